@@ -42,7 +42,7 @@ with tempfile.TemporaryDirectory() as folder:
     accuracy = program.evaluate(x_test, y_test, return_dict=True, verbose=0)["accuracy"]
     print(f"trained by ztorch: accuracy {accuracy:.3f}")
 
-    model.set_weights(program.get_weights())  # back to the model, which knows PyTorch's layout
+    # The model has what was learned, and knows PyTorch's layout.
     model.save_weights(Path(folder) / "back.safetensors", layout="torch",
                        names={"conv2d": "0", "dense": "4", "dense_1": "6"})
     from safetensors.torch import load_file

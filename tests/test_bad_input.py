@@ -89,7 +89,7 @@ DECLARED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: zt.Sequential(5), ConfigError, "takes a list of layers, not 5"),
     (lambda: zt.Sequential([L.Dense]), ConfigError, "not the class Dense"),
     (lambda: zt.Sequential([L.Dense(3)]).compile(), ConfigError, "begin with Input"),
-    (lambda: model().fit(X, Y), AttributeError, "what compile returns has"),
+    (lambda: model().fit(X, Y), ConfigError, "cannot train before it is compiled"),
     (lambda: zt.losses.Huber("a"), ConfigError, "delta.*'a'"),
     (lambda: Adam(lr=1e-3), UnknownName, "argument of Adam 'lr'.*learning_rate"),
     (lambda: SGD(momentun=0.9), UnknownName, "SGD 'momentun'; did you mean 'momentum'"),

@@ -211,3 +211,59 @@ def test_agrees_with_keras():
                        ("categorical_hinge", np.eye(C)[LABELS], PREDICTED)]:
         theirs = keras.ops.convert_to_numpy(keras.losses.get(name)(y, p))
         np.testing.assert_allclose(scored(name, y, p)[0], theirs, rtol=1e-5, err_msg=name)
+
+
+def test_losses_of_classes_and_regions_beside_keras():
+    keras = references.keras()
+    probabilities = np.exp(PREDICTED) / np.exp(PREDICTED).sum(1, keepdims=True)
+    yes = 1 / (1 + np.exp(-PREDICTED))
+    for name, arguments, y, p, other in [
+            ("CosineSimilarity", {}, REAL, PREDICTED, {}),
+            ("BinaryFocalCrossentropy", {}, YES, yes, {}),
+            ("BinaryFocalCrossentropy", {"apply_class_balancing": True, "gamma": 1.5,
+                                         "label_smoothing": 0.1, "alpha": 0.3}, YES, yes, {}),
+            ("BinaryFocalCrossentropy", {"from_logits": True}, YES, PREDICTED, {}),
+            ("CategoricalFocalCrossentropy", {}, SOFT, probabilities, {}),
+            ("CategoricalFocalCrossentropy", {"from_logits": True, "alpha": 0.5, "gamma": 3.0,
+                                              "label_smoothing": 0.2}, SOFT, PREDICTED, {}),
+            ("Dice", {}, YES, yes, {"axis": (1,)}),
+            ("Tversky", {"alpha": 0.3, "beta": 0.7}, YES, yes, {"axis": (1,)})]:
+        theirs = getattr(keras.losses, name)(**arguments, **other, reduction=None)(y, p)
+        values, gradient = scored(getattr(losses, name)(**arguments), y, p)
+        np.testing.assert_allclose(values, keras.ops.convert_to_numpy(theirs), rtol=1e-5,
+                                   err_msg=name)
+        assert np.isfinite(gradient).all() and abs(gradient).max() > 0
+
+
+def test_labels_without_places_beside_pytorch():
+    """CTC: rows with repeated labels, few labels, as many as fit, and none; and its gradient."""
+    torch = references.torch()
+    y = np.array([[1, 2, 2, 0], [3, 0, 0, 0], [1, 2, 3, 1], [0, 0, 0, 0], [2, 2, 2, 2]], np.int32)
+    logits = random.normal(size=(5, 7, 4)) * 2
+    p = torch.tensor(logits, requires_grad=True)
+    expected = torch.nn.functional.ctc_loss(
+        p.log_softmax(-1).transpose(0, 1), torch.tensor(y).long(), torch.full((5,), 7),
+        torch.tensor((y != 0).sum(1)), reduction="none")
+    expected.sum().backward()
+    values, gradient = scored(losses.CTC(max_length=4), y, logits)
+    np.testing.assert_allclose(values, expected.detach().numpy(), rtol=1e-9)
+    np.testing.assert_allclose(gradient, p.grad.numpy(), rtol=1e-7, atol=1e-10)
+    with pytest.raises(ShapeError, match="logits \\(steps, classes\\) of a row"):
+        losses.CTC().target((5, 4), f32)
+
+
+def test_losses_of_ones_own_as_in_keras():
+    class Weighted(losses.Loss):
+        def __init__(self, factor=2.0, name="weighted_mse"):
+            super().__init__(name=name)
+            self.factor = factor
+
+        def call(self, y_true, y_pred):
+            return OPS.mean(OPS.square(y_true - y_pred), axis=-1) * self.factor
+
+    loss = Weighted(3.0)
+    assert loss.name == "weighted_mse" and loss.get_config() == {"factor": 3.0, "name": "weighted_mse"}
+    np.testing.assert_allclose(scored(loss, REAL, PREDICTED)[0],
+                               3 * np.square(REAL - PREDICTED).mean(1))
+    assert losses.MeanSquaredError(name="a").name == "a"
+    assert repr(losses.MeanSquaredError()) == "MeanSquaredError()"

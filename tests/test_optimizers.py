@@ -88,6 +88,19 @@ def test_fifty_steps_beside_pytorch(optimizer, make):
     ("RMSprop", {}), ("RMSprop", {"centered": True, "momentum": 0.5, "epsilon": 0.1}),
     ("Adagrad", {}), ("Adagrad", {"initial_accumulator_value": 0.01, "epsilon": 0.1}), ("Adamax", {}),
     ("Adamax", {"beta_1": 0.5, "beta_2": 0.8, "epsilon": 0.1}), ("Lion", {}),
+    ("Nadam", {}), ("Nadam", {"beta_1": 0.5, "beta_2": 0.8, "epsilon": 0.1, "weight_decay": 0.1}),
+    ("Adadelta", {}), ("Adadelta", {"rho": 0.5, "epsilon": 0.1}), ("Ftrl", {}),
+    ("Ftrl", {"learning_rate_power": -0.3, "l1_regularization_strength": 0.2, "beta": 0.5,
+              "l2_regularization_strength": 0.1, "l2_shrinkage_regularization_strength": 0.3}),
+    ("Adafactor", {}), ("Adafactor", {"relative_step": False, "clip_threshold": 0.5,
+                                      "beta_2_decay": -0.5, "epsilon_2": 0.1}),
+    ("Lamb", {}), ("Lamb", {"beta_1": 0.5, "beta_2": 0.8, "epsilon": 0.1, "weight_decay": 0.1}),
+    ("Muon", {}), ("Muon", {"nesterov": False, "rms_rate": None, "ns_steps": 2, "momentum": 0.5,
+                            "adam_weight_decay": 0.1, "adam_lr_ratio": 0.1}),
+    ("Muon", {"exclude_layers": ["."]}),
+    ("Adam", {"use_ema": True, "ema_momentum": 0.8, "ema_overwrite_frequency": 3}),
+    ("SGD", {"gradient_accumulation_steps": 4, "momentum": 0.9, "clipnorm": 0.5}),
+    ("Adam", {"gradient_accumulation_steps": 3, "weight_decay": 0.1}),
     ("Lion", {"beta_1": 0.5, "beta_2": 0.8}), ("Adam", {"clipnorm": 0.5}), ("SGD", {"clipvalue": 0.3}), ("SGD", {"global_clipnorm": 0.7})])
 def test_ten_steps_beside_keras(name, arguments):
     keras = references.keras()
@@ -101,9 +114,11 @@ def test_ten_steps_beside_keras(name, arguments):
 
 def test_defaults_are_those_of_keras():
     keras = references.keras()
-    for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adamax", "Lion"):
+    for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adamax", "Lion", "Nadam",
+                 "Adadelta", "Ftrl", "Adafactor", "Lamb", "Muon"):
         theirs = getattr(keras.optimizers, name)().get_config()
         mine = optimizers.get(name).get_config()
+        assert mine.pop("exclude_layers", []) == []
         assert mine == pytest.approx({k: theirs[k] for k in mine})
 
 

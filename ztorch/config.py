@@ -112,8 +112,17 @@ class Named:
         parameters = inspect.signature(type(self).__init__).parameters.values()
         named = [p.name for p in parameters if p.name != "self" and p.kind not in (
             p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        init, config = (next(k for k, c in enumerate(type(self).__mro__) if method in vars(c))
+                        for method in ("__init__", "get_config"))
+        extends = config <= init  # then it may add what is missing here
+        values = vars(self)
+        for name in named:
+            if name not in values and not hasattr(type(self), name) and not extends:
+                raise ConfigError(f"{type(self).__name__} has no attribute {name!r}, which its "
+                                  f"config needs; write self.{name} = {name} in its __init__, or "
+                                  "define get_config")
         return {name: described(getattr(self, name), f"{type(self).__name__}({name}=...)")
-                for name in named}
+                for name in named if name in values or hasattr(type(self), name)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

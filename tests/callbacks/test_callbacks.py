@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ztorch as zt
 from tests.programs import classifier, flowers, regressor
 from ztorch import callbacks as C
+from ztorch import layers as L
 from ztorch.errors import ConfigError, FileError
 from ztorch.optimizers import SGD
 
@@ -280,3 +282,23 @@ def test_lambda_callback_knows_its_hooks() -> None:
 def test_impossible_arguments(make: Any) -> None:
     with pytest.raises(ConfigError):
         make()
+
+
+def test_running_means_of_weights_in_validation_and_at_the_end() -> None:
+    """With one step an epoch, as the formula says; validation measures the means."""
+    x = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
+    y, seen = x.sum(1, keepdims=True), []
+    made = zt.Sequential([L.Input((4,)), L.Dense(1)])
+    program = made.compile("cpu:scalar", batch_size=8, loss="mse",
+                           optimizer=zt.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5))
+    keep = C.LambdaCallback(on_epoch_end=lambda e, logs: seen.append(
+        [program.get_weights()[0], logs["val_loss"]]))
+    program.fit(x, y, epochs=3, verbose=0, validation_data=(x, y), callbacks=[
+        C.SwapEMAWeights(), keep])
+    mean = seen[0][0]
+    for weights, _ in seen[1:]:
+        mean = 0.5 * mean + 0.5 * weights
+    np.testing.assert_allclose(program.get_weights()[0], mean, rtol=1e-6)
+    assert program.evaluate(x, y, verbose=0) == seen[2][1]
+    with pytest.raises(ConfigError, match=r"no running means of weights; .*Adam\(use_ema=True\)"):
+        made.compile("cpu:scalar", batch_size=8, loss="mse", optimizer="sgd").swap_averages()

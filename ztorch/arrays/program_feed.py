@@ -153,7 +153,7 @@ class Staging(dict[str, Tensor]):
 
 
 class _Score:
-    """One number that a call computes."""
+    """One number, or a few, that a call computes."""
 
     def __init__(self, place: str, t: TensorSpec):
         self._pool = memory(place)
@@ -162,8 +162,12 @@ class _Score:
 
     def item(self) -> float:
         """The number, once it is computed."""
+        return float(self.__array__().item())
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        """The numbers, once they are computed."""
         self._pool.download(self.block, self._value.reshape(-1))
-        return float(self._value.item())
+        return self._value
 
 
 def _by_port(ports: Any, value: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ztorch.callbacks.averages import SwapEMAWeights as SwapEMAWeights
     from ztorch.callbacks.callback import Callback as Callback
     from ztorch.callbacks.functions import LambdaCallback as LambdaCallback
     from ztorch.callbacks.functions import LearningRateScheduler as LearningRateScheduler
@@ -27,6 +28,7 @@ _FILES = {
     "TerminateOnNaN": "functions",
     "EarlyStopping": "monitors", "Monitor": "monitors", "ReduceLROnPlateau": "monitors",
     "CSVLogger": "records", "ModelCheckpoint": "records",
+    "SwapEMAWeights": "averages",
 }
 __all__ = sorted(_FILES)
 

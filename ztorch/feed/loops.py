@@ -2,56 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
 
 from ztorch.feed.call_pool import CallPool, Calls
 from ztorch.feed.results import Outputs, Results
+from ztorch.runtime.spec import SUMS
 
 if TYPE_CHECKING:
     from ztorch.feed.batches import BatchSource
     from ztorch.progress import Progress
     from ztorch.runtime.running import BoundCall
 
-class MeanScores:
-    """The means of loss and metrics over an epoch. Each batch counts by its weight."""
 
-    __slots__ = ("_names", "_readers", "_sums", "_weight")
+class Scored(Protocol):
+    """A program, as far as its scores must know it."""
 
-    def __init__(self, scores: Iterable[str]):
-        self._names = ["loss", *(name for name in scores if name != "loss")]
+    @property
+    def metrics_names(self) -> list[str]: ...
+
+    def results(self, totals: Mapping[str, np.ndarray]) -> dict[str, float]: ...
+
+
+class EpochScores:
+    """Loss and metrics over an epoch: means, in which each batch counts by its weight, and what is
+    computed from sums over all batches."""
+
+    __slots__ = ("_names", "_program", "_readers", "_sums", "_totals", "_weight")
+
+    def __init__(self, program: Scored):
+        self._program = program
+        self._names = program.metrics_names  # the loss is the first
         self._readers: dict[BoundCall, list[Callable[[], float]]] = {}
-        self._sums = [0.0] * len(self._names)
+        self._sums: list[float] = []
+        self._totals: dict[str, np.ndarray] = {}  # by output of the calls
         self._weight = 0.0
 
     def add(self, call: BoundCall, weight: float) -> float:
         """Adds the scores of the batch that a call has just computed; returns its loss."""
         readers = self._readers.get(call)
         if readers is None:
-            readers = self._readers[call] = [call.outputs[name].item for name in self._names]
+            readers = self._begin(call)
         values = [read() for read in readers]
         self._sums = [s + v * weight for s, v in zip(self._sums, values)]  # noqa: B905 (hot)
         self._weight += weight
+        for name, total in self._totals.items():
+            total += np.asarray(call.outputs[name])
         return values[0]
 
     def means(self) -> dict[str, float]:
-        """The means so far."""
+        """The scores so far."""
         weight = self._weight or 1.0  # an epoch without weight scores 0
-        return {name: s / weight for name, s in zip(self._names, self._sums, strict=True)}
+        sums = iter(self._sums or [0.0] * len(self._names))
+        computed = self._program.results(self._totals) if self._totals else {}
+        return {name: computed[name] if name in computed else next(sums) / weight
+                for name in self._names}
+
+    def _begin(self, call: BoundCall) -> list[Callable[[], float]]:
+        readers: list[Callable[[], float]] = [
+            call.outputs[name].item for name in self._names if name in call.outputs]
+        self._readers[call] = readers
+        self._sums = self._sums or [0.0] * len(readers)
+        for name, y in call.outputs.items():
+            if name.startswith(SUMS) and name not in self._totals:
+                self._totals[name] = np.zeros(np.shape(y))
+        return readers
 
 
 def _never() -> bool:
     return False
 
 
-def evaluate(calls_of: Calls, batches: BatchSource, names: Iterable[str],
+def evaluate(calls_of: Calls, batches: BatchSource, program: Scored,
              progress: Progress | None = None, stop: Callable[[], bool] = _never,
              steps: int | None = None) -> dict[str, float] | None:
-    """Loss and metrics, of these names, over all batches or the first `steps`; None if `stop` ended
-    the loop."""
+    """Loss and metrics of a program over all batches or the first `steps`; None if `stop` ended the
+    loop."""
     with calls_of.of_each_bucket("evaluate") as calls:
-        scores, done = MeanScores(names), 0
+        scores, done = EpochScores(program), 0
         if steps is not None and batches.steps is not None:
             steps = min(steps, batches.steps)  # no row counts twice
         if progress:

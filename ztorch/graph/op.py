@@ -13,7 +13,7 @@ import numpy as np
 
 from ztorch.dtypes import DType, dtype
 from ztorch.errors import ShapeError, unknown
-from ztorch.graph.value import Op, Value, current_layer
+from ztorch.graph.value import Op, Value, current_layer, stand_in
 
 
 @dataclass(frozen=True)
@@ -280,6 +280,9 @@ def public_ops() -> Iterator[Public]:
 
 
 def _apply_op(name: str, *args: Any, **attrs: Any) -> Any:
+    other = stand_in(args)
+    if other is not None:
+        return other.apply_op(name, *args, **attrs)
     return getattr(OPS, name)(*args, **attrs)
 
 

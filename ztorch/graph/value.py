@@ -132,6 +132,26 @@ class Value(Operators):
         raise TypeError("a symbolic tensor cannot be iterated; slice it, or use ops.split")
 
 
+class StandIn(Operators):
+    """What users write in place of a value, such as a weight in the call of a layer."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def apply_op(name: str, *args: Any, **attrs: Any) -> Any:
+        """Calls the op of that name, as `zt.ops` does, with what the stand-ins stand for."""
+        raise NotImplementedError
+
+
+def stand_in(arguments: Iterable[Any]) -> StandIn | None:
+    """The first stand-in among arguments, or in a list of them."""
+    for x in arguments:
+        inner = stand_in(x) if isinstance(x, (list, tuple)) else x
+        if isinstance(inner, StandIn):
+            return inner
+    return None
+
+
 def attribute_key(attrs: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     """Attributes as a hashable key.
 

@@ -32,7 +32,7 @@ def check_call(layer: LayerNode, inputs: Sequence[Any], keywords: dict[str, Any]
     try:
         inspect.signature(layer.call).bind(inputs[0], context, *inputs[1:], **keywords)
     except TypeError as error:
-        raise _wrong_arguments(layer, keywords, error) from None
+        raise _wrong_arguments(layer, error) from None
 
 
 def _not_a_tensor(layer: LayerNode, x: Any) -> Exception:
@@ -47,12 +47,8 @@ def _not_a_tensor(layer: LayerNode, x: Any) -> Exception:
     return shape_error(f"it is called on a {type(x).__name__}, not on a tensor", fix=fix)
 
 
-def _wrong_arguments(layer: LayerNode, keywords: dict[str, Any], error: TypeError) -> Exception:
+def _wrong_arguments(layer: LayerNode, error: TypeError) -> Exception:
     """The error for arguments that `call` does not take."""
-    if "training" in keywords:
-        return shape_error("it is called with training=",
-                           fix="leave it out: a layer trains within train and fit, and nowhere "
-                               "else; freeze a layer with trainable=False")
     others = [*inspect.signature(layer.call).parameters][2:]
     fix = (f"besides one tensor it takes {', '.join(others)}" if others else
            "it takes one tensor; layers that merge several take a list, such as Add()([a, b])")

@@ -17,7 +17,7 @@ from ztorch.initializers import Shape
 from ztorch.layers.decoding import Decoding, Prefill
 from ztorch.layers.real_positions import Padding, spread
 from ztorch.layers.tree import LayerNode
-from ztorch.layers.weight import Weight
+from ztorch.layers.weight import Weight, tracing
 
 
 @dataclass
@@ -208,6 +208,18 @@ class Context:
         known = self.ranges.get(x)
         if known is None or high - low < known.high - known.low:
             self.ranges[x] = Range(low, high, current_layer())
+
+    @contextmanager
+    def calling(self, training: bool | None) -> Iterator[None]:
+        """While a layer is called: whether as in training, if that is given, and what weights and
+        layers without a context take for theirs."""
+        before, token = self.training, tracing.set(self)
+        self.training = before if training is None else bool(training)
+        try:
+            yield
+        finally:
+            self.training = before
+            tracing.reset(token)
 
     # -- masks -------------------------------------------------------------------------------------
 

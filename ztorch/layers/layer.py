@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,13 +17,13 @@ from ztorch.initializers import Initializer, Shape
 from ztorch.layers.axes import OpenSize, checked_shape
 from ztorch.layers.calling import check_call, need_adopted, need_floats
 from ztorch.layers.context import Context
-from ztorch.layers.learned import Learned, Marks
 from ztorch.layers.masks import WithMasks
 from ztorch.layers.naming import checked_name, need_shallow, snake_case
 from ztorch.layers.on_tensors import OnTensors, has_tensors
+from ztorch.layers.plain_calls import adopt_attributes, is_plain, weight_arguments, with_context
 from ztorch.layers.symbol import declare, leaves, symbols
 from ztorch.layers.tree import LayerNode
-from ztorch.layers.weight import Weight
+from ztorch.layers.weight import Weight, tensors_of, tracing
 
 _serial = itertools.count()
 
@@ -35,9 +34,11 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
     A subclass keeps its arguments as attributes of the same names, makes weights in `build` and
     computes with ops in `call`. Defining the class registers its name.
 
-    Shapes in `build` leave out the batch axis; tensors in `call` have it first. A layer made of
-    layers adopts them in `__init__` and calls them in `call`. A layer that takes several tensors
-    has them after the context, or, with `takes_many`, as a list in place of x.
+    It may be written as in Keras: `call(self, x, training=False)` computes with weights and layers
+    that are attributes, and `build` gets the shape with the batch, as `(None, 4)`. Where `call`
+    takes a context instead, shapes in `build` leave out the batch, layers inside are adopted in
+    `__init__`, and both they and weights are read with the context. A layer that takes several
+    tensors has them after x or the context, or, with `takes_many`, as a list in place of x.
 
     Args:
         name: Name of the layer, printable and without `/`. `None` makes one from the class.
@@ -49,17 +50,19 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
 
 
     Examples:
-        >>> from ztorch.layers import Layer
+        >>> from ztorch.layers import Input, Layer
         >>> class Scale(Layer):
         ...     def build(self, input_shape):
-        ...         self.factor = self.add_weight("factor", (), "ones")
-        ...     def call(self, x, context):
-        ...         return x * context.read(self.factor)
-        >>> Scale(name="s").get_config()
-        {'name': 's'}
+        ...         self.factor = self.add_weight(shape=input_shape[-1:], initializer="ones")
+        ...     def call(self, x, training=False):
+        ...         return x * self.factor
+        >>> layer = Scale(name="s")
+        >>> layer(Input((4,))).shape, [w.path for w in layer.weights]
+        ((4,), ['s/factor'])
     """
 
     needs_floats = False  # whether it refuses integers
+    is_plain = False  # whether it is written as in Keras: its call takes no context
 
     def __init__(self, *, name: str | None = None, trainable: bool = True,
                  input_shape: Any = None, **wrong: Any):
@@ -70,22 +73,18 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
         self.input_shape = None if input_shape is None else checked_shape(
             f"{type(self).__name__}(input_shape=...)", input_shape)
         self.own_weights: list[Weight] = []  # without those of inner layers
+        self.first_weights: list[Weight] | None = None  # those made in `__init__`
         self.inner: list[Layer] = []  # adopted layers
         self.outer: Layer | None = None  # the model or layer that adopted this one
         self.built = False
-        self.learned = Learned()
         self.serial = next(_serial)  # layers without a name are numbered in this order
 
     def __init_subclass__(cls, **more: Any) -> None:
-        super().__init_subclass__(**more)
         if "call" in vars(cls):
-            takes = [*inspect.signature(cls.call).parameters.values()][1:]
-            if not any(p.kind is p.VAR_POSITIONAL for p in takes) and (
-                    [p.name for p in takes[1:2]] != ["context"]):
-                parameters = ", ".join(["self", *(p.name for p in takes)])
-                raise ConfigError(f"{cls.__name__} has call({parameters}); write call(self, x, "
-                                  "context): context.read(weight) gives the weights, and "
-                                  "context.training says whether this is training")
+            cls.is_plain = is_plain(cls.call)
+            if cls.is_plain:
+                cls.call = with_context(cls.call)  # type: ignore[method-assign]
+        super().__init_subclass__(**more)
 
     def build(self, input_shape: Shape) -> None:
         """Makes the weights for inputs of this shape, without the batch. Called once."""
@@ -102,7 +101,8 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
                 of a trace may be the last of them.
             context: Context of the trace. `None` makes a new one. Default: `None`.
             **keywords: Other arguments of `call`; `mask`, the mask of the input, in place of the
-                one that travels with it; on tensors, `training`.
+                one that travels with it; `training`, whether to behave as in training, in place of
+                what the function that is traced does.
 
         Returns:
             What `call` returns.
@@ -112,16 +112,22 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
         """
         if inputs and isinstance(inputs[-1], Context):
             *inputs, context = inputs  # type: ignore[assignment]
+        inputs = tuple(map(tensors_of, inputs))
         if context is None and has_tensors((inputs, keywords)):
             return dispatch.call_layer(self, inputs, **keywords)
+        symbolic = context is None and bool(symbols((inputs, keywords)))
+        if context is None and not symbolic and current_layer():
+            context = cast("Context | None", tracing.get())
+        training = keywords.pop("training", None)
         with layer_scope(self.path or self.name):
-            check_call(self, inputs, self.without_mask(keywords), context)
-        if context is None and symbols((inputs, keywords)):
-            return declare(self, inputs, keywords)
+            check_call(self, inputs, self.without_mask(keywords), None if symbolic else context)
+        if symbolic:
+            return declare(self, inputs, keywords if training is None else
+                           {**keywords, "training": training})
         if current_layer():  # inside the call of another layer
             need_adopted(self, context)
         context = context if context is not None else Context()
-        with layer_scope(self.path or self.name):
+        with layer_scope(self.path or self.name), context.calling(training):
             if self.needs_floats:
                 need_floats(self, inputs[0])
             self.prepare(*inputs, **keywords)
@@ -134,18 +140,26 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
         """Builds the layer at its first call."""
         if not self.built:
-            self.own_weights = []  # drops those of a build that failed
-            shapes: Any = x.shape[1:] if isinstance(x, Value) else [v.shape[1:] for v in x]
+            if self.first_weights is None:
+                self.first_weights = list(self.own_weights)
+            self.own_weights = list(self.first_weights)  # drops those of a build that failed
+            adopt_attributes(self)
+            batch: Any = (None,) if self.is_plain else ()  # as in Keras
+            shapes: Any = ((*batch, *x.shape[1:]) if isinstance(x, Value) else
+                           [(*batch, *v.shape[1:]) for v in x])
             self.build(shapes)
+            adopt_attributes(self)
             self.built = True
 
-    def add_weight(self, name: str, shape: Shape, initializer: Any = "glorot_uniform",
-                   trainable: bool = True) -> Weight:
+    def add_weight(self, name: str | Shape | None = None, shape: Any = (),
+                   initializer: Any = "glorot_uniform", trainable: bool = True) -> Weight:
         """Makes a weight of this layer. Weights keep the order of these calls.
 
         Args:
-            name: Name of the weight within the layer, such as `"kernel"`.
-            shape: Shape of the weight.
+            name: Name of the weight within the layer, such as `"kernel"`. `None`: that of the
+                attribute that holds it. As in Keras it may be left out: `add_weight((3, 4),
+                "zeros")`. Default: `None`.
+            shape: Shape of the weight. Default: `()`.
             initializer: Initializer of its values: a name or an `Initializer`. Default:
                 `"glorot_uniform"`.
             trainable: Whether an optimizer may change it. Default: `True`.
@@ -156,7 +170,9 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
         Raises:
             ConfigError: The layer has a weight of this name.
         """
-        if any(w.name == name for w in self.own_weights):
+        has_own_name = isinstance(name, str)
+        name, shape, initializer, taken = weight_arguments(self, name, shape, initializer)
+        if name in taken:
             raise ConfigError(f"layer {self.path!r} has two weights named {name!r}")
         for n in shape:
             if isinstance(n, OpenSize):
@@ -165,7 +181,8 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
                                   fix="give the layer a size of its own, such as "
                                       "PositionEmbedding(sequence_length=512), or the Input a "
                                       "fixed one")
-        weight = Weight(self, name, tuple(shape), Initializer.get(initializer), trainable)
+        weight = Weight(self, name, shape, Initializer.get(initializer), trainable)
+        weight.has_own_name = has_own_name
         self.own_weights.append(weight)
         return weight
 
@@ -228,14 +245,8 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
         """The weights that it may not change: those of frozen layers, and moving statistics."""
         return [w for w in self.weights if not w.trains]
 
-    @property
-    def marks(self) -> Marks:
-        """Marks of all layers inside: whether a program was trained after these weights."""
-        return Marks(layer.learned for _, layer in self.walk())
-
     def get_weights(self) -> list[np.ndarray]:
         """Copies of all weights, in Keras' order. There are none before the layer is built."""
-        self.marks.warn("get_weights gives", "", 2)
         return [w.value.copy() for w in self.weights]
 
     @checked
@@ -259,7 +270,6 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
         checked_ = [w.checked(array) for w, array in zip(current, weights, strict=True)]
         for w, array in zip(current, checked_, strict=True):  # only once all fit
             w.value = array
-        self.marks.set(False)
 
     def need_rank(self, shape: Shape, rank: int, axes: str, fix: str) -> None:
         """Raises a ShapeError unless inputs have this many axes besides the batch."""

@@ -253,7 +253,6 @@ class Network(Layer, abstract=True):
     def get_weights(self) -> list[np.ndarray]:
         """Copies of all weights, in Keras' order."""
         self.need_memory(8)
-        self.marks.warn("get_weights gives", "", 2)
         return [w.value.copy() for w in self.weights]
 
     # -- description -------------------------------------------------------------------------------
@@ -275,7 +274,6 @@ class Network(Layer, abstract=True):
 
     def __reduce__(self) -> Any:
         """Pickles the config and the weights, without the trace."""
-        self.marks.warn("a pickled model has", "", 2)
         kept = [(w.value, w.trainable) for w in self.weights] if self._traced else None
         return _again, (type(self), self.get_config(), kept)
 

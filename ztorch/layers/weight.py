@@ -3,18 +3,49 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Protocol
 
 import numpy as np
 
+from ztorch import ops
 from ztorch.dtypes import need_no_mask
 from ztorch.errors import ConfigError, WeightsError
+from ztorch.graph.value import StandIn, Value
 from ztorch.initializers import Initializer, Shape, stream
 from ztorch.layers.tree import LayerNode
 
 
-class Weight:
-    """An array of a layer on the host. Its initial values are drawn when it is first read."""
+class Reader(Protocol):
+    """The context of a trace, as far as weights must know it."""
+
+    def read(self, weight: Weight) -> Value: ...
+
+
+# The context of the layer whose call is being traced.
+tracing: ContextVar[Reader | None] = ContextVar("tracing", default=None)
+
+
+class Home(Protocol):
+    """A program that holds the values of weights, as far as weights must know it."""
+
+    def version(self, name: str) -> object:
+        """Equal to an earlier one only if the value is the same as then."""
+
+    def read(self, name: str) -> np.ndarray:
+        """A copy of a value."""
+
+    def write(self, name: str, array: np.ndarray) -> None:
+        """Sets a value."""
+
+
+class Weight(StandIn):
+    """An array of a layer. Its initial values are drawn when it is first read.
+
+    The value lies on the host, or in the program that was last compiled or trained with the
+    weight, its home. In the `call` of a layer that is written as in Keras, a weight stands for its
+    tensor: `x @ self.kernel`.
+    """
 
     def __init__(self, layer: LayerNode, name: str, shape: Shape, initializer: Initializer,
                  trainable: bool):
@@ -23,7 +54,10 @@ class Weight:
         self.shape = shape
         self.initializer = initializer
         self.trainable = trainable
-        self._value: np.ndarray | None = None
+        self.has_own_name = True  # False: it is called like the attribute that holds it
+        self._value: np.ndarray | None = None  # on the host, or a copy of the value at home
+        self._home: tuple[Home, str] | None = None  # and the name that the weight has there
+        self._version: object = 0  # of `_value`
 
     @property
     def path(self) -> str:
@@ -41,7 +75,12 @@ class Weight:
 
     @property
     def value(self) -> np.ndarray:
-        if self._value is None:
+        """The array as it is now. It is the same object until the value changes."""
+        version = self.version
+        if self._home is not None and (self._value is None or self._version != version):
+            home, name = self._home
+            self._value, self._version = home.read(name), version
+        elif self._value is None:
             drawn = self.initializer(self.shape, stream(self.layer.model_seed, self.path))
             self._value = drawn.astype(np.float32)
         return self._value
@@ -49,6 +88,36 @@ class Weight:
     @value.setter
     def value(self, array: Any) -> None:
         self._value = self.checked(array)
+        if self._home is None:
+            self._version = object()
+        else:
+            home, name = self._home
+            home.write(name, self._value)
+            self._version = self.version
+
+    @property
+    def version(self) -> object:
+        """Equal to an earlier one only if the value is the same as then."""
+        if self._home is None:
+            return self._version
+        home, name = self._home
+        return home, home.version(name)
+
+    def lives_in(self, home: Home) -> bool:
+        """Whether the value lies in this program."""
+        return self._home is not None and self._home[0] is home
+
+    def move(self, home: Home | None, name: str = "") -> None:
+        """From now on the value is what a program holds under this name. With None it stays as it
+        is, on the host."""
+        if home is None and self._home is not None:
+            self._value, self._version = self.value, object()
+        self._home = None if home is None else (home, name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy of the weight has a value of its own, on the host."""
+        value = self._value if self._home is None else self.value.copy()
+        return {**vars(self), "_value": value, "_home": None, "_version": object()}
 
     def checked(self, array: Any) -> np.ndarray:
         """A copy of the array as float32 or float64, or a WeightsError if it does not fit."""
@@ -62,10 +131,31 @@ class Weight:
         # float64 stays, so that weights of a float64 program survive a round trip
         return numbers.astype(np.float64 if numbers.dtype == np.float64 else np.float32)
 
+    @property
+    def tensor(self) -> Value:
+        """The weight as a tensor of the graph that is being traced."""
+        context = tracing.get()
+        if context is None:
+            raise ConfigError(f"weight {self.path!r} is a tensor only in the call of a layer; "
+                              "weight.value is its array")
+        return context.read(self)
+
+    @staticmethod
+    def apply_op(name: str, *args: Any, **attrs: Any) -> Any:
+        return getattr(ops, name)(*map(tensors_of, args),
+                                  **{k: tensors_of(x) for k, x in attrs.items()})
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         raise ConfigError(f"weight {self.path!r} is not an array of numbers; weight.value holds "
-                          "its initial values, and the call of a layer gets it as a tensor by "
-                          f"context.read(self.{self.name})")
+                          "them; in the call of a layer compute with zt.ops, and with "
+                          f"context.read(self.{self.name}) where the call takes a context")
 
     def __repr__(self) -> str:
         return f"<weight {self.path} {self.shape}>"
+
+
+def tensors_of(x: Any) -> Any:
+    """An argument of an op with tensors in place of weights, also in lists."""
+    if isinstance(x, Weight):
+        return x.tensor
+    return type(x)(map(tensors_of, x)) if type(x) in (list, tuple) else x

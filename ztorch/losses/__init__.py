@@ -12,8 +12,12 @@ from ztorch.losses.classification import (
     SparseCategoricalCrossentropy,
     SquaredHinge,
 )
+from ztorch.losses.ctc import CTC
+from ztorch.losses.focal import BinaryFocalCrossentropy, CategoricalFocalCrossentropy
 from ztorch.losses.loss import Loss, TargetSpec, get
+from ztorch.losses.overlap import Dice, Tversky
 from ztorch.losses.regression import (
+    CosineSimilarity,
     Huber,
     LogCosh,
     MeanAbsoluteError,
@@ -23,7 +27,9 @@ from ztorch.losses.regression import (
     Poisson,
 )
 
-__all__ = ["BinaryCrossentropy", "CategoricalCrossentropy", "CategoricalHinge", "Hinge", "Huber",
-           "KLDivergence", "LogCosh", "Loss", "MeanAbsoluteError", "MeanAbsolutePercentageError",
-           "MeanSquaredError", "MeanSquaredLogarithmicError", "Poisson",
-           "SparseCategoricalCrossentropy", "SquaredHinge", "TargetSpec", "get"]
+__all__ = ["CTC", "BinaryCrossentropy", "BinaryFocalCrossentropy", "CategoricalCrossentropy",
+           "CategoricalFocalCrossentropy", "CategoricalHinge", "CosineSimilarity", "Dice", "Hinge",
+           "Huber", "KLDivergence", "LogCosh", "Loss", "MeanAbsoluteError",
+           "MeanAbsolutePercentageError", "MeanSquaredError", "MeanSquaredLogarithmicError",
+           "Poisson", "SparseCategoricalCrossentropy", "SquaredHinge", "TargetSpec", "Tversky",
+           "get"]

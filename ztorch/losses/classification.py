@@ -106,6 +106,9 @@ class SparseCategoricalCrossentropy(Loss, names=("sparse_categorical_crossentrop
 class KLDivergence(Loss, names=("kl_divergence", "kld", "KLD")):
     """The sum of `y_true * log(y_true / y_pred)` over the last axis, both clipped to 1e-7 or more.
 
+    Args:
+        name: Name of the loss. `None` uses that of its class. Default: `None`.
+
     Examples:
         >>> from ztorch import losses
         >>> losses.get("kld")
@@ -119,6 +122,9 @@ class KLDivergence(Loss, names=("kl_divergence", "kld", "KLD")):
 
 class Hinge(Loss, names=("hinge",)):
     """The mean of `max(1 - y_true * y_pred, 0)`, for targets of -1 or 1. Zero counts as -1.
+
+    Args:
+        name: Name of the loss. `None` uses that of its class. Default: `None`.
 
     Examples:
         >>> from ztorch import losses
@@ -134,6 +140,9 @@ class Hinge(Loss, names=("hinge",)):
 class SquaredHinge(Hinge, names=("squared_hinge",)):
     """The mean of `max(1 - y_true * y_pred, 0) ** 2`, for targets of -1 or 1. Zero counts as -1.
 
+    Args:
+        name: Name of the loss. `None` uses that of its class. Default: `None`.
+
     Examples:
         >>> from ztorch import losses
         >>> losses.get("squared_hinge")
@@ -148,6 +157,9 @@ class CategoricalHinge(Loss, names=("categorical_hinge",)):
     """A hinge loss over classes; targets are one-hot.
 
     The formula is `max(1 + best wrong prediction - prediction of the true class, 0)`.
+
+    Args:
+        name: Name of the loss. `None` uses that of its class. Default: `None`.
 
     Examples:
         >>> from ztorch import losses

@@ -37,7 +37,10 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
 
     A subclass implements `values`, one number for each element or position, and may override
     `target`, the description of the targets that it takes. Calling a loss averages the values over
-    all axes but the batch.
+    all axes but the batch. As in Keras, a subclass may implement `call(y_true, y_pred)` instead.
+
+    Args:
+        name: Name of the loss. `None` uses that of its class. Default: `None`.
 
     Examples:
         >>> from ztorch.graph.op import leaf
@@ -48,6 +51,9 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
 
     logits_of: str | None = None  # activation whose input the loss prefers to its output
     probabilities = False  # whether targets hold only numbers from 0 to 1
+
+    def __init__(self, name: str | None = None):
+        self.own_name = name
 
     def target(self, shape: Shape, d: DType) -> TargetSpec:
         """The targets for predictions of this shape and dtype."""
@@ -64,7 +70,11 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
         Returns:
             A tensor whose first axis is the batch.
         """
-        raise NotImplementedError
+        return called(self.call, f"loss {self.name!r}", y_true, y_pred)
+
+    def call(self, y_true: Value, y_pred: Value) -> Value:
+        """The loss of each element, or of each position: `values` as in Keras."""
+        raise NotImplementedError(f"{type(self).__name__} implements neither values nor call")
 
     def __call__(self, y_true: Value, y_pred: Value, logits: Value | None = None,
                  mean: Callable[[Value], Value] = rows) -> Value:
@@ -92,9 +102,16 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
             return mean(self.values(y_true, logits, True))
         return mean(self.values(y_true, y_pred, from_logits))
 
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        if getattr(self, "own_name", None) is None:
+            config.pop("name", None)
+        return config
+
     @property
     def name(self) -> str:
-        return self.names[0] if self.names else type(self).__name__
+        own_name = getattr(self, "own_name", None)
+        return own_name or (self.names[0] if self.names else type(self).__name__)
 
 
 def called(function: Callable[[Value, Value], Value], culprit: str, y_true: Value,

@@ -13,6 +13,9 @@ from ztorch.losses.loss import EPSILON, Loss
 class MeanSquaredError(Loss, names=("mean_squared_error", "mse", "MSE")):
     """The mean of `(y_true - y_pred) ** 2`.
 
+    Args:
+        name: Name of the loss. `None` uses that of its class. Default: `None`.
+
     Examples:
         >>> from ztorch import losses
         >>> losses.get("mse")
@@ -25,6 +28,9 @@ class MeanSquaredError(Loss, names=("mean_squared_error", "mse", "MSE")):
 
 class MeanAbsoluteError(Loss, names=("mean_absolute_error", "mae", "MAE")):
     """The mean of `|y_true - y_pred|`.
+
+    Args:
+        name: Name of the loss. `None` uses that of its class. Default: `None`.
 
     Examples:
         >>> from ztorch import losses
@@ -39,6 +45,9 @@ class MeanAbsoluteError(Loss, names=("mean_absolute_error", "mae", "MAE")):
 class MeanAbsolutePercentageError(Loss, names=("mean_absolute_percentage_error", "mape", "MAPE")):
     """The mean of `100 * |y_true - y_pred| / |y_true|`, with `|y_true|` at least 1e-7.
 
+    Args:
+        name: Name of the loss. `None` uses that of its class. Default: `None`.
+
     Examples:
         >>> from ztorch import losses
         >>> losses.get("mape")
@@ -51,6 +60,9 @@ class MeanAbsolutePercentageError(Loss, names=("mean_absolute_percentage_error",
 
 class MeanSquaredLogarithmicError(Loss, names=("mean_squared_logarithmic_error", "msle", "MSLE")):
     """The mean of `(log(1 + y_true) - log(1 + y_pred)) ** 2`, with both at least 1e-7.
+
+    Args:
+        name: Name of the loss. `None` uses that of its class. Default: `None`.
 
     Examples:
         >>> from ztorch import losses
@@ -65,6 +77,9 @@ class MeanSquaredLogarithmicError(Loss, names=("mean_squared_logarithmic_error",
 
 class Poisson(Loss, names=("poisson",)):
     """The mean of `y_pred - y_true * log(y_pred)`, for counts.
+
+    Args:
+        name: Name of the loss. `None` uses that of its class. Default: `None`.
 
     Examples:
         >>> from ztorch import losses
@@ -100,6 +115,9 @@ class Huber(Loss, names=("huber", "huber_loss")):
 class LogCosh(Loss, names=("log_cosh", "logcosh")):
     """The mean of `log(cosh(y_pred - y_true))`: squared for small errors, absolute for large ones.
 
+    Args:
+        name: Name of the loss. `None` uses that of its class. Default: `None`.
+
     Examples:
         >>> from ztorch import losses
         >>> losses.get("log_cosh")
@@ -109,3 +127,23 @@ class LogCosh(Loss, names=("log_cosh", "logcosh")):
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         error = y_pred - y_true
         return error + OPS.softplus(error * -2.0) - math.log(2.0)
+
+
+class CosineSimilarity(Loss, names=("cosine_similarity",)):
+    """The negative cosine of the angle between targets and predictions: -1 for the same direction.
+
+    Args:
+        axis: The axis of the vectors, the batch counted as axis 0. Default: `-1`.
+
+    Examples:
+        >>> CosineSimilarity()
+        CosineSimilarity(axis=-1)
+    """
+
+    def __init__(self, axis: int = -1):
+        self.axis = axis
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        unit = [x / OPS.sqrt(OPS.maximum(OPS.sum(x * x, axis=self.axis, keepdims=True), 1e-12))
+                for x in (y_true, y_pred)]
+        return -OPS.sum(unit[0] * unit[1], axis=self.axis)

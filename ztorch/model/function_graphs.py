@@ -9,16 +9,19 @@ from functools import reduce
 from ztorch.dtypes import f16
 from ztorch.errors import ConfigError
 from ztorch.graph.autodiff import gradients
-from ztorch.graph.op import OPS, leaf
+from ztorch.graph.op import OPS, leaf, shape_error
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
 from ztorch.layers.network import Network
 from ztorch.layers.real_positions import Padding, spread
 from ztorch.losses.loss import rows
+from ztorch.metrics import Metric, SumMetric
+from ztorch.metrics.metric import Weigh
 from ztorch.model.loss_scale import scaled_updates
 from ztorch.model.objectives import Objective
 from ztorch.optimizers import Optimizer
+from ztorch.runtime.spec import SUMS
 
 Mean = Callable[[Value], Value]  # the mean of each row of values
 
@@ -33,6 +36,27 @@ class ScoringGraphs:
     rows_vary: bool  # whether batches may be filled up with rows that must not count at all
     states: States
     objectives: dict[str, Objective]  # by output
+
+    def results(self, scores: Mapping[str, Value]) -> Graph | None:
+        """Totals of the sums of batches -> the metrics that are computed from them, by name; None
+        where there are none. `scores` are the outputs of evaluate."""
+        totals: dict[str, dict[str, Value]] = {}
+        for name, x in scores.items():
+            if name.startswith(SUMS):
+                label, _, key = name.removeprefix(SUMS).rpartition("/")
+                totals.setdefault(label, {})[key] = leaf("input", name, x.shape, x.dtype)
+        metrics = {labelled(name, metric): metric for name, objective in self.objectives.items()
+                   for metric in objective.metrics}
+        outputs = {}
+        for label, sums in totals.items():
+            with layer_scope(label):
+                metric = metrics[label]
+                assert isinstance(metric, SumMetric)
+                outputs[label] = metric.result(sums)
+            if outputs[label].shape != ():
+                raise shape_error(f"the result of metric {label!r} is one number, not a tensor of "
+                                  "shape", outputs[label].shape)
+        return Graph(outputs) if outputs else None
 
     def evaluate(self) -> Graph:
         """x, y, w -> loss and metrics."""
@@ -52,7 +76,11 @@ class ScoringGraphs:
         def updates(grads: Sequence[Value]) -> dict[Value, Value]:
             return optimizer.apply(weights, grads, step)
 
-        if self.states.narrow is f16:
+        scale = optimizer.loss_scale_factor
+        if scale is not None:
+            slopes = gradients(scores["loss"] * scale, weights)
+            new_values = updates([g / scale for g in slopes])
+        elif self.states.narrow is f16:
             new_values = scaled_updates(scores["loss"], weights, self.states, updates)
         else:
             new_values = updates(gradients(scores["loss"], weights))
@@ -79,16 +107,25 @@ class ScoringGraphs:
             share = w / OPS.where(total > 0.0, total, 1.0)  # a batch without weight scores 0
             means = {name: row_means(y, w, context) for name, y in y_pred.items()}
             rows = self._loss_rows(y_true, y_pred, means, context)
+            scores = {name: OPS.sum(row * share) for name, row in rows.items()}
+        known = set(scores)
         for name, objective in self.objectives.items():
             for metric in objective.metrics:
-                label = f"{name}_{metric.name}" if name else metric.name
-                if label in rows:
+                label = labelled(name, metric)
+                if label in known:
                     raise ConfigError(f"two scores are named {label!r}; give a metric or an output "
                                       "another name")
+                known.add(label)
+                y, p = y_true[name], y_pred[name]
                 with layer_scope(metric.name):
-                    rows[label] = metric(y_true[name], y_pred[name], mean=means[name])
-        with layer_scope("loss"):
-            return {name: OPS.sum(row * share) for name, row in rows.items()}
+                    if isinstance(metric, SumMetric):
+                        sums = metric.sums(y, p, weigher(p, w, context))
+                        scores |= {f"{SUMS}{label}/{key}": x for key, x in sums.items()}
+                        continue
+                    row = metric(y, p, mean=means[name])
+                with layer_scope("loss"):
+                    scores[label] = OPS.sum(row * share)
+        return scores
 
     def _loss_rows(self, y_true: dict[str, Value], y_pred: dict[str, Value],
                    means: dict[str, Mean], context: Context) -> dict[str, Value]:
@@ -119,6 +156,37 @@ class ScoringGraphs:
                           "optimizer out, or set layer.trainable = True")
 
 
+def labelled(output: str, metric: Metric) -> str:
+    """The name of a metric among the scores."""
+    return f"{output}_{metric.name}" if output else metric.name
+
+
+def weigher(y_pred: Value, row_weights: Value, context: Context) -> Weigh:
+    """What multiplies values by the weights of their rows; what is padded or masked becomes 0."""
+
+    def weigh(values: Value) -> Value:
+        counts = counting(values, context.masks.get(y_pred), context.padding)
+        weights = OPS.cast(OPS.reshape(row_weights, (-1, *(1,) * (values.rank - 1))), values.dtype)
+        kept = values if counts is None else OPS.where(
+            OPS.broadcast_to(counts, values.shape), values, 0.0)
+        return context.padding.declare(kept * weights, {})
+
+    return weigh
+
+
+def counting(values: Value, mask: Value | None, padding: Padding) -> Value | None:
+    """Which of the values of rows count, as a bool tensor of their rank; None if all do."""
+    counts, padded = mask, padding.of(values)  # raises where padding is mixed into them
+    if mask is not None:
+        more = (1,) * (values.rank - mask.rank)
+        has_steps = values.shape[:mask.rank] == mask.shape  # else one number for each row
+        counts = OPS.reshape(mask, (*mask.shape, *more)) if has_steps else None
+    for axis, real in padded.items():
+        part = spread(real.value, values.rank, axis)
+        counts = part if counts is None else OPS.bitwise_and(counts, part)
+    return counts
+
+
 def row_means(y_pred: Value, row_weights: Value, context: Context) -> Mean:
     """What gives the mean of each row of values that compare predictions with targets.
 
@@ -128,14 +196,7 @@ def row_means(y_pred: Value, row_weights: Value, context: Context) -> Mean:
     mask, padding = context.masks.get(y_pred), context.padding
 
     def mean(values: Value) -> Value:
-        counts, padded = mask, padding.of(values)  # raises where padding is mixed into them
-        if mask is not None:
-            more = (1,) * (values.rank - mask.rank)
-            has_steps = values.shape[:mask.rank] == mask.shape  # else one number for each row
-            counts = OPS.reshape(mask, (*mask.shape, *more)) if has_steps else None
-        for axis, real in padded.items():
-            part = spread(real.value, values.rank, axis)
-            counts = part if counts is None else OPS.bitwise_and(counts, part)
+        counts = counting(values, mask, padding)
         if counts is None:
             return rows(values)
         axes = tuple(range(1, values.rank))

@@ -12,7 +12,7 @@ from ztorch.compile.traced_model import TracedModel
 from ztorch.errors import ConfigError
 from ztorch.layers.layer import Layer
 from ztorch.layers.naming import MOST_NESTED
-from ztorch.layers.network import Network
+from ztorch.model.runnable_network import RunnableNetwork
 from ztorch.model.summary import print_summary
 from ztorch.model.trace import trace
 from ztorch.optimizers import Optimizer
@@ -20,12 +20,9 @@ from ztorch.optimizers import Optimizer
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# What users of Keras look for on a model, and find on the program that compile returns.
-_PROGRAM_NAMES = ("evaluate", "fit", "generate", "history", "plot", "predict", "predict_on_batch",
-                  "metrics_names", "save", "stop_training", "test_on_batch", "train_on_batch")
+    from ztorch.program.program import Program
 
-
-class Model(Network):
+class Model(RunnableNetwork):
     """A model: layers called on tensors, from its inputs to its outputs.
 
     Layers without a name get one from their class, counted within the model: dense, dense_1. A
@@ -95,7 +92,6 @@ class Model(Network):
         from ztorch.weights import files
 
         self.need_memory(8)
-        self.marks.warn("save_weights of a model writes", ", or program.save_weights(path)", 3)
         files.save(self, path, layout, names, flatten_from)
 
     @checked
@@ -228,8 +224,9 @@ class Model(Network):
         """Compiles the model to native code for one device, and one batch size or several.
 
         Without a loss the program predicts. With a loss it also evaluates, with an optimizer it
-        trains. It has weights of its own, which begin with those of the model; those of the model
-        stay as they are. `model.set_weights(program.get_weights())` copies back what it learned.
+        trains. The model keeps the program: `model.fit`, `evaluate` and `predict` are those of the
+        program, and what it learns is what the model learns. When the model is compiled again, the
+        new program begins with the weights of the model, and the old one keeps those that it has.
 
         Args:
             device: "cpu" (all cores, the best instructions), "cpu:avx2" and the like, "cuda:0",
@@ -282,17 +279,18 @@ class Model(Network):
         if isinstance(device, str) and device.lower() in Optimizer.known:
             raise ConfigError(f"compile takes a device first, and {device!r} is an optimizer; "
                               f"write compile(optimizer={device!r}, ...)")
-        from ztorch.compile.pipeline import build  # only now: importing the compiler takes time
-        from ztorch.program.program import Program
+        arguments = {"batch_size": batch_size, "optimizer": optimizer, "loss": loss,
+                     "metrics": metrics,
+                     "dtype": dtype, "seed": seed, "loss_weights": loss_weights, "decode": decode,
+                     "sizes": sizes}
 
-        traced = self.trace(batch_size, optimizer, loss, metrics, dtype, seed, loss_weights, decode,
-                            sizes)
-        self.marks.warn("compile starts from", " to go on with them", 3)
-        executable = build(traced.functions, device, self.name, threads, matmul_precision)
-        return Program(executable, traced.metadata, self.marks)
+        def make(**arguments: Any) -> Program:
+            from ztorch.compile.pipeline import build  # only now: importing them takes time
+            from ztorch.program.program import Program
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _PROGRAM_NAMES:
-            raise AttributeError(f"a model has no {name!r}, what compile returns has: program = "
-                                 f"model.compile(...), then program.{name}")
-        return super().__getattr__(name)
+            traced = trace(self, arguments.pop("batch_size"), dtype_=arguments.pop("dtype"),
+                           **arguments)
+            executable = build(traced.functions, device, self.name, threads, matmul_precision)
+            return Program(executable, traced.metadata, self.named_weights())
+
+        return self.keep(make, arguments)

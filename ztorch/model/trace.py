@@ -25,6 +25,7 @@ from ztorch.model.summary import layer_rows
 from ztorch.optimizers import Optimizer
 from ztorch.runtime.buckets import BATCH, Buckets, Sizes
 from ztorch.runtime.snapshot import IdRange, Metadata, NamedConfig, WeightRow
+from ztorch.runtime.spec import RESULTS
 
 # Mixed precision: the names of `dtype` in compile, and the dtype of operands of matrix products.
 MIXED = {f"mixed_{d.long}": d for d in (f16, bf16)}
@@ -67,7 +68,7 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
                 name: axis[-1] for name, axis in buckets.axes.items()}).functions()
         for bucket in in_order:
             functions |= {buckets.name(verb, bucket): graph
-                          for verb, graph in traced(bucket).functions.items()}
+                          for verb, graph in traced(bucket).functions.items() if verb != RESULTS}
     return TracedModel(functions, Metadata(
         name=model.name,
         model=_description(model),
@@ -128,6 +129,9 @@ class BucketGraphs:
             if optimizer is not None:
                 functions["train"] = graphs.train(optimizer)
             functions["evaluate"] = graphs.evaluate()
+            results = graphs.results(functions["evaluate"].outputs)
+            if results is not None:
+                functions[RESULTS] = results
         return cls(x, outputs, context, objectives, functions)
 
     @property

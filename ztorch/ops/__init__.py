@@ -19,7 +19,7 @@ from ztorch import dispatch
 from ztorch.dtypes import DType, need_no_mask
 from ztorch.errors import nearest
 from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public, as_value, leaf
-from ztorch.graph.value import Value, current_layer
+from ztorch.graph.value import Value, current_layer, stand_in
 from ztorch.ops.absent import INSTEAD
 from ztorch.ops.control import checkpoint as checkpoint
 from ztorch.ops.control import cond as cond
@@ -71,6 +71,9 @@ def _public(name: str) -> Callable[..., Any]:
         again = dispatch.on_tensors(name, args, attrs)
         if again is not None:
             return again
+        other = stand_in((*args, *attrs.values()))
+        if other is not None:
+            return other.apply_op(name, *args, **attrs)
         if not takes_tensors and current_layer():  # in a model, it is a value of the graph
             return getattr(OPS, name)(*args, **attrs)
         if _has_values((*args, *attrs.values())):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from ztorch.optimizers.adam import Adam, Adamax, AdamW
-from ztorch.optimizers.optimizer import Optimizer, Slots
+from ztorch.optimizers.adam import Adam, Adamax, AdamW, Nadam
+from ztorch.optimizers.adaptive import Adadelta, Adafactor, Ftrl
+from ztorch.optimizers.by_layer import Lamb, Muon
+from ztorch.optimizers.optimizer import Optimizer
 from ztorch.optimizers.rmsprop import Adagrad, RMSprop
 from ztorch.optimizers.sgd import SGD, Lion
+from ztorch.optimizers.slots import Slots
 
-__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Adamax", "Lion", "Optimizer", "RMSprop", "Slots",
-           "get"]
+__all__ = ["SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lamb",
+           "Lion", "Muon", "Nadam", "Optimizer", "RMSprop", "Slots", "get"]
 
 get = Optimizer.get

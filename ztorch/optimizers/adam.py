@@ -8,7 +8,8 @@ from typing import Any
 from ztorch.config import fraction, number
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
-from ztorch.optimizers.optimizer import Optimizer, Slots
+from ztorch.optimizers.optimizer import Optimizer
+from ztorch.optimizers.slots import Slots
 
 
 class Adam(Optimizer, names=("adam",)):
@@ -25,8 +26,8 @@ class Adam(Optimizer, names=("adam",)):
             `0.999`.
         epsilon: Added to the square root of the second moment. Default: `1e-07`.
         amsgrad: Whether to use the largest second moment so far. Default: `False`.
-        **common: `weight_decay`, `clipnorm`, `clipvalue` and `global_clipnorm`, as for every
-            `Optimizer`.
+        **common: `weight_decay`, `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others
+            of every `Optimizer`.
 
     Examples:
         >>> Adam(1e-3).beta_1
@@ -42,7 +43,7 @@ class Adam(Optimizer, names=("adam",)):
         self.amsgrad = amsgrad
 
     def scaled_rate(self, rate: Value, count: Value) -> Value:
-        return rate * OPS.sqrt(_bias(self.beta_2, count)) / _bias(self.beta_1, count)
+        return rate * OPS.sqrt(bias(self.beta_2, count)) / bias(self.beta_1, count)
 
     def step(self, weight: Value, gradient: Value, rate: Value, slots: Slots) -> Value:
         m, v = slots["m"], slots["v"]
@@ -65,7 +66,8 @@ class AdamW(Adam, names=("adamw",)):
             `0.999`.
         epsilon: Added to the square root of the second moment. Default: `1e-07`.
         amsgrad: Whether to use the largest second moment so far. Default: `False`.
-        **common: `clipnorm`, `clipvalue` and `global_clipnorm`, as for every `Optimizer`.
+        **common: `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others of every
+            `Optimizer`.
 
     Examples:
         >>> AdamW().weight_decay
@@ -87,8 +89,8 @@ class Adamax(Optimizer, names=("adamax",)):
         beta_1: Decay of the running mean of the gradient, from 0 to below 1. Default: `0.9`.
         beta_2: Decay of the largest gradient, from 0 to below 1. Default: `0.999`.
         epsilon: Added to the largest gradient. Default: `1e-07`.
-        **common: `weight_decay`, `clipnorm`, `clipvalue` and `global_clipnorm`, as for every
-            `Optimizer`.
+        **common: `weight_decay`, `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others
+            of every `Optimizer`.
 
     Examples:
         >>> Adamax().learning_rate
@@ -103,7 +105,7 @@ class Adamax(Optimizer, names=("adamax",)):
         self.epsilon = number("Adamax(epsilon=...)", epsilon, least=0)
 
     def scaled_rate(self, rate: Value, count: Value) -> Value:
-        return rate / _bias(self.beta_1, count)
+        return rate / bias(self.beta_1, count)
 
     def step(self, weight: Value, gradient: Value, rate: Value, slots: Slots) -> Value:
         m = slots.set("m", slots["m"] + (gradient - slots["m"]) * (1.0 - self.beta_1))
@@ -111,6 +113,40 @@ class Adamax(Optimizer, names=("adamax",)):
         return m * rate / (u + self.epsilon)
 
 
-def _bias(beta: float, count: Value) -> Value:
+class Nadam(Optimizer, names=("nadam",)):
+    """Adam that looks one step ahead, as Nesterov's momentum does.
+
+    Args:
+        learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
+        beta_1: Decay of the running mean of the gradient, from 0 to below 1. Default: `0.9`.
+        beta_2: Decay of the running mean of the squared gradient, from 0 to below 1. Default:
+            `0.999`.
+        epsilon: Added to the square root of the second moment. Default: `1e-07`.
+        **common: `weight_decay`, `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others
+            of every `Optimizer`.
+
+    Examples:
+        >>> Nadam().beta_1
+        0.9
+    """
+
+    def __init__(self, learning_rate: Any = 0.001, beta_1: float = 0.9, beta_2: float = 0.999,
+                 epsilon: float = 1e-7, **common: Any):
+        super().__init__(learning_rate, **common)
+        self.beta_1 = fraction("Nadam(beta_1=...)", beta_1)
+        self.beta_2 = fraction("Nadam(beta_2=...)", beta_2)
+        self.epsilon = number("Nadam(epsilon=...)", epsilon, least=0)
+
+    def step(self, weight: Value, gradient: Value, rate: Value, slots: Slots) -> Value:
+        now, ahead = (self.beta_1 * (1.0 - 0.5 * OPS.exp(n * math.log(0.96)))
+                      for n in (slots.count, slots.count + 1.0))
+        product = slots.set("product", slots.state("product", (), 1.0) * now)
+        m = slots.set("m", slots["m"] + (gradient - slots["m"]) * (1.0 - self.beta_1))
+        v = slots.set("v", slots["v"] + (gradient * gradient - slots["v"]) * (1.0 - self.beta_2))
+        mean = m * (ahead / (1.0 - product * ahead)) + gradient * ((1.0 - now) / (1.0 - product))
+        return mean * rate / (OPS.sqrt(v / bias(self.beta_2, slots.count)) + self.epsilon)
+
+
+def bias(beta: float, count: Value) -> Value:
     """1 - beta ** count, by expm1: in float32 the plain formula loses half of its digits."""
     return -OPS.expm1(count * math.log(beta)) if beta else OPS.ones_like(count)

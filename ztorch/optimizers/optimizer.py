@@ -4,40 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
 import ztorch.ops  # noqa: F401 (fills OPS)
 from ztorch import dispatch
-from ztorch.config import Named, number
+from ztorch.config import Named, fraction, number, positive
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Value, layer_scope
+from ztorch.optimizers.around import accumulated, averaged, shrunk
+from ztorch.optimizers.slots import Slots
 from ztorch.schedules import LearningRateSchedule
-
-
-class Slots:
-    """The states that an optimizer keeps for one weight, in its shape. They start at zero."""
-
-    def __init__(self, weight: Value, updates: dict[Value, Value]):
-        self._weight = weight
-        self._updates = updates
-        self._leaves: dict[str, Value] = {}
-
-    def __getitem__(self, name: str) -> Value:
-        if name not in self._leaves:
-            w = self._weight
-            self._leaves[name] = leaf(
-                "state", f"optimizer/{w.attrs['name']}/{name}", w.shape, w.dtype,
-                np.zeros(w.shape, w.dtype.working), trainable=False, kind="slot")
-        return self._leaves[name]
-
-    def set(self, name: str, value: Value) -> Value:
-        """Sets the state after this step, and returns it."""
-        self._updates[self[name]] = value
-        return value
 
 
 class Optimizer(Named, family="optimizer", such_as="sgd"):
@@ -56,6 +35,16 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
             Default: `None`.
         global_clipnorm: Largest norm of all gradients together. `None` means no limit. Default:
             `None`.
+        use_ema: Whether to keep a running mean of each weight, which replaces the weight at the
+            end of `fit`. Default: `False`.
+        ema_momentum: Decay of these means, from 0 to 1. Default: `0.99`.
+        ema_overwrite_frequency: Steps after which the means replace the weights in training, too.
+            `None` means never. Default: `None`.
+        loss_scale_factor: What the loss is multiplied by before gradients are computed, and they
+            are divided by: for gradients too small for float16, whose scale is found by itself
+            otherwise. `None` means nothing. Default: `None`.
+        gradient_accumulation_steps: Batches whose gradients are averaged before each step. `None`
+            means one. Default: `None`.
         **wrong: Collects unknown arguments for the error.
 
     Raises:
@@ -70,7 +59,10 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
     def __init__(self, learning_rate: float | LearningRateSchedule | dict = 0.001, *,
                  weight_decay: float | None = None, clipnorm: float | None = None,
                  clipvalue: float | None = None, global_clipnorm: float | None = None,
-                 **wrong: Any):
+                 use_ema: bool = False, ema_momentum: float = 0.99,
+                 ema_overwrite_frequency: int | None = None,
+                 loss_scale_factor: float | None = None,
+                 gradient_accumulation_steps: int | None = None, **wrong: Any):
         self.refuse(wrong)
         self.learning_rate = _rate(type(self).__name__, learning_rate)
         self.weight_decay = weight_decay
@@ -84,8 +76,17 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
                               f"global_clipnorm, not {' and '.join(chosen)}")
         for argument, x in chosen.items():
             number(f"{type(self).__name__}({argument}=...)", x, above=0)
+        kind = type(self).__name__
         if weight_decay is not None:
-            number(f"{type(self).__name__}(weight_decay=...)", weight_decay, least=0)
+            number(f"{kind}(weight_decay=...)", weight_decay, least=0)
+        self.use_ema = use_ema
+        self.ema_momentum = fraction(f"{kind}(ema_momentum=...)", ema_momentum, below_one=False)
+        self.ema_overwrite_frequency = None if ema_overwrite_frequency is None else positive(
+            f"{kind}(ema_overwrite_frequency=...)", ema_overwrite_frequency)
+        self.loss_scale_factor = None if loss_scale_factor is None else number(
+            f"{kind}(loss_scale_factor=...)", loss_scale_factor, above=0)
+        self.gradient_accumulation_steps = None if gradient_accumulation_steps is None else (
+            positive(f"{kind}(gradient_accumulation_steps=...)", gradient_accumulation_steps))
 
     def step(self, weight: Value, gradient: Value, rate: Value, slots: Slots) -> Value:
         """The amount to subtract from the weight.
@@ -133,23 +134,38 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
             >>> sorted(s.attrs["name"] for s in SGD(0.1, momentum=0.9).apply([w], [w], step))
             ['optimizer/step', 'optimizer/w/momentum', 'w']
         """
-        updates: dict[Value, Value] = {}
         with layer_scope("optimizer"):
-            d = params[0].dtype
-            if isinstance(self.learning_rate, LearningRateSchedule):
-                rate = self.learning_rate.graph(OPS.cast(step, d))
+            if self.gradient_accumulation_steps is None:
+                updates = self._updates(params, grads, step)
             else:
-                rate = leaf("state", "optimizer/learning_rate", (), d,
-                            np.asarray(self.learning_rate, d.working), trainable=False,
-                            kind="hyper")
-            scaled = self.scaled_rate(rate, OPS.cast(step, d) + 1.0)
-            for w, g in zip(params, self._clipped(grads), strict=True):
-                name = w.attrs["name"]
-                decayed = w
-                if self.weight_decay and not any(re.search(p, name) for p in self.undecayed):
-                    decayed = w - w * self.weight_decay * rate
-                updates[w] = decayed - self.step(decayed, g, scaled, Slots(w, updates))
+                updates = accumulated(params, grads, step, self.gradient_accumulation_steps,
+                                      self._updates)
             updates[step] = OPS.add(step, 1)
+        return updates
+
+    def decay_of(self, weight: Value) -> float | None:
+        """The weight decay of a weight."""
+        name = weight.attrs["name"]
+        return None if any(re.search(p, name) for p in self.undecayed) else self.weight_decay
+
+    def _updates(self, params: Sequence[Value], grads: Sequence[Value],
+                 step: Value) -> dict[Value, Value]:
+        """The new values of weights and slots, in a step of this number."""
+        updates: dict[Value, Value] = {}
+        d = params[0].dtype
+        if isinstance(self.learning_rate, LearningRateSchedule):
+            rate = self.learning_rate.graph(OPS.cast(step, d))
+        else:
+            rate = leaf("state", "optimizer/learning_rate", (), d,
+                        np.asarray(self.learning_rate, d.working), trainable=False,
+                        kind="hyper")
+        count = OPS.cast(step, d) + 1.0
+        scaled = self.scaled_rate(rate, count)
+        for w, g in zip(params, self._clipped(grads), strict=True):
+            decay, slots = self.decay_of(w), Slots(w, updates, count)
+            decayed = w - w * decay * rate if decay else w
+            new = decayed - self.step(decayed, g, scaled, slots)
+            updates[w] = averaged(new, step, slots, self) if self.use_ema else new
         return updates
 
     def update(self, params: Any, grads: Any) -> Any:
@@ -187,30 +203,20 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
     def get_config(self) -> dict[str, Any]:
         base = {k: getattr(self, k) for k in ("weight_decay", "clipnorm", "clipvalue",
                                               "global_clipnorm")}
-        return {**super().get_config(), **base}
+        rare = {"use_ema": False, "ema_momentum": 0.99, "ema_overwrite_frequency": None,
+                "loss_scale_factor": None, "gradient_accumulation_steps": None}
+        values = {k: getattr(self, k) for k in rare}
+        return {**super().get_config(), **base,
+                **{k: x for k, x in values.items() if x != rare[k]}}
 
     def _clipped(self, grads: Sequence[Value]) -> list[Value]:
         if self.clipvalue is not None:
             return [OPS.clip(g, -self.clipvalue, self.clipvalue) for g in grads]
         if self.clipnorm is not None:
-            return [_shrunk([g], self.clipnorm)[0] for g in grads]
+            return [shrunk([g], self.clipnorm)[0] for g in grads]
         if self.global_clipnorm is not None:
-            return _shrunk(grads, self.global_clipnorm)
+            return shrunk(grads, self.global_clipnorm)
         return list(grads)
-
-
-def _shrunk(grads: Sequence[Value], norm: float) -> list[Value]:
-    """Gradients scaled so that their common norm is at most `norm`.
-
-    They are scaled to at most 1 before they are squared, so that no square overflows.
-    """
-    largest = reduce(OPS.maximum, (OPS.max(OPS.abs(g)) for g in grads))
-    scale = OPS.maximum(largest, norm)
-    parts = [g / scale for g in grads]
-    length = OPS.sqrt(reduce(OPS.add, (OPS.sum(p * p) for p in parts)))  # in units of `scale`
-    allowed = norm / scale
-    shrink = norm / OPS.maximum(length, allowed)
-    return [OPS.where(length > allowed, p * shrink, g) for p, g in zip(parts, grads, strict=True)]
 
 
 def _rate(of: str, x: Any) -> float | LearningRateSchedule:

@@ -7,7 +7,8 @@ from typing import Any
 from ztorch.config import fraction, number
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
-from ztorch.optimizers.optimizer import Optimizer, Slots
+from ztorch.optimizers.optimizer import Optimizer
+from ztorch.optimizers.slots import Slots
 
 
 class RMSprop(Optimizer, names=("rmsprop",)):
@@ -22,8 +23,8 @@ class RMSprop(Optimizer, names=("rmsprop",)):
         epsilon: Added to the running mean. Default: `1e-07`.
         centered: Whether to subtract the square of the mean gradient, which leaves the variance.
             Default: `False`.
-        **common: `weight_decay`, `clipnorm`, `clipvalue` and `global_clipnorm`, as for every
-            `Optimizer`.
+        **common: `weight_decay`, `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others
+            of every `Optimizer`.
 
     Examples:
         >>> RMSprop(rho=0.95).rho
@@ -58,8 +59,8 @@ class Adagrad(Optimizer, names=("adagrad",)):
         learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
         initial_accumulator_value: Start of the sum, 0 or more. Default: `0.1`.
         epsilon: Added to the sum. Default: `1e-07`.
-        **common: `weight_decay`, `clipnorm`, `clipvalue` and `global_clipnorm`, as for every
-            `Optimizer`.
+        **common: `weight_decay`, `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others
+            of every `Optimizer`.
 
     Examples:
         >>> Adagrad().initial_accumulator_value

@@ -7,7 +7,8 @@ from typing import Any
 from ztorch.config import fraction
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
-from ztorch.optimizers.optimizer import Optimizer, Slots
+from ztorch.optimizers.optimizer import Optimizer
+from ztorch.optimizers.slots import Slots
 
 
 class SGD(Optimizer, names=("sgd",)):
@@ -17,8 +18,8 @@ class SGD(Optimizer, names=("sgd",)):
         learning_rate: A number, or a `LearningRateSchedule`. Default: `0.01`.
         momentum: Share of the last step that is kept, from 0 to 1. Default: `0.0`.
         nesterov: Whether to use Nesterov momentum. Default: `False`.
-        **common: `weight_decay`, `clipnorm`, `clipvalue` and `global_clipnorm`, as for every
-            `Optimizer`.
+        **common: `weight_decay`, `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others
+            of every `Optimizer`.
 
     Examples:
         >>> SGD(0.1, momentum=0.9).momentum
@@ -46,8 +47,8 @@ class Lion(Optimizer, names=("lion",)):
         learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
         beta_1: Share of the running mean in the sign, from 0 to below 1. Default: `0.9`.
         beta_2: Decay of the running mean, from 0 to below 1. Default: `0.99`.
-        **common: `weight_decay`, `clipnorm`, `clipvalue` and `global_clipnorm`, as for every
-            `Optimizer`.
+        **common: `weight_decay`, `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others
+            of every `Optimizer`.
 
     Examples:
         >>> Lion(1e-4).beta_2

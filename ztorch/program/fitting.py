@@ -15,10 +15,12 @@ from ztorch.callbacks import TerminateOnNaN
 from ztorch.callbacks.callback import Callback
 from ztorch.config import flag, fraction
 from ztorch.errors import ConfigError
+from ztorch.feed import loops
 from ztorch.feed.adapter import checked_batch_size
 from ztorch.feed.batches import BatchSource, batches, validation_batches
 from ztorch.feed.device_batches import DeviceBatches
 from ztorch.feed.stream_batches import StreamBatches
+from ztorch.program.averages import take_averages
 from ztorch.progress import Progress
 from ztorch.training.history import History
 from ztorch.training.hooks import Hooks, as_callbacks
@@ -62,8 +64,8 @@ def fit(program: Stateful, x: Any, y: Any, *, batch_size: int | None, epochs: in
                   "say": progress.say}
         watches_nan = any(isinstance(c, TerminateOnNaN) for c in user_callbacks)
         hooks = Hooks([*user_callbacks, program.history], program, params)
-        program.mark_trained()
-        return TrainingLoop(
+        program.lend_weights()
+        history = TrainingLoop(
             program=program, calls=feed or program.calls, batches=train, validation=validation,
             validation_calls=(validation.feed if isinstance(validation, DeviceBatches) else
                               program.calls),
@@ -71,6 +73,22 @@ def fit(program: Stateful, x: Any, y: Any, *, batch_size: int | None, epochs: in
             first_epoch=first_epoch, epochs=epochs, steps=steps_per_epoch,
             stop_at_nan=nan == "stop" and not watches_nan,
             hooks=hooks, history=program.history, progress=progress).run()
+        if epochs > first_epoch:
+            take_averages(program)
+        return history
+
+
+def evaluate(program: Stateful, x: Any, y: Any, batch_size: int | None, sample_weight: Any,
+             verbose: int | str, steps: int | None) -> dict[str, float]:
+    """The scores of a program by name; the arguments are those of `Program.evaluate`."""
+    rows = checked_batch_size(batch_size, program.buckets)
+    check_count("steps", steps)
+    feed = feed_for(program, x)
+    source = batches(program.adapter, rows, x, y, sample_weight, feed=feed)
+    means = loops.evaluate(feed or program.calls, source, program, Progress(verbose),
+                           steps=steps)
+    assert means is not None  # only a loop that is told to stop returns None
+    return means
 
 
 def feed_for(program: Stateful, x: Any) -> Any:

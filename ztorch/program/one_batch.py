@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ztorch import dispatch
 from ztorch.feed.adapter import rows_of
 from ztorch.feed.device_batches import DeviceBatches
-from ztorch.feed.loops import MeanScores
+from ztorch.feed.loops import EpochScores
 
 if TYPE_CHECKING:
     from ztorch.program.stateful import Stateful
@@ -19,7 +19,7 @@ Scores = float | list[float] | dict[str, float]
 def run_batch(program: Stateful, function: str, x: Any, y: Any, sample_weight: Any,
               class_weight: Mapping[int, float] | None, return_dict: bool) -> Scores:
     """Runs "train" or "evaluate" once; the other arguments are those of `train_on_batch`."""
-    program._need(function)
+    program.need(function)
     adapter = program.adapter
     feed = dispatch.feed(program, x) if dispatch.is_tensor(x) else None
     if feed is not None:
@@ -29,31 +29,31 @@ def run_batch(program: Stateful, function: str, x: Any, y: Any, sample_weight: A
     rows = rows_of(columns)
     columns |= adapter.targets(y, columns)
     row_weights = adapter.weights(sample_weight, class_weight, columns, rows)
-    program._need_one_batch(rows)
+    program.need_one_batch(rows)
     adapter.need_whole_batches(rows, program.batch_size)
     with program.calls.fitting(function, adapter.sizes(columns)) as call:
-        scores = MeanScores(program.metrics_names)
+        scores = EpochScores(program)
         weight = adapter.stage(call.inputs, columns, row_weights)
         if weight:
             call()
             scores.add(call, weight)
             if function == "train":
-                program.mark_trained()
+                program.lend_weights()
     return as_scores(scores.means(), return_dict)
 
 
 def _run_tensors(program: Stateful, function: str, feed: Any, batches: DeviceBatches,
                  return_dict: bool) -> Scores:
     """The same with tensors, on the device where they lie."""
-    program._need_one_batch(batches.rows)
+    program.need_one_batch(batches.rows)
     with feed.of_each_bucket(function) as calls:
-        scores = MeanScores(program.metrics_names)
+        scores = EpochScores(program)
         for call, _, weight, *_ in batches.epoch(calls):
             if weight:
                 call()
                 scores.add(call, weight)
                 if function == "train":
-                    program.mark_trained()
+                    program.lend_weights()
     return as_scores(scores.means(), return_dict)
 
 

@@ -101,10 +101,10 @@ class Predictor(Stateful):
         """
         if dispatch.is_tensor(x):
             first = next(iter(x.values())) if isinstance(x, dict) else x
-            self._need_one_batch(len(first[0] if isinstance(first, (list, tuple)) else first))
+            self.need_one_batch(len(first[0] if isinstance(first, (list, tuple)) else first))
             return self.predict(x)
         columns = self.adapter.inputs(x)
-        self._need_one_batch(rows_of(columns))
+        self.need_one_batch(rows_of(columns))
         return self._predict_batch(columns)
 
     def _predict_batch(self, columns: Columns) -> Any:
@@ -268,6 +268,9 @@ class Predictor(Stateful):
         """
         from ztorch.program.closed import ClosedProgram  # few programs are closed
 
+        if self.model_weights is not None:
+            self.model_weights.move_out()
+            self.model_weights = None
         self.executable = cast("Running", ClosedProgram(self.name))
         self.calls = CallPool(self.executable, self.buckets)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,11 @@ from ztorch.feed.adapter import DataAdapter
 from ztorch.feed.call_pool import BorrowedCall, CallPool
 from ztorch.feed.columns import as_array
 from ztorch.runtime.buckets import BATCH, Buckets
+from ztorch.runtime.spec import RESULTS, score_of
 
 if TYPE_CHECKING:
-    from ztorch.layers.learned import Marks
+    from ztorch.layers.weight import Weight
+    from ztorch.program.model_weights import ModelWeights
     from ztorch.program.weight_tables import WeightArrays, WeightTensors
     from ztorch.runtime.running import Running
     from ztorch.runtime.snapshot import Curves, Metadata, Snapshot, Training
@@ -32,7 +34,8 @@ Path = str | os.PathLike[str]
 class Stateful:
     """What a program keeps from call to call, and from session to session."""
 
-    def __init__(self, executable: Running, metadata: Metadata, marks: Marks | None = None):
+    def __init__(self, executable: Running, metadata: Metadata,
+                 weights: Mapping[str, Weight] | None = None):
         self.executable = executable
         self.metadata = metadata
         self.name = metadata.name
@@ -52,7 +55,11 @@ class Stateful:
         self.epochs_trained = 0  # in all runs: with the seed, it decides the next shuffling
         self._resumed = False  # whether the next fit continues a run that was loaded
         self._curves: Curves | None = None  # the history of that run
-        self._marks = marks
+        self.model_weights: ModelWeights | None = None
+        if weights is not None:
+            from ztorch.program.model_weights import ModelWeights
+
+            self.model_weights = ModelWeights(executable, self.fit_lock, weights)
 
     @cached_property
     def history(self) -> History:
@@ -69,8 +76,16 @@ class Stateful:
     @property
     def metrics_names(self) -> list[str]:
         """The names of the scores that `evaluate` returns, in its order."""
-        scoring = self._need("evaluate")
-        return ["loss", *(name for name in scoring.outputs if name != "loss")]
+        scoring = self.need("evaluate")
+        return list(dict.fromkeys(["loss", *map(score_of, scoring.outputs)]))
+
+    def results(self, totals: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """The metrics that are computed from totals of sums over batches, by name."""
+        with self.borrow(RESULTS) as call:
+            for name, total in totals.items():
+                call.inputs[name][...] = total
+            call()
+            return {name: y.item() for name, y in call.outputs.items()}
 
     @property
     def resumed(self) -> bool:
@@ -157,10 +172,15 @@ class Stateful:
         """Begins a run of training: called by `fit` when all its arguments are checked."""
         self.epoch, self._resumed, self.stop_training = epoch, False, False
 
-    def mark_trained(self) -> None:
-        """Tells the layers that their weights are older than those of this program."""
-        if self._marks is not None:
-            self._marks.set(True)
+    def take_weights(self) -> None:
+        """Gets the weights of the model as they are now, where those here are older."""
+        if self.model_weights is not None:
+            self.model_weights.take()
+
+    def lend_weights(self) -> None:
+        """The model has the weights of this program from now on."""
+        if self.model_weights is not None:
+            self.model_weights.move_in()
 
     # -- all of it ----------------------------------------------------------------------------
 
@@ -172,10 +192,11 @@ class Stateful:
         executable = self.executable
         with executable.lock:
             params = executable.params.copy()
-        training = self._training_state() if "train" in executable.functions else None
+        training = self.training_state() if "train" in executable.functions else None
         return Snapshot(executable.spec, executable.code, params, self.metadata, training)
 
-    def _training_state(self) -> Training:
+    def training_state(self) -> Training:
+        """Where training stands, beside the states of the program."""
         from ztorch.runtime.snapshot import Curves, Training
 
         return Training(1, self.epoch, self.epochs_trained, self.seed, self.batch_size,
@@ -200,7 +221,7 @@ class Stateful:
         """Writes weights, optimizer, random step, epoch and history to one file, atomically."""
         from ztorch.training.checkpoint import write_checkpoint
 
-        self._need("train")
+        self.need("train")
         write_checkpoint(path, self.snapshot())
 
     @checked
@@ -233,14 +254,15 @@ class Stateful:
         return next((n for n in self.executable.states if n.endswith("/learning_rate")), None)
 
     def _rate_name(self) -> str:
-        self._need("train")
+        self.need("train")
         name = self._rate_state()
         if name is None:
             raise ConfigError("the learning rate follows the schedule it was compiled with; to "
                               "set it, compile with a number: optimizer=Adam(1e-3)")
         return name
 
-    def _need(self, function: str) -> Any:
+    def need(self, function: str) -> Any:
+        """The spec of "train" or "evaluate", or an error that says how to compile it."""
         spec = self.executable.functions.get(function)
         if spec is None:
             verb = {"train": "train", "evaluate": "evaluate"}[function]
@@ -250,7 +272,8 @@ class Stateful:
                               "loss='mse')")
         return spec
 
-    def _need_one_batch(self, rows: int) -> None:
+    def need_one_batch(self, rows: int) -> None:
+        """Raises where there are more rows than a batch holds."""
         if rows > self.batch_size:
             raise DataError(f"x has {rows} rows, but this program is compiled for batches of "
                             f"{self.batch_size}; use fit, evaluate or predict for more")

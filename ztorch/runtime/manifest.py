@@ -18,6 +18,7 @@ from ztorch.runtime.snapshot import Metadata, Training
 from ztorch.runtime.spec import (
     MAX_BYTES,
     PREPARE,
+    RESULTS,
     FunctionSpec,
     LaunchSpec,
     ProgramSpec,
@@ -35,7 +36,8 @@ BOOL_ELEMENT = 4  # bytes: the most that a device takes for an element of a bool
 # The inputs and outputs of functions, by their role; those that score take x, y and w, and give at
 # least a loss.
 _SIGNATURES = {
-    "predict": ({"x"}, {"y"}), PREPARE: (set(), set()), "prefill": ({"x", "length"}, {"position"}),
+    "predict": ({"x"}, {"y"}), PREPARE: (set(), set()), RESULTS: ({"sums"}, set()),
+    "prefill": ({"x", "length"}, {"position"}),
     "generate": ({"x", "position", "live", "step", "count", "seeds", "temperature", "top_k",
                   "top_p", "repetition_penalty", "seen", "stops"}, {"tokens", "position"}),
     "beams": ({"x", "position", "live", "score", "length", "count", "beams", "length_penalty",
@@ -236,7 +238,7 @@ def _check_ports(f: FunctionSpec) -> None:
         raise BadValue(list(f.outputs), f"a list with {', '.join(outputs)}", "outputs")
     for key, tensors in (("inputs", f.inputs), ("outputs", f.outputs)):
         for k, t in enumerate(tensors.values()):
-            if not t.shape and (key == "inputs" or verb == "predict"):
+            if not t.shape and (key == "inputs" or verb == "predict") and verb != RESULTS:
                 raise BadValue([], "a shape that begins with the batch size", key, k, "shape")
 
 

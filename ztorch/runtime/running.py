@@ -36,6 +36,8 @@ class Running(ABC):
         self.states = spec.states
         self.lock = threading.Lock()
         self.stale = False  # whether weights have changed since derived states were computed
+        self.steps = 0  # counts trainings, each of which may have changed every weight
+        self.writes: dict[str, int] = {}  # how often each state was set
         self._prepare: BoundCall | None = None
         self.weights_changed()
         _programs.add(self)
@@ -51,6 +53,11 @@ class Running(ABC):
     def weights_changed(self) -> None:
         """Has derived states computed again before the next run."""
         self.stale = PREPARE in self.functions
+
+    def _written(self, name: str) -> None:
+        """Counts that a state was set. The caller holds the lock."""
+        self.writes[name] = self.writes.get(name, 0) + 1
+        self.weights_changed()
 
     def refresh(self) -> None:
         """Computes derived states from the weights as they are now. The caller holds the lock."""
@@ -86,7 +93,7 @@ class Running(ABC):
             raise WeightsError(f"{name} has shape {state.shape}, not {tuple(array.shape)}")
         with self.lock:
             self._write_state(state, array)
-            self.weights_changed()
+            self._written(name)
 
     @abstractmethod
     def _copy_state(self, state: StateSpec, memory: Any, into_state: bool) -> None:
@@ -102,7 +109,7 @@ class Running(ABC):
         """Sets one state to what lies in memory of the caller's, in the state's dtype."""
         with self.lock:
             self._copy_state(self.states[name], memory, into_state=True)
-            self.weights_changed()
+            self._written(name)
 
     def states_snapshot(self) -> dict[str, np.ndarray]:
         """Copies of all states, taken between two runs."""

@@ -25,9 +25,21 @@ from ztorch.files.kinds import (
 from ztorch.files.schema import Record, field
 from ztorch.machines.processors import SIMD_LEVELS
 
+RESULTS = "results"  # the function that computes metrics from totals, in programs that have such
+SUMS = "sums/"  # with the names of such a metric and of a sum: what evaluate and train add to it
 PREPARE = "prepare"  # the function that computes derived states, in programs that have any
 CPU_LEVELS = tuple(level.name for level in SIMD_LEVELS)  # what cpu:LEVEL names
 SPACES = ("inputs", "outputs", "params", "arena")  # the memories a kernel reads and writes
+
+
+def score_of(output: str) -> str:
+    """The name of the score that an output of evaluate and train belongs to.
+
+    >>> score_of("accuracy"), score_of("sums/auc/true_positives")
+    ('accuracy', 'auc')
+    """
+    return output.removeprefix(SUMS).rpartition("/")[0] if output.startswith(SUMS) else output
+
 
 MAX_BYTES = 1 << 40  # of anything; whether this machine has as much memory is checked later
 MAX_AXES = 16  # of a tensor
@@ -102,7 +114,7 @@ class LaunchSpec(Record, row="[kernel, grid, places, barrier]"):
 class FunctionSpec(Record):
     """One function of a program."""
 
-    name: str = field(TEXT)  # predict, train, evaluate, prefill, generate, beams or prepare
+    name: str = field(TEXT)  # predict, train, evaluate, results, prefill, generate, beams, prepare
     symbol: str = field(SYMBOL)  # its entry point in the code for a CPU
     inputs: dict[str, TensorSpec] = field(ByName(TensorSpec))  # in the order the code takes them
     outputs: dict[str, TensorSpec] = field(ByName(TensorSpec))  # likewise

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from types import FrameType
@@ -19,7 +19,7 @@ import numpy as np
 from ztorch.errors import NonFiniteLoss
 from ztorch.feed.batches import BatchSource
 from ztorch.feed.call_pool import BorrowedCalls, Calls
-from ztorch.feed.loops import MeanScores, evaluate
+from ztorch.feed.loops import EpochScores, evaluate
 from ztorch.progress import Progress
 from ztorch.training.history import History
 from ztorch.training.hooks import Hooks
@@ -65,6 +65,8 @@ class Trainable(Protocol):
 
     @property
     def metrics_names(self) -> list[str]: ...
+
+    def results(self, totals: Mapping[str, np.ndarray]) -> dict[str, float]: ...
 
     def learning_rate_or_none(self) -> float | None: ...
 
@@ -123,7 +125,7 @@ class TrainingLoop:
         program.epochs_trained += 1
         if self.validation is not None and self._validates_after(epoch):
             hooks.call("on_test_begin", {})
-            scores = evaluate(self.validation_calls, self.validation, program.metrics_names,
+            scores = evaluate(self.validation_calls, self.validation, program,
                               stop=lambda: interrupt.requested, steps=self.validation_steps)
             if scores is None:
                 progress.say(f"Interrupted in the validation of epoch {epoch + 1}; the weights "
@@ -141,7 +143,7 @@ class TrainingLoop:
         program, progress, hooks = self.program, self.progress, self.hooks
         begins, ends = hooks.has("on_train_batch_begin"), hooks.has("on_train_batch_end")
         live, stop_at_nan = progress.live, self.stop_at_nan
-        scores = MeanScores(program.metrics_names)
+        scores = EpochScores(program)
         step = 0
         for call, _, weight, *_ in self.batches.epoch(calls, program.epochs_trained, self.steps):
             if begins:

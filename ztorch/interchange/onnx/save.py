@@ -66,8 +66,6 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
     if not isinstance(weights, Mapping | None):
         raise ConfigError("zt.onnx.save(weights=...) takes arrays by the names of weights, such as "
                           f"program.weights, not a {type(weights).__name__}")
-    if weights is None:
-        model.marks.warn("zt.onnx.save writes", ", or give weights=program.weights", 3)
     write_atomic(path, encode(model, batch_size, weights, dtype))
 
 

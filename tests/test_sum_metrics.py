@@ -1,0 +1,148 @@
+"""Metrics that are computed from sums over all rows: Keras' numbers, whatever the batches are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests import references
+from tests.cases.grouping import together
+from ztorch import layers as L
+from ztorch import metrics as M
+from ztorch.errors import ConfigError
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import OPS, leaf
+from ztorch.graph.value import Value
+from ztorch.metrics.metric import SumMetric
+
+random = np.random.default_rng(5)
+SCORES = random.random((60, 3)).astype(np.float32)
+SCORES[:5] = SCORES[5:10]  # ties
+YES = (random.random((60, 3)) < SCORES).astype(np.float32)
+LABELS = random.integers(0, 3, 60).astype(np.int32)
+ONE_HOT = np.eye(3, dtype=np.float32)[LABELS]
+REAL = random.normal(size=(60, 3)).astype(np.float32)
+NEAR = (REAL + 0.3 * random.normal(size=(60, 3))).astype(np.float32)
+FOUND = np.where(random.random(60) < 0.6, LABELS, 0).astype(np.int32)
+WEIGHTS = random.random(60).astype(np.float32)
+
+# Name, ours, arguments of Keras' where they differ, targets, predictions.
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None, np.ndarray, np.ndarray]] = {
+    **{name: (name, {}, None, YES, SCORES) for name in (
+        "TruePositives", "FalsePositives", "TrueNegatives", "FalseNegatives", "Precision",
+        "Recall", "AUC")},
+    "count at 0.3": ("TruePositives", {"thresholds": 0.3}, None, YES, SCORES),
+    "precision at 0.7": ("Precision", {"thresholds": [0.7]}, None, YES, SCORES),
+    "precision of nothing": ("Precision", {"thresholds": 1.0}, None, YES, SCORES),
+    "recall of a class": ("Recall", {"class_id": 1}, None, YES, SCORES),
+    **{f"AUC {curve} {method}": (
+        "AUC", {"curve": curve, "summation_method": method, "num_thresholds": 30}, None, YES,
+        SCORES) for curve in ("ROC", "PR") for method in ("interpolation", "minoring", "majoring")},
+    "AUC of logits": ("AUC", {"from_logits": True}, None, YES, SCORES * 4 - 2),
+    **{name: (name, {arg: 0.6, "num_thresholds": 50}, None, YES, SCORES) for name, arg in (
+        ("PrecisionAtRecall", "recall"), ("RecallAtPrecision", "precision"),
+        ("SensitivityAtSpecificity", "specificity"), ("SpecificityAtSensitivity", "sensitivity"))},
+    "RecallAtPrecision, never": ("RecallAtPrecision", {"precision": 1.0}, None, 1 - YES, SCORES),
+    **{f"F1 {average}": ("F1Score", {"average": average}, None, ONE_HOT, SCORES)
+       for average in ("macro", "micro", "weighted")},
+    "F2 at 0.4": ("FBetaScore", {"beta": 2.0, "threshold": 0.4}, {
+        "beta": 2.0, "threshold": 0.4, "average": "macro"}, YES, SCORES),
+    "RootMeanSquaredError": ("RootMeanSquaredError", {}, None, REAL, NEAR),
+    **{f"R2 {average}": ("R2Score", {"class_aggregation": average}, None, REAL, NEAR)
+       for average in ("uniform_average", "variance_weighted_average")},
+    "MeanIoU": ("MeanIoU", {"num_classes": 4}, None, LABELS, FOUND),
+    "MeanIoU of scores": ("MeanIoU", {"num_classes": 3, "sparse_y_pred": False}, None, LABELS,
+                          SCORES),
+    "MeanIoU without a class": ("MeanIoU", {"num_classes": 3, "ignore_class": 0}, None, LABELS,
+                                FOUND),
+    "IoU": ("IoU", {"num_classes": 3, "target_class_ids": [0, 2]}, None, LABELS, FOUND),
+    "CosineSimilarity": ("CosineSimilarity", {}, None, REAL, NEAR),
+}
+
+
+def weigh_all(values: Value, weights: Value) -> Value:
+    return values * OPS.reshape(OPS.cast(weights, values.dtype), (-1, *(1,) * (values.rank - 1)))
+
+
+def measured(metric: M.Metric, y: np.ndarray, p: np.ndarray, w: np.ndarray) -> float:
+    """By batches of 25 rows, as in an epoch."""
+    totals: dict[str, np.ndarray] = {}
+    for rows in (slice(0, 25), slice(25, 50), slice(50, 60)):
+        leaves = [leaf("input", n, a[rows].shape, "int32" if a.dtype.kind == "i" else "float32")
+                  for n, a in (("y", y), ("p", p), ("w", w))]
+        feeds = dict(zip(leaves, (y[rows], p[rows], w[rows]), strict=True))
+        y_true, y_pred, weights = leaves
+        if isinstance(metric, SumMetric):
+            sums = metric.sums(y_true, OPS.cast(y_pred, "float32"),
+                               lambda x, w=weights: weigh_all(x, w))  # type: ignore[misc]
+        else:
+            sums = {"row": OPS.sum(metric(y_true, y_pred) * weights), "w": OPS.sum(weights)}
+        for name, value in zip(sums, evaluate(list(sums.values()), feeds), strict=True):
+            totals[name] = totals.get(name, 0.0) + value.astype(np.float64)
+    if not isinstance(metric, SumMetric):
+        return float(totals["row"] / totals["w"])
+    ends = {n: leaf("input", n, t.shape, "float32") for n, t in totals.items()}
+    result = metric.result(ends)
+    assert result.shape == ()
+    return float(evaluate([result], {v: totals[n] for n, v in ends.items()})[0])
+
+
+@together()
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_numbers_are_those_of_keras(name: str, weighted: bool) -> None:
+    keras = references.keras()
+    kind, arguments, other, y, p = CASES[name]
+    more = {"dtype": "float32"} if "IoU" in kind else {}  # else it counts in whole numbers
+    theirs = getattr(keras.metrics, kind)(**(arguments if other is None else other), **more)
+    theirs.update_state(y, p, sample_weight=WEIGHTS if weighted else None)
+    ours = measured(getattr(M, kind)(**arguments), y, p,
+                    WEIGHTS if weighted else np.ones_like(WEIGHTS))
+    expected = np.asarray(keras.ops.convert_to_numpy(theirs.result())).reshape(-1)
+    np.testing.assert_allclose(ours, expected[0], rtol=2e-5, atol=1e-6)
+
+
+def test_an_epoch_reports_them_of_all_rows() -> None:
+    """In a program: over batches that are not full, in training, artifacts and on tensors."""
+    x, y = SCORES, YES[:, :1]
+    model = zt.Sequential([L.Input((3,)), L.Dense(1, activation="sigmoid")])
+    model.compile("cpu:scalar", batch_size=16, optimizer="sgd", loss="binary_crossentropy",
+                  metrics=["precision", "auc", "accuracy", "rmse"])
+    scores = model.evaluate(x, y, verbose=0, return_dict=True)
+    assert list(scores) == ["loss", "precision", "auc", "accuracy", "rmse"] == model.metrics_names
+    p, ones = model.predict(x), np.ones(60, np.float32)
+    for metric in (M.Precision(), M.AUC(), M.RootMeanSquaredError()):
+        short = "rmse" if metric.name == "root_mean_squared_error" else metric.name
+        np.testing.assert_allclose(scores[short], measured(metric, y, p, ones), rtol=1e-5)
+    np.testing.assert_allclose(scores["accuracy"], ((p > 0.5) == y).mean(), rtol=1e-6)
+    assert model.evaluate(zt.tensor(x), zt.tensor(y), verbose=0, return_dict=True) == scores
+    history = model.fit(x, y, epochs=2, shuffle=False, validation_data=(x, y), verbose=0).history
+    assert history["val_auc"][-1] == model.evaluate(x, y, verbose=0, return_dict=True)["auc"]
+    assert 0 < history["rmse"][1] < history["rmse"][0] < 1
+
+
+def test_masked_steps_do_not_count() -> None:
+    model = zt.Sequential([L.Input((4, 3)), L.Masking(), L.Dense(1, activation="sigmoid")])
+    x = SCORES[:40].reshape(10, 4, 3).copy()
+    x[:, 2:] = 0.0
+    y = YES[:40, :1].reshape(10, 4, 1)
+    program = model.compile("cpu:scalar", batch_size=4, loss="binary_crossentropy",
+                            metrics=[M.TrueNegatives(), M.FalsePositives()])
+    scores = program.evaluate(x, y, verbose=0, return_dict=True)
+    yes = program.predict(x)[:, :2] > 0.5
+    assert scores["true_negatives"] == (~yes & (y[:, :2] == 0)).sum()
+    assert scores["false_positives"] == (yes & (y[:, :2] == 0)).sum() > 0
+
+
+def test_wrong_arguments() -> None:
+    for make, message in (
+            (lambda: M.Precision(thresholds=[0.1, 0.2]), "so there is one threshold"),
+            (lambda: M.AUC(curve="RC"), "must be 'ROC' or 'PR'"),
+            (lambda: M.F1Score(average=None), "a score is one number"),
+            (lambda: M.PrecisionAtRecall(1.2), "from 0 to 1"),
+            (lambda: M.IoU(3, [3]), "classes are numbers from 0 to 2")):
+        with pytest.raises(ConfigError, match=message):
+            make()

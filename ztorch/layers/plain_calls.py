@@ -1,0 +1,74 @@
+"""Layers written as in Keras: `call(self, x, training=False)`, without a context.
+
+While such a call is traced, weights stand for their tensors, and the layers that it calls have its
+context.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from ztorch.layers.naming import checked_name
+from ztorch.layers.symbol import leaves
+from ztorch.layers.tree import LayerNode
+from ztorch.layers.weight import Weight
+
+_OWN = ("inner", "outer")  # attributes of every layer, whose layers need no adoption
+
+
+def is_plain(call: Callable[..., Any]) -> bool:
+    """Whether a method `call` takes no context after the tensor."""
+    parameters = [*inspect.signature(call).parameters.values()][1:]
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters[:2]):
+        return False
+    return [p.name for p in parameters[1:2]] != ["context"]
+
+
+def with_context(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A method `call` that takes a context, from one that takes none."""
+    signature = inspect.signature(call)
+    parameters = list(signature.parameters.values())
+    takes_training = "training" in signature.parameters
+
+    @functools.wraps(call)
+    def called(self: Any, x: Any, context: Any, *more: Any, **keywords: Any) -> Any:
+        if takes_training:
+            keywords.setdefault("training", context.training)
+        return call(self, x, *more, **keywords)
+
+    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    called.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*parameters[:2], context, *parameters[2:]])
+    return called
+
+
+def adopt_attributes(layer: Any) -> None:
+    """Adopts the layers that a layer written as in Keras has as attributes, also in lists, and
+    names weights without a name like the attributes that hold them."""
+    for name, x in list(vars(layer).items()) if layer.is_plain else ():
+        for item in leaves(x) if name not in _OWN else ():
+            if isinstance(item, LayerNode) and not any(item is other for other in layer.inner):
+                layer.adopt(item)
+        taken = {w.name for w in layer.own_weights}
+        if isinstance(x, Weight) and not x.has_own_name and name not in taken:
+            x.name, x.has_own_name = checked_name(name, "weight"), True
+
+
+def weight_arguments(layer: Any, name: Any, shape: Any,
+                     initializer: Any) -> tuple[str, tuple[int, ...], Any, set[str]]:
+    """The arguments of `add_weight`, which may leave out the name, and the names that are taken.
+
+    Without a name a weight is called "weight", until the attribute that holds it is known.
+    """
+    if not isinstance(name, str | None):  # (shape, initializer), as in Keras
+        name, shape, initializer = None, name, initializer if shape == () else shape
+    shape = (shape,) if isinstance(shape, int) else tuple(shape or ())
+    taken = {w.name for w in layer.own_weights}
+    if name is None:
+        name = next(n for k in itertools.count() if (
+            n := f"weight_{k}" if k else "weight") not in taken)
+    return name, shape, initializer or "glorot_uniform", taken

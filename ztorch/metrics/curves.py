@@ -1,0 +1,215 @@
+"""Metrics of yes-or-no predictions over all thresholds: areas and points of curves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ztorch.config import fraction, whole
+from ztorch.errors import ConfigError
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Value
+from ztorch.metrics.confusion import Thresholded, ratio
+from ztorch.metrics.metric import Weigh
+
+_BEYOND = 1e-7  # first and last thresholds lie so far beyond 0 and 1, as in Keras
+
+
+class _Curve(Thresholded, abstract=True):
+    """Base of metrics over evenly spread thresholds."""
+
+    def __init__(self, num_thresholds: int = 200, class_id: int | None = None,
+                 name: str | None = None):
+        super().__init__(None, class_id, name)
+        self.num_thresholds = whole(f"{type(self).__name__}(num_thresholds=...)", num_thresholds, 2)
+
+    def limits(self) -> Sequence[float]:
+        n = self.num_thresholds
+        return [-_BEYOND, *(k / (n - 1) for k in range(1, n - 1)), 1.0 + _BEYOND]
+
+
+class AUC(_Curve, names=("auc",)):
+    """The area under a curve of yes-or-no predictions, as a Riemann sum over thresholds.
+
+    Args:
+        num_thresholds: Number of thresholds, spread evenly from 0 to 1. An integer of at least 2.
+            Default: `200`.
+        curve: `"ROC"` for true over false positives, `"PR"` for precision over recall. Default:
+            `"ROC"`.
+        summation_method: `"interpolation"`, or `"minoring"` or `"majoring"` for the smaller or the
+            larger height of each interval. Default: `"interpolation"`.
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+        from_logits: Whether predictions are logits, before the sigmoid. Default: `False`.
+
+    Examples:
+        >>> AUC(curve="PR").num_thresholds
+        200
+    """
+
+    def __init__(self, num_thresholds: int = 200, curve: str = "ROC",
+                 summation_method: str = "interpolation", name: str | None = None,
+                 from_logits: bool = False):
+        super().__init__(num_thresholds, None, name)
+        if curve not in ("ROC", "PR"):
+            raise ConfigError(f"AUC(curve={curve!r}) must be 'ROC' or 'PR'")
+        if summation_method not in ("interpolation", "minoring", "majoring"):
+            raise ConfigError(f"AUC(summation_method={summation_method!r}) must be "
+                              "'interpolation', 'minoring' or 'majoring'")
+        self.curve, self.summation_method = curve, summation_method
+        self.from_logits = from_logits
+
+    def sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
+        return super().sums(y_true, OPS.sigmoid(y_pred) if self.from_logits else y_pred, weigh)
+
+    def result(self, sums: Mapping[str, Value]) -> Value:
+        tp, fp = sums["true_positives"], sums["false_positives"]
+        fn, tn = sums["false_negatives"], sums["true_negatives"]
+        if self.curve == "PR" and self.summation_method == "interpolation":
+            return self._interpolated(tp, fp, fn)
+        recall = ratio(tp, tp + fn)
+        x, y = (ratio(fp, fp + tn), recall) if self.curve == "ROC" else (recall, ratio(tp, tp + fp))
+        first, second = y[:-1], y[1:]
+        heights = ((first + second) * 0.5 if self.summation_method == "interpolation" else
+                   OPS.minimum(first, second) if self.summation_method == "minoring" else
+                   OPS.maximum(first, second))
+        return OPS.sum((x[:-1] - x[1:]) * heights)
+
+    @staticmethod
+    def _interpolated(tp: Value, fp: Value, fn: Value) -> Value:
+        """The area where precision between thresholds follows from counts that grow evenly."""
+        step = tp[:-1] - tp[1:]
+        p = tp + fp
+        slope = ratio(step, OPS.maximum(p[:-1] - p[1:], 0.0))
+        offset = tp[1:] - slope * p[1:]
+        positive = OPS.logical_and(p[:-1] > 0.0, p[1:] > 0.0)
+        growth = OPS.where(positive, ratio(p[:-1], OPS.maximum(p[1:], 0.0)), OPS.ones_like(step))
+        gain = ratio(slope * (step + offset * OPS.log(growth)), OPS.maximum(tp[1:] + fn[1:], 0.0))
+        return OPS.sum(gain)
+
+
+class _AtValue(_Curve, abstract=True):
+    """Base of the best value of one rate among thresholds where another reaches a bound."""
+
+    bound = ""  # the argument with that bound
+
+    def __init__(self, value: float, num_thresholds: int, class_id: int | None,
+                 name: str | None):
+        super().__init__(num_thresholds, class_id, name)
+        setattr(self, self.bound, fraction(f"{type(self).__name__}({self.bound}=...)", value,
+                                           below_one=False))
+
+    def best(self, reached: Value, value: Value) -> Value:
+        """The largest of the values whose other rate reaches the bound; 0 if there is none."""
+        enough = reached >= float(getattr(self, self.bound))
+        return OPS.max(OPS.where(enough, value, OPS.zeros_like(value)))
+
+
+def _sensitivity(sums: Mapping[str, Value]) -> Value:
+    return ratio(sums["true_positives"], sums["true_positives"] + sums["false_negatives"])
+
+
+def _specificity(sums: Mapping[str, Value]) -> Value:
+    return ratio(sums["true_negatives"], sums["true_negatives"] + sums["false_positives"])
+
+
+def _precision(sums: Mapping[str, Value]) -> Value:
+    return ratio(sums["true_positives"], sums["true_positives"] + sums["false_positives"])
+
+
+class PrecisionAtRecall(_AtValue, names=("precision_at_recall",)):
+    """The best precision among thresholds whose recall is high enough.
+
+    Args:
+        recall: The least recall, from 0 to 1.
+        num_thresholds: Number of thresholds, spread evenly from 0 to 1. Default: `200`.
+        class_id: The class that counts, an index of the last axis. `None` means all. Default:
+            `None`.
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+
+    Examples:
+        >>> PrecisionAtRecall(0.8).recall
+        0.8
+    """
+
+    bound = "recall"
+
+    def __init__(self, recall: float, num_thresholds: int = 200, class_id: int | None = None,
+                 name: str | None = None):
+        super().__init__(recall, num_thresholds, class_id, name)
+
+    def result(self, sums: Mapping[str, Value]) -> Value:
+        return self.best(_sensitivity(sums), _precision(sums))
+
+
+class RecallAtPrecision(_AtValue, names=("recall_at_precision",)):
+    """The best recall among thresholds whose precision is high enough.
+
+    Args:
+        precision: The least precision, from 0 to 1.
+        num_thresholds: Number of thresholds, spread evenly from 0 to 1. Default: `200`.
+        class_id: The class that counts, an index of the last axis. `None` means all. Default:
+            `None`.
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+
+    Examples:
+        >>> RecallAtPrecision(0.8).precision
+        0.8
+    """
+
+    bound = "precision"
+
+    def __init__(self, precision: float, num_thresholds: int = 200, class_id: int | None = None,
+                 name: str | None = None):
+        super().__init__(precision, num_thresholds, class_id, name)
+
+    def result(self, sums: Mapping[str, Value]) -> Value:
+        return self.best(_precision(sums), _sensitivity(sums))
+
+
+class SensitivityAtSpecificity(_AtValue, names=("sensitivity_at_specificity",)):
+    """The best recall of yeses among thresholds whose recall of noes is high enough.
+
+    Args:
+        specificity: The least share of noes that are predicted, from 0 to 1.
+        num_thresholds: Number of thresholds, spread evenly from 0 to 1. Default: `200`.
+        class_id: The class that counts, an index of the last axis. `None` means all. Default:
+            `None`.
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+
+    Examples:
+        >>> SensitivityAtSpecificity(0.5).specificity
+        0.5
+    """
+
+    bound = "specificity"
+
+    def __init__(self, specificity: float, num_thresholds: int = 200,
+                 class_id: int | None = None, name: str | None = None):
+        super().__init__(specificity, num_thresholds, class_id, name)
+
+    def result(self, sums: Mapping[str, Value]) -> Value:
+        return self.best(_specificity(sums), _sensitivity(sums))
+
+
+class SpecificityAtSensitivity(_AtValue, names=("specificity_at_sensitivity",)):
+    """The best recall of noes among thresholds whose recall of yeses is high enough.
+
+    Args:
+        sensitivity: The least share of yeses that are predicted, from 0 to 1.
+        num_thresholds: Number of thresholds, spread evenly from 0 to 1. Default: `200`.
+        class_id: The class that counts, an index of the last axis. `None` means all. Default:
+            `None`.
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+
+    Examples:
+        >>> SpecificityAtSensitivity(0.5).sensitivity
+        0.5
+    """
+
+    bound = "sensitivity"
+
+    def __init__(self, sensitivity: float, num_thresholds: int = 200,
+                 class_id: int | None = None, name: str | None = None):
+        super().__init__(sensitivity, num_thresholds, class_id, name)
+
+    def result(self, sums: Mapping[str, Value]) -> Value:
+        return self.best(_sensitivity(sums), _specificity(sums))

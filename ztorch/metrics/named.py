@@ -1,0 +1,78 @@
+"""Which metric a name stands for, and the metrics of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ztorch.errors import ConfigError, UnknownName, unknown
+from ztorch.losses.loss import Loss, TargetSpec
+from ztorch.metrics.accuracy import (
+    BinaryAccuracy,
+    CategoricalAccuracy,
+    SparseCategoricalAccuracy,
+)
+from ztorch.metrics.metric import FunctionMetric, LossMetric, Metric
+
+ACCURACY = ("accuracy", "acc")
+
+
+def get(spec: Any, target: TargetSpec, prediction: tuple[int, ...]) -> Metric:
+    """The metric for a name, an instance, a loss or a function.
+
+    As in Keras, `"accuracy"` becomes the binary, sparse or categorical one by the shapes.
+
+    Args:
+        spec: A name such as `"accuracy"`, a `Metric`, a `Loss`, or a function of `(y_true,
+            y_pred)`.
+        target: Description of the targets, from `Loss.target`.
+        prediction: Shape of the predictions, with the batch.
+
+    Returns:
+        The metric.
+
+    Raises:
+        UnknownName: No metric and no loss has this name.
+
+    Examples:
+        >>> from ztorch.dtypes import i32
+        >>> get("accuracy", TargetSpec((32,), i32, 10), (32, 10))
+        SparseCategoricalAccuracy(name='accuracy')
+    """
+    if isinstance(spec, str) and spec.lower() in ACCURACY:
+        if prediction[-1:] == (1,):
+            return BinaryAccuracy(spec)
+        sparse = len(target.shape) < len(prediction) or target.shape[-1] == 1
+        return SparseCategoricalAccuracy(spec) if sparse else CategoricalAccuracy(spec)
+    if isinstance(spec, str):
+        if spec in Metric.known or spec.lower() in {k.lower() for k in Metric.known}:
+            return _named(Metric.named(spec), spec)
+        if spec in Loss.known:
+            return LossMetric(spec, spec)
+        known = {"accuracy", *(m.names[0] for m in Metric.known.values() if m.names)}
+        error = unknown("metric", spec, known, [*ACCURACY, *Metric.known, *Loss.known])
+        raise UnknownName(f"{error}, and all losses")
+    if isinstance(spec, Loss):
+        return LossMetric(spec)
+    if callable(spec) and not isinstance(spec, (Metric, type)):
+        return FunctionMetric(spec)
+    return Metric.get(spec)
+
+
+def _named(cls: type[Metric], name: str) -> Metric:
+    metric = cls()
+    metric.name = name
+    return metric
+
+
+def resolve(specs: Iterable[Any], target: TargetSpec, prediction: tuple[int, ...]) -> list[Metric]:
+    """All metrics of a model, with names that differ from each other and from "loss"."""
+    if isinstance(specs, str) or not isinstance(specs, Iterable):
+        specs = [specs]
+    metrics = [get(s, target, prediction) for s in specs]
+    names = ["loss", *(m.name for m in metrics)]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two metrics are named {name!r}; give one another name, such as "
+                              f"BinaryAccuracy(name='other')")
+    return metrics

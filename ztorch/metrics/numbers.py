@@ -1,0 +1,67 @@
+"""Metrics of numbers that are no means over rows: root of the mean square, explained variance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ztorch.errors import ConfigError
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Value
+from ztorch.metrics.confusion import ratio
+from ztorch.metrics.metric import SumMetric, Weigh, alike
+
+
+class RootMeanSquaredError(SumMetric, names=("root_mean_squared_error", "rmse")):
+    """The square root of the mean squared error of all elements.
+
+    Args:
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+
+    Examples:
+        >>> RootMeanSquaredError().name
+        'root_mean_squared_error'
+    """
+
+    def sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
+        y = alike(self.name, y_true, y_pred)
+        return {"squares": OPS.sum(weigh(OPS.square(y_pred - y))),
+                "count": OPS.sum(weigh(OPS.ones_like(y)))}
+
+    def result(self, sums: Mapping[str, Value]) -> Value:
+        return OPS.sqrt(ratio(sums["squares"], sums["count"]))
+
+
+class R2Score(SumMetric, names=("r2_score",)):
+    """The share of the variance of targets that predictions explain: 1 for perfect ones.
+
+    Args:
+        class_aggregation: How the scores of several outputs become one: `"uniform_average"`, or
+            `"variance_weighted_average"`. Default: `"uniform_average"`.
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+
+    Examples:
+        >>> R2Score().class_aggregation
+        'uniform_average'
+    """
+
+    def __init__(self, class_aggregation: str = "uniform_average", name: str | None = None):
+        super().__init__(name)
+        if class_aggregation not in ("uniform_average", "variance_weighted_average"):
+            raise ConfigError(f"R2Score(class_aggregation={class_aggregation!r}) must be "
+                              "'uniform_average' or 'variance_weighted_average'")
+        self.class_aggregation = class_aggregation
+
+    def sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
+        y = alike(self.name, y_true, y_pred)
+        axes = tuple(range(max(y.rank - 1, 1)))
+        parts = {"errors": OPS.square(y - y_pred), "sum": y, "squares": OPS.square(y),
+                 "count": OPS.ones_like(y)}
+        return {n: OPS.sum(weigh(x), axis=axes) for n, x in parts.items()}
+
+    def result(self, sums: Mapping[str, Value]) -> Value:
+        mean = ratio(sums["sum"], sums["count"])
+        total = sums["squares"] - sums["sum"] * mean
+        scores = 1.0 - ratio(sums["errors"], total)
+        if self.class_aggregation == "uniform_average":
+            return OPS.mean(scores)
+        return ratio(OPS.sum(scores * total), OPS.sum(total))

@@ -1,0 +1,107 @@
+"""Metrics of segmentation: how far predicted and true regions of a class overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ztorch.config import positive, whole, whole_numbers
+from ztorch.errors import ConfigError
+from ztorch.graph.op import OPS, constant, shape_error
+from ztorch.graph.value import Value
+from ztorch.metrics.confusion import ratio
+from ztorch.metrics.metric import SumMetric, Weigh
+
+
+class IoU(SumMetric, names=("io_u",)):
+    """Intersection over union of the regions of classes: their mean over some classes.
+
+    Classes that neither targets nor predictions hold do not count.
+
+    Args:
+        num_classes: Number of classes.
+        target_class_ids: The classes that count.
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+        ignore_class: Positions whose target is this class do not count. `None` means that all do.
+            Default: `None`.
+        sparse_y_true: Whether targets hold class numbers, not a number for each class. Default:
+            `True`.
+        sparse_y_pred: Whether predictions hold class numbers, not a number for each class.
+            Default: `True`.
+
+    Examples:
+        >>> IoU(num_classes=3, target_class_ids=[1]).target_class_ids
+        (1,)
+    """
+
+    def __init__(self, num_classes: int, target_class_ids: Sequence[int], name: str | None = None,
+                 ignore_class: int | None = None, sparse_y_true: bool = True,
+                 sparse_y_pred: bool = True):
+        super().__init__(name)
+        kind = type(self).__name__
+        self.num_classes = positive(f"{kind}(num_classes=...)", num_classes)
+        self.target_class_ids = whole_numbers(f"{kind}(target_class_ids=...)", target_class_ids)
+        if not all(0 <= n < self.num_classes for n in self.target_class_ids):
+            raise ConfigError(f"{kind}(target_class_ids={target_class_ids!r}): classes are numbers "
+                              f"from 0 to {self.num_classes - 1}")
+        self.ignore_class = None if ignore_class is None else whole(
+            f"{kind}(ignore_class=...)", ignore_class, least=-(1 << 31))
+        self.sparse_y_true, self.sparse_y_pred = sparse_y_true, sparse_y_pred
+
+    def sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
+        y = y_true if self.sparse_y_true else OPS.argmax(y_true, axis=-1)
+        p = y_pred if self.sparse_y_pred else OPS.argmax(y_pred, axis=-1)
+        if y.size != p.size:
+            raise shape_error(f"metric {self.name!r} compares a class with a class, not", y.shape,
+                              p.shape, fix="sparse_y_true=False and sparse_y_pred=False say where "
+                                           "there is a number for each class")
+        y, p = OPS.cast(OPS.reshape(y, p.shape), "int32"), OPS.cast(p, "int32")
+        floats = y_pred.dtype
+        counts = OPS.expand_dims(OPS.cast(OPS.ones_like(y), floats), -1)
+        if self.ignore_class is not None:
+            keeps = OPS.not_equal(y, self.ignore_class)
+            counts = OPS.expand_dims(OPS.cast(keeps, floats), -1)
+        classes = OPS.iota((*p.shape, self.num_classes), -1, "int32")
+        true, predicted = (OPS.cast(OPS.equal(OPS.expand_dims(x, -1), classes), floats) * counts
+                           for x in (y, p))
+        axes = tuple(range(y.rank))
+        return {"both": OPS.sum(weigh(true * predicted), axis=axes),
+                "true": OPS.sum(weigh(true), axis=axes),
+                "predicted": OPS.sum(weigh(predicted), axis=axes)}
+
+    def result(self, sums: Mapping[str, Value]) -> Value:
+        both = sums["both"]
+        union = sums["true"] + sums["predicted"] - both
+        chosen = np.zeros(self.num_classes)
+        chosen[list(self.target_class_ids)] = 1
+        there = OPS.cast(OPS.not_equal(union, 0.0), both.dtype) * constant(chosen, both.dtype)
+        return ratio(OPS.sum(ratio(both, union) * there), OPS.sum(there))
+
+
+class MeanIoU(IoU, names=("mean_io_u",)):
+    """The mean intersection over union of all classes.
+
+    Classes that neither targets nor predictions hold do not count.
+
+    Args:
+        num_classes: Number of classes.
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+        ignore_class: Positions whose target is this class do not count. `None` means that all do.
+            Default: `None`.
+        sparse_y_true: Whether targets hold class numbers, not a number for each class. Default:
+            `True`.
+        sparse_y_pred: Whether predictions hold class numbers, not a number for each class.
+            Default: `True`.
+
+    Examples:
+        >>> MeanIoU(num_classes=3, sparse_y_pred=False).target_class_ids
+        (0, 1, 2)
+    """
+
+    def __init__(self, num_classes: int, name: str | None = None,
+                 ignore_class: int | None = None, sparse_y_true: bool = True,
+                 sparse_y_pred: bool = True):
+        classes = range(positive("MeanIoU(num_classes=...)", num_classes))
+        super().__init__(num_classes, tuple(classes), name, ignore_class, sparse_y_true,
+                         sparse_y_pred)

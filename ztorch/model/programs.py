@@ -1,0 +1,107 @@
+"""The programs of a model: the one that compile returned, and those for other batch sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ztorch.config import positive
+from ztorch.errors import ConfigError
+from ztorch.runtime.buckets import BATCH
+
+if TYPE_CHECKING:
+    from ztorch.layers.network import Network
+    from ztorch.program.program import Program
+
+# What each function of another batch size needs, of the arguments of compile.
+_NEEDED = {"train": ("optimizer", "loss", "metrics", "loss_weights"),
+           "evaluate": ("loss", "metrics", "loss_weights"), "predict": ()}
+_TRAINING = _NEEDED["train"]
+
+
+class ModelPrograms:
+    """Runs a model. Whatever the size of batches, the weights are those of the model.
+
+    Args:
+        model: The model.
+        compiled: The program that compile returned.
+        make: Compiles the model again with other arguments, which it takes by name.
+        arguments: Those of compile.
+    """
+
+    def __init__(self, model: Network, compiled: Program, make: Callable[..., Program],
+                 arguments: dict[str, Any]):
+        self.compiled = compiled
+        self._layers = [layer for _, layer in model.walk()]
+        self._make, self._arguments = make, arguments
+        self._others: dict[tuple[int, str], Program] = {}  # by batch size and function
+
+    def fit(self, model: Network) -> bool:
+        """Whether the model still has the layers that were compiled."""
+        return self._layers == [layer for _, layer in model.walk()]
+
+    @contextmanager
+    def running(self, function: str, batch_size: int | None) -> Iterator[Program]:
+        """The program that runs a function on batches of this size, with the model's weights. What
+        another program learns goes back to the one that compile returned."""
+        compiled = self.compiled
+        if function != "predict":
+            compiled.need(function)
+        compiled.take_weights()
+        program = self._sized(function, batch_size)
+        if program is compiled:
+            yield compiled
+        elif function == "train":
+            _hand_over(compiled, program)
+            try:
+                yield program
+            finally:
+                _hand_over(program, compiled)
+                compiled.lend_weights()
+        else:
+            program.take_weights()
+            yield program
+
+    def _sized(self, function: str, batch_size: int | None) -> Program:
+        axis = self.compiled.buckets.axes[BATCH]
+        if batch_size is None or batch_size == axis[-1] or batch_size in axis:
+            return self.compiled
+        size = positive("batch_size", batch_size)
+        if len(axis) > 1 and size < axis[-1]:
+            return self.compiled
+        for verb, needed in _NEEDED.items():
+            if (size, verb) in self._others and set(_NEEDED[function]) <= set(needed):
+                return self._others[size, verb]
+        arguments = {k: v for k, v in self._arguments.items()
+                     if k not in _TRAINING or k in _NEEDED[function]}
+        program = self._make(**{**arguments, "batch_size": size, "decode": False})
+        self._others[size, function] = program
+        return program
+
+    def close(self) -> None:
+        """Ends the programs for other batch sizes. Users have the one that compile returned."""
+        for program in self._others.values():
+            program.close()
+        self._others.clear()
+
+    def __deepcopy__(self, memo: Any) -> None:
+        """A copied model has no program: it is compiled anew."""
+        return
+
+
+def _hand_over(source: Program, target: Program) -> None:
+    """Sets all that training depends on to what it is in another program: weights, optimizer,
+    random numbers, the epoch and the history. States of rows stay, since batches differ."""
+    states = source.executable.states_snapshot()
+    target.executable.restore({
+        name: states[name] for name, state in target.executable.states.items()
+        if name in states and states[name].shape == tuple(state.shape) and state.role != "memory"})
+    target.resume(source.training_state(), source.resumed)
+    target.stop_training = source.stop_training
+
+
+def not_compiled(name: str, verb: str) -> ConfigError:
+    """The error for a model that cannot train or evaluate yet."""
+    return ConfigError(f"model {name!r} cannot {verb} before it is compiled; write "
+                       "model.compile(optimizer='adam', loss='mse'), with your loss")

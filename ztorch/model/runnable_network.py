@@ -1,0 +1,212 @@
+"""A network that runs: by the program that it was compiled to, which has its weights."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from ztorch.arguments import checked
+from ztorch.errors import ConfigError
+from ztorch.layers.network import Network
+from ztorch.model.programs import ModelPrograms, not_compiled
+from ztorch.program.verbs import Verbs
+
+if TYPE_CHECKING:
+    from ztorch.program.program import Program
+
+# What users look for on a model, and find on the program that compile returns.
+_PROGRAM_NAMES = ("borrow", "device", "load_checkpoint", "plot", "save_checkpoint",
+                  "weight_tensors")
+
+
+class RunnableNetwork(Verbs, Network, abstract=True):
+    """A network with the verbs of its program."""
+
+    _programs: ModelPrograms | None = None  # of the last compile
+
+    def compile(self, *args: Any, **options: Any) -> Any:
+        """Compiles the network: what a Model does."""
+        raise NotImplementedError
+
+    def keep(self, make: Callable[..., Program], arguments: dict[str, Any]) -> Program:
+        """Makes the program that the network runs by from now on.
+
+        Args:
+            make: Compiles the network, for arguments of `compile` by name.
+            arguments: Those of this compile.
+
+        Returns:
+            The program. It is the home of the weights.
+        """
+        program = make(**arguments)
+        if self._programs is not None:
+            self._programs.close()
+        self._programs = ModelPrograms(self, program, make, arguments)
+        program.lend_weights()
+        return program
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the model was compiled with the layers that it has."""
+        return self._programs is not None and self._programs.fit(self)
+
+    @property
+    def program(self) -> Program | None:
+        """The program that `compile` returned last; None: the model is not compiled."""
+        return None if self._programs is None else self._programs.compiled
+
+    def running(self, function: str, batch_size: int | None = None,
+                ) -> AbstractContextManager[Program]:
+        """The program that runs a function on batches of this size, for a `with` block. A model
+        that is not compiled is compiled to predict."""
+        if self._programs is not None and not self._programs.fit(self):
+            raise ConfigError(f"the layers of model {self.name!r} have changed since it was "
+                              "compiled; compile it again")
+        if self._programs is None:
+            if function != "predict":
+                raise not_compiled(self.name, function)
+            self.compile()
+        assert self._programs is not None
+        return self._programs.running(function, batch_size)
+
+    @checked
+    def predict(self, x: Any, *, batch_size: int | None = None, verbose: int | str = 0) -> Any:
+        """Computes the model's outputs. A model that is not compiled is compiled to predict.
+
+        Args:
+            x: Any number of rows: an array of shape (rows, *input_shape), anything NumPy reads, a
+                `zt.Tensor`, or an iterator of batches. For a model with several inputs a list in
+                their order, or a dict by their names.
+            batch_size: The rows of a call; another size than that of `compile` compiles another
+                function over the same weights. None: that of `compile`. Default: `None`.
+            verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" is 1 on a terminal and 2
+                elsewhere. Default: `0`.
+
+        Returns:
+            An array of shape (rows, *output_shape); for a `zt.Tensor` a tensor. For a model with
+            several outputs a list or a dict of those, as the model was declared.
+
+        Raises:
+            DataError: x does not fit the model's inputs; the message says how to change it.
+
+        Examples:
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> model.predict(np.ones((20, 4))).shape
+            (20, 1)
+        """
+        with self.running("predict", batch_size) as program:
+            return program.predict(x, batch_size=batch_size, verbose=verbose)
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """Computes the model's outputs for at most one batch of rows.
+
+        Args:
+            x: As that of `predict`, with at most as many rows as a batch of `compile`.
+
+        Returns:
+            What `predict` returns.
+
+        Raises:
+            DataError: x has more rows than a batch, or does not fit the model's inputs.
+
+        Examples:
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> model.predict_on_batch(np.ones((3, 4))).shape
+            (3, 1)
+        """
+        with self.running("predict") as program:
+            return program.predict_on_batch(x)
+
+    def generate(self, prompt: Any, length: int, **options: Any) -> Any:
+        """Continues a sequence of numbers. The model is compiled with `decode`.
+
+        Args:
+            prompt: One or more integers to begin with, or a list of such prompts.
+            length: How many numbers to draw, at most.
+            **options: The other arguments of `Program.generate`.
+
+        Returns:
+            What `Program.generate` returns.
+
+        Raises:
+            ConfigError: The model was compiled without `decode`, or an argument makes no sense.
+
+        Examples:
+            ```python
+            model.compile("cpu", decode=True)
+            model.generate(encode("Shall I"), 100, temperature=0.5)
+            ```
+        """
+        with self.running("predict") as program:
+            return program.generate(prompt, length, **options)
+
+    @checked
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the compiled artifact, which `zt.load` runs without the compiler.
+
+        Args:
+            path: A file that ends in .zt.
+
+        Raises:
+            ConfigError: The path ends in a format that holds weights alone.
+
+        Examples:
+            ```python
+            model.save("digits.zt")
+            ```
+        """
+        name = os.fspath(path)
+        if name.endswith((".keras", ".h5", ".safetensors")):
+            raise ConfigError(f"save({name!r}) writes an artifact, such as 'model.zt'; weights go "
+                              "to model.save_weights('model.weights.h5'), which Keras reads, or "
+                              "'model.safetensors'")
+        with self.running("predict") as program:
+            program.save(path)
+
+    @property
+    def history(self) -> Any:
+        """The record of the last fit."""
+        return self._compiled_program().history
+
+    @property
+    def metrics_names(self) -> list[str]:
+        """The names of the scores that `evaluate` returns, in its order."""
+        return self._compiled_program().metrics_names
+
+    @property
+    def learning_rate(self) -> float:
+        """The optimizer's learning rate, which may be set while training."""
+        return self._compiled_program().learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        self._compiled_program().learning_rate = rate
+
+    def reset_states(self) -> None:
+        """Makes the states of stateful layers zero: the next batch begins new sequences.
+
+        Examples:
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4, 3)), zt.layers.GRU(2, stateful=True)])
+            >>> model.reset_states()
+        """
+        super().reset_states()
+        if self.program is not None:
+            self.program.reset_states()
+
+    def _compiled_program(self) -> Program:
+        if self.program is None:
+            raise not_compiled(self.name, "do this")
+        return self.program
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _PROGRAM_NAMES:
+            raise AttributeError(f"a model has no {name!r}, its program has: "
+                                 f"model.program.{name}, after compile")
+        return super().__getattr__(name)

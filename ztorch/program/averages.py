@@ -1,0 +1,41 @@
+"""Running means of weights, which an optimizer with `use_ema=True` keeps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztorch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ztorch.program.stateful import Stateful
+
+
+def swap_averages(program: Stateful) -> None:
+    """Exchanges the weights and their means. Before the first step there are no means."""
+    program.need("train")
+    averages = _averages(program)
+    if not averages:
+        raise ConfigError("there are no running means of weights; compile with an optimizer that "
+                          "keeps them, such as optimizer=Adam(use_ema=True)")
+    executable = program.executable
+    for name, average in averages.items() if _has_stepped(program) else ():
+        before = executable.state(name)
+        executable.set_state(name, executable.state(average))
+        executable.set_state(average, before)
+
+
+def take_averages(program: Stateful) -> None:
+    """Sets weights to their means, where there are any: what `fit` ends with."""
+    executable = program.executable
+    for name, average in _averages(program).items() if _has_stepped(program) else ():
+        executable.set_state(name, executable.state(average))
+
+
+def _averages(program: Stateful) -> dict[str, str]:
+    """The state with the mean of each weight that has one."""
+    names = {name: f"optimizer/{name}/average" for name in program.weight_names}
+    return {name: state for name, state in names.items() if state in program.executable.states}
+
+
+def _has_stepped(program: Stateful) -> bool:
+    return bool(program.executable.state("optimizer/step") > 0)

@@ -1,0 +1,80 @@
+"""The weights of a model in a program that was compiled from it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ztorch.dtypes import dtype
+from ztorch.training.checkpoint import fit_state
+
+if TYPE_CHECKING:
+    from threading import Lock
+
+    from ztorch.layers.weight import Weight
+    from ztorch.runtime.running import Running
+
+
+class ModelWeights:
+    """Where a model and its program meet: the program may be the home of the model's weights.
+
+    It keeps no layer alive. A program that stores matrices in 16 bits is no home, since values
+    would lose precision there.
+
+    Args:
+        executable: The loaded code with its parameters.
+        training: Is locked while the program trains.
+        weights: The weights of the model by their names in the program.
+    """
+
+    def __init__(self, executable: Running, training: Lock, weights: Mapping[str, Weight]):
+        self._executable, self._training = executable, training
+        self._weights = {name: weakref.ref(w) for name, w in weights.items()
+                         if name in executable.states}
+        self._exact = all(dtype(executable.states[name].dtype).bytes >= 4
+                          for name in self._weights)
+        self._taken = {name: w.version for name, w in self._alive()}  # what the program has
+
+    def move_in(self) -> None:
+        """Makes the program the home of all weights, as they are there. Training calls it, too."""
+        self._executable.steps += 1
+        if self._exact:
+            for name, w in self._alive():
+                w.move(self, name)
+
+    def move_out(self) -> None:
+        """Leaves the weights that live here on the host. The program is about to end."""
+        for _, w in self._alive():
+            if w.lives_in(self):
+                w.move(None)
+
+    def take(self) -> None:
+        """Sets what has changed elsewhere, so that the program has the weights of the model."""
+        for name, w in self._alive():
+            if not w.lives_in(self) and self._taken[name] != w.version:
+                self._taken[name] = w.version
+                self.write(name, w.value)
+
+    # -- the program as a home ---------------------------------------------------------------------
+
+    def version(self, name: str) -> object:
+        if self._training.locked():  # it may change at any moment
+            return object()
+        return self._executable.steps, self._executable.writes.get(name, 0)
+
+    def read(self, name: str) -> np.ndarray:
+        return self._executable.state(name)
+
+    def write(self, name: str, array: np.ndarray) -> None:
+        state = self._executable.states[name]
+        self._executable.set_state(name, fit_state(name, array, dtype(array.dtype), state,
+                                                   f"weight {name!r}"))
+
+    def _alive(self) -> Iterator[tuple[str, Weight]]:
+        for name, reference in self._weights.items():
+            w = reference()
+            if w is not None:
+                yield name, w

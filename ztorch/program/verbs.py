@@ -1,0 +1,202 @@
+"""What programs and models do with data that have targets: fit, evaluate, both for one batch."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Literal
+
+from ztorch.arguments import checked
+
+if TYPE_CHECKING:
+    from ztorch.callbacks.callback import Callback
+    from ztorch.program.one_batch import Scores
+    from ztorch.program.stateful import Stateful
+    from ztorch.training.history import History
+
+
+class Verbs:
+    """Training and evaluation. A program does it itself, a model by the program that it keeps."""
+
+    @abstractmethod
+    def running(self, function: str, batch_size: int | None = None,
+                ) -> AbstractContextManager[Stateful]:
+        """The program that runs "train", "evaluate" or "predict" on batches of this size, for a
+        `with` block. With None the size is that of `compile`."""
+
+    @checked
+    def fit(self, x: Any, y: Any = None, *, batch_size: int | None = None, epochs: int = 1,
+            verbose: int | str = "auto", callbacks: Callback | Iterable[Callback] | None = None,
+            validation_split: float = 0.0, validation_data: Any = None, shuffle: bool = True,
+            class_weight: Mapping[int, float] | None = None, sample_weight: Any = None,
+            initial_epoch: int | None = None, steps_per_epoch: int | None = None,
+            validation_steps: int | None = None, validation_freq: int | Collection[int] = 1,
+            nan: Literal["stop", "ignore"] = "stop") -> History:
+        """Trains the weights for a number of epochs.
+
+        The seed of `compile` shuffles the rows, so a run repeats bit for bit. Ctrl-C ends training
+        after the current step and keeps the weights.
+
+        Args:
+            x: Rows to train on: an array of shape (rows, *input_shape), anything NumPy reads, or an
+                iterator of (x, y) or (x, y, sample_weight) batches of any size. For a model with
+                several inputs a list in their order, or a dict by their names.
+            y: Targets, one for each row of x; for several outputs a list or dict. Left out where x
+                is an iterator. Default: `None`.
+            batch_size: The rows of a step; None: those of `compile`. A program takes the sizes that
+                it was compiled for; a model compiles another one when it is first asked for.
+                Default: `None`.
+            epochs: The epoch to train up to: how many passes over the data, unless `initial_epoch`
+                or a checkpoint makes training begin later. Default: `1`.
+            verbose: 0 prints nothing, 1 a progress bar, 2 one line per epoch; "auto" is 1 on a
+                terminal and 2 elsewhere. Default: `"auto"`.
+            callbacks: A callback or several, see `zt.callbacks`. Default: `None`.
+            validation_split: The fraction of rows to validate on, between 0 and 1. They are the
+                last ones, before shuffling. Default: `0.0`.
+            validation_data: Data to validate on after epochs: (x, y), (x, y, sample_weight), or
+                what can be iterated again for batches. `validation_split` does not count then.
+                Default: `None`.
+            shuffle: Whether to shuffle rows before each epoch. Default: `True`.
+            class_weight: The weight of each class in the loss, by class number. It counts in
+                training only. Default: `None`.
+            sample_weight: The weight of each row in the loss, an array of shape (rows,). Default:
+                `None`.
+            initial_epoch: The epoch to begin with, counted from 0; None: that of the checkpoint
+                after `load_checkpoint`, else 0. Default: `None`.
+            steps_per_epoch: The steps of an epoch; the next epoch continues in the data where it
+                ended. None: one pass over the data. Default: `None`.
+            validation_steps: The batches of validation data to measure; None: all. Default: `None`.
+            validation_freq: Validates after every so many epochs, or after the epochs in this
+                collection, counted from 1. Default: `1`.
+            nan: "stop" raises when the loss is not finite; "ignore" trains on. Default: `"stop"`.
+
+        Returns:
+            The History: `history.history["loss"]` is a list with a value per epoch.
+
+        Raises:
+            ConfigError: It was compiled without a loss or optimizer, or not at all, or an argument
+                makes no sense.
+            DataError: The data do not fit the model; the message says how to change them.
+            NonFiniteLoss: The loss became NaN or infinite, unless `nan="ignore"`.
+
+        Examples:
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
+            >>> history = program.fit(np.ones((16, 4)), np.ones(16), epochs=2, verbose=0)
+            >>> history.epoch
+            [0, 1]
+        """
+        from ztorch.program.fitting import fit
+
+        with self.running("train", batch_size) as program:
+            return fit(program, x, y, batch_size=batch_size, epochs=epochs, verbose=verbose,
+                       callbacks=callbacks, validation_split=validation_split,
+                       validation_data=validation_data, shuffle=shuffle, class_weight=class_weight,
+                       sample_weight=sample_weight, initial_epoch=initial_epoch,
+                       steps_per_epoch=steps_per_epoch, validation_steps=validation_steps,
+                       validation_freq=validation_freq, nan=nan)
+
+    @checked
+    def evaluate(self, x: Any, y: Any = None, *, batch_size: int | None = None,
+                 sample_weight: Any = None, verbose: int | str = "auto",
+                 steps: int | None = None, return_dict: bool = False) -> Any:
+        """Measures the loss and the metrics. The weights do not change.
+
+        Args:
+            x: Rows, as `fit` takes them.
+            y: Targets, as `fit` takes them. Default: `None`.
+            batch_size: The rows of a step; None: those of `compile`. A program takes the sizes that
+                it was compiled for; a model compiles another one when it is first asked for.
+                Default: `None`.
+            sample_weight: The weight of each row, an array of shape (rows,). Default: `None`.
+            verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" is 1 on a terminal and 2
+                elsewhere. Default: `"auto"`.
+            steps: The batches to measure; None: all. Default: `None`.
+            return_dict: Whether to return the scores by name. Default: `False`.
+
+        Returns:
+            The loss; with metrics the list [loss, *metrics]; a dict with `return_dict=True`.
+
+        Raises:
+            ConfigError: It was compiled without a loss, or not at all.
+            DataError: The data do not fit the model.
+
+        Examples:
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
+            >>> x, y = np.ones((16, 4)), np.ones(16)
+            >>> list(program.evaluate(x, y, verbose=0, return_dict=True))
+            ['loss']
+        """
+        from ztorch.program.fitting import evaluate
+        from ztorch.program.one_batch import as_scores
+
+        with self.running("evaluate", batch_size) as program:
+            means = evaluate(program, x, y, batch_size, sample_weight, verbose, steps)
+        return as_scores(means, return_dict)
+
+    def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None,
+                       class_weight: Mapping[int, float] | None = None,
+                       return_dict: bool = False) -> Scores:
+        """Takes one training step.
+
+        Args:
+            x: At most `batch_size` rows, as `fit` takes them.
+            y: Their targets. Default: `None`.
+            sample_weight: The weight of each row. Default: `None`.
+            class_weight: The weight of each class, by class number. Default: `None`.
+            return_dict: Whether to return the scores by name. Default: `False`.
+
+        Returns:
+            The scores of the batch before the step, as `evaluate` returns them.
+
+        Raises:
+            DataError: x has more rows than a batch, or the data do not fit the model.
+
+        Examples:
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
+            >>> before = program.train_on_batch(np.ones((8, 4)), np.ones(8))
+            >>> program.train_on_batch(np.ones((8, 4)), np.ones(8)) < before
+            True
+        """
+        from ztorch.program.one_batch import run_batch
+
+        with self.running("train") as program:
+            return run_batch(program, "train", x, y, sample_weight, class_weight, return_dict)
+
+    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None,
+                      return_dict: bool = False) -> Scores:
+        """Measures loss and metrics of one batch.
+
+        Args:
+            x: At most `batch_size` rows, as `fit` takes them.
+            y: Their targets. Default: `None`.
+            sample_weight: The weight of each row. Default: `None`.
+            return_dict: Whether to return the scores by name. Default: `False`.
+
+        Returns:
+            The scores, as `evaluate` returns them.
+
+        Raises:
+            DataError: x has more rows than a batch, or the data do not fit the model.
+
+        Examples:
+            >>> import numpy as np
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
+            >>> program.test_on_batch(np.zeros((8, 4)), np.ones(8))
+            1.0
+        """
+        from ztorch.program.one_batch import run_batch
+
+        with self.running("evaluate") as program:
+            return run_batch(program, "evaluate", x, y, sample_weight, None, return_dict)
