@@ -17,6 +17,8 @@ MOST_TURNS = 1 << 24  # of a Loop; exporters write the largest integer where the
 
 @node("Scan")
 def _scan(n: Node) -> Result:
+    if n.opset < 9:
+        n.unsupported("Scan of opset 8, which has a batch; convert the file to opset 9 or later")
     count, values = n.attr("num_scan_inputs"), n.values()
     states, sequences = values[:len(values) - count], values[len(values) - count:]
     keeps = len(n.spec.outputs) - len(states)
