@@ -1,7 +1,7 @@
-"""Formats of numbers that ONNX has and we do not compute in: 4-bit and 8-bit floats, short integers.
+"""Formats that ONNX has and we do not compute in: floats of 4 and 8 bits, integers of 2 and 4.
 
-Tensors of them are integers: the bits of a float as uint8, the value of an integer of 2 or 4 bits as
-int8 or uint8. They are converted from and to, and moved about.
+Tensors of them are codes: the bits of a float as uint8, the value of an integer as int8 or uint8.
+They are converted from and to, and moved about.
 """
 
 from __future__ import annotations
@@ -26,12 +26,18 @@ class Format:
     bias: int = 0  # of the exponent
     top: int = 0  # the code of the largest finite number; the next code is infinity or NaN
     has_infinity: bool = False
-    nan: int | None = None  # code of NaN; None where there is none
+    nan: int = 0  # code that NaN becomes
+    has_nan: bool = True  # whether that code is NaN, not a number
     signed: bool = True
 
     @property
     def is_float(self) -> bool:
         return self.exponent > 0
+
+    @property
+    def has_negative_zero(self) -> bool:
+        """Whether zero has a sign; else that code is NaN."""
+        return self.signed and not (self.has_nan and self.nan == 1 << (self.bits - 1))
 
     @property
     def lowest(self) -> int:
@@ -51,7 +57,7 @@ FORMATS = {f.number: f for f in (
     Format("float8e5m2fnuz", 20, 8, u8, 5, 16, 0x7F, nan=0x80),
     Format("uint4", 21, 4, u8),
     Format("int4", 22, 4, i8),
-    Format("float4e2m1", 23, 4, u8, 2, 1, 0x7),
+    Format("float4e2m1", 23, 4, u8, 2, 1, 0x7, nan=0x8, has_nan=False),
     Format("float8e8m0", 24, 8, u8, 8, 127, 0xFE, nan=0xFF, signed=False),
     Format("uint2", 25, 2, u8),
     Format("int2", 26, 2, i8),
@@ -83,8 +89,8 @@ def numbers(form: Format) -> np.ndarray:
         table[form.top + 1] = np.inf
     if form.signed:
         table[half:] = -table[:count]
-        if form.nan is not None and form.nan == half:
-            table[half] = np.nan  # in place of the negative zero
+        if not form.has_negative_zero:
+            table[half] = np.nan
     return table.astype(np.float32)
 
 

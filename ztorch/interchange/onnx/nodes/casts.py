@@ -35,11 +35,10 @@ def encoded(x: Value, form: Format, saturate: bool = True, direction: str = "nea
     half = 1 << (form.bits - 1)
     if form.signed:
         negative = OPS.signbit(x)
-        if form.nan == half:  # there is no negative zero
+        if not form.has_negative_zero:
             negative = OPS.bitwise_and(negative, OPS.greater(codes, 0))
         codes = OPS.where(negative, OPS.bitwise_or(codes, half), codes)
-    if form.nan is not None:
-        codes = OPS.where(OPS.isnan(x), form.nan, codes)
+    codes = OPS.where(OPS.isnan(x), form.nan, codes)
     return Coded(OPS.cast(codes, u8), form)
 
 

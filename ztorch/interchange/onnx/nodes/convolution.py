@@ -87,7 +87,7 @@ def _cut_off(n: Node, lengths: Shape, whole: Shape, stride: Shape) -> Pairs:
              tuple(m * s for m, s in zip(lengths, stride, strict=True)))
     total = [m - wanted for m, wanted in zip(whole, shape, strict=True)]
     upper = auto_pad == "SAME_UPPER"
-    return [(t // 2, t - t // 2) if upper or t < 0 else (t - t // 2, t // 2) for t in total]
+    return [(t // 2, t - t // 2) if upper and t > 0 else (t - t // 2, t // 2) for t in total]
 
 
 @node("ConvTranspose")

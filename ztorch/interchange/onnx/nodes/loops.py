@@ -87,7 +87,7 @@ def _loop(n: Node) -> Result:
 
 @node("If", but="branches of the same shapes, unless the condition is a constant")
 def _if(n: Node) -> Result:
-    pred = n.input(0)
+    pred, _, _ = n.input(0), n.attr("then_branch"), n.attr("else_branch")
     if isinstance(pred, np.ndarray):
         return tuple(n.inside("then_branch" if pred.all() else "else_branch"))
     branches = [lambda name=name: tuple(n.as_value(x) for x in n.inside(name))
