@@ -88,7 +88,7 @@ class OnnxReader:
             tuple(self.port(v) for v in graph.output),
             tuple(self.node(n) for n in graph.node), arrays, self._inferred(light))
 
-    def initializers(self, graph: Any) -> dict[str, np.ndarray]:
+    def initializers(self, graph: Any) -> dict[str, np.ndarray | StoredCodes]:
         """The numbers of a graph, by name."""
         arrays: dict[str, np.ndarray | StoredCodes] = {}
         for tensor in graph.initializer:

@@ -55,9 +55,9 @@ class OnnxGraph(Layer):
 
     def call(self, x: Any, context: Context) -> Any:
         """The output; a dict where there are several."""
-        return self.named(self.run(leaves(x), context))
+        return self.by_name(self.run(leaves(x), context))
 
-    def named(self, results: Sequence[Value]) -> Any:
+    def by_name(self, results: Sequence[Value]) -> Any:
         """The only result, or a dict of several by the names of outputs."""
         return results[0] if len(results) == 1 else dict(
             zip(map(plain, self.outputs), results, strict=True))
@@ -148,14 +148,14 @@ class BatchedGraph(OnnxGraph):
         """The output; a dict where there are several."""
         inputs = leaves(x)
         if self.fixed is None or inputs[0].shape[0] == self.fixed:
-            return self.named(self.run(inputs, context))
+            return self.by_name(self.run(inputs, context))
         if inputs[0].shape[0] != 1 or context.states.data:
             raise ConfigError(f"{self.file.path} is made for batches of {self.fixed}, not "
                               f"{inputs[0].shape[0]}: compile(batch_size={self.fixed}), or export "
                               "it again with a dynamic batch axis")
         # The model is built with one example: only shapes matter.
         full_batch = [leaf("input", "x", (self.fixed, *v.shape[1:]), v.dtype) for v in inputs]
-        return self.named([leaf("input", "y", (1, *y.shape[1:]), y.dtype)
+        return self.by_name([leaf("input", "y", (1, *y.shape[1:]), y.dtype)
                            for y in self.run(full_batch, context)])
 
 

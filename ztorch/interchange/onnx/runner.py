@@ -74,7 +74,7 @@ class NodeRunner:
                 need_memory(f"{self.path}: the result of node {spec}", r.nbytes,
                             "its shape is hardly meant")
         if all(isinstance(tensors[name], np.ndarray) for name in spec.reads if name):
-            return tuple(known_now(r) for r in results)
+            return tuple(None if r is None else known_now(r) for r in results)
         return results
 
     def inside(self, graph: InnerGraph, inputs: Sequence[Tensor], around: Tensors) -> list[Tensor]:

@@ -113,7 +113,7 @@ def _roi_align(n: Node) -> Result:
         each = np.maximum(np.ceil(spans / np.array(bins)), 1).astype(int)
     else:
         each = np.full((count, 2), samples)
-    groups = {tuple(row): np.flatnonzero((each == row).all(1)) for row in each}
+    groups = {(int(a), int(b)): np.flatnonzero((each == (a, b)).all(1)) for a, b in each}
     order = np.concatenate([*groups.values()]) if count else np.zeros(0, int)
     for per_bin, members in groups.items():
         at = constant(members.astype(np.int32))
@@ -145,14 +145,14 @@ def _regions(x: Value, rois: Value, bins: tuple[int, int], per_bin: tuple[int, .
         at = OPS.reshape(OPS.broadcast_to(OPS.reshape(at, shape), whole), (count, -1))
         taps.append(linear_taps(at))
     assert inside is not None
-    shape = (count, channels, bins[0], per_bin[0], bins[1], per_bin[1])
+    parts_of = (count, channels, bins[0], per_bin[0], bins[1], per_bin[1])
     inside = OPS.reshape(inside, (count, 1, -1))
     if mode == "max":  # of the shares, not of their sums
         parts = [read_at(x, [[row], [column]], "border") for row in taps[0] for column in taps[1]]
         y = OPS.max(OPS.stack(*parts, axis=0), axis=0)
-        return OPS.max(OPS.reshape(OPS.where(inside, y, 0.0), shape), axis=(3, 5))
+        return OPS.max(OPS.reshape(OPS.where(inside, y, 0.0), parts_of), axis=(3, 5))
     y = OPS.where(inside, read_at(x, taps, "border"), 0.0)
-    return OPS.mean(OPS.reshape(y, shape), axis=(3, 5))
+    return OPS.mean(OPS.reshape(y, parts_of), axis=(3, 5))
 
 
 @node("DeformConv", but="images of two axes")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
@@ -16,7 +18,7 @@ def _groups(n: Node, count: int) -> list[list[Value]]:
     return [tensors[k * each:(k + 1) * each] for k in range(count)]
 
 
-def _results(rows: list[tuple[Value, ...]]) -> Result:
+def _results(rows: Sequence[tuple[Value, ...]]) -> Result:
     """Results of each weight, ordered by role."""
     return tuple(v for role in zip(*rows, strict=True) for v in role)
 
