@@ -264,7 +264,8 @@ def reasons(verdicts: Verdicts) -> str:
     alike: dict[tuple[str, str], list[str]] = {}
     for name, (_, v) in verdicts.items():
         if v.outcome not in ("pass", "shape"):
-            reason = re.sub(r"'[^']*' (has|is a) ", r"a tensor \1 ", v.reason).partition(" of output")[0]
+            reason, _, _ = v.reason.partition(" of output")
+            reason = re.sub(r"'[^']*' (has|is a) ", r"a tensor \1 ", reason)
             alike.setdefault((v.outcome, reason.strip()), []).append(name.removeprefix("test_"))
     lines = ["| cases | outcome | reason | such as |", "| --- | --- | --- | --- |"]
     for (outcome, reason), names in sorted(alike.items(), key=lambda row: -len(row[1])):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
-from ztorch.interchange.onnx.formats import Format
+from ztorch.interchange.onnx.formats import CodeFormat
 from ztorch.interchange.onnx.protobuf import Port
 
 
@@ -24,7 +24,7 @@ class StoredCodes:
     """An array in a format that NumPy lacks, as the file stores it."""
 
     codes: np.ndarray  # integers: the bits of floats, the values of 2-bit and 4-bit integers
-    format: Format | DType  # bfloat16 is the only DType here
+    format: CodeFormat | DType  # bfloat16 is the only DType here
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ztorch.dtypes import DType, i8, u8
 
 
 @dataclass(frozen=True)
-class Format:
+class CodeFormat:
     """A format of few bits."""
 
     name: str  # as ONNX and ml_dtypes write it
@@ -51,21 +51,21 @@ class Format:
 
 
 FORMATS = {f.number: f for f in (
-    Format("float8e4m3fn", 17, 8, u8, 4, 7, 0x7E, nan=0x7F),
-    Format("float8e4m3fnuz", 18, 8, u8, 4, 8, 0x7F, nan=0x80),
-    Format("float8e5m2", 19, 8, u8, 5, 15, 0x7B, True, 0x7E),
-    Format("float8e5m2fnuz", 20, 8, u8, 5, 16, 0x7F, nan=0x80),
-    Format("uint4", 21, 4, u8),
-    Format("int4", 22, 4, i8),
-    Format("float4e2m1", 23, 4, u8, 2, 1, 0x7, nan=0x8, has_nan=False),
-    Format("float8e8m0", 24, 8, u8, 8, 127, 0xFE, nan=0xFF, signed=False),
-    Format("uint2", 25, 2, u8),
-    Format("int2", 26, 2, i8),
+    CodeFormat("float8e4m3fn", 17, 8, u8, 4, 7, 0x7E, nan=0x7F),
+    CodeFormat("float8e4m3fnuz", 18, 8, u8, 4, 8, 0x7F, nan=0x80),
+    CodeFormat("float8e5m2", 19, 8, u8, 5, 15, 0x7B, True, 0x7E),
+    CodeFormat("float8e5m2fnuz", 20, 8, u8, 5, 16, 0x7F, nan=0x80),
+    CodeFormat("uint4", 21, 4, u8),
+    CodeFormat("int4", 22, 4, i8),
+    CodeFormat("float4e2m1", 23, 4, u8, 2, 1, 0x7, nan=0x8, has_nan=False),
+    CodeFormat("float8e8m0", 24, 8, u8, 8, 127, 0xFE, nan=0xFF, signed=False),
+    CodeFormat("uint2", 25, 2, u8),
+    CodeFormat("int2", 26, 2, i8),
 )}
 
 
 @functools.cache
-def magnitudes(form: Format) -> np.ndarray:
+def magnitudes(form: CodeFormat) -> np.ndarray:
     """The numbers of the codes from 0 to the one after `top`, in order, as if it were finite."""
     codes = np.arange(form.top + 2)
     if not form.signed:
@@ -78,7 +78,7 @@ def magnitudes(form: Format) -> np.ndarray:
 
 
 @functools.cache
-def numbers(form: Format) -> np.ndarray:
+def numbers(form: CodeFormat) -> np.ndarray:
     """The number of each code, as float32."""
     half = 1 << (form.bits - 1)
     count = 2 * half if not form.signed else half
@@ -95,7 +95,7 @@ def numbers(form: Format) -> np.ndarray:
 
 
 @functools.cache
-def thresholds(form: Format, d: np.dtype, direction: str = "nearest") -> np.ndarray:
+def thresholds(form: CodeFormat, d: np.dtype, direction: str = "nearest") -> np.ndarray:
     """The smallest number of dtype d that becomes each code from 1 on. Ties go to even codes."""
     known = magnitudes(form)
     if direction == "down":

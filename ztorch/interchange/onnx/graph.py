@@ -14,7 +14,7 @@ from ztorch.errors import ArtifactError, ConfigError, Unsupported
 from ztorch.graph.op import constant, leaf
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.contents import NodeSpec, OnnxFile, StoredCodes
-from ztorch.interchange.onnx.formats import FORMATS, Format
+from ztorch.interchange.onnx.formats import FORMATS, CodeFormat
 from ztorch.interchange.onnx.node import Coded, FloatInitializer, NeedsNumbers, Node, Tensor
 from ztorch.interchange.onnx.protobuf import Port
 from ztorch.interchange.onnx.runner import NodeRunner
@@ -96,7 +96,7 @@ class OnnxGraph(Layer):
     def _initial(self, context: Context, name: str, stored: np.ndarray | StoredCodes) -> Tensor:
         """A tensor that the file stores."""
         if isinstance(stored, StoredCodes):
-            if isinstance(stored.format, Format):
+            if isinstance(stored.format, CodeFormat):
                 return Coded(constant(stored.codes), stored.format)
             array = from_storage(stored.format, stored.codes)
             if self.keeps_floats:

@@ -14,7 +14,7 @@ from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value, topological
 from ztorch.interchange.onnx.contents import Foreign, InnerGraph, NodeSpec
-from ztorch.interchange.onnx.formats import Format
+from ztorch.interchange.onnx.formats import CodeFormat
 from ztorch.interchange.onnx.protobuf import DTYPES
 from ztorch.layers.context import Context
 
@@ -34,7 +34,7 @@ class Coded:
     """A tensor in a format that ztorch does not compute in."""
 
     codes: Value  # integers
-    format: Format
+    format: CodeFormat
 
     @property
     def shape(self) -> tuple[int, ...]:

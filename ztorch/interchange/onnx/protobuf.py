@@ -95,6 +95,21 @@ def body_of(proto: Any, opset: int, types: list[tuple[int, tuple[int, ...]] | No
     return body
 
 
+def is_default(proto: Any, opset: int, name: str) -> bool:
+    """Whether an attribute of a node has the value that it has when it is left out."""
+    onnx = package()
+    try:
+        schema = onnx.defs.get_schema(proto.op_type, opset, proto.domain)
+    except onnx.defs.SchemaError:
+        return False
+    if name not in schema.attributes:
+        return False
+    default = schema.attributes[name].default_value
+    [own] = [a for a in proto.attribute if a.name == name]
+    return bool(default.type) and (onnx.helper.get_attribute_value(default) ==
+                                   onnx.helper.get_attribute_value(own))
+
+
 def _set_attributes(nodes: Any, own: Mapping[str, Any]) -> None:
     """Replaces references to attributes of the function by those attributes."""
     for node in nodes:

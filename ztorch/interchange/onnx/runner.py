@@ -24,7 +24,7 @@ from ztorch.interchange.onnx.node import (
     Tensor,
     key_of,
 )
-from ztorch.interchange.onnx.protobuf import body_of, package
+from ztorch.interchange.onnx.protobuf import body_of, is_default, package
 from ztorch.layers.context import Context
 
 _DAMAGE = (  # what nodes of a damaged file raise
@@ -106,8 +106,10 @@ class NodeRunner:
 
         node = Node(spec, inputs, self.context, self.keeps_floats, run=run)
         result = self._called(node)
-        if node.ignored and spec.op != "Constant":
-            raise Unsupported(f"attribute {', '.join(map(repr, node.ignored))}")
+        ignored = [name for name in node.ignored if spec.op != "Constant" and not
+                   is_default(spec.proto, spec.opset, name)]
+        if ignored:
+            raise Unsupported(f"attribute {', '.join(map(repr, ignored))}")
         return result if isinstance(result, tuple) else (result,)
 
     def _called(self, node: Node) -> Result:
@@ -133,8 +135,8 @@ class NodeRunner:
             for k, x in enumerate(inputs)])
         if body is None:
             return None
-        given = zip(body.input, inputs, strict=False)
-        known: dict[str, Tensor | None] = {name: x for name, x in given if x is not None}
+        named = zip(body.input, inputs, strict=False)
+        known: dict[str, Tensor | None] = {name: x for name, x in named if x is not None}
         for node in body.node:
             for k, name in enumerate(node.input):
                 if name in body.input and name not in known:  # an input that is left out

@@ -7,10 +7,10 @@ import numpy as np
 from ztorch.dtypes import DType, boolean, f32, f64, i8, i32, u8
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.formats import FORMATS, Format, numbers, thresholds
+from ztorch.interchange.onnx.formats import FORMATS, CodeFormat, numbers, thresholds
 from ztorch.interchange.onnx.node import Coded, Node, Result, node
 
-Kind = DType | Format
+Kind = DType | CodeFormat
 
 
 def decoded(x: Coded) -> Value:
@@ -20,7 +20,7 @@ def decoded(x: Coded) -> Value:
     return OPS.take(constant(numbers(x.format)), OPS.cast(x.codes, "int32"), 0)
 
 
-def encoded(x: Value, form: Format, saturate: bool = True, direction: str = "nearest") -> Coded:
+def encoded(x: Value, form: CodeFormat, saturate: bool = True, direction: str = "nearest") -> Coded:
     """The codes of numbers. Floats round to even; `saturate`: too large ones become the largest
     finite number, not infinity or NaN. Integers lose their upper bits."""
     if not form.is_float:
@@ -55,7 +55,7 @@ def numbers_of(n: Node, k: int) -> Value:
 
 def _cast_to(n: Node, kind: Kind) -> Result:
     saturate, direction = bool(n.attr("saturate", 1)), n.attr("round_mode", "up")
-    if isinstance(kind, Format):
+    if isinstance(kind, CodeFormat):
         return encoded(numbers_of(n, 0), kind, saturate, "nearest" if kind.signed else direction)
     x = numbers_of(n, 0)
     if x.dtype.is_float and kind.is_int and kind.bits < 32:  # upper bits are lost, as in C
@@ -77,7 +77,7 @@ def _cast_like(n: Node) -> Result:
 def _bit_cast(n: Node) -> Result:
     x, kind = n.input(0), kind_of(n, n.attr("to"))
     bits = x.codes if isinstance(x, Coded) else n.value(0)
-    if isinstance(kind, Format):
+    if isinstance(kind, CodeFormat):
         if kind.bits < 8:
             return encoded(bits, kind)
         return Coded(OPS.bitcast(bits, kind.holds), kind)
@@ -112,17 +112,17 @@ def _quantize(n: Node) -> Result:
     precision = n.dtype_of(n.attr("precision")) if n.attr("precision", 0) else scale.dtype
     x, scale = OPS.cast(x, precision), OPS.cast(scale, precision)
     y = x / _aligned(n, scale, x.shape)
-    if isinstance(kind, Format) and kind.is_float:
+    if isinstance(kind, CodeFormat) and kind.is_float:
         if n.has(2):
             y = y + OPS.cast(_aligned(n, numbers_of(n, 2), x.shape), y.dtype)
         return encoded(y, kind, saturate)
-    low, high = ((kind.lowest, kind.highest) if isinstance(kind, Format) else
+    low, high = ((kind.lowest, kind.highest) if isinstance(kind, CodeFormat) else
                  (int(np.iinfo(kind.numpy).min), int(np.iinfo(kind.numpy).max)))
     whole = OPS.cast(OPS.clip(OPS.round(OPS.cast(y, f32)), -2.0 ** 30, 2.0 ** 30), i32)
     if n.has(2):
         whole = whole + OPS.cast(_aligned(n, numbers_of(n, 2), x.shape), i32)
     whole = OPS.clip(whole, low, high)
-    if isinstance(kind, Format):
+    if isinstance(kind, CodeFormat):
         return Coded(OPS.cast(whole, kind.holds), kind)
     return OPS.cast(whole, kind)
 

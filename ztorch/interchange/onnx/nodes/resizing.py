@@ -28,6 +28,8 @@ class Resized:
 @node("Resize", "Upsample")
 def _resize(n: Node) -> Result:
     x, mode = n.value(0), n.attr("mode", "nearest")
+    for name in ("nearest_mode", "cubic_coeff_a", "antialias", "exclude_outside"):
+        n.attr(name)  # each has a meaning in some modes alone
     outside = None
     resized = [one for one in _axes(n, x)
                if one.new != one.old or one.scale != 1.0 or one.region != (0.0, 1.0)]
@@ -51,7 +53,7 @@ def _axes(n: Node, x: Value) -> list[Resized]:
     """Each resized axis, from the sizes or scales of the node."""
     axes = [range(x.rank)[a] for a in n.ints("axes") or range(x.rank)]
     old = [x.shape[a] for a in axes]
-    given = 1 if n.op == "Upsample" or n.opset < 11 else 2  # the input with the scales
+    scales_at = 1 if n.op == "Upsample" or n.opset < 11 else 2  # the input with the scales
     if n.has(3) and n.array(3).size:
         new = [int(m) for m in n.array(3).reshape(-1)]
         scales = [m / k for m, k in zip(new, old, strict=True)]
@@ -61,7 +63,7 @@ def _axes(n: Node, x: Value) -> list[Resized]:
             new = [math.floor(scale * m + 0.5) for m in old]
             scales = [scale] * len(old)
     else:
-        scales = [float(s) for s in (n.array(given).reshape(-1) if n.has(given) else
+        scales = [float(s) for s in (n.array(scales_at).reshape(-1) if n.has(scales_at) else
                                      n.attr("scales"))]
         new = [math.floor(m * s) for m, s in zip(old, scales, strict=True)]
     regions = [(0.0, 1.0)] * len(axes)
