@@ -147,6 +147,7 @@ CONVOLUTION = [
          22),
     Case("AveragePool", [LINE], [], {"kernel_shape": [3], "strides": [2]}),
     Case("GlobalAveragePool", [IMAGE]), Case("GlobalMaxPool", [IMAGE]),
+    Case("GlobalLpPool", [IMAGE]), Case("GlobalLpPool", [IMAGE], [], {"p": 1}),
     *(Case("Resize", [IMAGE], [None, f32([1, 1, *scale])], {
         "mode": mode, "coordinate_transformation_mode": how, **more})
       for scale, how in (*((scale, how) for scale in ((2, 3), (0.6, 1.7)) for how in (

@@ -149,9 +149,11 @@ class Node:
         if isinstance(tensor, Value):
             known = numbers_now(tensor)
             if known is None:
+                names = tuple(v.attrs["name"] for v in variables(tensor))
                 raise NeedsNumbers(
-                    f"input {k} depends on the data; shapes and positions must be known when the "
-                    "model is compiled", tuple(v.attrs["name"] for v in variables(tensor)))
+                    f"input {k} depends on the data, on {', '.join(map(repr, names[:4]))}; shapes "
+                    "and positions must be known while importing: zt.onnx.load_layer(path, "
+                    "constants=...) takes them", names)
             return known
         return tensor.array if isinstance(tensor, FloatInitializer) else tensor
 
