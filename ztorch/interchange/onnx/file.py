@@ -20,6 +20,7 @@ from ztorch.interchange.onnx.contents import (
     StoredCodes,
 )
 from ztorch.interchange.onnx.formats import FORMATS
+from ztorch.interchange.onnx.order import need_order
 from ztorch.interchange.onnx.protobuf import DTYPES, MOST, Port, package
 
 OPSETS = range(6, 29)  # versions of ONNX's ops that are read
@@ -79,14 +80,16 @@ class OnnxReader:
                                     "nodes in all; no model has as many, do not use it")
             proto = self._tried(lambda: self.onnx.inliner.inline_local_functions(proto))
         arrays = self.initializers(proto.graph)
+        graph = proto.graph
+        nodes = tuple(self.node(n) for n in graph.node)
+        need_order(self.source, nodes, {*arrays, *(v.name for v in graph.input)})
         light = self._without_data(proto)
         self._tried(lambda: self.onnx.checker.check_model(light))
-        graph = proto.graph
         return OnnxFile(
             self.source, self.opsets,
             tuple(self.port(v) for v in graph.input if v.name not in arrays),
             tuple(self.port(v) for v in graph.output),
-            tuple(self.node(n) for n in graph.node), arrays, self._inferred(light))
+            nodes, arrays, self._inferred(light))
 
     def initializers(self, graph: Any) -> dict[str, np.ndarray | StoredCodes]:
         """The numbers of a graph, by name."""

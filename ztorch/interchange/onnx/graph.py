@@ -208,6 +208,7 @@ def unsupported(path: str, faults: Sequence[UnsupportedNode], count: int) -> Uns
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         lines.append(f"  {op} {', '.join(names[:NAMED])}{more}: {reason}")
     message = f"{path}: {len(faults)} of {count} nodes cannot be imported:\n" + "\n".join(lines)
+    message += "\noutputs=[...] of tensors before them leaves them out, if such a part is enough"
     needed = [name for fault in faults if isinstance(fault.error, NeedsNumbers)
               for name in fault.error.inputs]
     if not needed:

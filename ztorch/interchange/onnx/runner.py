@@ -156,5 +156,5 @@ def known_now(x: Tensor) -> Tensor:
 
 
 def _unknown(spec: NodeSpec) -> str:
-    return (f"it is of the domain {spec.domain!r}, not of ONNX itself" if spec.domain else
-            "ztorch has no such op")
+    return (f"it is of the domain {spec.domain!r}, not of ONNX itself; export the model without "
+            "optimisations for one runtime" if spec.domain else "ztorch has no such op")
