@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 # Suffixes by which programs tell the kind of a file.
 _SUFFIXES = (".zt", ".safetensors", ".keras", ".h5", ".hdf5", ".pt", ".pth", ".bin", ".onnx",
-             ".npz", ".npy")
+             ".npz", ".npy", ".gguf", ".ggml", ".pt2", ".ckpt", ".pkl", ".pickle", ".pb", ".tflite",
+             ".msgpack", ".mlmodel", ".mlpackage", ".json", ".yaml", ".csv", ".zip", ".tar", ".gz")
 
 
 def need_name(path: str | os.PathLike[str], content: str, own: str, fix: str) -> None:

@@ -101,8 +101,8 @@ class Model(RunnableNetwork):
 
         Args:
             path: What `save_weights` of this model or its program wrote, or a file of Keras
-                (.keras, .weights.h5) or PyTorch (.pt, .safetensors) for a model with the same
-                layers.
+                (.keras, .weights.h5), PyTorch (.pt, .safetensors), NumPy (.npz) or llama.cpp
+                (.gguf) for a model with the same layers.
             names: What layers are called in the file, as {"dense": "fc1"}. Default: `None`.
             flatten_from: The order of the features of images in the file, "channels_first" or
                 "channels_last", where the layers do not tell it. Default: `None`.

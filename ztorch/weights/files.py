@@ -1,4 +1,4 @@
-"""Loads and saves the weights of a model in all formats: ours, Keras' and PyTorch's."""
+"""Loads and saves the weights of a model: files of ours, Keras, PyTorch, NumPy and llama.cpp."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from ztorch.dtypes import dtype
 from ztorch.errors import ConfigError, Unsupported, WeightsError
-from ztorch.files import safetensors
+from ztorch.files import npz, safetensors
 from ztorch.files.atomic import need_name, write_atomic
 from ztorch.files.zips import StoredZip
 from ztorch.layers.network import Network
-from ztorch.weights import keras_files, keras_layouts, own_files, torch_files, torch_layouts
+from ztorch.weights import gguf, keras_files, keras_layouts, own_files, torch_files, torch_layouts
 from ztorch.weights.channels import Channels
 from ztorch.weights.matching import Mismatch, check_names, match, renamed
 from ztorch.weights.modules import FileModule, ModelPart, read_pairs
@@ -69,6 +69,10 @@ def load(model: Network, path: str | os.PathLike[str], names: Mapping[str, str] 
     Arguments as those of `Model.load_weights`."""
     _need_mapping(names)
     data, source = whole_file(path), os.fspath(path)
+    if data.startswith(gguf.SIGNATURE):
+        return _from_names(model, gguf.tensors(data, source), {}, names, flatten_from, source)
+    if data[:4] == b"PK\3\4" and npz.is_npz(data):
+        return _from_names(model, npz.unpack(data, source), {}, names, flatten_from, source)
     if data[:4] == b"PK\3\4":
         archive = StoredZip(data, source)
         if keras_files.is_archive(archive):
@@ -87,6 +91,13 @@ def load(model: Network, path: str | os.PathLike[str], names: Mapping[str, str] 
                           "with a newer PyTorch: torch.save(torch.load(path, weights_only=True), "
                           "other_path)")
     tensors, metadata = safetensors.unpack(data, source)
+    return _from_names(model, tensors, metadata, names, flatten_from, source)
+
+
+def _from_names(model: Network, tensors: safetensors.Tensors, metadata: Mapping[str, str],
+                names: Mapping[str, str] | None, flatten_from: str | None,
+                source: str) -> list[np.ndarray]:
+    """The weights among tensors that have our names, or those of PyTorch."""
     shapes = {n: w.shape for n, w in model.named_weights().items()}
     if metadata.get("format", "").startswith("ztorch") or any(n in tensors for n in shapes):
         return list(own_files.fitting_arrays(tensors, shapes, model.name, source).values())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from ztorch.dtypes import DType
+from ztorch.interchange.onnx.formats import CodeFormat
 from ztorch.interchange.onnx.protobuf import Port
 
 
@@ -15,6 +17,14 @@ class Foreign:
     """An attribute that is a sparse tensor, a type, or a list of graphs."""
 
     name: str
+
+
+@dataclass(frozen=True)
+class StoredCodes:
+    """An array in a format that NumPy lacks, as the file stores it."""
+
+    codes: np.ndarray  # integers: the bits of floats, the values of 2-bit and 4-bit integers
+    format: CodeFormat | DType  # bfloat16 is the only DType here
 
 
 @dataclass(frozen=True)
@@ -27,11 +37,12 @@ class NodeSpec:
     attrs: dict[str, Any]
     inputs: tuple[str, ...]  # an empty name where one is left out
     outputs: tuple[str, ...]
+    opset: int = 0  # version of the ops of its domain
+    proto: Any = field(default=None, compare=False, repr=False)  # its message in the file
 
     def __str__(self) -> str:
         shown = self.name or next((o for o in self.outputs if o), "")
         return f"{self.op} {shown!r}"
-
 
     @property
     def inner(self) -> list[InnerGraph]:
@@ -51,7 +62,7 @@ class InnerGraph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: tuple[NodeSpec, ...]
-    arrays: dict[str, np.ndarray]  # initializers
+    arrays: dict[str, np.ndarray | StoredCodes]  # initializers
 
     @property
     def outside(self) -> tuple[str, ...]:
@@ -66,9 +77,9 @@ class OnnxFile:
     """The graph of a file."""
 
     path: str
-    opset: int
+    opsets: dict[str, int]  # versions of the ops of each domain
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     nodes: tuple[NodeSpec, ...]
-    arrays: dict[str, np.ndarray]  # initializers
+    arrays: dict[str, np.ndarray | StoredCodes]  # initializers
     inferred: dict[str, Port]  # shapes between nodes, as the `onnx` package infers them

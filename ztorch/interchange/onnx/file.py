@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ztorch.dtypes import to_storage
 from ztorch.errors import ArtifactError, Unsupported
-from ztorch.interchange.onnx.contents import Foreign, InnerGraph, NodeSpec, OnnxFile
+from ztorch.interchange.onnx.contents import (
+    Foreign,
+    InnerGraph,
+    NodeSpec,
+    OnnxFile,
+    StoredCodes,
+)
+from ztorch.interchange.onnx.formats import FORMATS
+from ztorch.interchange.onnx.order import need_order
 from ztorch.interchange.onnx.protobuf import DTYPES, MOST, Port, package
 
-OPSETS = range(13, 24)  # versions of ONNX's ops that are read
+OPSETS = range(6, 29)  # versions of ONNX's ops that are read
 _MOST_NODES = 1_000_000  # more than any model has
 
 
@@ -34,8 +43,14 @@ def read(path: str | os.PathLike[str]) -> OnnxFile:
     except Exception as error:  # protobuf's own, whose class depends on its implementation
         raise ArtifactError(f"{source} is no ONNX file ({error}); it may be truncated or of "
                             "another kind") from None
+    return contents_of(proto, source, Path(os.path.realpath(path)).parent)
+
+
+def contents_of(proto: Any, source: str, folder: Path) -> OnnxFile:
+    """The graph of a model that is in memory; `source` names it in errors, and its external data
+    are in the folder."""
     try:
-        return OnnxReader(onnx, source, Path(os.path.realpath(path)).parent).file(proto)
+        return OnnxReader(package(), source, folder).file(proto)
     except UnicodeError:
         raise ArtifactError(f"{source} is no valid ONNX file: one of its names is no text") \
             from None
@@ -48,12 +63,14 @@ class OnnxReader:
     onnx: Any
     source: str
     folder: Path
+    opsets: dict[str, int] = field(default_factory=dict)  # of each domain
 
     def file(self, proto: Any) -> OnnxFile:
         if not proto.graph.node and not proto.graph.output:
             raise ArtifactError(f"{self.source} is no ONNX file: it holds no graph")
-        opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
-        if opset not in OPSETS:
+        self.opsets.update(versions(proto))
+        opset = self.opsets.get("")
+        if opset is not None and opset not in OPSETS:
             raise Unsupported(
                 f"{self.source} has opset {opset}; ztorch reads {OPSETS[0]} to {OPSETS[-1]}: "
                 "onnx.version_converter.convert_version(model, 18) brings a file to another")
@@ -63,18 +80,20 @@ class OnnxReader:
                                     "nodes in all; no model has as many, do not use it")
             proto = self._tried(lambda: self.onnx.inliner.inline_local_functions(proto))
         arrays = self.initializers(proto.graph)
+        graph = proto.graph
+        nodes = tuple(self.node(n) for n in graph.node)
+        need_order(self.source, nodes, {*arrays, *(v.name for v in graph.input)})
         light = self._without_data(proto)
         self._tried(lambda: self.onnx.checker.check_model(light))
-        graph = proto.graph
         return OnnxFile(
-            self.source, opset,
+            self.source, self.opsets,
             tuple(self.port(v) for v in graph.input if v.name not in arrays),
             tuple(self.port(v) for v in graph.output),
-            tuple(self.node(n) for n in graph.node), arrays, self._inferred(light))
+            nodes, arrays, self._inferred(light))
 
-    def initializers(self, graph: Any) -> dict[str, np.ndarray]:
+    def initializers(self, graph: Any) -> dict[str, np.ndarray | StoredCodes]:
         """The numbers of a graph, by name."""
-        arrays: dict[str, np.ndarray] = {}
+        arrays: dict[str, np.ndarray | StoredCodes] = {}
         for tensor in graph.initializer:
             if tensor.name in arrays:
                 raise ArtifactError(f"{self.source} has two initializers named {tensor.name!r}")
@@ -127,20 +146,23 @@ class OnnxReader:
             raise Unsupported(f"{self.source}: {info.name!r} is a {kind or 'thing without type'}, "
                               "not a tensor")
         t = info.type.tensor_type
-        if t.elem_type not in DTYPES:
+        if t.elem_type not in DTYPES and t.elem_type not in FORMATS:
             raise Unsupported(f"{self.source}: {info.name!r} has dtype "
                               f"{self.type_name(t.elem_type)}, which ztorch does not compute with")
         dims = tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None)
                      for d in t.shape.dim)
-        return Port(info.name, dims, DTYPES[t.elem_type])
+        form = FORMATS.get(t.elem_type)
+        return Port(info.name, dims, form.holds if form else DTYPES[t.elem_type],
+                    form.number if form else 0)
 
     def type_name(self, number: int) -> str:
         """The format's name of a dtype."""
         return {v: k for k, v in self.onnx.TensorProto.DataType.items()}.get(number, str(number))
 
     def node(self, proto: Any) -> NodeSpec:
-        spec = NodeSpec(proto.op_type, "" if proto.domain == "ai.onnx" else proto.domain,
-                        proto.name, {}, tuple(proto.input), tuple(proto.output))
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        spec = NodeSpec(proto.op_type, domain, proto.name, {}, tuple(proto.input),
+                        tuple(proto.output), self.opsets.get(domain, 0), proto)
         for a in proto.attribute:
             spec.attrs[a.name] = self.attribute(a, spec)
         return spec
@@ -166,8 +188,10 @@ class OnnxReader:
 
     # -- arrays ------------------------------------------------------------------------------------
 
-    def array(self, tensor: Any, label: str) -> np.ndarray:
+    def array(self, tensor: Any, label: str) -> np.ndarray | StoredCodes:
         """The numbers of a tensor. The file must hold as many as its shape says."""
+        if tensor.data_type in FORMATS:
+            return self.codes(tensor, label)
         if tensor.data_type not in DTYPES:
             raise Unsupported(f"{self.source}: {label} has dtype "
                               f"{self.type_name(tensor.data_type)}, which ztorch does not compute "
@@ -187,14 +211,37 @@ class OnnxReader:
             if stored_count != count:
                 raise ArtifactError(f"{self.source}: {label} of shape {dims} holds {stored_count} "
                                     f"numbers, not {count}")
-            return _usable(self._tried(lambda: self.onnx.numpy_helper.to_array(tensor)))
+            numbers = self._tried(lambda: self.onnx.numpy_helper.to_array(tensor))
+            return np.array(numbers) if d.in_numpy else StoredCodes(
+                to_storage(d, numbers.astype(np.float32)), d)
         if len(raw) != count * d.bytes:
             raise ArtifactError(f"{self.source}: {label} of shape {dims} holds {len(raw)} bytes, "
                                 f"not {count * d.bytes}")
         stored = np.frombuffer(raw, d.numpy.newbyteorder("<")).reshape(dims)
-        if not d.in_numpy:
-            stored = (stored.astype(np.uint32) << 16).view(np.float32)
-        return _usable(stored)
+        return stored.astype(stored.dtype.newbyteorder("=")) if d.in_numpy else StoredCodes(
+            np.array(stored), d)
+
+    def codes(self, tensor: Any, label: str) -> StoredCodes:
+        """The codes of a tensor in a format that NumPy lacks; several may lie in a byte, the first
+        in its lowest bits."""
+        form, dims = FORMATS[tensor.data_type], tuple(tensor.dims)
+        if any(n < 0 for n in dims):
+            raise ArtifactError(f"{self.source}: {label} has the impossible shape {dims}")
+        count, each = math.prod(dims), 8 // form.bits
+        size = -(-count // each)
+        if tensor.data_location == self.onnx.TensorProto.EXTERNAL:
+            raw = self.external(tensor, size, label)
+        else:
+            raw = (tensor.raw_data if tensor.HasField("raw_data") else
+                   bytes(n & 0xFF for n in tensor.int32_data))
+        if len(raw) != size:
+            raise ArtifactError(f"{self.source}: {label} of shape {dims} holds {len(raw)} bytes, "
+                                f"not {size}")
+        packed = np.frombuffer(raw, np.uint8)[:, None] >> (np.arange(each) * form.bits)
+        codes = (packed & (2 ** form.bits - 1)).reshape(-1)[:count].reshape(dims).astype(np.int16)
+        if form.lowest < 0:
+            codes = np.where(codes > form.highest, codes - 2 ** form.bits, codes)
+        return StoredCodes(codes.astype(form.holds.numpy), form)
 
     def external(self, tensor: Any, size: int, label: str) -> bytes:
         """The bytes of a tensor that are in another file, which must be in the folder of the
@@ -225,6 +272,11 @@ class OnnxReader:
             raise ArtifactError(f"cannot read {beside}: {error.strerror or error}") from None
 
 
+def versions(proto: Any) -> dict[str, int]:
+    """The version of each domain that a model or function imports."""
+    return {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
+
+
 def _inlined(proto: Any) -> int:
     """The number of nodes when all functions are inlined. Ten functions that call the next one ten
     times each take few bytes, and more nodes than fit in memory."""
@@ -243,11 +295,3 @@ def _inlined(proto: Any) -> int:
         return total
 
     return count(proto.graph.node)
-
-
-def _usable(x: np.ndarray) -> np.ndarray:
-    """A writable array in the byte order of this machine, with float32 for 16-bit floats."""
-    x = np.array(x)
-    if x.dtype.name in ("float16", "bfloat16"):
-        return x.astype(np.float32)
-    return x.astype(x.dtype.newbyteorder("="))

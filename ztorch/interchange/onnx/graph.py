@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ztorch.errors import ArtifactError, ConfigError, ShapeError, Unsupported, ZtorchError
-from ztorch.graph.evaluate import evaluate
-from ztorch.graph.op import leaf
-from ztorch.graph.value import Value, topological
-from ztorch.host.processor import need_memory
-from ztorch.interchange.onnx import nodes as _nodes  # noqa: F401 (fills NODES)
-from ztorch.interchange.onnx.contents import InnerGraph, NodeSpec, OnnxFile
-from ztorch.interchange.onnx.node import LIMIT, NODES, FloatInitializer, Node, Result, Tensor
+from ztorch.dtypes import from_storage
+from ztorch.errors import ArtifactError, ConfigError, Unsupported
+from ztorch.graph.op import constant, leaf
+from ztorch.graph.value import Value
+from ztorch.interchange.onnx.contents import NodeSpec, OnnxFile, StoredCodes
+from ztorch.interchange.onnx.formats import FORMATS, CodeFormat
+from ztorch.interchange.onnx.node import Coded, FloatInitializer, NeedsNumbers, Node, Tensor
 from ztorch.interchange.onnx.protobuf import Port
+from ztorch.interchange.onnx.runner import NodeRunner
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import leaves
 from ztorch.layers.weight import Weight
 
-_DAMAGE = (  # what nodes of a damaged file raise
-    ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+NAMED = 8  # nodes that one line of an error names
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class UnsupportedNode:
     """A node that cannot be imported."""
 
     node: NodeSpec
-    reason: str
+    error: Unsupported
 
 
 class OnnxGraph(Layer):
@@ -44,61 +44,67 @@ class OnnxGraph(Layer):
     takes_many = True
 
     def __init__(self, file: OnnxFile, outputs: Sequence[str], sizes: Mapping[str, int],
-                 **common: Any):
+                 keeps_floats: bool = False, **common: Any):
         super().__init__(**common)
         self.file = file
         self.outputs = tuple(outputs)
         self.sizes = dict(sizes)
-        self.fixed = batch_of(file, sizes)
+        self.keeps_floats = keeps_floats
         self.nodes = _needed(file.nodes, outputs)
         self.stored: dict[str, Weight] = {}
 
     def call(self, x: Any, context: Context) -> Any:
         """The output; a dict where there are several."""
-        inputs = leaves(x)
-        if self.fixed is None or inputs[0].shape[0] == self.fixed:
-            results = self.run(inputs, context)
-        elif inputs[0].shape[0] != 1 or context.states.data:
-            raise ConfigError(f"{self.file.path} is made for batches of {self.fixed}, not "
-                              f"{inputs[0].shape[0]}: compile(batch_size={self.fixed}), or export "
-                              "it again with a dynamic batch axis")
-        else:  # the model is built with one example: only shapes matter
-            full_batch = [leaf("input", "x", (self.fixed, *v.shape[1:]), v.dtype) for v in inputs]
-            results = [leaf("input", "y", (1, *y.shape[1:]), y.dtype)
-                       for y in self.run(full_batch, context)]
+        return self.by_name(self.run(leaves(x), context))
+
+    def by_name(self, results: Sequence[Value]) -> Any:
+        """The only result, or a dict of several by the names of outputs."""
         return results[0] if len(results) == 1 else dict(
             zip(map(plain, self.outputs), results, strict=True))
 
-    def run(self, x: Sequence[Value], context: Context,
-            faults: list[UnsupportedNode] | None = None) -> list[Value]:
-        """The outputs for a batch. With a list as `faults`, nodes that cannot be imported are added
-        to it; without, the first one raises."""
+    def run(self, x: Sequence[Value], context: Context) -> list[Value]:
+        """The outputs for these inputs. One Unsupported lists all nodes that are not imported."""
+        runner = NodeRunner(self.file.path, context, partial(self._initial, context),
+                            self.keeps_floats)
         results: tuple[Tensor | None, ...]
         tensors: dict[str, Tensor | None] = {
-            name: self._initial(name, array, context) for name, array in self.file.arrays.items()}
-        tensors.update((port.name, v) for port, v in zip(self.file.inputs, x, strict=True))
+            name: self._initial(context, name, array) for name, array in self.file.arrays.items()}
+        tensors.update((port.name, self._input(port, v))
+                       for port, v in zip(self.file.inputs, x, strict=True))
+        faults: list[UnsupportedNode] = []
         for spec in self.nodes:
             try:
-                results = self._result(spec, tensors, context)
+                results = runner.results(spec, tensors)
             except Unsupported as error:
-                if faults is None:
-                    raise Unsupported(f"{self.file.path}: node {spec}: {error}") from None
-                faults.append(UnsupportedNode(spec, str(error)))
-                results = tuple(self._expected(name, x[0].shape[0]) for name in spec.outputs)
-            for name, result in zip(spec.outputs, results, strict=False):
-                if name:
-                    tensors[name] = result
+                faults.append(UnsupportedNode(spec, error))
+                results = tuple(self._expected(name, x) for name in spec.outputs)
+            tensors.update((name, y) for name, y in zip(spec.outputs, results, strict=False)
+                           if name)
         if faults:
-            return []
+            raise unsupported(self.file.path, faults, len(self.nodes))
         for name in self.outputs:
             if tensors.get(name) is None:
                 raise ArtifactError(f"{self.file.path}: no node gives the output {name!r}")
         ends = Node(NodeSpec("", "", "", {}, (), ()), tuple(tensors[name] for name in self.outputs),
-                    0, context)
-        return ends.values()
+                    context, self.keeps_floats)
+        return [y.codes if isinstance(y, Coded) else ends.as_value(y) for y in ends.inputs
+                if y is not None]
 
-    def _initial(self, name: str, array: np.ndarray, context: Context) -> Tensor:
-        if array.dtype.kind != "f" or array.ndim == 0 or not np.isfinite(array).all():
+    def _input(self, port: Port, v: Value) -> Tensor:
+        return Coded(v, FORMATS[port.format]) if port.format else v
+
+    def _initial(self, context: Context, name: str, stored: np.ndarray | StoredCodes) -> Tensor:
+        """A tensor that the file stores."""
+        if isinstance(stored, StoredCodes):
+            if isinstance(stored.format, CodeFormat):
+                return Coded(constant(stored.codes), stored.format)
+            array = from_storage(stored.format, stored.codes)
+            if self.keeps_floats:
+                return constant(array, stored.format)
+        else:
+            array = stored
+        kept = self.keeps_floats and array.dtype != np.float32
+        if kept or array.dtype.kind != "f" or array.ndim == 0 or not np.isfinite(array).all():
             return array
 
         def read(trainable: bool) -> Value:
@@ -110,77 +116,47 @@ class OnnxGraph(Layer):
 
         return FloatInitializer(name, array, read)
 
-    def _result(self, spec: NodeSpec, tensors: dict[str, Tensor | None],
-                context: Context) -> tuple[Tensor | None, ...]:
-        if spec.domain:
-            raise Unsupported(f"it is of the domain {spec.domain!r}, not of ONNX itself")
-        if spec.op not in NODES:
-            raise Unsupported("ztorch has no such op")
-        for name in spec.reads:
-            if name and name not in tensors:
-                raise ArtifactError(f"{self.file.path}: node {spec} reads {name!r}, which nothing "
-                                    "before it gives")
-        inputs = tuple(tensors[name] if name else None for name in spec.inputs)
-        if any(name and tensors[name] is None for name in spec.reads):
-            return (None,) * len(spec.outputs)  # behind a node that is not supported
-
-        def run(inner: InnerGraph, values: Sequence[Tensor]) -> list[Tensor]:
-            return self._inside(inner, values, tensors, context)
-
-        node = Node(spec, inputs, self.file.opset, context, run)
-        result = self._run_node(node)
-        results = result if isinstance(result, tuple) else (result,)
-        for r in results:
-            if isinstance(r, Value):
-                need_memory(f"{self.file.path}: the result of node {spec}", r.nbytes,
-                            "its shape is hardly meant")
-        if all(isinstance(tensors[name], np.ndarray) for name in spec.reads if name):
-            return tuple(_known(r) for r in results)
-        return results
-
-    def _inside(self, graph: InnerGraph, inputs: Sequence[Tensor],
-                tensors: Mapping[str, Tensor | None], context: Context) -> list[Tensor]:
-        """The outputs of a graph within the graph, which reads tensors around it."""
-        known = {**tensors, **{name: self._initial(name, array, context)
-                               for name, array in graph.arrays.items()}}
-        known.update(zip(graph.inputs, inputs, strict=True))
-        for spec in graph.nodes:
-            try:
-                results = self._result(spec, known, context)
-            except Unsupported as error:
-                raise Unsupported(f"{spec} inside of it: {error}") from None
-            known.update((name, x) for name, x in zip(spec.outputs, results, strict=False) if name)
-        outputs = [known[name] for name in graph.outputs]
-        return [x for x in outputs if x is not None]
-
-    def _run_node(self, node: Node) -> Result:
-        location = f"{self.file.path}: node {node.spec}"
-        try:
-            return NODES[node.op](node)
-        except ShapeError as error:
-            raise ShapeError(f"{location}: {error}") from None
-        except ZtorchError:
-            raise
-        except (*_DAMAGE, MemoryError) as error:
-            raise ArtifactError(f"{location} makes no sense: {type(error).__name__}: "
-                                f"{error}") from error
-
-    def _expected(self, name: str, batch: int) -> Tensor | None:
+    def _expected(self, name: str, x: Sequence[Value]) -> Tensor | None:
         """A placeholder for the output of a node that is not supported, so that later nodes can be
         examined; None where its shape is not known."""
         port = self.file.inferred.get(name)
         if port is None:
             return None
-        first = {p.dims[0]: batch for p in self.file.inputs if isinstance(p.dims[0], str)}
-        dims = _shape(port, {**first, **self.sizes})
+        actual = {n: m for p, v in zip(self.file.inputs, x, strict=True)
+                  for n, m in zip(p.dims, v.shape, strict=False) if isinstance(n, str)}
+        dims = _shape(port, {**actual, **self.sizes})
         return None if dims is None else leaf("input", name, dims, port.dtype)
 
     def get_config(self) -> dict[str, Any]:
+        """Raises: there is no config of an imported graph."""
         raise ConfigError(f"layer {self.name!r} is an ONNX graph, which cannot be written to a "
                           "config; keep the file, and load its weights by load_weights")
 
     def __repr__(self) -> str:
         return f"<OnnxGraph {self.name!r} of {len(self.nodes)} nodes>"
+
+
+class BatchedGraph(OnnxGraph):
+    """The nodes of a file whose inputs have the batch as their first axis."""
+
+    def __init__(self, file: OnnxFile, outputs: Sequence[str], sizes: Mapping[str, int],
+                 **common: Any):
+        super().__init__(file, outputs, sizes, **common)
+        self.fixed = batch_of(file, sizes)
+
+    def call(self, x: Any, context: Context) -> Any:
+        """The output; a dict where there are several."""
+        inputs = leaves(x)
+        if self.fixed is None or inputs[0].shape[0] == self.fixed:
+            return self.by_name(self.run(inputs, context))
+        if inputs[0].shape[0] != 1 or context.states.data:
+            raise ConfigError(f"{self.file.path} is made for batches of {self.fixed}, not "
+                              f"{inputs[0].shape[0]}: compile(batch_size={self.fixed}), or export "
+                              "it again with a dynamic batch axis")
+        # The model is built with one example: only shapes matter.
+        full_batch = [leaf("input", "x", (self.fixed, *v.shape[1:]), v.dtype) for v in inputs]
+        return self.by_name([leaf("input", "y", (1, *y.shape[1:]), y.dtype)
+                           for y in self.run(full_batch, context)])
 
 
 def batch_of(file: OnnxFile, sizes: Mapping[str, int]) -> int | None:
@@ -221,9 +197,20 @@ def _needed(specs: tuple[NodeSpec, ...], outputs: Sequence[str]) -> tuple[NodeSp
     return tuple(reversed(needed))
 
 
-def _known(x: Tensor) -> Tensor:
-    """A value that depends on constants alone, computed now unless it is large."""
-    if not isinstance(x, Value) or any(v.size > LIMIT for v in topological([x])):
-        return x
-    [array] = evaluate([x], {})
-    return array
+def unsupported(path: str, faults: Sequence[UnsupportedNode], count: int) -> Unsupported:
+    """One error for all nodes that cannot be imported; nodes of one op and reason share a line."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for fault in faults:
+        op, _, name = str(fault.node).partition(" ")
+        alike.setdefault((op, str(fault.error)), []).append(name)
+    lines = []
+    for (op, reason), names in alike.items():
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        lines.append(f"  {op} {', '.join(names[:NAMED])}{more}: {reason}")
+    message = f"{path}: {len(faults)} of {count} nodes cannot be imported:\n" + "\n".join(lines)
+    message += "\noutputs=[...] of tensors before them leaves them out, if such a part is enough"
+    needed = [name for fault in faults if isinstance(fault.error, NeedsNumbers)
+              for name in fault.error.inputs]
+    if not needed:
+        return Unsupported(message)
+    return NeedsNumbers(message, tuple(dict.fromkeys(needed)))

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from ztorch.arguments import checked
 from ztorch.config import positive
+from ztorch.dtypes import to_storage
 from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.graph.op import leaf
-from ztorch.interchange.onnx.contents import OnnxFile
+from ztorch.interchange.onnx.contents import OnnxFile, StoredCodes
 from ztorch.interchange.onnx.file import read
-from ztorch.interchange.onnx.graph import OnnxGraph, UnsupportedNode, plain
+from ztorch.interchange.onnx.formats import FORMATS
+from ztorch.interchange.onnx.graph import BatchedGraph, OnnxGraph, plain
 from ztorch.interchange.onnx.protobuf import Port
 from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
+from ztorch.layers.layer import Layer
 from ztorch.layers.naming import checked_name
 from ztorch.model.model import Model
 from ztorch.model.sequential import Sequential
@@ -57,7 +64,7 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
     known = {n: positive(f"sizes[{n!r}]", size) for n, size in (sizes or {}).items()}
     if not file.inputs:
         raise Unsupported(f"{file.path} has no inputs; ztorch imports models that have some")
-    graph = OnnxGraph(file, _outputs(file, outputs), known, name="graph")
+    graph = BatchedGraph(file, _outputs(file, outputs), known, name="graph")
     examples = [_example(file.path, port, known) for port in file.inputs]
     _need_supported(graph, examples)
     model_name = name or _name(path)
@@ -71,6 +78,64 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
                       graph(inputs[0] if len(inputs) == 1 else inputs), name=model_name)
     model.build()
     return model
+
+
+@checked
+def load_layer(path: str | os.PathLike[str], *, constants: Mapping[str, Any] | None = None,
+               outputs: Sequence[str] | None = None, name: str = "graph") -> Layer:
+    """Loads the graph in an ONNX file as a layer for tensors of any shapes, without a batch.
+
+    Floats keep the dtypes of the file. Float32 initializers are weights, others are constants.
+
+    Args:
+        path: The file.
+        constants: Numbers of inputs that are known now, by name. Inputs that shapes depend on must
+            be among them. Default: `None`.
+        outputs: The names of outputs to keep; None: all. Default: `None`.
+        name: The name of the layer. Default: `"graph"`.
+
+    Returns:
+        A layer that takes a list of the other inputs, in the order of the file, and returns the
+        output, or a dict of several. 4-bit and 8-bit floats and integers of less than 8 bits are
+        codes: uint8, or int8 for signed integers.
+
+    Raises:
+        ArtifactError: The file is no ONNX file, or is damaged.
+        Unsupported: It holds what ztorch cannot compute with. Nodes that cannot be imported are
+            listed when the layer is called, for that depends on shapes.
+        ConfigError: There is no such input or output.
+
+    Examples:
+        ```python
+        layer = zt.onnx.load_layer("resize.onnx", constants={"sizes": np.array([1, 3, 64, 64])})
+        y = layer([zt.ones((1, 3, 32, 32))])
+        ```
+    """
+    return layer_of(read(path), constants or {}, outputs, name)
+
+
+def layer_of(file: OnnxFile, constants: Mapping[str, Any], outputs: Sequence[str] | None = None,
+             name: str = "graph") -> OnnxGraph:
+    """The graph of a file as a layer, with numbers for some of its inputs."""
+    names = [port.name for port in file.inputs]
+    for key in constants:
+        if key not in names:
+            raise ConfigError(f"{file.path}: {unknown('input', key, names)}")
+    arrays = dict(file.arrays)
+    arrays.update((port.name, _stored(port, np.asarray(constants[port.name])))
+                  for port in file.inputs if port.name in constants)
+    inputs = tuple(port for port in file.inputs if port.name not in constants)
+    return OnnxGraph(replace(file, arrays=arrays, inputs=inputs), _outputs(file, outputs), {},
+                     keeps_floats=True, name=name)
+
+
+def _stored(port: Port, array: np.ndarray) -> np.ndarray | StoredCodes:
+    """Numbers of an input, as if the file stored them."""
+    if port.format:
+        return StoredCodes(array, FORMATS[port.format])
+    if port.dtype.in_numpy:
+        return array.astype(port.dtype.numpy)
+    return StoredCodes(to_storage(port.dtype, array.astype(np.float32)), port.dtype)
 
 
 def _outputs(file: OnnxFile, requested: Sequence[str] | None) -> list[str]:
@@ -99,19 +164,14 @@ def _example(path: str, source: Port, sizes: Mapping[str, int]) -> tuple[int, ..
     return tuple(shape)
 
 
-def _need_supported(graph: OnnxGraph, examples: Sequence[tuple[int, ...]]) -> None:
+def _need_supported(graph: BatchedGraph, examples: Sequence[tuple[int, ...]]) -> None:
     """Raises one Unsupported for all nodes that cannot be imported."""
-    faults: list[UnsupportedNode] = []
     batch, path = graph.fixed or 1, graph.file.path
     x = [leaf("input", port.name, (batch, *shape), "float32" if port.dtype.is_float else port.dtype)
          for port, shape in zip(graph.file.inputs, examples, strict=True)]
-    results = graph.run(x, Context(states=States(data=False)), faults)
+    results = graph.run(x, Context(states=States(data=False)))
     graph.own_weights.clear()
     graph.stored.clear()
-    if faults:
-        listed = "\n".join(f"  {f.node}: {f.reason}" for f in faults)
-        raise Unsupported(f"{path}: {len(faults)} of {len(graph.nodes)} nodes cannot be "
-                          f"imported:\n{listed}")
     for name, y in zip(graph.outputs, results, strict=True):
         if y.shape[:1] != (batch,):
             raise Unsupported(f"{path}: the output {name!r} of shape {y.shape} has no row for "

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
 
-from ztorch.dtypes import dtype
+from ztorch.dtypes import DType, dtype
 from ztorch.errors import Unsupported
+from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, constant
-from ztorch.graph.value import Value
+from ztorch.graph.value import Value, topological
 from ztorch.interchange.onnx.contents import Foreign, InnerGraph, NodeSpec
+from ztorch.interchange.onnx.formats import CodeFormat
+from ztorch.interchange.onnx.protobuf import DTYPES
 from ztorch.layers.context import Context
 
 
@@ -26,9 +29,31 @@ class FloatInitializer:
     read: Callable[[bool], Value]  # trainable -> the weight
 
 
+@dataclass(frozen=True)
+class Coded:
+    """A tensor in a format that ztorch does not compute in."""
+
+    codes: Value  # integers
+    format: CodeFormat
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.codes.shape
+
+
+class NeedsNumbers(Unsupported):
+    """Numbers are needed while importing, and depend on inputs of the graph."""
+
+    def __init__(self, message: str, inputs: tuple[str, ...]):
+        super().__init__(message)
+        self.inputs = inputs  # names of these inputs
+
+
+# Attributes that shapes of inputs say as well, or that only say how to compute.
+REDUNDANT = {"kernel_shape", "hidden_size", "num_outputs", "seed", "is_test"}
 LIMIT = 1 << 20  # elements of an array that is computed while importing
 
-Tensor = np.ndarray | Value | FloatInitializer
+Tensor = np.ndarray | Value | FloatInitializer | Coded
 Result = Tensor | tuple[Tensor, ...]
 Importer = Callable[["Node"], Result]
 
@@ -36,11 +61,17 @@ NODES: dict[str, Importer] = {}
 NOTES: dict[str, str] = {}  # what is not supported of an op, for the documentation
 
 
-def node(*ops: str, but: str = "") -> Callable[[Importer], Importer]:
+def key_of(spec: NodeSpec) -> str:
+    """The key of a node's op in the registry."""
+    return f"{spec.domain}.{spec.op}" if spec.domain else spec.op
+
+
+def node(*ops: str, but: str = "", domain: str = "") -> Callable[[Importer], Importer]:
     """Registers the function that imports these ops; `but` says what it does not support."""
 
     def register(function: Importer) -> Importer:
-        for op in ops:
+        for name in ops:
+            op = f"{domain}.{name}" if domain else name
             assert op not in NODES, f"ONNX op {op} is registered twice"
             NODES[op] = function
             NOTES[op] = but
@@ -55,13 +86,24 @@ class Node:
 
     spec: NodeSpec
     inputs: tuple[Tensor | None, ...]  # None where one is left out
-    opset: int
     context: Context
+    keeps_floats: bool = False  # whether floats have the dtypes of the file
+    asked: set[str] = field(default_factory=set)  # names of attributes that were asked for
     run: Callable[[InnerGraph, Sequence[Tensor]], list[Tensor]] | None = None  # an inner graph
 
     @property
     def op(self) -> str:
         return self.spec.op
+
+    @property
+    def ignored(self) -> list[str]:
+        """Attributes that the importer did not ask for."""
+        return [name for name in self.spec.attrs if name not in self.asked
+                and name not in REDUNDANT]
+
+    @property
+    def opset(self) -> int:
+        return self.spec.opset
 
     def unsupported(self, why: str) -> NoReturn:
         raise Unsupported(why)
@@ -89,19 +131,48 @@ class Node:
             return x
         if isinstance(x, FloatInitializer):
             return x.read(trainable)
-        d = self.context.dtype if x.dtype.kind == "f" else dtype(x.dtype)
+        if isinstance(x, Coded):
+            self.unsupported(f"a tensor of {x.format.name}, which is only converted and moved")
+        widens = x.dtype.kind == "f" and not self.keeps_floats
+        d = self.context.dtype if widens else dtype(x.dtype)
         return constant(x, d) if x.ndim else OPS.full((), x.item(), d)
 
     def values(self) -> list[Value]:
+        """All inputs as tensors of the graph."""
         return [self.value(k) for k in range(len(self.inputs))]
 
     def array(self, k: int) -> np.ndarray:
         """Input k as numbers; raises where it depends on the data."""
         tensor = self.input(k)
+        if isinstance(tensor, Coded):
+            tensor = tensor.codes
         if isinstance(tensor, Value):
-            self.unsupported(f"input {k} depends on the data; shapes and positions must be known "
-                             "when the model is compiled")
+            known = numbers_now(tensor)
+            if known is None:
+                names = tuple(v.attrs["name"] for v in variables(tensor))
+                raise NeedsNumbers(
+                    f"input {k} depends on the data, on {', '.join(map(repr, names[:4]))}; shapes "
+                    "and positions must be known while importing: zt.onnx.load_layer(path, "
+                    "constants=...) takes them", names)
+            return known
         return tensor.array if isinstance(tensor, FloatInitializer) else tensor
+
+    # -- dtypes ------------------------------------------------------------------------------------
+
+    def dtype_of(self, number: int) -> DType:
+        """The dtype of that number in the format; every float is the model's, unless those of the
+        file are kept."""
+        if number not in DTYPES:
+            self.unsupported(f"dtype number {number} is none that ztorch computes with")
+        target = DTYPES[number]
+        return self.context.dtype if target.is_float and not self.keeps_floats else target
+
+    def type_number(self, k: int) -> int:
+        """The number in the format of the dtype of input k."""
+        tensor = self.input(k)
+        if isinstance(tensor, Coded):
+            return tensor.format.number
+        return self.value(k, trainable=True).dtype.onnx
 
     def number(self, k: int) -> Any:
         """Input k as one number."""
@@ -111,6 +182,7 @@ class Node:
 
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute."""
+        self.asked.add(name)
         value = self.spec.attrs.get(name, default)
         if isinstance(value, Foreign):
             self.unsupported(f"attribute {name!r} is a sparse tensor or a type")
@@ -145,7 +217,26 @@ class Node:
         if any(self.spec.outputs[1:]):
             self.unsupported("only its first output is computed")
 
+    def numbers_like(self, k: int, array: Any) -> Tensor:
+        """Numbers as a tensor of the dtype of input k."""
+        tensor = self.input(k)
+        if isinstance(tensor, np.ndarray):
+            return np.asarray(array).astype(tensor.dtype)
+        return constant(np.asarray(array), self.value(k).dtype)
+
     def shape(self, k: int) -> tuple[int, ...]:
         """The shape of input k, known or not."""
         tensor = self.input(k)
         return tensor.array.shape if isinstance(tensor, FloatInitializer) else tensor.shape
+
+
+def variables(x: Value) -> list[Value]:
+    """The leaves that a value depends on and that are not constants."""
+    return [v for v in topological([x]) if v.op.kind == "leaf" and v.attrs["role"] != "constant"]
+
+
+def numbers_now(x: Value) -> np.ndarray | None:
+    """A value as numbers, if it depends on constants alone and is not large."""
+    if variables(x) or any(v.size > LIMIT for v in topological([x])):
+        return None
+    return evaluate([x], {})[0]

@@ -28,6 +28,7 @@ class Port:
     name: str
     dims: tuple[int | str | None, ...]  # numbers, symbols, or None for an unknown size
     dtype: DType
+    format: int = 0  # number of the format whose codes these are; 0: none
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ def package() -> Any:
     try:
         import onnx
         import onnx.checker
+        import onnx.defs
         import onnx.external_data_helper
         import onnx.helper
         import onnx.inliner
@@ -54,6 +56,74 @@ def package() -> Any:
     except ImportError:
         raise ConfigError("ONNX files need the package onnx: pip install ztorch[onnx]") from None
     return onnx
+
+
+def body_of(proto: Any, opset: int, types: list[tuple[int, tuple[int, ...]] | None]) -> Any:
+    """The standard's function for a node, or None where it defines none.
+
+    Args:
+        proto: The node.
+        opset: The version of its domain.
+        types: The number of the dtype and the shape of each input; None where it is left out.
+
+    Returns:
+        A FunctionProto. Attributes that it refers to are those of the node, or their defaults.
+    """
+    onnx = package()
+    try:
+        schema = onnx.defs.get_schema(proto.op_type, opset, proto.domain)
+    except onnx.defs.SchemaError:
+        return None
+    if schema.has_context_dependent_function:
+        rows = [(onnx.TypeProto() if t is None else
+                 onnx.helper.make_tensor_type_proto(*t)).SerializeToString() for t in types]
+        known = schema.context_dependent_function_opset_versions
+        version = max((v for v in known if v <= opset), default=min(known))
+        data = schema.get_context_dependent_function_with_opset_version(
+            version, proto.SerializeToString(), rows)
+    elif schema.has_function:
+        known = schema.function_opset_versions
+        data = schema.get_function_with_opset_version(
+            max((v for v in known if v <= opset), default=min(known)))
+    else:
+        return None
+    body = onnx.FunctionProto.FromString(data)
+    own = {name: a.default_value for name, a in schema.attributes.items()
+           if a.default_value.type}
+    own.update((a.name, a) for a in proto.attribute)
+    _set_attributes(body.node, own)
+    return body
+
+
+def is_default(proto: Any, opset: int, name: str) -> bool:
+    """Whether an attribute of a node has the value that it has when it is left out."""
+    onnx = package()
+    try:
+        schema = onnx.defs.get_schema(proto.op_type, opset, proto.domain)
+    except onnx.defs.SchemaError:
+        return False
+    if name not in schema.attributes:
+        return False
+    default = schema.attributes[name].default_value
+    [own] = [a for a in proto.attribute if a.name == name]
+    return bool(default.type) and (onnx.helper.get_attribute_value(default) ==
+                                   onnx.helper.get_attribute_value(own))
+
+
+def _set_attributes(nodes: Any, own: Mapping[str, Any]) -> None:
+    """Replaces references to attributes of the function by those attributes."""
+    for node in nodes:
+        kept = []
+        for a in node.attribute:
+            if a.ref_attr_name and a.ref_attr_name in own:
+                name = a.name
+                a.CopyFrom(own[a.ref_attr_name])
+                a.name = name
+            if not a.ref_attr_name:
+                kept.append(a)
+                _set_attributes(a.g.node, own)
+        del node.attribute[:]
+        node.attribute.extend(kept)
 
 
 def packed(name: str, nodes: list[Row], inputs: list[Port], outputs: list[Port],

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import LIMIT, Node, Result, node
+from ztorch.interchange.onnx.nodes.casts import requantized, shifted
+from ztorch.interchange.onnx.nodes.indexing import scattered
 from ztorch.ir.opcodes import identity
 from ztorch.ops.windows import pad_axes, spans
 
@@ -49,25 +49,53 @@ def _pads(n: Node, lengths: Shape, span: Shape, stride: Shape) -> Pairs:
 
 @node("Conv")
 def _conv(n: Node) -> Result:
-    x, kernel = channels_last(n.value(0)), n.value(1)
-    count = kernel.rank - 2
+    y = _convolved(n, n.value(0), n.value(1))
+    return channels_first(y + n.value(2) if n.has(2) else y)
+
+
+@node("ConvInteger")
+def _conv_integer(n: Node) -> Result:
+    return channels_first(_convolved(n, shifted(n, 0, 2), shifted(n, 1, 3, 0)))
+
+
+@node("QLinearConv")
+def _quantized_conv(n: Node) -> Result:
+    y = _convolved(n, shifted(n, 0, 2), shifted(n, 3, 5, 0))
+    y = y + n.value(8) if n.has(8) else y
+    return channels_first(requantized(n, y, n.value(1) * n.value(4), 6))
+
+
+def _convolved(n: Node, x: Value, kernel: Value) -> Value:
+    """The convolution, channels last."""
+    x, count = channels_last(x), kernel.rank - 2
     if x.rank != kernel.rank:
         raise ValueError(f"inputs of {x.rank} axes and a kernel of {kernel.rank}")
     stride, dilation = _each(n, "strides", count), _each(n, "dilations", count)
     pads = _pads(n, x.shape[1:-1], spans(kernel.shape[2:], dilation), stride)
     kernel = OPS.transpose(kernel, (*range(2, kernel.rank), 1, 0))
-    y = OPS.conv(x, kernel, stride, pads, dilation, n.attr("group", 1))
-    return channels_first(y + n.value(2) if n.has(2) else y)
+    y: Value = OPS.conv(x, kernel, stride, pads, dilation, n.attr("group", 1))
+    return y
 
 
-@node("ConvTranspose", but="no auto_pad or output_shape")
+def _cut_off(n: Node, lengths: Shape, whole: Shape, stride: Shape) -> Pairs:
+    """How many elements a transposed convolution loses at both ends of each axis; below zero: how
+    many zeros it gains."""
+    shape, auto_pad = n.ints("output_shape"), n.attr("auto_pad", "NOTSET")
+    if shape is None and auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
+        return _pads(n, (0,) * len(lengths), (0,) * len(lengths), stride)
+    shape = (shape[-len(lengths):] if shape is not None else
+             tuple(m * s for m, s in zip(lengths, stride, strict=True)))
+    total = [m - wanted for m, wanted in zip(whole, shape, strict=True)]
+    upper = auto_pad == "SAME_UPPER"
+    return [(t // 2, t - t // 2) if upper and t > 0 else (t - t // 2, t // 2) for t in total]
+
+
+@node("ConvTranspose")
 def _conv_transpose(n: Node) -> Result:
-    n.only(auto_pad="NOTSET", output_shape=None)
     x, kernel = channels_last(n.value(0)), n.value(1)
     count, groups = kernel.rank - 2, n.attr("group", 1)
     stride, dilation = _each(n, "strides", count), _each(n, "dilations", count)
     extra = n.ints("output_padding") or (0,) * count
-    pads = _pads(n, (0,) * count, (0,) * count, stride)
     if x.rank != kernel.rank or x.shape[-1] != kernel.shape[0] or x.shape[-1] % groups:
         raise ValueError(f"inputs {n.shape(0)} and kernel {kernel.shape} in {groups} groups")
     kernel = OPS.transpose(kernel, (*range(2, kernel.rank), 1, 0))
@@ -75,9 +103,12 @@ def _conv_transpose(n: Node) -> Result:
     parts = [OPS.conv_transpose(x[..., k:k + each], kernel[..., k:k + each], stride, "valid",
                                 dilation, extra) for k in range(0, x.shape[-1], each)]
     y = OPS.concat(*parts, axis=-1)
-    kept = tuple(slice(a, m - b) for m, (a, b) in zip(y.shape[1:-1], pads, strict=True))
+    cut = _cut_off(n, x.shape[1:-1], y.shape[1:-1], stride)
+    kept = tuple(slice(max(a, 0), m - max(b, 0))
+                 for m, (a, b) in zip(y.shape[1:-1], cut, strict=True))
     key = (slice(None), *kept, slice(None))
-    y = y[key]
+    low, high = (tuple(max(-pair[k], 0) for pair in cut) for k in (0, 1))
+    y = pad_axes(y[key], low, high, 0)
     return channels_first(y + n.value(2) if n.has(2) else y)
 
 
@@ -120,12 +151,78 @@ def _windows(n: Node, x: Value, value: float) -> tuple[Value, Shape, Value | flo
         float(counts.max()) if alike else constant(counts, x.dtype))
 
 
-@node("MaxPool", but="no indices, row-major only")
+@node("MaxPool")
 def _max_pool(n: Node) -> Result:
-    n.only_first_output()
     x = channels_last(n.value(0))
     seen, places, _ = _windows(n, x, identity("max", x.dtype))
-    return channels_first(OPS.max(seen, axis=places))
+    y = channels_first(OPS.max(seen, axis=places))
+    if not any(n.spec.outputs[1:]):
+        return y
+    sizes = n.shape(0)[2:]
+    number = np.arange(math.prod(sizes)).reshape(sizes, order="F" if n.attr("storage_order", 0)
+                                                 else "C")
+    positions, _, _ = _windows(n, constant(number[None, ..., None], "int64"), 0)
+    first = OPS.equal(seen, OPS.max(seen, axis=places, keepdims=True))
+    before = OPS.iota((*n.shape(0)[:2], *(1,) * len(sizes)), 0, "int64") * n.shape(0)[1]
+    before = before + OPS.iota((*n.shape(0)[:2], *(1,) * len(sizes)), 1, "int64")
+    last = math.prod(sizes)
+    at = OPS.min(OPS.where(first, positions, last), axis=places)
+    return y, channels_first(at) + before * last
+
+
+@node("MaxUnpool")
+def _max_unpool(n: Node) -> Result:
+    x, at = n.value(0), n.value(1)
+    count = x.rank - 2
+    size, stride = _each(n, "kernel_shape", count), _each(n, "strides", count)
+    pads = _pads(n, (0,) * count, (0,) * count, stride)
+    sizes = tuple((m - 1) * s - a - b + k for m, s, (a, b), k in zip(
+        x.shape[2:], stride, pads, size, strict=True))
+    shape = (*x.shape[:2], *sizes)
+    empty = OPS.zeros((math.prod(shape), 1), x.dtype)
+    y = OPS.reshape(scattered(n, empty, OPS.reshape(at, (-1,)), OPS.reshape(x, (-1, 1))), shape)
+    if not n.has(2):
+        return y
+    more = tuple(int(a) - b for a, b in zip(n.array(2), shape, strict=True))
+    return OPS.pad(y, (0,) * y.rank, more)
+
+
+@node("LpPool")
+def _lp_pool(n: Node) -> Result:
+    p = n.attr("p", 2)
+    x = OPS.abs(channels_last(n.value(0)))
+    seen, places, _ = _windows(n, x * x if p == 2 else OPS.power(x, float(p)), 0)
+    return channels_first(_root(OPS.sum(seen, axis=places), p))
+
+
+@node("GlobalLpPool")
+def _global_lp_pool(n: Node) -> Result:
+    x, p = OPS.abs(n.value(0)), n.attr("p", 2)
+    powers = x * x if p == 2 else OPS.power(x, float(p))
+    return _root(OPS.sum(powers, axis=tuple(range(2, x.rank)), keepdims=True), p)
+
+
+def _root(x: Value, p: int) -> Value:
+    y: Value = x if p == 1 else OPS.sqrt(x) if p == 2 else OPS.power(x, 1 / p)
+    return y
+
+
+@node("Col2Im")
+def _col2im(n: Node) -> Result:
+    x = n.value(0)
+    image, block = (tuple(int(m) for m in n.array(k)) for k in (1, 2))
+    count = len(image)
+    dilation, stride = _each(n, "dilations", count), _each(n, "strides", count)
+    pads = n.ints("pads") or (0,) * (2 * count)
+    wide = tuple(m + a + b for m, a, b in zip(image, pads[:count], pads[count:], strict=True))
+    moves = tuple((m - k) // s + 1 for m, k, s in zip(wide, spans(block, dilation), stride,
+                                                      strict=True))
+    x = OPS.reshape(x, (x.shape[0], -1, *block, *moves))
+    order = (0, 1, *range(2 + count, 2 + 2 * count), *range(2, 2 + count))
+    y = OPS.fold(OPS.transpose(x, order), tuple(range(2, 2 + count)), wide, stride, dilation)
+    kept = tuple(slice(a, a + m) for a, m in zip(pads[:count], image, strict=True))
+    key = (slice(None), slice(None), *kept)
+    return y[key]
 
 
 @node("AveragePool")
@@ -141,83 +238,15 @@ def _global_pool(n: Node) -> Result:
     return along(x, axis=tuple(range(2, x.rank)), keepdims=True)
 
 
-# -- larger ----------------------------------------------------------------------------------------
-
-
-@node("Resize", but="nearest and linear; no antialias, no crop and resize")
-def _resize(n: Node) -> Result:
-    n.only(antialias=0, exclude_outside=0, keep_aspect_ratio_policy="stretch")
-    x, mode = n.value(0), n.attr("mode", "nearest")
-    if mode not in ("nearest", "linear"):
-        n.unsupported(f"mode={mode!r}; only 'nearest' and 'linear' are taken")
-    axes = [range(x.rank)[a] for a in n.ints("axes") or range(x.rank)]
-    if n.has(3) and n.array(3).size:
-        lengths = [int(m) for m in n.array(3).reshape(-1)]
-        scales = [m / x.shape[a] for m, a in zip(lengths, axes, strict=True)]
-    else:
-        scales = [float(s) for s in n.array(2).reshape(-1)]
-        lengths = [math.floor(x.shape[a] * s) for s, a in zip(scales, axes, strict=True)]
-    for axis, length, scale in zip(axes, lengths, scales, strict=True):
-        if length < 1 or length * x.shape[axis] > 16 * LIMIT:
-            raise ValueError(f"{x.shape[axis]} elements of an axis made {length}")
-        if length != x.shape[axis] or scale != 1.0:
-            at = _sources(n, x.shape[axis], length, scale)
-            x = _nearest(n, x, axis, at) if mode == "nearest" else _linear(n, x, axis, at)
-    return x
-
-
-def _sources(n: Node, old: int, new: int, scale: Any) -> np.ndarray:
-    """Where each new element lies among the old ones; in float32, as ONNX Runtime has it, for
-    rounding decides which of two neighbours is the nearest."""
-    mode = n.attr("coordinate_transformation_mode", "half_pixel")
-    k, scale = np.arange(new, dtype=np.float32), np.float32(scale)
-    if mode == "half_pixel" or (mode == "pytorch_half_pixel" and new > 1):
-        return (k + np.float32(0.5)) / scale - np.float32(0.5)
-    if mode == "pytorch_half_pixel":
-        return np.zeros(1)
-    if mode == "asymmetric":
-        return k / scale
-    if mode == "align_corners":
-        return k * ((old - 1) / (new - 1) if new > 1 else 0.0)
-    n.unsupported(f"coordinate_transformation_mode={mode!r}")
-
-
-def _nearest(n: Node, x: Value, axis: int, at: np.ndarray) -> Value:
-    mode = n.attr("nearest_mode", "round_prefer_floor")
-    rounded: dict[str, Callable[..., Any]] = {
-        "floor": np.floor, "ceil": np.ceil, "round_prefer_floor": lambda a: np.ceil(a - 0.5),
-        "round_prefer_ceil": lambda a: np.floor(a + 0.5)}
-    if mode not in rounded:
-        raise ValueError(f"nearest_mode={mode!r}")
-    index = np.clip(rounded[mode](at), 0, x.shape[axis] - 1).astype(np.int32)
-    times, rest = divmod(len(index), x.shape[axis])
-    if not rest and np.array_equal(index, np.repeat(np.arange(x.shape[axis]), times)):
-        before, m, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1:]
-        wide = OPS.broadcast_to(OPS.expand_dims(x, axis + 1), (*before, m, times, *after))
-        return OPS.reshape(wide, (*before, m * times, *after))
-    return OPS.take(x, constant(index), axis=axis)
-
-
-def _linear(n: Node, x: Value, axis: int, at: np.ndarray) -> Value:
-    """Multiplies by a matrix with the share of each old element in each new one."""
-    old = x.shape[axis]
-    at = np.clip(at, 0, old - 1)
-    low = np.floor(at).astype(int)
-    matrix, rows = np.zeros((len(at), old)), np.arange(len(at))
-    matrix[rows, low] += 1 - (at - low)
-    matrix[rows, np.minimum(low + 1, old - 1)] += at - low
-    before, after = x.shape[:axis], x.shape[axis + 1:]
-    flat = OPS.reshape(x, (math.prod(before), old, math.prod(after)))
-    return OPS.reshape(OPS.matmul(constant(matrix, x.dtype), flat), (*before, len(at), *after))
-
-
 @node("DepthToSpace", "SpaceToDepth")
 def _blocks(n: Node) -> Result:
     x, b = n.value(0), n.attr("blocksize")
     batch, channels, height, width = x.shape
     if n.op == "SpaceToDepth":
         parts = OPS.reshape(x, (batch, channels, height // b, b, width // b, b))
-        return OPS.reshape(OPS.transpose(parts, (0, 3, 5, 1, 2, 4)),
+        by_block = n.attr("mode", "DCR") == "DCR"
+        return OPS.reshape(OPS.transpose(parts, (0, 3, 5, 1, 2, 4) if by_block else
+                                         (0, 1, 3, 5, 2, 4)),
                            (batch, channels * b * b, height // b, width // b))
     if n.attr("mode", "DCR") == "DCR":
         parts, order = OPS.reshape(x, (batch, b, b, -1, height, width)), (0, 3, 4, 1, 5, 2)

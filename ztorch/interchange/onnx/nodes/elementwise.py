@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
-from ztorch.dtypes import DType
+from ztorch.dtypes import f64
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
-from ztorch.interchange.onnx.protobuf import DTYPES
 
 # Ops that ztorch has under another name, inputs in the same order.
 _SAME = {
@@ -21,13 +20,19 @@ _SAME = {
     "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal",
     "And": "bitwise_and", "Or": "bitwise_or", "Xor": "bitwise_xor", "Not": "bitwise_not",
     "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor",
-    "BitwiseNot": "bitwise_not",
+    "BitwiseNot": "bitwise_not", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan",
+    "Sinh": "sinh", "Cosh": "cosh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh",
 }
 
 
 @node(*_SAME)
 def _same(n: Node) -> Result:
-    y = getattr(OPS, _SAME[n.op])(*n.values())
+    values = n.values()
+    if n.opset < 7 and n.attr("broadcast", 0):  # the second is aligned with an axis of the first
+        a, b = values
+        axis = n.attr("axis", a.rank - b.rank)
+        values[1] = OPS.reshape(b, (*b.shape, *(1,) * (a.rank - axis - b.rank)))
+    y = getattr(OPS, _SAME[n.op])(*values)
     if n.op == "Sigmoid":
         n.context.remember_logits(y, "sigmoid", n.value(0))
     return y
@@ -45,14 +50,6 @@ def _identity(n: Node) -> Result:
     return n.input(0)
 
 
-@node("Dropout", but="only for inference, where it changes nothing")
-def _dropout(n: Node) -> Result:
-    n.only_first_output()
-    if n.has(2) and n.number(2):
-        n.unsupported("training_mode=True; export the model for inference")
-    return n.input(0)
-
-
 @node("Pow")
 def _pow(n: Node) -> Result:
     x = n.value(0)
@@ -64,9 +61,30 @@ def _pow(n: Node) -> Result:
                 x.dtype.is_float or exponent > 0):
             y = reduce(OPS.mul, [x] * int(abs(exponent)))  # right for negative x as well
             return y if exponent > 0 else 1.0 / y
-    if not x.dtype.is_float:
-        n.unsupported(f"a power of {x.dtype} with an exponent other than 1 to 8")
-    return OPS.power(x, OPS.cast(n.value(1), x.dtype))
+    power = n.value(1)
+    if x.dtype.is_float:
+        return OPS.power(x, OPS.cast(power, x.dtype))
+    if power.dtype.is_float:
+        y = OPS.power(OPS.cast(x, f64), OPS.cast(power, f64))
+        near = OPS.round(y)  # whole powers are whole, whatever rounding does to them
+        is_near = OPS.less_equal(OPS.abs(y - near), 1e-12 * OPS.abs(y))
+        return OPS.cast(OPS.where(is_near, near, OPS.trunc(y)), x.dtype)
+    return _whole_power(x, OPS.cast(power, "int64"))
+
+
+def _whole_power(x: Value, power: Value) -> Value:
+    """Integers to the power of integers, by squaring; they wrap. Powers are below 64, and those
+    below zero give 0, but for 1 and -1."""
+    y, square = OPS.ones_like(x), x
+    odd = OPS.bitwise_and(power, 1)
+    for bit in range(6):
+        taken = OPS.not_equal(OPS.bitwise_and(power, 1 << bit), 0)
+        y = OPS.where(taken, y * square, y)
+        square = square * square
+    unit = OPS.where(OPS.equal(x, 1), 1, OPS.where(OPS.equal(x, -1), OPS.where(
+        OPS.not_equal(odd, 0), -1, 1), 0)) if x.dtype.kind == "s" else OPS.where(
+            OPS.equal(x, 1), x, OPS.zeros_like(x))
+    return OPS.where(OPS.less(power, 0), OPS.cast(unit, x.dtype), y)
 
 
 @node("Mod")
@@ -76,7 +94,7 @@ def _mod(n: Node) -> Result:
     if n.attr("fmod", 0):
         return remainder
     if a.dtype.is_float:
-        n.unsupported("fmod=0 is for integers")
+        return OPS.remainder(a, b)
     if a.dtype.kind == "u":
         return remainder
     zero = OPS.zeros_like(remainder)  # the result has the sign of the divisor
@@ -117,29 +135,20 @@ def _is_inf(n: Node) -> Result:
 @node("Clip")
 def _clip(n: Node) -> Result:
     y = n.value(0)
-    if n.has(1):
-        y = OPS.maximum(y, n.value(1))
-    return OPS.minimum(y, n.value(2)) if n.has(2) else y
+    low: Any = n.value(1) if n.has(1) else n.attr("min") if n.opset < 11 else None
+    high: Any = n.value(2) if n.has(2) else n.attr("max") if n.opset < 11 else None
+    y = y if low is None else OPS.maximum(y, low)
+    return y if high is None else OPS.minimum(y, high)
 
 
-# -- casts -----------------------------------------------------------------------------------------
-
-def of_number(n: Node, number: int) -> DType:
-    """The dtype of that number in the format; every float is the model's."""
-    if number not in DTYPES:
-        n.unsupported(f"dtype number {number} is none that ztorch computes with")
-    target = DTYPES[number]
-    return n.context.dtype if target.is_float else target
-
-
-@node("Cast", but="all floats are the model's dtype")
-def _cast(n: Node) -> Result:
-    return OPS.cast(n.value(0), of_number(n, n.attr("to")))
-
-
-@node("CastLike", but="all floats are the model's dtype")
-def _cast_like(n: Node) -> Result:
-    return OPS.cast(n.value(0), n.value(1).dtype)
+@node("BitShift")
+def _bit_shift(n: Node) -> Result:
+    x, places = n.values()
+    left = n.attr("direction") == "LEFT"
+    y = (OPS.shift_left if left else OPS.shift_right)(x, OPS.minimum(places, x.dtype.bits - 1))
+    if not left and x.dtype.kind == "s":  # nothing but the sign remains
+        return y
+    return OPS.where(OPS.less(places, x.dtype.bits), y, OPS.zeros_like(y))
 
 
 # -- activations with parameters -------------------------------------------------------------------
@@ -153,7 +162,9 @@ def _leaky_relu(n: Node) -> Result:
 @node("PRelu")
 def _prelu(n: Node) -> Result:
     x, slope = n.values()
-    return OPS.where(x > 0.0, x, x * slope)
+    if n.opset < 7 and slope.rank == 1:
+        slope = OPS.reshape(slope, (-1, *(1,) * (x.rank - 2)))
+    return OPS.where(OPS.greater(x, 0), x, x * slope)
 
 
 @node("Elu", "Celu")

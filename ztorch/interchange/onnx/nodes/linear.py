@@ -20,6 +20,7 @@ def _gemm(n: Node) -> Result:
     a, b = n.value(0), n.value(1)
     a = OPS.transpose(a) if n.attr("transA", 0) else a
     b = OPS.transpose(b) if n.attr("transB", 0) else b
+    n.attr("broadcast")  # of old opsets, where it only said what is so anyway
     y = OPS.matmul(a, b)
     alpha, beta = n.attr("alpha", 1.0), n.attr("beta", 1.0)
     y = y if alpha == 1.0 else y * alpha
@@ -28,50 +29,14 @@ def _gemm(n: Node) -> Result:
     return y + (n.value(2) if beta == 1.0 else n.value(2) * beta)
 
 
-@node("Einsum", but="one or two operands, each letter once in an operand, no ellipsis")
+@node("Einsum")
 def _einsum(n: Node) -> Result:
-    formula = n.attr("equation").replace(" ", "")
-    left, arrow, right = formula.partition("->")
-    terms = left.split(",")
-    if "." in formula or len(terms) > 2 or any(len(set(t)) < len(t) for t in (*terms, right)):
-        n.unsupported(f"equation {formula!r}")
-    if not arrow:
-        letters = "".join(terms)
-        right = "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
-    values = n.values()
-    if any(len(t) != v.rank for t, v in zip(terms, values, strict=True)):
-        raise ValueError(f"equation {formula!r} does not fit its operands")
-    others = [right, right] if len(terms) == 1 else [terms[1] + right, terms[0] + right]
-    for k, (term, value) in enumerate(zip(terms, values, strict=True)):
-        alone = tuple(j for j, c in enumerate(term) if c not in others[k])  # summed before
-        if alone:
-            values[k] = OPS.sum(value, axis=alone)
-            terms[k] = "".join(c for c in term if c in others[k])
-    if len(terms) == 1:
-        return OPS.transpose(values[0], tuple(terms[0].index(c) for c in right))
-    return _product(values[0], values[1], terms[0], terms[1], right)
+    return OPS.einsum(n.attr("equation").replace(" ", ""), *n.values())
 
 
-def _product(a: Value, b: Value, first: str, second: str, right: str) -> Value:
-    """One batched matrix product: letters of both that stay are batches, those that go are
-    summed over."""
-    sizes = {**dict(zip(first, a.shape, strict=True)), **dict(zip(second, b.shape, strict=True))}
-    batch = [c for c in first if c in second and c in right]
-    summed = [c for c in first if c in second and c not in right]
-    rows, columns = [c for c in first if c not in second], [c for c in second if c not in first]
-
-    def count(letters: list[str]) -> int:
-        return math.prod(sizes[c] for c in letters)
-
-    def turned(x: Value, term: str, letters: list[str], last: tuple[int, int]) -> Value:
-        x = OPS.transpose(x, tuple(term.index(c) for c in letters))
-        return OPS.reshape(x, (count(batch), *last))
-
-    y = OPS.matmul(turned(a, first, batch + rows + summed, (count(rows), count(summed))),
-                   turned(b, second, batch + summed + columns, (count(summed), count(columns))))
-    letters = batch + rows + columns
-    return OPS.transpose(OPS.reshape(y, tuple(sizes[c] for c in letters)),
-                         tuple(letters.index(c) for c in right))
+@node("Det")
+def _det(n: Node) -> Result:
+    return OPS.det(n.value(0))
 
 
 @node("Attention", but="no past keys and values, no softcap, first output only")

@@ -9,7 +9,15 @@ import numpy as np
 
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.node import Node, Result, Tensor, node
+from ztorch.interchange.onnx.node import (
+    NeedsNumbers,
+    Node,
+    Result,
+    Tensor,
+    node,
+    numbers_now,
+    variables,
+)
 from ztorch.ops.control import cond, scan
 
 MOST_TURNS = 1 << 24  # of a Loop; exporters write the largest integer where they know none
@@ -17,6 +25,8 @@ MOST_TURNS = 1 << 24  # of a Loop; exporters write the largest integer where the
 
 @node("Scan")
 def _scan(n: Node) -> Result:
+    if n.opset < 9:
+        n.unsupported("Scan of opset 8, which has a batch; convert the file to opset 9 or later")
     count, values = n.attr("num_scan_inputs"), n.values()
     states, sequences = values[:len(values) - count], values[len(values) - count:]
     keeps = len(n.spec.outputs) - len(states)
@@ -85,10 +95,17 @@ def _loop(n: Node) -> Result:
 
 @node("If", but="branches of the same shapes, unless the condition is a constant")
 def _if(n: Node) -> Result:
-    pred = n.input(0)
+    pred, _, _ = n.input(0), n.attr("then_branch"), n.attr("else_branch")
     if isinstance(pred, np.ndarray):
         return tuple(n.inside("then_branch" if pred.all() else "else_branch"))
+    known = numbers_now(pred) if isinstance(pred, Value) else None
+    if known is not None:
+        return tuple(n.inside("then_branch" if known.all() else "else_branch"))
     branches = [lambda name=name: tuple(n.as_value(x) for x in n.inside(name))
                 for name in ("then_branch", "else_branch")]
+    kinds = [[(v.shape, v.dtype) for v in branch()] for branch in branches]
+    if kinds[0] != kinds[1]:
+        raise NeedsNumbers("a condition that depends on the data, and branches of different shapes",
+                           tuple(v.attrs["name"] for v in variables(n.as_value(pred))))
     results: tuple[Value, ...] = cond(OPS.reshape(n.as_value(pred), ()), *branches)
     return results

@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from ztorch.graph.op import OPS, broadcast_shapes, constant
-from ztorch.graph.value import Value
-from ztorch.interchange.onnx.file import Foreign
+from ztorch.interchange.onnx.contents import Foreign
 from ztorch.interchange.onnx.node import LIMIT, Node, Result, Tensor, node
 
 # -- known now -------------------------------------------------------------------------------------
@@ -51,7 +50,7 @@ def _range(n: Node) -> Result:
     start, stop, step = (n.number(k) for k in range(3))
     if step == 0 or (stop - start) / step > LIMIT:
         raise ValueError(f"a range from {start} to {stop} in steps of {step}")
-    return np.arange(start, stop, step).astype(n.array(0).dtype)
+    return n.numbers_like(0, np.arange(start, stop, step))
 
 
 # -- shapes ----------------------------------------------------------------------------------------
@@ -152,38 +151,10 @@ def _slice(n: Node) -> Result:
     steps = n.ints("steps", 4) or (1,) * len(starts)
     keys = [slice(None)] * x.rank
     for a, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        keys[a] = slice(start, end, step)
+        chosen = range(x.shape[a])[start:end:step]  # ends beyond the axis are its own
+        last = chosen.stop if chosen.stop >= 0 else None
+        keys[a] = slice(chosen.start, last, step) if chosen else slice(0, 0)
     return x[tuple(keys)] if keys else x
-
-
-@node("Gather", but="positions out of range that are only known later meet the nearest element")
-def _gather(n: Node) -> Result:
-    x, indices = n.value(0), n.input(1)
-    axis = range(x.rank)[n.attr("axis", 0)]
-    size = x.shape[axis]
-    if isinstance(indices, Value):
-        n.context.need_range(indices, -size, size - 1)
-        zero = OPS.zeros_like(indices)
-        return OPS.take(x, OPS.where(OPS.less(indices, zero), indices + size, indices), axis=axis)
-    index = n.array(1)
-    if index.size and not (-size <= index.min() and index.max() < size):
-        raise ValueError(f"positions {index.min()} to {index.max()} on an axis of {size}")
-    index = np.where(index < 0, index + size, index).astype(np.int32)
-    if index.ndim == 0:
-        before = (slice(None),) * axis
-        key = (*before, int(index))
-        return x[key]
-    return OPS.take(x, constant(index), axis=axis)
-
-
-@node("GatherElements", but="positions out of range that are only known later meet the nearest")
-def _gather_elements(n: Node) -> Result:
-    x, indices = n.value(0), n.value(1)
-    axis = range(x.rank)[n.attr("axis", 0)]
-    zero = OPS.zeros_like(indices)
-    indices = OPS.where(OPS.less(indices, zero), indices + x.shape[axis], indices)
-    inside = tuple(slice(0, m if k != axis else None) for k, m in enumerate(indices.shape))
-    return OPS.take_along_axis(x[inside], indices, axis)
 
 
 @node("Pad")
@@ -191,6 +162,7 @@ def _pad(n: Node) -> Result:
     x, mode = n.value(0), n.attr("mode", "constant")
     axes = [range(x.rank)[a] for a in (n.ints("", 3) or range(x.rank))]
     pads = n.ints("pads", 1) or ()
+    number = n.attr("value", 0.0) if n.opset < 11 else n.number(2) if n.has(2) else 0
     if len(pads) != 2 * len(axes):
         raise ValueError(f"pads {pads} for {len(axes)} axes")
     low, high = [0] * x.rank, [0] * x.rank
@@ -201,8 +173,7 @@ def _pad(n: Node) -> Result:
     x = x[cut]
     low, high = [max(a, 0) for a in low], [max(b, 0) for b in high]
     if mode == "constant":
-        value = n.number(2) if n.has(2) else 0
-        return OPS.pad(x, tuple(low), tuple(high), value)
+        return OPS.pad(x, tuple(low), tuple(high), number)
     if mode not in ("reflect", "edge", "wrap"):
         n.unsupported(f"mode={mode!r}")
     for axis, (a, b) in enumerate(zip(low, high, strict=True)):
@@ -226,7 +197,8 @@ def _one_hot(n: Node) -> Result:
     labels = OPS.expand_dims(OPS.where(OPS.less(labels, zero), labels + depth, labels), axis)
     shape = tuple(depth if k == axis else m for k, m in enumerate(labels.shape))
     hit = OPS.equal(labels, OPS.iota(shape, axis, labels.dtype))
-    return OPS.where(hit, n.as_value(np.asarray(on)), n.as_value(np.asarray(off)))
+    on, off = (n.as_value(n.numbers_like(2, x)) for x in (on, off))
+    return OPS.where(hit, on, off)
 
 
 @node("Trilu")
@@ -238,3 +210,10 @@ def _triangle(n: Node) -> Result:
     upper = bool(n.attr("upper", 1))
     kept = ~np.tri(rows, columns, k - 1, bool) if upper else np.tri(rows, columns, k, bool)
     return OPS.where(constant(kept), x, OPS.zeros_like(x))
+
+
+@node("EyeLike")
+def _eye(n: Node) -> Result:
+    number, (rows, columns) = n.attr("dtype", 0), n.shape(0)
+    kind = n.dtype_of(number) if number else n.value(0).dtype
+    return OPS.eye(rows, columns, n.attr("k", 0), kind)

@@ -5,20 +5,30 @@ from __future__ import annotations
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
+from ztorch.interchange.onnx.nodes.reduction import by_rows
 
 
 def _along_channels(v: Value, rank: int) -> Value:
     return OPS.reshape(v, (1, v.size, *(1,) * (rank - 2)))
 
 
-@node("BatchNormalization", but="by its stored statistics, while training as well")
+@node("BatchNormalization", but="in a model by its stored statistics, while training as well")
 def _batch_norm(n: Node) -> Result:
-    n.only(training_mode=0)
-    n.only_first_output()
-    x = n.value(0)
+    x, epsilon = n.value(0), n.attr("epsilon", 1e-5)
+    momentum = n.attr("momentum", 0.9)
+    n.only(spatial=1)
     gamma, beta = (_along_channels(n.value(k), x.rank) for k in (1, 2))
-    mean, variance = (_along_channels(n.value(k, trainable=False), x.rank) for k in (3, 4))
-    return (x - mean) * (OPS.rsqrt(variance + n.attr("epsilon", 1e-5)) * gamma) + beta
+    if not n.attr("training_mode", 0):
+        if any(n.spec.outputs[1:]):
+            n.unsupported("more than one output without training_mode")
+        mean, variance = (_along_channels(n.value(k, trainable=False), x.rank) for k in (3, 4))
+        return (x - mean) * (OPS.rsqrt(variance + epsilon) * gamma) + beta
+    axes = (0, *range(2, x.rank))
+    mean, variance = OPS.mean(x, axes, True), OPS.var(x, axes, True)
+    y = (x - mean) * (OPS.rsqrt(variance + epsilon) * gamma) + beta
+    running = (n.value(k, trainable=False) * momentum + OPS.reshape(new, (-1,)) * (1 - momentum)
+               for k, new in ((3, mean), (4, variance)))
+    return y, *running
 
 
 @node("LayerNormalization", but="first output only")
@@ -52,19 +62,18 @@ def _group_norm(n: Node) -> Result:
 @node("LpNormalization")
 def _lp_norm(n: Node) -> Result:
     x, axis = n.value(0), n.attr("axis", -1)
-    if n.attr("p", 2) == 1:
-        return x / OPS.sum(OPS.abs(x), axis, True)
-    return x / OPS.sqrt(OPS.sum(x * x, axis, True))
+    norm = (OPS.sum(OPS.abs(x), axis, True) if n.attr("p", 2) == 1 else
+            OPS.sqrt(OPS.sum(x * x, axis, True)))
+    return OPS.where(OPS.equal(norm, 0.0), 0.0, x / norm)
 
 
 @node("Softmax", "LogSoftmax")
 def _softmax(n: Node) -> Result:
     x = n.value(0)
-    axis = range(x.rank)[n.attr("axis", -1)]
     if n.op == "LogSoftmax":
-        return OPS.log_softmax(x, axis=axis)
-    y = OPS.softmax(x, axis=axis)
-    if axis == x.rank - 1:
+        return by_rows(n, x, lambda rows, axis: OPS.log_softmax(rows, axis=axis))
+    y = by_rows(n, x, lambda rows, axis: OPS.softmax(rows, axis=axis))
+    if n.attr("axis", -1) in (-1, x.rank - 1):
         n.context.remember_logits(y, "softmax", x)
     return y
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType, boolean
 from ztorch.graph.op import OPS
+from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
 
 _PLAIN = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min",
@@ -10,46 +18,92 @@ _PLAIN = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceM
           "ReduceL1": "sum", "ReduceL2": "sum", "ReduceLogSum": "sum"}
 
 
+def _end(d: DType, highest: bool) -> Any:
+    """The largest or the smallest number of a dtype."""
+    if d is boolean:
+        return highest
+    if d.is_float:
+        return math.inf if highest else -math.inf
+    return int(getattr(np.iinfo(d.numpy), "max" if highest else "min"))
+
+
+# What reductions of no elements give, where the ops of ztorch refuse.
+_OF_NOTHING: dict[str, Callable[[DType], Any]] = {
+    "ReduceMax": lambda d: _end(d, False), "ReduceMin": lambda d: _end(d, True),
+    "ReduceLogSumExp": lambda d: -math.inf}
+
+
 @node(*_PLAIN)
 def _reduce(n: Node) -> Result:
     x, axes = n.value(0), n.ints("axes", 1)
+    keep, leaves_alone = bool(n.attr("keepdims", 1)), n.attr("noop_with_empty_axes", 0)
     if not axes:
-        if n.attr("noop_with_empty_axes", 0):
+        if leaves_alone:
             return x
         axes = tuple(range(x.rank))
+    if n.op in _OF_NOTHING and any(x.shape[a] == 0 for a in axes):
+        empty = OPS.sum(x if x.dtype.kind != "b" else OPS.cast(x, "int32"), axis=axes,
+                        keepdims=keep)
+        return OPS.full(empty.shape, _OF_NOTHING[n.op](x.dtype), x.dtype)
+    if x.dtype is boolean:
+        return (OPS.any if n.op == "ReduceMax" else OPS.all)(x, axis=axes, keepdims=keep)
     if n.op in ("ReduceSumSquare", "ReduceL2"):
         x = x * x
     elif n.op == "ReduceL1":
         x = OPS.abs(x)
-    y = getattr(OPS, _PLAIN[n.op])(x, axis=axes, keepdims=bool(n.attr("keepdims", 1)))
+    y = getattr(OPS, _PLAIN[n.op])(x, axis=axes, keepdims=keep)
     return (OPS.sqrt(y) if n.op == "ReduceL2" else
             OPS.log(y) if n.op == "ReduceLogSum" else y)
 
 
-@node("ArgMax", "ArgMin", but="the first of equals")
+@node("ArgMax", "ArgMin")
 def _position(n: Node) -> Result:
-    n.only(select_last_index=0)
     x, axis = n.value(0), n.attr("axis", 0)
+    last = n.attr("select_last_index", 0)
+    x = OPS.flip(x, axis) if last else x
     y = OPS.cast((OPS.argmax if n.op == "ArgMax" else OPS.argmin)(x, axis=axis), "int64")
+    y = x.shape[axis] - 1 - y if last else y
     return OPS.expand_dims(y, axis % x.rank) if n.attr("keepdims", 1) else y
 
 
-@node("CumSum")
-def _cumulative_sum(n: Node) -> Result:
+@node("CumSum", "CumProd")
+def _cumulative(n: Node) -> Result:
     x, axis = n.value(0), range(n.value(0).rank)[n.number(1)]
     backwards = n.attr("reverse", 0)
     x = OPS.flip(x, axis) if backwards else x
-    y = OPS.cumsum(x, axis)
+    y = (OPS.cumsum if n.op == "CumSum" else OPS.cumprod)(x, axis)
     if n.attr("exclusive", 0):
         front, length = tuple(int(k == axis) for k in range(x.rank)), x.shape[axis]
         shorter = tuple(slice(0, length - 1) if k == axis else slice(None) for k in range(x.rank))
-        y = OPS.pad(y[shorter], front, (0,) * x.rank)
+        y = OPS.pad(y[shorter], front, (0,) * x.rank, 0 if n.op == "CumSum" else 1)
     return OPS.flip(y, axis) if backwards else y
 
 
-@node("TopK", but="the largest; sorted")
+@node("TopK", but="always sorted")
 def _top(n: Node) -> Result:
-    if not n.attr("largest", 1):
-        n.unsupported("largest=0; only the largest are taken")
-    values, positions = OPS.top_k(n.value(0), n.number(1), axis=n.attr("axis", -1))
+    n.attr("sorted", 1)
+    x, axis = n.value(0), range(n.value(0).rank)[n.attr("axis", -1)]
+    count = int(n.number(1)) if n.opset >= 10 else n.attr("k")
+    if n.attr("largest", 1):
+        values, positions = OPS.top_k(x, count, axis=axis)
+    else:
+        positions = OPS.argsort(x, axis)[(slice(None),) * axis + (slice(0, count),)]
+        values = OPS.take_along_axis(x, positions, axis)
     return values, OPS.cast(positions, "int64")
+
+
+@node("Hardmax")
+def _hardmax(n: Node) -> Result:
+    x = n.value(0)
+    return by_rows(n, x, lambda rows, axis: OPS.cast(OPS.equal(
+        OPS.iota(rows.shape, axis), OPS.argmax(rows, axis=axis, keepdims=True)), rows.dtype))
+
+
+def by_rows(n: Node, x: Value, function: Callable[[Value, int], Value]) -> Value:
+    """A function along an axis; before opset 13 along all axes from that one on."""
+    if n.opset >= 13:
+        return function(x, range(x.rank)[n.attr("axis", -1)])
+    axis = n.attr("axis", 1)
+    axis = axis + x.rank if axis < 0 else axis
+    flat = OPS.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+    return OPS.reshape(function(flat, 1), x.shape)

@@ -1,0 +1,135 @@
+"""`zt.onnx.load_layer`: graphs without a batch, in the dtypes of the file; and random numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import ztorch as zt
+from tests.interchange.onnx_files import model_of, tensor, written
+from ztorch.errors import ConfigError, Unsupported
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Value
+from ztorch.interchange.onnx.graph import OnnxGraph
+from ztorch.interchange.onnx.node import NODES
+from ztorch.layers.context import Context
+
+
+def info(name: str, kind: int, *shape: int) -> Any:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def layer(path: Path, nodes: list[Any], inputs: list[Any], arrays: list[Any] | None = None,
+          output: Any = None, **options: Any) -> OnnxGraph:
+    made = model_of(nodes, inputs, [output or info("y", TensorProto.FLOAT)], arrays, 22)
+    loaded = zt.onnx.load_layer(written(made, path / "m.onnx"), **options)
+    assert isinstance(loaded, OnnxGraph)
+    return loaded
+
+
+def evaluated(graph: OnnxGraph, *x: np.ndarray) -> np.ndarray:
+    """What the graph means, by NumPy."""
+    values = [leaf("input", p.name, a.shape, p.dtype)
+              for p, a in zip(graph.file.inputs, x, strict=True)]
+    context = Context()
+    feeds: dict[Value, Any] = dict(zip(values, x, strict=True))
+    [result] = graph.run(values, context)
+    feeds.update((s, s.attrs["data"]) for s in context.states.leaves.values())
+    return evaluate([result], feeds)[0]
+
+
+def test_it_needs_no_batch_and_trains(tmp_path: Path) -> None:
+    kernel = np.arange(6, dtype=np.float32).reshape(2, 3)
+    graph = layer(tmp_path, [helper.make_node("MatMul", ["x", "w"], ["p"]),
+                             helper.make_node("ReduceSum", ["p"], ["y"], keepdims=0)],
+                  [info("x", TensorProto.FLOAT, 2)], [tensor("w", kernel)])
+    x = np.float32([2, -1])
+    assert float(graph([zt.tensor(x)])) == (x @ kernel).sum()
+    assert [w.name for w in graph.trainable_weights] == ["w"]
+    gradient = zt.grad(lambda w: graph.stateless_call([w], [], [zt.tensor(x)])[0])(
+        zt.tensor(kernel))
+    np.testing.assert_array_equal(np.asarray(gradient), [[2, 2, 2], [-1, -1, -1]])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_floats_keep_their_dtype(dtype: str, tmp_path: Path) -> None:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    graph = layer(tmp_path, [helper.make_node("Add", ["x", "b"], ["y"])],
+                  [info("x", kind, 2)], [tensor("b", np.array([0.1, 0.2], dtype))],
+                  info("y", kind, 2))
+    y = np.asarray(graph([zt.tensor(np.array([1, 2], dtype))]))
+    assert y.dtype == dtype
+    np.testing.assert_array_equal(y, np.array([1, 2], dtype) + np.array([0.1, 0.2], dtype))
+
+
+def test_inputs_that_shapes_depend_on(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
+    inputs = [info("x", TensorProto.FLOAT, 2, 3), info("shape", TensorProto.INT64, 2)]
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    fixed = layer(tmp_path, nodes, inputs, constants={"shape": np.array([3, 2])})
+    np.testing.assert_array_equal(evaluated(fixed, x), x.reshape(3, 2))
+    with pytest.raises(Unsupported, match="Reshape 'y': input 1 depends on the data.* 'shape'"):
+        evaluated(layer(tmp_path, nodes, inputs), x, np.array([3, 2]))
+    with pytest.raises(ConfigError, match="unknown input 'shapes'.*shape"):
+        layer(tmp_path, nodes, inputs, constants={"shapes": np.array([3, 2])})
+
+
+def test_attributes_that_nobody_reads_are_refused(tmp_path: Path,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later opset may give an op an attribute that changes what it computes."""
+    graph = layer(tmp_path, [helper.make_node("LpNormalization", ["x"], ["y"], p=1)],
+                  [info("x", TensorProto.FLOAT, 2)])
+    assert evaluated(graph, np.float32([3, -1])).tolist() == [0.75, -0.25]
+    monkeypatch.setitem(NODES, "LpNormalization", lambda n: n.value(0))
+    with pytest.raises(Unsupported, match="LpNormalization 'y': attribute 'p'"):
+        evaluated(graph, np.float32([3, -1]))
+
+
+def test_an_op_becomes_what_the_standard_defines_it_by(tmp_path: Path,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = layer(tmp_path, [helper.make_node("Elu", ["x"], ["y"], alpha=2.0)],
+                  [info("x", TensorProto.FLOAT, 2)])
+    monkeypatch.delitem(NODES, "Elu")
+    y = evaluated(graph, np.float32([-1, 3]))
+    np.testing.assert_allclose(y, [2 * np.expm1(-1), 3], rtol=1e-6)
+
+
+MANY = (200, 100)
+RANDOM = {  # attributes, inputs, mean and deviation
+    "RandomUniform": ({"shape": MANY, "low": -1.0, "high": 3.0}, [], 1.0, 4 / 12 ** 0.5),
+    "RandomNormal": ({"shape": MANY, "mean": 2.0, "scale": 0.5, "seed": 1.0}, [], 2.0, 0.5),
+    "RandomUniformLike": ({}, [np.zeros(MANY, np.float32)], 0.5, 1 / 12 ** 0.5),
+    "RandomNormalLike": ({}, [np.zeros(MANY, np.float32)], 0.0, 1.0),
+    "Bernoulli": ({}, [np.full(MANY, 0.2, np.float32)], 0.2, 0.4),
+    "Multinomial": ({"sample_size": 100, "dtype": 1},
+                    [np.log(np.tile(np.float32([0.5, 0.25, 0.25]), (200, 1)))], 0.75, 0.829),
+    "Dropout": ({}, [np.ones(MANY, np.float32), np.float32(0.25), np.array(True)],
+                1.0, (0.25 / 0.75) ** 0.5),
+}
+
+
+@pytest.mark.parametrize("op", RANDOM)
+def test_random_numbers(op: str, tmp_path: Path) -> None:
+    attrs, x, mean, deviation = RANDOM[op]
+    arrays = [tensor(f"x{k}", a) for k, a in enumerate(x)][1:]
+    graph = layer(tmp_path, [helper.make_node(op, [f"x{k}" for k in range(len(x))], ["y"], **attrs)],
+                  [info("x0", TensorProto.FLOAT, *x[0].shape)] if x else [], arrays)
+    y = evaluated(graph, *x[:1])
+    assert y.shape == MANY
+    assert y.mean() == pytest.approx(mean, abs=0.03) and y.std() == pytest.approx(deviation, abs=0.03)
+
+
+def test_eight_bit_floats_are_codes(tmp_path: Path) -> None:
+    """1.0, the largest number, one too large, NaN, minus zero, and a tie that goes to even."""
+    kinds = {TensorProto.FLOAT8E4M3FN: [0x38, 0x7E, 0x7E, 0x7F, 0x80, 0x38],
+             TensorProto.FLOAT8E5M2: [0x3C, 0x5F, 0x64, 0x7E, 0x80, 0x3C]}
+    x = np.float32([1, 448, 1000, np.nan, -0.0, 1.0625])
+    for kind, codes in kinds.items():
+        graph = layer(tmp_path, [helper.make_node("Cast", ["x"], ["y"], to=kind)],
+                      [info("x", TensorProto.FLOAT, 6)], output=info("y", kind, 6))
+        assert evaluated(graph, x).tolist() == codes

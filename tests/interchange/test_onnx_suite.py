@@ -1,0 +1,53 @@
+"""ONNX's own backend tests: what passed still passes. docs/onnx.md has the table."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+
+from tests.cases.covering import full
+from tools.onnx_suite import OUTCOMES, PAGE, RANDOM_OPS, SuiteCase, cases, exceptions, judge
+from ztorch.interchange.onnx.node import NODES
+
+EACH = 100  # of so many cases, one is compiled in a run that is not full
+
+
+@pytest.fixture(scope="module")
+def suite() -> list[SuiteCase]:
+    return list(cases())
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["numpy", "compiled"])
+def test_what_passed_still_passes(suite: list[SuiteCase], compiled: bool) -> None:
+    known, faults = exceptions(), []
+    for case in suite[::EACH] if compiled and not full() else suite:
+        expected, _ = known.get(case.name, ("pass", ""))
+        verdict = judge(case, compiled)
+        if verdict.outcome != expected and (verdict.outcome, expected) != ("pass", "rounding"):
+            faults.append(f"{case.name}: {verdict.outcome}, not {expected}: {verdict.reason}")
+    assert not faults, "\n".join([*faults, "run python -m tools.onnx_suite --write, if it is right"])
+
+
+def test_exceptions_are_of_the_suite(suite: list[SuiteCase]) -> None:
+    known = exceptions()
+    assert set(known) <= {case.name for case in suite}
+    outcomes = collections.Counter(outcome for outcome, _ in known.values())
+    assert set(outcomes) <= {"shape", "Unsupported", "rounding"}
+    assert len(suite) - len(known) >= 1750
+
+
+def test_the_table_counts_them(suite: list[SuiteCase]) -> None:
+    outcomes = collections.Counter(outcome for outcome, _ in exceptions().values())
+    outcomes["pass"] = len(suite) - outcomes.total()
+    rows = [line.split(" | ") for line in PAGE.read_text().splitlines()]
+    table = {row[0].removeprefix("| "): row[-2] for row in rows if len(row) == 7}
+    assert {name: int(table[name]) for name in OUTCOMES} == {n: outcomes[n] for n in OUTCOMES}
+
+
+def test_the_suite_tries_every_op(suite: list[SuiteCase]) -> None:
+    known = exceptions()
+    tried = {node.op_type for case in suite if case.name not in known
+             for node in case.model.graph.node}
+    elsewhere = {"GlobalLpPool", *RANDOM_OPS}  # test_onnx_nodes.py, test_onnx_layer.py
+    assert {name.rpartition(".")[2] for name in NODES} - tried - elsewhere == set()

@@ -1,0 +1,60 @@
+"""Arrays in .npz files, as `numpy.savez` writes them. Pickled objects are refused, not run."""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+import zlib
+
+import numpy as np
+
+from ztorch.dtypes import DType, dtype
+from ztorch.errors import UnknownName, WeightsError
+
+_MOST_TIMES = 1100  # how much larger a deflated member can be than its bytes in the file
+
+
+def is_npz(data: bytes) -> bool:
+    """Whether a zip holds arrays and nothing else."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, ValueError, OSError):
+        return False
+    return bool(names) and all(name.endswith(".npy") for name in names)
+
+
+def unpack(data: bytes, where: str) -> dict[str, tuple[DType, np.ndarray]]:
+    """The arrays of a file by name, in its order, named `where` in errors."""
+    arrays = {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            for member in archive.infolist():
+                name = member.filename.removesuffix(".npy")
+                if member.file_size > _MOST_TIMES * len(data):
+                    raise ValueError(f"array {name!r} claims {member.file_size} bytes")
+                arrays[name] = _array(archive.read(member), name)
+    except (ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError,
+            OSError, UnknownName) as error:
+        raise WeightsError(f"{where} is not a file of arrays that can be read: {error}; write it "
+                           "again with numpy.savez") from None
+    return arrays
+
+
+def _array(data: bytes, name: str) -> tuple[DType, np.ndarray]:
+    file = io.BytesIO(data)
+    version = np.lib.format.read_magic(file)
+    header = {(1, 0): np.lib.format.read_array_header_1_0,
+              (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    if header is None:
+        raise ValueError(f"array {name!r} is of version {version}")
+    shape, by_columns, kind = header(file)
+    if kind.hasobject:
+        raise ValueError(f"array {name!r} holds objects of Python, not numbers")
+    d, begin = dtype(kind), file.tell()
+    if math.prod(shape) * kind.itemsize != len(data) - begin:
+        raise ValueError(f"array {name!r} of shape {shape} has {len(data) - begin} bytes")
+    flat = np.frombuffer(data, kind, offset=begin)
+    array = flat.reshape(shape[::-1]).T if by_columns else flat.reshape(shape)
+    return d, np.ascontiguousarray(array).reshape(shape).astype(d.numpy)

@@ -1,0 +1,177 @@
+"""Conversions between dtypes, and to and from formats of few bits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ztorch.dtypes import DType, boolean, f32, f64, i8, i32, u8
+from ztorch.graph.op import OPS, constant
+from ztorch.graph.value import Value
+from ztorch.interchange.onnx.formats import FORMATS, CodeFormat, numbers, thresholds
+from ztorch.interchange.onnx.node import Coded, Node, Result, node
+
+Kind = DType | CodeFormat
+
+
+def decoded(x: Coded) -> Value:
+    """The numbers of codes: float32, or integers as they are."""
+    if not x.format.is_float:
+        return x.codes
+    return OPS.take(constant(numbers(x.format)), OPS.cast(x.codes, "int32"), 0)
+
+
+def encoded(x: Value, form: CodeFormat, saturate: bool = True, direction: str = "nearest") -> Coded:
+    """The codes of numbers. Floats round to even; `saturate`: too large ones become the largest
+    finite number, not infinity or NaN. Integers lose their upper bits."""
+    if not form.is_float:
+        bits = OPS.cast(OPS.cast(x, "int64") if x.dtype.is_float else x, "int32")
+        low = form.lowest
+        codes = OPS.bitwise_and(bits - low, 2 ** form.bits - 1) + low
+        return Coded(OPS.cast(codes, form.holds), form)
+    x = x if x.dtype is f64 else OPS.cast(x, f32)
+    limits = constant(thresholds(form, x.dtype.numpy, direction))
+    codes = OPS.searchsorted(limits, OPS.abs(x), "right")
+    codes = OPS.minimum(codes, form.top) if saturate else codes
+    half = 1 << (form.bits - 1)
+    if form.signed:
+        negative = OPS.signbit(x)
+        if not form.has_negative_zero:
+            negative = OPS.bitwise_and(negative, OPS.greater(codes, 0))
+        codes = OPS.where(negative, OPS.bitwise_or(codes, half), codes)
+    codes = OPS.where(OPS.isnan(x), form.nan, codes)
+    return Coded(OPS.cast(codes, u8), form)
+
+
+def kind_of(n: Node, number: int) -> Kind:
+    """The dtype or format of that number in the format."""
+    return FORMATS[number] if number in FORMATS else n.dtype_of(number)
+
+
+def numbers_of(n: Node, k: int) -> Value:
+    """Input k as numbers, decoded where need be."""
+    tensor = n.input(k)
+    return decoded(tensor) if isinstance(tensor, Coded) else n.value(k)
+
+
+def _cast_to(n: Node, kind: Kind) -> Result:
+    saturate, direction = bool(n.attr("saturate", 1)), n.attr("round_mode", "up")
+    if isinstance(kind, CodeFormat):
+        return encoded(numbers_of(n, 0), kind, saturate, "nearest" if kind.signed else direction)
+    x = numbers_of(n, 0)
+    if x.dtype.is_float and kind.is_int and kind.bits < 32:  # upper bits are lost, as in C
+        return OPS.cast(OPS.cast(x, "int64"), kind)
+    return OPS.cast(x, kind)
+
+
+@node("Cast", but="all floats are the model's dtype, unless a layer is loaded; no texts")
+def _cast(n: Node) -> Result:
+    return _cast_to(n, kind_of(n, n.attr("to")))
+
+
+@node("CastLike", but="as Cast")
+def _cast_like(n: Node) -> Result:
+    return _cast_to(n, kind_of(n, n.type_number(1)))
+
+
+@node("BitCast")
+def _bit_cast(n: Node) -> Result:
+    x, kind = n.input(0), kind_of(n, n.attr("to"))
+    bits = x.codes if isinstance(x, Coded) else n.value(0)
+    if isinstance(kind, CodeFormat):
+        if kind.bits < 8:
+            return encoded(bits, kind)
+        return Coded(OPS.bitcast(bits, kind.holds), kind)
+    if kind is boolean:
+        return OPS.not_equal(bits, 0)
+    return OPS.cast(bits, kind) if bits.dtype is boolean else OPS.bitcast(bits, kind)
+
+
+# -- quantisation ----------------------------------------------------------------------------------
+
+
+def _aligned(n: Node, scale: Value, shape: tuple[int, ...]) -> Value:
+    """A scale or zero point, one for all, for each index of an axis or for each block, in the
+    shape of what is quantised."""
+    axis, block = n.attr("axis", 1), n.attr("block_size", 0)
+    if scale.size == 1:
+        return OPS.reshape(scale, ())
+    axis = range(len(shape))[axis]
+    if scale.rank == 1 and not block:
+        return OPS.reshape(scale, tuple(-1 if a == axis else 1 for a in range(len(shape))))
+    if not block:
+        n.unsupported(f"a scale of shape {scale.shape} without block_size")
+    wide = OPS.repeat(scale, block, axis)
+    return wide[(slice(None),) * axis + (slice(0, shape[axis]),)]
+
+
+@node("QuantizeLinear")
+def _quantize(n: Node) -> Result:
+    x, scale = n.value(0), n.value(1)
+    number, saturate = n.attr("output_dtype", 0), bool(n.attr("saturate", 1))
+    kind: Kind = kind_of(n, n.type_number(2) if n.has(2) else number or u8.onnx)
+    precision = n.dtype_of(n.attr("precision")) if n.attr("precision", 0) else scale.dtype
+    x, scale = OPS.cast(x, precision), OPS.cast(scale, precision)
+    y = x / _aligned(n, scale, x.shape)
+    if isinstance(kind, CodeFormat) and kind.is_float:
+        if n.has(2):
+            y = y + OPS.cast(_aligned(n, numbers_of(n, 2), x.shape), y.dtype)
+        return encoded(y, kind, saturate)
+    low, high = ((kind.lowest, kind.highest) if isinstance(kind, CodeFormat) else
+                 (int(np.iinfo(kind.numpy).min), int(np.iinfo(kind.numpy).max)))
+    whole = OPS.cast(OPS.clip(OPS.round(OPS.cast(y, f32)), -2.0 ** 30, 2.0 ** 30), i32)
+    if n.has(2):
+        whole = whole + OPS.cast(_aligned(n, numbers_of(n, 2), x.shape), i32)
+    whole = OPS.clip(whole, low, high)
+    if isinstance(kind, CodeFormat):
+        return Coded(OPS.cast(whole, kind.holds), kind)
+    return OPS.cast(whole, kind)
+
+
+@node("DequantizeLinear")
+def _dequantize(n: Node) -> Result:
+    x, scale = numbers_of(n, 0), n.value(1)
+    target = n.dtype_of(n.attr("output_dtype")) if n.attr("output_dtype", 0) else scale.dtype
+    whole = x if x.dtype.is_float else OPS.cast(x, i32)
+    if n.has(2):
+        zero = numbers_of(n, 2)
+        whole = whole - OPS.cast(_aligned(n, zero, x.shape), whole.dtype)
+    return OPS.cast(whole, target) * OPS.cast(_aligned(n, scale, x.shape), target)
+
+
+def shifted(n: Node, k: int, zero: int, axis: int | None = None) -> Value:
+    """Input k as int32, less its zero point, which is one number or one for each index of the
+    axis."""
+    x = OPS.cast(n.value(k), i32)
+    if not n.has(zero):
+        return x
+    point = OPS.cast(n.value(zero), i32)
+    if point.size == 1:
+        return x - OPS.reshape(point, ())
+    if point.rank == 1 and axis is not None:
+        point = OPS.reshape(point, tuple(-1 if a == axis % x.rank else 1 for a in range(x.rank)))
+    return x - point
+
+
+def requantized(n: Node, sums: Value, scale: Value, k: int) -> Value:
+    """int32 sums times a scale, as integers of the scale and zero point that are inputs k and
+    k + 1."""
+    zero = n.value(k + 1)
+    y = OPS.round(OPS.cast(sums, scale.dtype) * (scale / n.value(k)))
+    y = OPS.clip(y, -2.0 ** 30, 2.0 ** 30)
+    whole = OPS.cast(OPS.cast(y, f32), i32) + OPS.cast(zero, i32)
+    low, high = (-128, 127) if zero.dtype is i8 else (0, 255)
+    return OPS.cast(OPS.clip(whole, low, high), zero.dtype)
+
+
+@node("MatMulInteger")
+def _matmul_integer(n: Node) -> Result:
+    return OPS.matmul(shifted(n, 0, 2, -2), shifted(n, 1, 3, -1))
+
+
+@node("QLinearMatMul")
+def _quantized_matmul(n: Node) -> Result:
+    a_scale, b_scale = n.value(1), n.value(4)
+    sums = OPS.matmul(shifted(n, 0, 2, -2), shifted(n, 3, 5, -1))
+    if a_scale.size > 1:
+        a_scale = a_scale if a_scale.rank > 1 else OPS.reshape(a_scale, (-1, 1))
+    return requantized(n, sums, a_scale * b_scale, 6)

@@ -1,0 +1,233 @@
+"""Elements that are looked up or written at positions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ztorch.graph.op import OPS, constant
+from ztorch.graph.value import Value
+from ztorch.interchange.onnx.node import LIMIT, Node, Result, node, numbers_now
+
+SEARCHED = 1 << 26  # comparisons of a reduction into positions, at most
+
+
+def _from_front(indices: Value, size: int) -> Value:
+    """Positions, those below zero counted from the end."""
+    return OPS.where(OPS.less(indices, 0), indices + size, indices)
+
+
+@node("Gather", but="positions out of range that are only known later meet the nearest element")
+def _gather(n: Node) -> Result:
+    x, indices = n.value(0), n.input(1)
+    axis = range(x.rank)[n.attr("axis", 0)]
+    size = x.shape[axis]
+    if isinstance(indices, Value):
+        n.context.need_range(indices, -size, size - 1)
+        return OPS.take(x, _from_front(indices, size), axis=axis)
+    index = n.array(1)
+    if index.size and not (-size <= index.min() and index.max() < size):
+        raise ValueError(f"positions {index.min()} to {index.max()} on an axis of {size}")
+    index = np.where(index < 0, index + size, index).astype(np.int32)
+    if index.ndim == 0:
+        before = (slice(None),) * axis
+        key = (*before, int(index))
+        return x[key]
+    return OPS.take(x, constant(index), axis=axis)
+
+
+@node("GatherElements", but="positions out of range that are only known later meet the nearest")
+def _gather_elements(n: Node) -> Result:
+    x, indices = n.value(0), n.value(1)
+    axis = range(x.rank)[n.attr("axis", 0)]
+    inside = tuple(slice(0, m if k != axis else None) for k, m in enumerate(indices.shape))
+    return OPS.take_along_axis(x[inside], _from_front(indices, x.shape[axis]), axis)
+
+
+def _flat_positions(indices: Value, sizes: Sequence[int]) -> Value:
+    """Positions that count along several axes as one number each."""
+    at = OPS.full(indices.shape[:-1], 0, indices.dtype)
+    for k, size in enumerate(sizes):
+        at = at * size + _from_front(indices[..., k], size)
+    return at
+
+
+@node("GatherND", but="positions out of range that are only known later meet the nearest")
+def _gather_nd(n: Node) -> Result:
+    x, indices, batch = n.value(0), n.value(1), n.attr("batch_dims", 0)
+    depth = indices.shape[-1]
+    sizes, rest = x.shape[batch:batch + depth], x.shape[batch + depth:]
+    rows, count = math.prod(x.shape[:batch]), math.prod(sizes)
+    at = OPS.reshape(_flat_positions(indices, sizes), (rows, -1))
+    at = OPS.reshape(at + OPS.iota(at.shape, 0, at.dtype) * count, (-1,))
+    y = OPS.take(OPS.reshape(x, (rows * count, -1)), at, 0)
+    return OPS.reshape(y, (*indices.shape[:-1], *rest))
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def scattered(n: Node, x: Value, positions: Value | np.ndarray, updates: Value,
+              reduction: str = "none") -> Value:
+    """Rows of x, (count, row), with updates, (m, row), at positions, (m,): the last one of equal
+    positions, or all of them reduced."""
+    if reduction == "add":
+        at = constant(positions) if isinstance(positions, np.ndarray) else positions
+        return OPS.scatter_add(x, at, updates, 0)
+    count, m = x.shape[0], updates.shape[0]
+    if m == 0 or count == 0:
+        return x
+    if reduction == "none":
+        if isinstance(positions, np.ndarray):
+            source = np.full(count, -1, np.int32)
+            source[positions] = np.arange(m)  # the last one stays
+            hit, last = constant(source >= 0), constant(np.maximum(source, 0))
+        else:
+            order = OPS.argsort(positions)
+            ordered = OPS.take(positions, order, 0)
+            each = OPS.iota((count,), 0, ordered.dtype)
+            place = OPS.maximum(OPS.searchsorted(ordered, each, "right") - 1, 0)
+            hit = OPS.equal(OPS.take(ordered, place, 0), each)
+            last = OPS.take(order, place, 0)
+        return OPS.where(OPS.reshape(hit, (count, 1)), OPS.take(updates, last, 0), x)
+    names = {"mul": ("prod", "mul"), "max": ("max", "maximum"), "min": ("min", "minimum")}
+    if reduction not in names:
+        n.unsupported(f"reduction={reduction!r}")
+    if count * updates.size > SEARCHED:
+        n.unsupported(f"reduction={reduction!r} of {m} updates into {count} positions")
+    along, pairwise = names[reduction]
+    at = constant(positions) if isinstance(positions, np.ndarray) else positions
+    hit = OPS.equal(OPS.reshape(at, (1, m, 1)), OPS.iota((count, 1, 1), 0, at.dtype))
+    first = OPS.reshape(x, (count, 1, -1))
+    neutral = OPS.ones_like(first) if reduction == "mul" else first
+    reduced = getattr(OPS, along)(OPS.where(hit, updates, neutral), axis=1)
+    return getattr(OPS, pairwise)(x, reduced)
+
+
+def _now(positions: Value) -> Value | np.ndarray:
+    """Positions as numbers where they depend on constants alone."""
+    known = numbers_now(positions)
+    return positions if known is None else known
+
+
+@node("ScatterND", but="positions out of range that are only known later are ignored")
+def _scatter_nd(n: Node) -> Result:
+    x, indices, updates = n.value(0), n.value(1), n.value(2)
+    depth = indices.shape[-1]
+    sizes, rest = x.shape[:depth], math.prod(x.shape[depth:])
+    at = _now(OPS.reshape(_flat_positions(indices, sizes), (-1,)))
+    y = scattered(n, OPS.reshape(x, (math.prod(sizes), rest)), at,
+                  OPS.reshape(updates, (-1, rest)), n.attr("reduction", "none"))
+    return OPS.reshape(y, x.shape)
+
+
+@node("ScatterElements", "Scatter", but="positions out of range that are only known later are "
+                                        "ignored")
+def _scatter_elements(n: Node) -> Result:
+    x, indices, updates = n.value(0), n.value(1), n.value(2)
+    axis = range(x.rank)[n.attr("axis", 0)]
+    at = OPS.full(indices.shape, 0, indices.dtype)
+    for k, size in enumerate(x.shape):
+        along = (_from_front(indices, size) if k == axis else
+                 OPS.iota(indices.shape, k, indices.dtype))
+        at = at * size + along
+    y = scattered(n, OPS.reshape(x, (x.size, 1)), _now(OPS.reshape(at, (-1,))),
+                  OPS.reshape(updates, (-1, 1)), n.attr("reduction", "none"))
+    return OPS.reshape(y, x.shape)
+
+
+@node("TensorScatter")
+def _tensor_scatter(n: Node) -> Result:
+    cache, update = n.value(0), n.value(1)
+    axis, mode = range(cache.rank)[n.attr("axis", -2)], n.attr("mode", "linear")
+    longest, length = cache.shape[axis], update.shape[axis]
+    shape = tuple(m if k in (0, axis) else 1 for k, m in enumerate(cache.shape))
+    start = (OPS.cast(n.value(2), "int32") if n.has(2) else OPS.zeros((cache.shape[0],), "int32"))
+    start = OPS.reshape(start, (-1, *(1,) * (cache.rank - 1)))
+    from_start = OPS.iota(shape, axis) - start
+    if mode == "circular":
+        from_start = OPS.remainder(from_start, longest)
+    inside = OPS.bitwise_and(OPS.greater_equal(from_start, 0), OPS.less(from_start, length))
+    at = OPS.broadcast_to(OPS.clip(from_start, 0, length - 1), cache.shape)
+    return OPS.where(inside, OPS.take_along_axis(update, at, axis), cache)
+
+
+@node("ReverseSequence")
+def _reverse_sequence(n: Node) -> Result:
+    x, lengths = n.value(0), OPS.cast(n.value(1), "int32")
+    rows, time = n.attr("batch_axis", 1), n.attr("time_axis", 0)
+    at = OPS.iota(x.shape, time)
+    lengths = OPS.reshape(lengths, tuple(-1 if k == rows else 1 for k in range(x.rank)))
+    turned = OPS.where(OPS.less(at, lengths), lengths - 1 - at, at)
+    return OPS.take_along_axis(x, turned, time)
+
+
+# -- positions that are known now ------------------------------------------------------------------
+
+
+@node("Compress", but="a condition that is known while importing")
+def _compress(n: Node) -> Result:
+    x, kept = n.value(0), np.flatnonzero(n.array(1)).astype(np.int32)
+    axis = n.attr("axis")
+    if axis is None:
+        x, axis = OPS.reshape(x, (-1,)), 0
+    return OPS.take(x, constant(kept), range(x.rank)[axis])
+
+
+@node("NonZero", but="of a tensor that is known while importing")
+def _non_zero(n: Node) -> Result:
+    return np.array(np.nonzero(n.array(0)), np.int64).reshape(len(n.shape(0)), -1)
+
+
+@node("Unique", but="of a tensor that is known while importing")
+def _unique(n: Node) -> Result:
+    axis = n.attr("axis")
+    values, first, inverse, counts = np.unique(n.array(0), True, True, True, axis=axis)
+    inverse = inverse.reshape(-1)
+    if not n.attr("sorted", 1):
+        order = np.argsort(first)
+        rank = np.argsort(order)
+        values = np.take(values, order, axis or 0)
+        first, inverse, counts = first[order], rank[inverse], counts[order]
+    return n.numbers_like(0, values), *(a.astype(np.int64) for a in (first, inverse, counts))
+
+
+@node("NonMaxSuppression", but="of boxes and scores that are known while importing")
+def _non_max_suppression(n: Node) -> Result:
+    boxes, scores = n.array(0).astype(np.float64), n.array(1)
+    most = int(n.number(2)) if n.has(2) else 0
+    overlap = float(n.number(3)) if n.has(3) else 0.0
+    lowest = float(n.number(4)) if n.has(4) else -math.inf
+    if n.attr("center_point_box", 0):
+        middle, half = boxes[..., :2], boxes[..., 2:] / 2
+        corners = np.concatenate([middle - half, middle + half], -1)
+    else:
+        corners = np.concatenate([np.minimum(boxes[..., :2], boxes[..., 2:]),
+                                  np.maximum(boxes[..., :2], boxes[..., 2:])], -1)
+    if scores.size * boxes.shape[1] > 64 * LIMIT:
+        raise ValueError(f"{boxes.shape[1]} boxes")
+    rows = [(batch, kind, box) for batch in range(scores.shape[0])
+            for kind in range(scores.shape[1])
+            for box in _chosen(corners[batch], scores[batch, kind], most, overlap, lowest)]
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def _chosen(corners: np.ndarray, scores: np.ndarray, most: int, overlap: float,
+            lowest: float) -> list[int]:
+    """The boxes of one class that stay, best first."""
+    area = np.prod(corners[:, 2:] - corners[:, :2], axis=1)
+    chosen: list[int] = []
+    for box in np.argsort(-scores, kind="stable"):
+        if len(chosen) >= most:
+            break
+        if not scores[box] > lowest:
+            continue
+        low = np.maximum(corners[box, :2], corners[chosen, :2])
+        high = np.minimum(corners[box, 2:], corners[chosen, 2:])
+        common = np.prod(np.maximum(high - low, 0), axis=1)
+        union = area[box] + area[chosen] - common
+        if not (common > overlap * union).any():
+            chosen.append(int(box))
+    return chosen

@@ -1,0 +1,185 @@
+"""Images that are read between their elements: GridSample, RoiAlign, DeformConv."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ztorch.graph.op import OPS, constant
+from ztorch.graph.value import Value
+from ztorch.interchange.onnx.node import Node, Result, node
+from ztorch.interchange.onnx.nodes.resizing import cubic_weights
+
+Taps = list[tuple[Value, Value]]  # of one axis: positions as floats, and their shares
+
+
+def read_at(x: Value, taps: Sequence[Taps], padding: str = "zeros",
+            borders: Sequence[tuple[float, float]] = ()) -> Value:
+    """Sums of elements of x, (batch, channels, *sizes), at the taps, (batch, points), of each axis:
+    (batch, channels, points)."""
+    batch, channels, *sizes = x.shape
+    flat = OPS.reshape(x, (batch, channels, -1))
+    total = None
+    for chosen in itertools.product(*taps):
+        at, share = None, None
+        for k, (position, weight) in enumerate(chosen):
+            last = sizes[k] - 1.0
+            if padding == "zeros":
+                inside = OPS.bitwise_and(OPS.greater_equal(position, 0.0),
+                                         OPS.less_equal(position, last))
+                weight = OPS.where(inside, weight, 0.0)
+            elif padding == "reflection":
+                position = OPS.trunc(_reflected(position, *borders[k]))
+            index = OPS.cast(OPS.clip(position, 0.0, last), "int32")
+            at = index if at is None else at * sizes[k] + index
+            share = weight if share is None else share * weight
+        assert at is not None and share is not None
+        spread = OPS.broadcast_to(OPS.expand_dims(at, 1), (batch, channels, at.shape[1]))
+        part = OPS.take_along_axis(flat, spread, 2) * OPS.cast(OPS.expand_dims(share, 1), x.dtype)
+        total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+def _reflected(x: Value, low: float, high: float) -> Value:
+    """Positions that turn back at both ends."""
+    length = high - low
+    if length <= 0:
+        return OPS.full_like(x, low)
+    folded = OPS.remainder(OPS.abs(x - low), 2 * length)
+    return OPS.where(OPS.greater(folded, length), 2 * length - folded, folded) + low
+
+
+def linear_taps(x: Value) -> Taps:
+    """The two neighbours of each position."""
+    low = OPS.floor(x)
+    return [(low, 1.0 - (x - low)), (low + 1.0, x - low)]
+
+
+def _cubic_taps(x: Value) -> Taps:
+    low = OPS.floor(x)
+    return [(low + (k - 1.0), w) for k, w in enumerate(cubic_weights(x - low))]
+
+
+@node("GridSample")
+def _grid_sample(n: Node) -> Result:
+    x, grid = n.value(0), n.value(1)
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
+        n.attr("mode", "linear"), n.attr("mode", "linear"))
+    padding, corners = n.attr("padding_mode", "zeros"), n.attr("align_corners", 0)
+    batch, sizes, points = x.shape[0], x.shape[2:], grid.shape[1:-1]
+    taps, borders = [], []
+    for k, size in enumerate(sizes):
+        at = OPS.reshape(grid[..., len(sizes) - 1 - k], (batch, -1))
+        at = (at + 1.0) * ((size - 1) / 2) if corners else (at + 1.0) * (size / 2) - 0.5
+        low, high = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
+        if mode == "nearest":
+            at = OPS.round(at)
+        if padding == "border":
+            out = OPS.bitwise_or(OPS.less(at, low), OPS.greater(at, high))
+            at = OPS.where(out, OPS.clip(at, 0.0, size - 1.0), at)
+        elif padding == "reflection":
+            at = _reflected(at, low, high)
+        elif padding != "zeros":
+            n.unsupported(f"padding_mode={padding!r}")
+        borders.append((low, high))
+        if mode == "nearest":
+            taps.append([(OPS.trunc(at) if padding == "reflection" else at, OPS.ones_like(at))])
+        elif mode in ("linear", "cubic"):
+            taps.append(linear_taps(at) if mode == "linear" else _cubic_taps(at))
+        else:
+            n.unsupported(f"mode={mode!r}")
+    return OPS.reshape(read_at(x, taps, padding, borders), (*x.shape[:2], *points))
+
+
+@node("RoiAlign", but="sampling_ratio=0 only for regions that are known while importing")
+def _roi_align(n: Node) -> Result:
+    x, rois, rows = n.value(0), n.value(1), n.value(2)
+    count = rois.shape[0]
+    bins = (n.attr("output_height", 1), n.attr("output_width", 1))
+    half = n.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel" and n.opset >= 16
+    scale, mode = n.attr("spatial_scale", 1.0), n.attr("mode", "avg")
+    rois = rois * scale - (0.5 if half else 0.0)
+    x = OPS.take(x, rows, 0)  # the image of each region
+    results: list[Value] = []
+    samples = n.attr("sampling_ratio", 0)
+    if not samples:  # as many as a bin has elements, which differs between regions
+        known = n.array(1).astype(np.float32) * scale
+        spans = known[:, [3, 2]] - known[:, [1, 0]]
+        spans = spans if half else np.maximum(spans, 1.0)
+        each = np.maximum(np.ceil(spans / np.array(bins)), 1).astype(int)
+    else:
+        each = np.full((count, 2), samples)
+    groups = {(int(a), int(b)): np.flatnonzero((each == (a, b)).all(1)) for a, b in each}
+    order = np.concatenate([*groups.values()]) if count else np.zeros(0, int)
+    for per_bin, members in groups.items():
+        at = constant(members.astype(np.int32))
+        results.append(_regions(OPS.take(x, at, 0), OPS.take(rois, at, 0), bins, per_bin, half,
+                                mode))
+    y = OPS.concat(*results, axis=0) if len(results) > 1 else results[0]
+    if (order == np.arange(count)).all():
+        return y
+    return OPS.take(y, constant(np.argsort(order).astype(np.int32)), 0)
+
+
+def _regions(x: Value, rois: Value, bins: tuple[int, int], per_bin: tuple[int, ...], half: bool,
+             mode: str) -> Value:
+    """The bins of one region of each image."""
+    count, channels, *sizes = x.shape
+    taps: list[Taps] = []
+    inside = None
+    for k in range(2):
+        start, end = rois[:, 1 - k], rois[:, 3 - k]
+        span = end - start if half else OPS.maximum(end - start, 1.0)
+        steps = (np.arange(bins[k] * per_bin[k]) + 0.5) / (per_bin[k] * bins[k])
+        at = OPS.expand_dims(start, 1) + OPS.expand_dims(span, 1) * constant(steps, x.dtype)
+        here = OPS.bitwise_and(OPS.greater_equal(at, -1.0), OPS.less_equal(at, float(sizes[k])))
+        at = OPS.clip(at, 0.0, sizes[k] - 1.0)
+        shape = (count, -1, 1) if k == 0 else (count, 1, -1)
+        whole = (count, bins[0] * per_bin[0], bins[1] * per_bin[1])
+        here = OPS.broadcast_to(OPS.reshape(here, shape), whole)
+        inside = here if inside is None else OPS.bitwise_and(inside, here)
+        at = OPS.reshape(OPS.broadcast_to(OPS.reshape(at, shape), whole), (count, -1))
+        taps.append(linear_taps(at))
+    assert inside is not None
+    parts_of = (count, channels, bins[0], per_bin[0], bins[1], per_bin[1])
+    inside = OPS.reshape(inside, (count, 1, -1))
+    if mode == "max":  # of the shares, not of their sums
+        parts = [read_at(x, [[row], [column]], "border") for row in taps[0] for column in taps[1]]
+        y = OPS.max(OPS.stack(*parts, axis=0), axis=0)
+        return OPS.max(OPS.reshape(OPS.where(inside, y, 0.0), parts_of), axis=(3, 5))
+    y = OPS.where(inside, read_at(x, taps, "border"), 0.0)
+    return OPS.mean(OPS.reshape(y, parts_of), axis=(3, 5))
+
+
+@node("DeformConv", but="images of two axes")
+def _deform_conv(n: Node) -> Result:
+    x, kernel, offset = n.value(0), n.value(1), n.value(2)
+    if kernel.rank != 4:
+        n.unsupported(f"a kernel of {kernel.rank} axes")
+    batch, channels = x.shape[:2]
+    size, out = kernel.shape[2:], offset.shape[2:]
+    stride, dilation = n.ints("strides") or (1, 1), n.ints("dilations") or (1, 1)
+    pads, groups = n.ints("pads") or (0, 0, 0, 0), n.attr("group", 1)
+    shifts = n.attr("offset_group", 1)
+    offset = OPS.reshape(offset, (batch * shifts, *size, 2, *out))
+    taps: list[Taps] = []
+    for k in range(2):
+        shape = [1] * 5
+        shape[1 + k], shape[3 + k] = size[k], out[k]
+        fixed = (np.arange(size[k])[:, None] * dilation[k] - pads[k]
+                 + np.arange(out[k]) * stride[k]).reshape(shape)
+        at = offset[:, :, :, k] + constant(fixed, x.dtype)
+        taps.append(linear_taps(OPS.reshape(at, (batch * shifts, -1))))
+    images = OPS.reshape(x, (batch * shifts, channels // shifts, *x.shape[2:]))
+    seen = OPS.reshape(read_at(images, taps), (
+        batch, shifts, channels // shifts, math.prod(size), math.prod(out)))
+    if n.has(4):
+        seen = seen * OPS.reshape(n.value(4), (batch, shifts, 1, math.prod(size), math.prod(out)))
+    seen = OPS.reshape(seen, (batch, groups, -1, math.prod(out)))
+    weights = OPS.reshape(kernel, (groups, kernel.shape[0] // groups, -1))
+    y = OPS.reshape(OPS.matmul(weights, seen), (batch, -1, *out))
+    return y + OPS.reshape(n.value(3), (-1, 1, 1)) if n.has(3) else y

@@ -1,0 +1,160 @@
+"""Calls the importers of nodes one after another, on the tensors of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ztorch.errors import ArtifactError, ShapeError, Unsupported, ZtorchError
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.value import Value, topological
+from ztorch.host.processor import need_memory
+from ztorch.interchange.onnx import nodes as _nodes  # noqa: F401 (fills NODES)
+from ztorch.interchange.onnx.contents import InnerGraph, NodeSpec, StoredCodes
+from ztorch.interchange.onnx.file import OnnxReader, versions
+from ztorch.interchange.onnx.node import (
+    LIMIT,
+    NODES,
+    NeedsNumbers,
+    Node,
+    Result,
+    Tensor,
+    key_of,
+)
+from ztorch.interchange.onnx.protobuf import body_of, is_default, package
+from ztorch.layers.context import Context
+
+_DAMAGE = (  # what nodes of a damaged file raise
+    ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+
+Tensors = Mapping[str, Tensor | None]  # by name; None behind a node that is not supported
+
+
+class NoSuchOp(Unsupported):
+    """An op that nothing here imports."""
+
+
+@dataclass(frozen=True)
+class NodeRunner:
+    """Imports the nodes of one file into one trace."""
+
+    path: str  # of the file, for errors
+    context: Context
+    initial: Callable[[str, np.ndarray | StoredCodes], Tensor]  # a tensor that the file stores
+    keeps_floats: bool  # whether floats have the dtypes of the file, not that of the model
+
+    def results(self, spec: NodeSpec, tensors: Tensors) -> tuple[Tensor | None, ...]:
+        """What a node gives. An op that is not imported, or not with these attributes, becomes the
+        ops that the standard defines it by."""
+        for name in spec.reads:
+            if name and name not in tensors:
+                raise ArtifactError(f"{self.path}: node {spec} reads {name!r}, which nothing "
+                                    "before it gives")
+        blocked = any(name and tensors[name] is None for name in spec.reads)
+        if blocked and spec.domain and key_of(spec) not in NODES:
+            raise NoSuchOp(_unknown(spec))
+        if blocked:
+            return (None,) * len(spec.outputs)  # behind a node that is not supported
+        inputs = tuple(tensors[name] if name else None for name in spec.inputs)
+        try:
+            results = self._imported(spec, inputs, tensors)
+        except Unsupported as error:
+            try:
+                expanded = self._by_definition(spec, inputs)
+            except Unsupported as inner:
+                raise (inner if isinstance(error, NoSuchOp) else error) from None
+            if expanded is None:
+                raise
+            results = expanded
+        for r in results:
+            if isinstance(r, Value):
+                need_memory(f"{self.path}: the result of node {spec}", r.nbytes,
+                            "its shape is hardly meant")
+        if all(isinstance(tensors[name], np.ndarray) for name in spec.reads if name):
+            return tuple(None if r is None else known_now(r) for r in results)
+        return results
+
+    def inside(self, graph: InnerGraph, inputs: Sequence[Tensor], around: Tensors) -> list[Tensor]:
+        """The outputs of a graph within the graph, which reads tensors around it."""
+        known = {**around, **{name: self.initial(name, array)
+                              for name, array in graph.arrays.items()}}
+        known.update(zip(graph.inputs, inputs, strict=True))
+        self._all(graph.nodes, known)
+        outputs = [known[name] for name in graph.outputs]
+        return [x for x in outputs if x is not None]
+
+    def _all(self, nodes: Sequence[NodeSpec], known: dict[str, Tensor | None]) -> None:
+        for spec in nodes:
+            try:
+                results = self.results(spec, known)
+            except NeedsNumbers as error:
+                raise NeedsNumbers(f"{spec} inside of it: {error}", error.inputs) from None
+            except Unsupported as error:
+                raise Unsupported(f"{spec} inside of it: {error}") from None
+            known.update((name, x) for name, x in zip(spec.outputs, results, strict=False) if name)
+
+    def _imported(self, spec: NodeSpec, inputs: tuple[Tensor | None, ...],
+                  around: Tensors) -> tuple[Tensor | None, ...]:
+        if key_of(spec) not in NODES:
+            raise NoSuchOp(_unknown(spec))
+
+        def run(inner: InnerGraph, values: Sequence[Tensor]) -> list[Tensor]:
+            return self.inside(inner, values, around)
+
+        node = Node(spec, inputs, self.context, self.keeps_floats, run=run)
+        result = self._called(node)
+        ignored = [name for name in node.ignored if spec.op != "Constant" and not
+                   is_default(spec.proto, spec.opset, name)]
+        if ignored:
+            raise Unsupported(f"attribute {', '.join(map(repr, ignored))}")
+        return result if isinstance(result, tuple) else (result,)
+
+    def _called(self, node: Node) -> Result:
+        location = f"{self.path}: node {node.spec}"
+        try:
+            return NODES[key_of(node.spec)](node)
+        except ShapeError as error:
+            raise ShapeError(f"{location}: {error}") from None
+        except ZtorchError:
+            raise
+        except (*_DAMAGE, MemoryError) as error:
+            raise ArtifactError(f"{location} makes no sense: {type(error).__name__}: "
+                                f"{error}") from error
+
+    def _by_definition(self, spec: NodeSpec,
+                       inputs: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...] | None:
+        """The results of the function that the standard defines the op by, if it does."""
+        if spec.proto is None:
+            return None
+        node = Node(spec, inputs, self.context, self.keeps_floats)
+        body = body_of(spec.proto, spec.opset, [
+            None if x is None else (node.type_number(k), node.shape(k))
+            for k, x in enumerate(inputs)])
+        if body is None:
+            return None
+        named = zip(body.input, inputs, strict=False)
+        known: dict[str, Tensor | None] = {name: x for name, x in named if x is not None}
+        for node in body.node:
+            for k, name in enumerate(node.input):
+                if name in body.input and name not in known:  # an input that is left out
+                    node.input[k] = ""
+        reader = OnnxReader(package(), self.path, Path(), versions(body))
+        self._all([reader.node(n) for n in body.node], known)
+        return tuple(known.get(name) for name in body.output)
+
+
+def known_now(x: Tensor) -> Tensor:
+    """A value that depends on constants alone, computed now unless it is large."""
+    if not isinstance(x, Value) or not x.dtype.in_numpy or any(
+            v.size > LIMIT for v in topological([x])):
+        return x
+    [array] = evaluate([x], {})
+    return array
+
+
+def _unknown(spec: NodeSpec) -> str:
+    return (f"it is of the domain {spec.domain!r}, not of ONNX itself; export the model without "
+            "optimisations for one runtime" if spec.domain else "ztorch has no such op")

@@ -1,0 +1,131 @@
+"""GGUF files, those of llama.cpp: their tensors, quantised ones as float32."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType, bf16, f16, f32, f64, i8, i16, i32, i64
+from ztorch.errors import Unsupported, WeightsError
+from ztorch.files.safetensors import Tensors
+from ztorch.weights.gguf_blocks import BLOCK_TYPES
+
+SIGNATURE = b"GGUF"
+_PLAIN: dict[int, DType] = {0: f32, 1: f16, 24: i8, 25: i16, 26: i32, 27: i64, 28: f64, 30: bf16}
+# Types that are named in the error.
+_OTHERS = {9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
+           20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 29: "IQ1_M", 34: "TQ1_0",
+           35: "TQ2_0", 39: "MXFP4"}
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q",
+            12: "d"}  # types of metadata as `struct` has them
+_TEXT, _LIST = 8, 9
+_MOST_AXES = 8
+_DEEPEST = 4  # lists in lists
+
+
+@dataclass
+class _Cursor:
+    """Reads one thing after another, and never beyond the end."""
+
+    data: memoryview
+    at: int = 0
+
+    def take(self, count: int) -> memoryview:
+        if count < 0 or self.at + count > len(self.data):
+            raise ValueError("it ends too early")
+        self.at += count
+        return self.data[self.at - count:self.at]
+
+    def number(self, code: str) -> Any:
+        return struct.unpack(f"<{code}", self.take(struct.calcsize(f"<{code}")))[0]
+
+    def text(self) -> str:
+        return bytes(self.take(self.number("Q"))).decode()
+
+    def value(self, kind: int, depth: int = 0) -> Any:
+        """A value of the metadata; lists of numbers are skipped, for they may be long."""
+        if kind == _TEXT:
+            return self.text()
+        if kind != _LIST:
+            return self.number(_SCALARS[kind])
+        inner, count = self.number("I"), self.number("Q")
+        if inner in _SCALARS:
+            self.take(count * struct.calcsize(f"<{_SCALARS[inner]}"))
+        elif depth > _DEEPEST:
+            raise ValueError("its lists are too deep")
+        else:
+            for _ in range(count):
+                self.value(inner, depth + 1)
+        return None
+
+
+def tensors(data: bytes, source: str) -> Tensors:
+    """The tensors of a file by name, in its order. Shapes are those of NumPy: the last axis is the
+    one whose elements lie side by side.
+
+    Raises:
+        WeightsError: The file is damaged.
+        Unsupported: It is of another version, or has tensors of a type that is not read.
+    """
+    try:
+        return _tensors(_Cursor(memoryview(data)), source)
+    except (ValueError, KeyError, struct.error, OverflowError) as error:
+        reason = f"unknown type {error}" if isinstance(error, KeyError) else error
+        raise WeightsError(f"{source} is not a whole GGUF file ({reason}); it may be truncated: "
+                           "copy it again") from None
+
+
+def _tensors(cursor: _Cursor, source: str) -> Tensors:
+    cursor.take(len(SIGNATURE))
+    version, count, pairs = (cursor.number(code) for code in "IQQ")
+    if version not in (2, 3):
+        raise Unsupported(f"{source} is a GGUF file of version {version}; ztorch reads 2 and 3, "
+                          "with the lowest byte first: convert it with llama.cpp")
+    metadata = {}
+    for _ in range(pairs):
+        key = cursor.text()
+        metadata[key] = cursor.value(cursor.number("I"))
+    infos = [_info(cursor) for _ in range(count)]
+    align = metadata.get("general.alignment", 32)
+    if type(align) is not int or not 1 <= align <= 1 << 20:
+        raise ValueError(f"its alignment is {align!r}")
+    begin = -(-cursor.at // align) * align
+    arrays: Tensors = {}
+    for name, shape, kind, offset in infos:
+        if name in arrays:
+            raise ValueError(f"tensor {name!r} is there twice")
+        arrays[name] = _read(cursor.data, name, shape, kind, begin + offset, source)
+    return arrays
+
+
+def _info(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
+    name, axes = cursor.text(), cursor.number("I")
+    if axes > _MOST_AXES:
+        raise ValueError(f"tensor {name!r} has {axes} axes")
+    shape = tuple(cursor.number("Q") for _ in range(axes))[::-1]
+    return name, shape, cursor.number("I"), cursor.number("Q")
+
+
+def _read(data: memoryview, name: str, shape: tuple[int, ...], kind: int, at: int,
+          source: str) -> tuple[DType, np.ndarray]:
+    block = BLOCK_TYPES.get(kind)
+    if block is None and kind not in _PLAIN:
+        known = [*map(str, _PLAIN.values()), *(b.name for b in BLOCK_TYPES.values())]
+        raise Unsupported(f"{source}: tensor {name!r} has the type {_OTHERS.get(kind, kind)}, "
+                          f"which ztorch does not read; it reads {', '.join(known)}: convert the "
+                          "file with llama-quantize --allow-requantize")
+    numbers, size = (block.numbers, block.bytes) if block else (1, _PLAIN[kind].bytes)
+    if block and (not shape or shape[-1] % numbers):
+        raise ValueError(f"tensor {name!r} of shape {shape} is in blocks of {numbers}")
+    count = math.prod(shape) // numbers
+    if at + count * size > len(data):
+        raise ValueError(f"tensor {name!r} ends beyond it")
+    raw = np.frombuffer(data, np.uint8, count * size, at)
+    if block:
+        return f32, block.decode(raw.reshape(count, size)).astype(np.float32).reshape(shape)
+    d = _PLAIN[kind]
+    return d, raw.view(d.numpy.newbyteorder("<")).astype(d.numpy).reshape(shape)
