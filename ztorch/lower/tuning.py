@@ -130,6 +130,29 @@ LONG_REDUCTION_RESULTS = _row(
 LONG_REDUCTION_PARTS = _row(
     "LONG_REDUCTION_PARTS", 64, "parts", "the most parts of the first step", _CHOSEN)
 
+# -- wide values, such as the scores of attention ---------------------------------------------------
+
+WIDE_RATIO = _row(
+    "WIDE_RATIO", 2.0, "ratio", "of the columns of a product to its steps along k, from which on "
+    "its result may be computed in blocks of rows", _CHOSEN)
+WIDE_BYTES = _row(
+    "WIDE_BYTES", 1 << 20, "bytes", "of all wide values of one shape, from which on they are "
+    "computed in blocks of rows", _CHOSEN)
+BLOCK_SHARE = _row(
+    "BLOCK_SHARE", 0.5, "share of the cache", "how much of the second cache a block of a wide "
+    "value may fill", _CHOSEN)
+BLOCK_ROWS_MIN = _row(
+    "BLOCK_ROWS_MIN", 16, "rows", "of a block at least: with fewer, products wait for their right "
+    "operand", _CHOSEN)
+BLOCK_ROWS_MAX = _row(
+    "BLOCK_ROWS_MAX", 64, "rows", "of a block at most", _CHOSEN)
+BLOCK_SEGMENTS = _row(
+    "BLOCK_SEGMENTS", 4, "segments", "of rows that may see different numbers of columns: with "
+    "four, causal attention takes 5/8 of the work of all columns", "chosen by the size of the code")
+GRID_WIDE_BYTES = _row(
+    "GRID_WIDE_BYTES", 1 << 28, "bytes", "of all wide values of one shape, from which on a grid "
+    "computes them in blocks of rows, and of a block of them", _CHOSEN)
+
 # -- elementwise and reducing loops on a processor -------------------------------------------------
 
 SHARED_TURN_ELEMENTS = _row(
