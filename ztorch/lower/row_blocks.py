@@ -284,12 +284,15 @@ class _Loops:
     def _left(self, v: Value, given: dict[Use, Value], made: dict[Value, Value]) -> Value:
         """A product of a wide value that is small again."""
         a, b = v.args
+        wide, factor = _without_factor(a if a in made else b if b in made else a.args[0], made)
         if a in made:
-            return v.op(made[a], given[b, "whole"], **v.attrs)
+            y = v.op(made[wide], given[b, "whole"], **v.attrs)
+            return y if factor is None else y * OPS.broadcast_to(factor, y.shape)
         attrs = {"dtype": summing(v.dtype)} if summing(v.dtype) is not v.dtype else v.attrs
-        if b in made:
-            return v.op(given[a, "across"], made[b], **attrs)
-        return v.op(OPS.transpose(given[b, "rows"]), made[a.args[0]], **attrs)
+        other = OPS.transpose(given[a, "across"]) if b in made else given[b, "rows"]
+        if factor is not None:
+            other = other * OPS.broadcast_to(factor, other.shape)
+        return v.op(OPS.transpose(other), made[wide], **attrs)
 
     def _made(self, v: Value, given: dict[Use, Value], made: dict[Value, Value], rows: int,
               columns: int) -> Value:
@@ -314,6 +317,18 @@ class _Loops:
         if v.op.movement:
             return OPS.reshape(args[0], shape)
         return Value(v.op, args, v.attrs, shape, v.dtype)
+
+
+def _without_factor(wide: Value, made: dict[Value, Value]) -> tuple[Value, Value | None]:
+    """A wide value as another one times a factor for each row: it is cheaper to multiply what a
+    product makes of it."""
+    if wide.op.opcode == "mul":
+        for x, spread in (wide.args, wide.args[::-1]):
+            if x in made and spread in made and spreads(spread) and spread.args[0] in made and (
+                    spread.args[0].dtype == x.dtype) and spread.args[0].shape[-1] == 1 and (
+                    spread.args[0].shape[:-1] == x.shape[:-1]):
+                return x, made[spread.args[0]]
+    return wide, None
 
 
 def segments(rows: int, block: int) -> list[tuple[int, int]]:
