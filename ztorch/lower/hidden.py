@@ -71,6 +71,8 @@ class _Known:
 
     def span(self, v: Value) -> Span | None:
         """The least and greatest number of a value there; None if that is not known."""
+        if v.attrs.get("role") == "constant":
+            return self._of_constant(v)
         if v not in self.group.inner:
             return None
         if v not in self.spans:
@@ -91,6 +93,16 @@ class _Known:
             return None if answer is None else (answer, answer)
         numbers = [s[0] if s and s[0] == s[1] else None for s in spans]
         return _computed(v, spans, numbers)
+
+    def _of_constant(self, v: Value) -> Span | None:
+        """Of a constant that has the table's rows and columns, such as a mask."""
+        table, data = self.group.table, v.attrs["data"]
+        if v.rank < 2 or v.shape[-2] not in (1, table.rows) or v.shape[-1] not in (
+                1, table.columns):
+            return None
+        rows = slice(*self.rows) if v.shape[-2] > 1 else slice(None)
+        part = data[..., rows, slice(*self.columns) if v.shape[-1] > 1 else slice(None)]
+        return part.min().item(), part.max().item()
 
     def _of_fill(self, v: Value) -> Span | None:
         if "value" in v.attrs:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ztorch.dtypes import f32
 from ztorch.graph.body import Body, carry_leaf, closed, results_of, slice_leaf
 from ztorch.graph.loop import LOOP
 from ztorch.graph.op import OPS, constant
@@ -30,6 +31,7 @@ from ztorch.lower.tuning import (
     GRID_WIDE_BYTES,
     WIDE_BYTES,
     WIDE_RATIO,
+    WIDE_STEPS,
 )
 from ztorch.lower.wide import Group, Table, groups, spreads, tables
 
@@ -48,25 +50,25 @@ Use = tuple[Value, str]  # a value, and how it is read
 
 def in_blocks(graph: Graph, limits: Limits) -> Graph:
     """The graph with each wide value that is large for the machine computed in blocks of rows."""
-    if not any(v.op.kind == "contract" for v in graph.nodes()):
-        return graph
-    for table in list(tables(graph, WIDE_RATIO)):
-        size = _bytes(table)
-        rows = _block_rows(table, limits)
-        if rows and size >= (WIDE_BYTES if limits.grid is None else GRID_WIDE_BYTES):
+    for table in tables(graph, WIDE_RATIO, WIDE_STEPS):
+        if rows := _block_rows(table, limits):
             graph = blocked(graph, table, rows)
     return graph
 
 
-def _bytes(table: Table) -> int:
-    return math.prod(table.shape) * 4
-
-
 def _block_rows(table: Table, limits: Limits) -> int:
     """Rows of a block: as many as the second cache holds. 0 where tables are better left whole."""
-    room = limits.processor.l2_bytes * BLOCK_SHARE if limits.grid is None else GRID_WIDE_BYTES
-    most = BLOCK_ROWS_MAX if limits.grid is None else table.rows
-    rows = max(BLOCK_ROWS_MIN, min(most, int(room / (4 * table.columns))))
+    row = f32.bytes * table.columns
+    size = row * table.rows
+    if limits.grid is not None:
+        room, least, most = GRID_WIDE_BYTES, GRID_WIDE_BYTES, table.rows
+        size *= math.prod(table.batch)
+    else:
+        room, least = int(limits.processor.l2_bytes * BLOCK_SHARE), WIDE_BYTES
+        most = BLOCK_ROWS_MAX
+    if size < least:
+        return 0
+    rows = max(BLOCK_ROWS_MIN, min(most, room // row))
     if table.rows <= rows:
         return table.rows if math.prod(table.batch) > 1 else 0
     return math.ceil(table.rows / math.ceil(table.rows / rows))

@@ -8,10 +8,9 @@ over rows, and one number a row.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ztorch.graph.body import SHARED
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.index import Index, Var
 from ztorch.lower.region import traced
@@ -207,11 +206,24 @@ def pointwise(v: Value) -> bool:
     return not trace.computed and all(at == index for _, at in trace.reads)
 
 
-def tables(graph: Graph, narrow: float) -> Iterator[Table]:
-    """The shapes of products that are wider than their operands by this factor."""
-    seen = set()
+def tables(graph: Graph, ratio: float, most_steps: int) -> list[Table]:
+    """The shapes of wide products. Those with weights are none: their weights lie packed, and are
+    read once for all rows.
+
+    Args:
+        graph: The graph.
+        ratio: Of columns to steps along k, at least.
+        most_steps: Steps along k, at most: each block reads the right operand again.
+    """
+    found: dict[Table, None] = {}
+    fixed: set[Value] = set()  # what is made of weights alone, in a loop also of what turns share
     for v in graph.nodes():
-        if v.op.kind == "contract" and v.shape not in seen and (
-                v.shape[-1] >= narrow * v.args[0].shape[-1]) and math.prod(v.shape):
-            seen.add(v.shape)
-            yield Table(v.shape[:-2], *v.shape[-2:])
+        if v.attrs.get("role") in ("state", "constant", SHARED) or (
+                v.args and fixed.issuperset(v.args)):
+            fixed.add(v)
+        if v.op.kind != "contract" or not v.size or v.args[1] in fixed:
+            continue
+        steps, columns = v.args[1].shape[-2:]
+        if columns >= ratio * steps and steps <= most_steps:
+            found[Table(v.shape[:-2], v.shape[-2], columns)] = None
+    return list(found)
