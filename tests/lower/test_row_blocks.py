@@ -19,10 +19,11 @@ from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import constant, leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
+from ztorch.lower.block_loops import segments
 from ztorch.lower.hidden import columns_seen
 from ztorch.lower.placement import Params
-from ztorch.lower.row_blocks import blocked, in_blocks, segments
-from ztorch.lower.wide import Table, groups
+from ztorch.lower.row_blocks import blocked, in_blocks
+from ztorch.lower.wide import WideShape, groups
 from ztorch.machines.processors import processor
 
 ZEN3 = Limits(256, 16, True, processor=processor("zen3"))
@@ -30,8 +31,8 @@ ZEN3 = Limits(256, 16, True, processor=processor("zen3"))
 
 def attention(heads: int, shared: int, queries: int, keys: int, dim: int, mask: tuple[int, ...] = (),
               causal: bool = False, backward: bool = True, dtype: str = "float64", batch: int = 2,
-              ) -> tuple[Graph, Table]:
-    """Attention with its gradients, and the table of its scores."""
+              ) -> tuple[Graph, WideShape]:
+    """Attention with its gradients, and the shape of its scores."""
     sizes = {"q": (batch, heads, queries, dim), "k": (batch, shared, keys, dim),
              "v": (batch, shared, keys, dim + 1), "dy": (batch, heads, queries, dim + 1)}
     q, k, v, dy = (leaf("input", n, s, dtype) for n, s in sizes.items())
@@ -39,7 +40,7 @@ def attention(heads: int, shared: int, queries: int, keys: int, dim: int, mask: 
     y = ops.attention(q, k, v, seen, causal)
     slopes = gradients(ops.sum(y * dy), [q, k, v]) if backward else []
     graph = Graph({"y": y} | {f"d{n}": g for n, g in zip("qkv", slopes, strict=False)})
-    return passes.run(graph), Table((batch, heads), queries, keys)
+    return passes.run(graph), WideShape((batch, heads), queries, keys)
 
 
 def fed(graph: Graph, seed: int = 3) -> dict[Value, Any]:
@@ -48,9 +49,9 @@ def fed(graph: Graph, seed: int = 3) -> dict[Value, Any]:
             random.standard_normal(v.shape).astype(v.dtype.working) for v in graph.leaves("input")}
 
 
-def is_blocked(graph: Graph, table: Table) -> bool:
+def is_blocked(graph: Graph, shape: WideShape) -> bool:
     """Whether no kernel of a graph makes a wide value."""
-    return not any(v.op.kind == "contract" and v.shape == table.shape for v in graph.nodes())
+    return not any(v.op.kind == "contract" and v.shape == shape.sizes for v in graph.nodes())
 
 
 MASKS: list[tuple[int, ...]] = [(), (2, 1, 1, 21), (13, 21), (2, 4, 13, 21), (2, 1, 13, 1)]
@@ -60,19 +61,19 @@ MASKS: list[tuple[int, ...]] = [(), (2, 1, 1, 21), (13, 21), (2, 4, 13, 21), (2,
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 def test_attention_and_its_gradients(mask: tuple[int, ...], causal: bool) -> None:
     """Cross-attention with shared heads, over sizes that no block divides."""
-    graph, table = attention(4, 2, 13, 21, 3, mask, causal)
+    graph, shape = attention(4, 2, 13, 21, 3, mask, causal)
     feeds = fed(graph)
     want = evaluate(graph.roots, feeds)
     for rows in (1, 4, 13):
-        changed = blocked(graph, table, rows)
-        assert is_blocked(changed, table) and not is_blocked(graph, table)
+        changed = blocked(graph, shape, rows)
+        assert is_blocked(changed, shape) and not is_blocked(graph, shape)
         for a, b in zip(evaluate(changed.roots, feeds), want, strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-13)
 
 
 def test_gradients_are_finite_differences() -> None:
-    graph, table = attention(2, 1, 6, 7, 2, (6, 7), causal=True)
-    changed = blocked(graph, table, 4)
+    graph, shape = attention(2, 1, 6, 7, 2, (6, 7), causal=True)
+    changed = blocked(graph, shape, 4)
     feeds = fed(graph)
     by_name = {v.attrs["name"]: v for v in graph.leaves("input")}
     y = changed.outputs["y"]
@@ -88,8 +89,8 @@ def test_gradients_are_finite_differences() -> None:
 def test_as_pytorch() -> None:
     """Compiled by the rules, which take blocks here: results and gradients."""
     torch = pytest.importorskip("torch")
-    graph, table = attention(2, 1, 263, 270, 20, causal=True, dtype="float32", batch=1)
-    assert is_blocked(in_blocks(graph, TARGETS[HERE[-1]].limits), table)
+    graph, shape = attention(2, 1, 263, 270, 20, causal=True, dtype="float32", batch=1)
+    assert is_blocked(in_blocks(graph, TARGETS[HERE[-1]].limits), shape)
     job = Job(graph, fed(graph))
     module = Module([job], HERE[-1])
     arrays = {v.attrs["name"]: torch.tensor(a) for v, a in job.feeds.items()}
@@ -108,8 +109,8 @@ def test_on_every_machine() -> None:
     """The same blocks as loops of each kind of machine, in one program."""
     jobs = []
     for causal, dtype in ((False, "float32"), (True, "float32"), (True, "float16")):
-        graph, table = attention(2, 1, 5, 9, 2, (2, 1, 1, 9), causal, dtype=dtype)
-        jobs.append(Job(blocked(graph, table, 2), fed(graph)))
+        graph, shape = attention(2, 1, 5, 9, 2, (2, 1, 1, 9), causal, dtype=dtype)
+        jobs.append(Job(blocked(graph, shape, 2), fed(graph)))
     for target in ("scalar", HERE[-1]):
         module = Module(jobs, target)
         for k, job in enumerate(jobs):
@@ -122,10 +123,10 @@ def test_what_is_needed_as_a_whole_stays_whole() -> None:
     """Weights of attention that somebody wants to see; a reduction over several rows."""
     q, k = (leaf("input", n, (2, 9, 3), "float64") for n in "qk")
     weights = ops.attention_weights(q, k)
-    table = Table((2,), 9, 9)
+    shape = WideShape((2,), 9, 9)
     for extra in (weights, ops.sum(weights, 1), ops.flip(weights, 2)):
         graph = passes.run(Graph({"y": ops.matmul(weights, k), "extra": extra}))
-        assert not is_blocked(blocked(graph, table, 3), table)
+        assert not is_blocked(blocked(graph, shape, 3), shape)
 
 
 def test_rows_that_somebody_reads_are_results() -> None:
@@ -136,18 +137,18 @@ def test_rows_that_somebody_reads_are_results() -> None:
     second = ops.attention(first, k, k)
     graph = passes.run(Graph({"y": second, "largest": ops.max(scores, -1),
                               "log": ops.sum(ops.logsumexp(scores, -1, keepdims=True))}))
-    table = Table((2,), 9, 9)
-    changed = blocked(graph, table, 4)
-    assert is_blocked(changed, table)
+    shape = WideShape((2,), 9, 9)
+    changed = blocked(graph, shape, 4)
+    assert is_blocked(changed, shape)
     assert sum(v.op.kind == "loop" for v in changed.nodes()) == 2  # a group each, in their order
     for a, b in zip(*(evaluate(g.roots, fed(graph)) for g in (changed, graph)), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-13)
 
 
 def test_hidden_columns_are_not_computed() -> None:
-    def seen(graph: Graph, table: Table) -> list[int]:
-        [group] = groups(graph, table)[0]
-        return list(columns_seen(group, segments(table.rows, 4)).values())
+    def seen(graph: Graph, shape: WideShape) -> list[int]:
+        [group] = groups(graph, shape)[0]
+        return list(columns_seen(group, segments(shape.rows, 4)).values())
 
     assert seen(*attention(1, 1, 32, 32, 2, causal=True)) == [8, 16, 24, 32]
     assert seen(*attention(1, 1, 32, 20, 2, (32, 20), causal=True)) == [8, 16, 20]
@@ -158,15 +159,15 @@ def test_hidden_columns_are_not_computed() -> None:
     k, v = (leaf("input", n, (40, 2), "float64") for n in "kv")
     for shown in (lower, ops.less(ahead, 4), ops.where(ops.greater(ahead, 3), False, True)):
         graph = Graph({"y": ops.attention(q, k, v, shown)})
-        assert seen(graph, Table((), 16, 40)) == [7, 11, 15, 19]
+        assert seen(graph, WideShape((), 16, 40)) == [7, 11, 15, 19]
 
 
 def test_rules() -> None:
-    """Large tables are cut into rows that the second cache holds; weights and small ones are not."""
-    def product(m: int, n: int, k: int, role: str = "input") -> tuple[Graph, Table]:
+    """Large shapes are cut into rows that the second cache holds; weights and small ones are not."""
+    def product(m: int, n: int, k: int, role: str = "input") -> tuple[Graph, WideShape]:
         a, b = leaf("input", "a", (m, k), "float32"), leaf(role, "b", (k, n), "float32")
         y = ops.matmul(ops.softmax(ops.matmul(a, b)), leaf("input", "c", (n, k), "float32"))
-        return passes.run(Graph({"y": y})), Table((), m, n)
+        return passes.run(Graph({"y": y})), WideShape((), m, n)
 
     grid = Limits(0, 16, False, grid=GridLimits())
     assert not is_blocked(*product(256, 256, 64))  # the graph itself
@@ -175,8 +176,8 @@ def test_rules() -> None:
             ((256, 256, 65), ZEN3, False), ((256, 256, 64), grid, False),
             ((1 << 14, 1 << 13, 64), grid, True), ((64, 1 << 12, 257), ZEN3, False),
             ((1024, 1024, 64, "state"), ZEN3, False)):
-        graph, table = product(*sizes)
-        assert is_blocked(in_blocks(graph, limits), table) == expected, sizes
+        graph, shape = product(*sizes)
+        assert is_blocked(in_blocks(graph, limits), shape) == expected, sizes
 
 
 @pytest.mark.parametrize("backward", [False, True])

@@ -34,7 +34,7 @@ _SHIFTED = {"add": operator.add, "sub": operator.sub}
 def columns_seen(group: Group, parts: Sequence[Part]) -> dict[Part, int]:
     """The columns, from the first on, that each range of rows needs: neighbours that need all of
     them are put together."""
-    columns = group.table.columns
+    columns = group.shape.columns
     needed: list[tuple[Part, int]] = []
     for part in parts:
         low, high = 0, columns  # columns from `high` on are hidden; how many are seen is above low
@@ -48,12 +48,12 @@ def columns_seen(group: Group, parts: Sequence[Part]) -> dict[Part, int]:
 
 
 def _hides(group: Group, rows: Part, columns: Part) -> bool:
-    """Whether a part of the table changes no result."""
+    """Whether a part of the wide values changes no result."""
     known = _Known(group, rows, columns)
     for v in (*group.inner, *group.results):
         for a in v.args if v.op.kind in ("reduce", "contract") else ():
             source = a if a in group.inner or not a.args else a.args[0]  # or its transpose
-            if source in group.inner and source.shape == group.table.shape:
+            if source in group.inner and source.shape == group.shape.sizes:
                 nothing = identity(v.op.opcode, v.dtype) if v.op.kind == "reduce" else 0
                 if known.span(source) != (nothing, nothing):
                     return False
@@ -62,7 +62,7 @@ def _hides(group: Group, rows: Part, columns: Part) -> bool:
 
 @dataclass
 class _Known:
-    """What is known of the numbers in a part of the table."""
+    """What is known of the numbers in a part of the wide values."""
 
     group: Group
     rows: Part
@@ -95,10 +95,10 @@ class _Known:
         return _computed(v, spans, numbers)
 
     def _of_constant(self, v: Value) -> Span | None:
-        """Of a constant that has the table's rows and columns, such as a mask."""
-        table, data = self.group.table, v.attrs["data"]
-        if v.rank < 2 or v.shape[-2] not in (1, table.rows) or v.shape[-1] not in (
-                1, table.columns):
+        """Of a constant that has the rows and columns of wide values, such as a mask."""
+        shape, data = self.group.shape, v.attrs["data"]
+        if v.rank < 2 or v.shape[-2] not in (1, shape.rows) or v.shape[-1] not in (
+                1, shape.columns):
             return None
         rows = slice(*self.rows) if v.shape[-2] > 1 else slice(None)
         part = data[..., rows, slice(*self.columns) if v.shape[-1] > 1 else slice(None)]
@@ -108,7 +108,7 @@ class _Known:
         if "value" in v.attrs:
             return v.attrs["value"], v.attrs["value"]
         axis = v.attrs.get("axis")
-        if axis is None or v.shape != self.group.table.shape:
+        if axis is None or v.shape != self.group.shape.sizes:
             return None
         start, end = (self.rows if axis == v.rank - 2 else self.columns if axis == v.rank - 1 else
                       (0, v.shape[axis]))

@@ -142,7 +142,7 @@ WIDE_RATIO = _row(
     "WIDE_RATIO", 4.0, "ratio", "of the columns of a product to its steps along k, from which on "
     "its result may be computed in blocks of rows", _CHOSEN)
 WIDE_BYTES = _row(
-    "WIDE_BYTES", 1 << 18, "bytes", "of one table of wide values from which on it is computed in "
+    "WIDE_BYTES", 1 << 18, "bytes", "of one matrix of wide values from which on it is computed in "
     "blocks of rows", "on Zen 3, attention of 12 heads of 64: blocks take 1.07 of the time at 128 "
     "positions, 0.98 at 256, 0.87 at 512, 0.6 at 1024; training likewise; causal less than that")
 WIDE_STEPS = _row(

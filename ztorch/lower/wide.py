@@ -17,15 +17,15 @@ from ztorch.lower.region import traced
 
 
 @dataclass(frozen=True)
-class Table:
+class WideShape:
     """The shape of wide values."""
 
-    batch: tuple[int, ...]  # leading axes: each element has a table of its own
+    batch: tuple[int, ...]  # leading axes: each of their elements has a matrix
     rows: int
     columns: int
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def sizes(self) -> tuple[int, ...]:
         return (*self.batch, self.rows, self.columns)
 
     def is_row(self, v: Value) -> bool:
@@ -37,17 +37,17 @@ class Table:
 class Group:
     """Results that one loop over blocks of rows computes."""
 
-    table: Table
+    shape: WideShape
     results: list[Value]
     inner: set[Value] = field(default_factory=set)  # computed a block at a time
     inputs: dict[Value, None] = field(default_factory=dict)  # computed before the loop
 
 
-def groups(graph: Graph, table: Table) -> tuple[list[Group], list[Value]]:
+def groups(graph: Graph, shape: WideShape) -> tuple[list[Group], list[Value]]:
     """The results that can be computed a block of rows at a time, and all nodes of the graph in an
     order in which what a group reads comes before its first result."""
     nodes = graph.nodes()
-    derived = _Derived(graph, nodes, table)
+    derived = _Derived(graph, nodes, shape)
     levels: dict[Value, int] = {}  # groups that must run before
     members: dict[tuple[Value, int], Group] = {}
     for v in nodes:
@@ -56,7 +56,7 @@ def groups(graph: Graph, table: Table) -> tuple[list[Group], list[Value]]:
             inner, inputs = _cone(v, derived)
             levels[v] = 1 + max((levels[x] for x in inputs), default=0)
             key = derived.component(v), levels[v]
-            group = members.setdefault(key, Group(table, []))
+            group = members.setdefault(key, Group(shape, []))
             group.results.append(v)
             group.inner |= inner
             group.inputs.update(inputs)
@@ -67,8 +67,8 @@ def groups(graph: Graph, table: Table) -> tuple[list[Group], list[Value]]:
 class _Derived:
     """What is made of wide products, as far as each use of it can be served block by block."""
 
-    def __init__(self, graph: Graph, nodes: list[Value], table: Table):
-        self.table = table
+    def __init__(self, graph: Graph, nodes: list[Value], shape: WideShape):
+        self.shape = shape
         self.values: set[Value] = set()  # wide values and rows made of wide products
         self.results: dict[Value, Value] = {}  # each result, and a value that it is made of
         self._parents: dict[Value, Value] = {}
@@ -90,22 +90,22 @@ class _Derived:
         return v
 
     def _is_derived(self, v: Value) -> bool:
-        table, inside = self.table, [a in self.values for a in v.args]
-        if v.shape == table.shape and v.op.kind == "contract":
+        shape, inside = self.shape, [a in self.values for a in v.args]
+        if v.shape == shape.sizes and v.op.kind == "contract":
             return not any(inside) and not any(_transposed(a) in self.values for a in v.args)
         if not any(inside):
             return False
         if v.op.kind == "reduce":
-            return v.args[0].shape == table.shape and v.attrs["axes"] == (len(table.shape) - 1,)
-        if table.is_row(v) and len(v.args) == 1 and table.is_row(v.args[0]):
+            return v.args[0].shape == shape.sizes and v.attrs["axes"] == (len(shape.sizes) - 1,)
+        if shape.is_row(v) and len(v.args) == 1 and shape.is_row(v.args[0]):
             return v.op.movement or pointwise(v)
-        if v.shape == table.shape and spreads(v):
-            return table.is_row(v.args[0]) and v.args[0].rank == v.rank
-        return (v.shape == table.shape or table.is_row(v)) and pointwise(v)
+        if v.shape == shape.sizes and spreads(v):
+            return shape.is_row(v.args[0]) and v.args[0].rank == v.rank
+        return (v.shape == shape.sizes or shape.is_row(v)) and pointwise(v)
 
     def _find_results(self, graph: Graph, nodes: list[Value]) -> None:
         """The results; what is needed as a whole takes all that it is connected with out."""
-        wide = {v for v in self.values if v.shape == self.table.shape}
+        wide = {v for v in self.values if v.shape == self.shape.sizes}
         whole: set[Value] = set()
         for r in graph.roots:
             if r in wide:
@@ -155,19 +155,19 @@ def _cone(result: Value, derived: _Derived) -> tuple[set[Value], dict[Value, Non
             continue
         inner.add(v)
         for a in v.args:
-            if a in derived.values or _made_inside(a, derived.table):
+            if a in derived.values or _made_inside(a, derived.shape):
                 stack.append(a)
             else:
                 inputs[a] = None
     return inner, inputs
 
 
-def _made_inside(v: Value, table: Table) -> bool:
+def _made_inside(v: Value, shape: WideShape) -> bool:
     """Whether a value that is made of no wide product is computed in each block all the same: wide
     values would not fit, and fills cost nothing."""
-    if v.shape == table.shape:
+    if v.shape == shape.sizes:
         return _fills(v) or pointwise(v) or spreads(v)
-    return table.is_row(v) and _fills(v) and "axis" not in v.attrs
+    return shape.is_row(v) and _fills(v) and "axis" not in v.attrs
 
 
 def _fills(v: Value) -> bool:
@@ -206,7 +206,7 @@ def pointwise(v: Value) -> bool:
     return not trace.computed and all(at == index for _, at in trace.reads)
 
 
-def tables(graph: Graph, ratio: float, most_steps: int) -> list[Table]:
+def wide_shapes(graph: Graph, ratio: float, most_steps: int) -> list[WideShape]:
     """The shapes of wide products. Those with weights are none: their weights lie packed, and are
     read once for all rows.
 
@@ -215,7 +215,7 @@ def tables(graph: Graph, ratio: float, most_steps: int) -> list[Table]:
         ratio: Of columns to steps along k, at least.
         most_steps: Steps along k, at most: each block reads the right operand again.
     """
-    found: dict[Table, None] = {}
+    shapes: dict[WideShape, None] = {}
     fixed: set[Value] = set()  # what is made of weights alone, in a loop also of what turns share
     for v in graph.nodes():
         if v.attrs.get("role") in ("state", "constant", SHARED) or (
@@ -225,5 +225,5 @@ def tables(graph: Graph, ratio: float, most_steps: int) -> list[Table]:
             continue
         steps, columns = v.args[1].shape[-2:]
         if columns >= ratio * steps and steps <= most_steps:
-            found[Table(v.shape[:-2], v.shape[-2], columns)] = None
-    return list(found)
+            shapes[WideShape(v.shape[:-2], v.shape[-2], columns)] = None
+    return list(shapes)
