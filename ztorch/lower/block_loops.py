@@ -196,12 +196,15 @@ def _without_factor(wide: Value, made: dict[Value, Value]) -> tuple[Value, Value
 
 
 def segments(rows: int, block: int) -> list[tuple[int, int]]:
-    """Ranges of rows whose blocks may see different columns: each of whole blocks but the last.
+    """Ranges of rows whose blocks may see different columns: each of whole blocks, two at least,
+    but the last.
 
     >>> segments(100, 10)
     [(0, 30), (30, 60), (60, 90), (90, 100)]
+    >>> segments(40, 10)
+    [(0, 20), (20, 40)]
     """
-    size = math.ceil(math.ceil(rows / block) / BLOCK_SEGMENTS) * block
+    size = max(2, math.ceil(math.ceil(rows / block) / BLOCK_SEGMENTS)) * block
     return [(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
