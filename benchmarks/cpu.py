@@ -10,6 +10,7 @@ from time import perf_counter
 
 from benchmarks import (
     arrays,
+    attention,
     convolution,
     generation,
     machine,
@@ -34,6 +35,7 @@ SECTIONS: dict[str, Callable[[list[int], Effort], report.Section]] = {
     "conv": convolution.run,
     "recurrent": recurrent.run,
     "recurrent compile": recurrent.run_compile,
+    "attention": attention.run,
     "vector": vector_math.run,
     "arrays": arrays.run,
     "generate": generation.run,

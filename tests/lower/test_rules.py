@@ -135,7 +135,8 @@ def packs(m: int, n: int, k: int, limits: Limits) -> bool:
     (24, 512, 512, True), (23, 512, 512, False),  # 256 of 512 rows stay: twice too many
     (12, 1024, 1024, True), (11, 1024, 1024, False),
     (500, 500, 500, False),  # rows that share no power of two stay, all of them
-    (100, 1024, 128, False), (40, 1024, 129, False), (48, 1024, 129, True),
+    (24, 1024, 32, True), (23, 1024, 32, False), (24, 1024, 31, False),  # whole pages apart
+    (48, 1536, 129, False),
     (512, 500, 500, True), (512, 260, 500, False),  # larger than the second cache, and many rows
 ])
 def test_a_right_operand_that_evicts_itself_is_packed(m: int, n: int, k: int, wanted: bool) -> None:

@@ -15,6 +15,7 @@ from ztorch.lower.long_reductions import split_reduction
 from ztorch.lower.products import ProductRewrites
 from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT, as_recurrence
 from ztorch.lower.region import COPY, is_view
+from ztorch.lower.row_blocks import in_blocks
 from ztorch.lower.turns import prepared_loop, prepared_result
 
 
@@ -25,7 +26,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
     With `frozen` leaves of `fixed_role` never change. If they are used `often` as well, packing
     them costs nothing.
     """
-    graph = merged(graph)
+    graph = in_blocks(merged(graph), limits)
     new: dict[Value, Value] = {}
     products = ProductRewrites(limits, often)
     results: dict[Value, set[int]] = {}  # of loops: the numbers of those that are read

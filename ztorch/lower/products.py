@@ -20,9 +20,11 @@ from ztorch.lower.tuning import (
     L2_SHARE,
     LINE_BYTES,
     NARROW_ROWS,
+    PACK_DEPTH_PAGES,
     PACK_OVERFLOW,
     PACK_ROWS,
     PACK_ROWS_MIN,
+    PACK_ROWS_PAGES,
     PAGE_BYTES,
     PRODUCT_DEPTH,
     ROW_PADDING_BYTES,
@@ -151,6 +153,8 @@ def _evicts_itself(b: Value, m: int, cpu: Processor) -> bool:
     row = Var("k", k)
     base = view_of(b, (Index.of(row), Index()))
     distance = (base[1].factor(row) if base and _readable(b) else n) * b.dtype.bytes
+    if distance % PAGE_BYTES == 0 and m >= PACK_ROWS_PAGES and k >= PACK_DEPTH_PAGES:
+        return True
     way = cpu.l2_bytes // cpu.l2_ways
     rows_held = cpu.l2_ways * way // max(LINE_BYTES, math.gcd(distance, way))
     return m >= PACK_ROWS_MIN and k > rows_held and m * k >= PACK_OVERFLOW * rows_held

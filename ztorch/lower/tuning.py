@@ -97,6 +97,12 @@ PACK_OVERFLOW = _row(
     "PACK_OVERFLOW", 48, "rows", "times how often such a panel overflows the cache, from which on "
     "it is packed", "on Zen 3 packing wins for 32 rows of 512 x 512 and 16 of 1024 x 1024, and "
     "loses for 16 of 512 x 512")
+PACK_ROWS_PAGES = _row(
+    "PACK_ROWS_PAGES", 24, "rows", "from which on a right operand whose rows lie whole pages apart "
+    "is packed", "on Zen 3, 24 x 64 x 1024: 53 GFLOP/s become 66; 1024 x 64 x 1024: 58 become 93")
+PACK_DEPTH_PAGES = _row(
+    "PACK_DEPTH_PAGES", 32, "steps along k", "of such a product at least",
+    "on Zen 3, 100 x 32 x 1024: 53 GFLOP/s become 71")
 LINE_BYTES = _row(
     "LINE_BYTES", 64, "bytes", "of a line of every cache", "public figure")
 NARROW_ROWS = _row(
@@ -129,6 +135,36 @@ LONG_REDUCTION_RESULTS = _row(
     _CHOSEN)
 LONG_REDUCTION_PARTS = _row(
     "LONG_REDUCTION_PARTS", 64, "parts", "the most parts of the first step", _CHOSEN)
+
+# -- wide values, such as the scores of attention --------------------------------------------------
+
+WIDE_RATIO = _row(
+    "WIDE_RATIO", 4.0, "ratio", "of the columns of a product to its steps along k, from which on "
+    "its result may be computed in blocks of rows", _CHOSEN)
+WIDE_BYTES = _row(
+    "WIDE_BYTES", 1 << 18, "bytes", "of one matrix of wide values from which on it is computed in "
+    "blocks of rows", "on Zen 3, attention of 12 heads of 64: blocks take 1.07 of the time at 128 "
+    "positions, 0.98 at 256, 0.87 at 512, 0.6 at 1024; training likewise; causal less than that")
+WIDE_STEPS = _row(
+    "WIDE_STEPS", 256, "steps along k", "of such a product at most: each block reads its right "
+    "operand again", "chosen: the widest head of attention in use")
+BLOCK_SHARE = _row(
+    "BLOCK_SHARE", 0.5, "share of the cache", "how much of the second cache a block of a wide "
+    "value may fill", "on Zen 3, 8 x 1024 x 64: blocks of 32, 64 and 128 rows take 29.3, 29.8 and "
+    "31.4 ms")
+BLOCK_ROWS_MIN = _row(
+    "BLOCK_ROWS_MIN", 32, "rows", "of a block at least: with fewer, products wait for their right "
+    "operand", "on Zen 3, 4096 positions, causal, with gradients: 16, 32 and 64 rows take 293, 255 "
+    "and 234 ms; 16,384 forward: 1.08, 1.25 and 1.39 s")
+BLOCK_ROWS_MAX = _row(
+    "BLOCK_ROWS_MAX", 64, "rows", "of a block at most",
+    "on Zen 3, 128 rows are slower than 64 at 1024 positions")
+BLOCK_SEGMENTS = _row(
+    "BLOCK_SEGMENTS", 4, "segments", "of rows that may see different numbers of columns: with "
+    "four, causal attention takes 5/8 of the work of all columns", "chosen by the size of the code")
+GRID_WIDE_BYTES = _row(
+    "GRID_WIDE_BYTES", 1 << 28, "bytes", "of all wide values of one shape, from which on a grid "
+    "computes them in blocks of rows, and of a block of them", _CHOSEN)
 
 # -- elementwise and reducing loops on a processor -------------------------------------------------
 

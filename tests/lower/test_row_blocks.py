@@ -1,0 +1,193 @@
+"""Wide values in blocks of rows: the same results, and nothing wide in memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.parity import HERE, NARROW, SUBGROUPS, Job, Module, agree, interpreted
+from ztorch import ops
+from ztorch.codegen.targets import TARGETS
+from ztorch.compile.pipeline import plan_functions
+from ztorch.compile.watch import Watch
+from ztorch.graph import passes
+from ztorch.graph.autodiff import gradients
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import constant, leaf
+from ztorch.graph.value import Graph, Value
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.lower.block_loops import segments
+from ztorch.lower.hidden import columns_seen
+from ztorch.lower.placement import Params
+from ztorch.lower.row_blocks import blocked, in_blocks
+from ztorch.lower.wide import WideShape, groups
+from ztorch.machines.processors import processor
+
+ZEN3 = Limits(256, 16, True, processor=processor("zen3"))
+
+
+def attention(heads: int, shared: int, queries: int, keys: int, dim: int, mask: tuple[int, ...] = (),
+              causal: bool = False, backward: bool = True, dtype: str = "float64", batch: int = 2,
+              ) -> tuple[Graph, WideShape]:
+    """Attention with its gradients, and the shape of its scores."""
+    sizes = {"q": (batch, heads, queries, dim), "k": (batch, shared, keys, dim),
+             "v": (batch, shared, keys, dim + 1), "dy": (batch, heads, queries, dim + 1)}
+    q, k, v, dy = (leaf("input", n, s, dtype) for n, s in sizes.items())
+    seen = leaf("input", "mask", mask, "bool") if mask else None
+    y = ops.attention(q, k, v, seen, causal)
+    slopes = gradients(ops.sum(y * dy), [q, k, v]) if backward else []
+    graph = Graph({"y": y} | {f"d{n}": g for n, g in zip("qkv", slopes, strict=False)})
+    return passes.run(graph), WideShape((batch, heads), queries, keys)
+
+
+def fed(graph: Graph, seed: int = 3) -> dict[Value, Any]:
+    random = np.random.default_rng(seed)
+    return {v: random.random(v.shape) > 0.3 if v.dtype.name == "bool" else
+            random.standard_normal(v.shape).astype(v.dtype.working) for v in graph.leaves("input")}
+
+
+def is_blocked(graph: Graph, shape: WideShape) -> bool:
+    """Whether no kernel of a graph makes a wide value."""
+    return not any(v.op.kind == "contract" and v.shape == shape.sizes for v in graph.nodes())
+
+
+MASKS: list[tuple[int, ...]] = [(), (2, 1, 1, 21), (13, 21), (2, 4, 13, 21), (2, 1, 13, 1)]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mask", MASKS, ids=str)
+def test_attention_and_its_gradients(mask: tuple[int, ...], causal: bool) -> None:
+    """Cross-attention with shared heads, over sizes that no block divides."""
+    graph, shape = attention(4, 2, 13, 21, 3, mask, causal)
+    feeds = fed(graph)
+    want = evaluate(graph.roots, feeds)
+    for rows in (1, 4, 13):
+        changed = blocked(graph, shape, rows)
+        assert is_blocked(changed, shape) and not is_blocked(graph, shape)
+        for a, b in zip(evaluate(changed.roots, feeds), want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-13)
+
+
+def test_gradients_are_finite_differences() -> None:
+    graph, shape = attention(2, 1, 6, 7, 2, (6, 7), causal=True)
+    changed = blocked(graph, shape, 4)
+    feeds = fed(graph)
+    by_name = {v.attrs["name"]: v for v in graph.leaves("input")}
+    y = changed.outputs["y"]
+    for name in "qkv":
+        [slope] = evaluate([changed.outputs[f"d{name}"]], feeds)
+        way = np.random.default_rng(4).standard_normal(slope.shape)
+        up, down = (evaluate([y], feeds | {by_name[name]: feeds[by_name[name]] + step * way})[0]
+                    for step in (1e-6, -1e-6))
+        change = np.sum((up - down) * feeds[by_name["dy"]]) / 2e-6
+        assert math.isclose(np.sum(slope * way), change, rel_tol=1e-7, abs_tol=1e-8)
+
+
+def test_as_pytorch() -> None:
+    """Compiled by the rules, which take blocks here: results and gradients."""
+    torch = pytest.importorskip("torch")
+    graph, shape = attention(2, 1, 263, 270, 20, causal=True, dtype="float32", batch=1)
+    assert is_blocked(in_blocks(graph, TARGETS[HERE[-1]].limits), shape)
+    job = Job(graph, fed(graph))
+    module = Module([job], HERE[-1])
+    arrays = {v.attrs["name"]: torch.tensor(a) for v, a in job.feeds.items()}
+    q, k, v = (arrays[n].requires_grad_() for n in "qkv")
+    y = torch.nn.functional.scaled_dot_product_attention(
+        q, k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1), is_causal=True)
+    want = [y.detach(), *torch.autograd.grad(y, (q, k, v), arrays["dy"])]
+    one = module.run(0, threads=1)
+    for a, b in zip(one, want, strict=True):
+        np.testing.assert_allclose(a, b.numpy(), rtol=0, atol=2e-5)
+    for a, b in zip(one, module.run(0, threads=3), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_on_every_machine() -> None:
+    """The same blocks as loops of each kind of machine, in one program."""
+    jobs = []
+    for causal, dtype in ((False, "float32"), (True, "float32"), (True, "float16")):
+        graph, shape = attention(2, 1, 5, 9, 2, (2, 1, 1, 9), causal, dtype=dtype)
+        jobs.append(Job(blocked(graph, shape, 2), fed(graph)))
+    for target in ("scalar", HERE[-1]):
+        module = Module(jobs, target)
+        for k, job in enumerate(jobs):
+            agree(job, module.run(k), terms=9)
+    agree(jobs[0], interpreted(jobs[0], NARROW, workers=3), terms=9)
+    agree(jobs[0], interpreted(jobs[0], SUBGROUPS), terms=9)
+
+
+def test_what_is_needed_as_a_whole_stays_whole() -> None:
+    """Weights of attention that somebody wants to see; a reduction over several rows."""
+    q, k = (leaf("input", n, (2, 9, 3), "float64") for n in "qk")
+    weights = ops.attention_weights(q, k)
+    shape = WideShape((2,), 9, 9)
+    for extra in (weights, ops.sum(weights, 1), ops.flip(weights, 2)):
+        graph = passes.run(Graph({"y": ops.matmul(weights, k), "extra": extra}))
+        assert not is_blocked(blocked(graph, shape, 3), shape)
+
+
+def test_rows_that_somebody_reads_are_results() -> None:
+    """Two attentions in a row of one shape, and a number for each row besides."""
+    q, k = (leaf("input", n, (2, 9, 3), "float64") for n in "qk")
+    scores = ops.matmul(q, ops.transpose(k, (0, 2, 1)))
+    first = ops.matmul(ops.softmax(scores), k)
+    second = ops.attention(first, k, k)
+    graph = passes.run(Graph({"y": second, "largest": ops.max(scores, -1),
+                              "log": ops.sum(ops.logsumexp(scores, -1, keepdims=True))}))
+    shape = WideShape((2,), 9, 9)
+    changed = blocked(graph, shape, 4)
+    assert is_blocked(changed, shape)
+    assert sum(v.op.kind == "loop" for v in changed.nodes()) == 2  # a group each, in their order
+    for a, b in zip(*(evaluate(g.roots, fed(graph)) for g in (changed, graph)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-13)
+
+
+def test_hidden_columns_are_not_computed() -> None:
+    def seen(graph: Graph, shape: WideShape) -> list[int]:
+        [group] = groups(graph, shape)[0]
+        return list(columns_seen(group, segments(shape.rows, 4)).values())
+
+    assert seen(*attention(1, 1, 32, 32, 2, causal=True)) == [8, 16, 24, 32]
+    assert seen(*attention(1, 1, 32, 20, 2, (32, 20), causal=True)) == [8, 16, 20]
+    assert seen(*attention(1, 1, 32, 32, 2, (32, 32))) == [32]
+    q = leaf("input", "q", (16, 2), "float64")
+    lower = constant(np.tri(16, 40, 3, dtype=bool))
+    ahead = ops.iota((16, 40), 1) - ops.iota((16, 40), 0)  # a window of so many columns
+    k, v = (leaf("input", n, (40, 2), "float64") for n in "kv")
+    for shown in (lower, ops.less(ahead, 4), ops.where(ops.greater(ahead, 3), False, True)):
+        graph = Graph({"y": ops.attention(q, k, v, shown)})
+        assert seen(graph, WideShape((), 16, 40)) == [7, 11, 15, 19]
+
+
+def test_rules() -> None:
+    """Large shapes are cut into rows that the second cache holds; weights and small ones are not."""
+    def product(m: int, n: int, k: int, role: str = "input") -> tuple[Graph, WideShape]:
+        a, b = leaf("input", "a", (m, k), "float32"), leaf(role, "b", (k, n), "float32")
+        y = ops.matmul(ops.softmax(ops.matmul(a, b)), leaf("input", "c", (n, k), "float32"))
+        return passes.run(Graph({"y": y})), WideShape((), m, n)
+
+    grid = Limits(0, 16, False, grid=GridLimits())
+    assert not is_blocked(*product(256, 256, 64))  # the graph itself
+    for sizes, limits, expected in (
+            ((256, 256, 64), ZEN3, True), ((255, 256, 64), ZEN3, False),
+            ((256, 256, 65), ZEN3, False), ((256, 256, 64), grid, False),
+            ((1 << 14, 1 << 13, 64), grid, True), ((64, 1 << 12, 257), ZEN3, False),
+            ((1024, 1024, 64, "state"), ZEN3, False)):
+        graph, shape = product(*sizes)
+        assert is_blocked(in_blocks(graph, limits), shape) == expected, sizes
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_memory_grows_with_the_length(backward: bool) -> None:
+    """16,384 positions take twice the memory of 8,192; their scores alone would be 2 GiB."""
+    arenas = []
+    for length in (1 << 13, 1 << 14):
+        graph, _ = attention(2, 1, length, length, 64, causal=True, backward=backward,
+                             dtype="float32", batch=1)
+        [plan] = plan_functions({"f": graph}, TARGETS["avx2"], Params(ZEN3), Watch()).values()
+        arenas.append(plan.arena)
+    assert arenas[1] < 2.01 * arenas[0]
+    assert arenas[1] < (160 if backward else 56) << 20

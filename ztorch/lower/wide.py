@@ -1,0 +1,229 @@
+"""Finds wide values: matrices larger than the caches, such as the scores of attention, which are
+made a row at a time and read a row at a time, so that a block of rows is all that need exist.
+
+Nothing here knows attention. A product of few steps makes a wide value; elementwise work and
+reductions along its rows follow; and what is small again leaves: products that sum along rows or
+over rows, and one number a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ztorch.graph.body import SHARED
+from ztorch.graph.value import Graph, Value
+from ztorch.lower.index import Index, Var
+from ztorch.lower.region import traced
+
+
+@dataclass(frozen=True)
+class WideShape:
+    """The shape of wide values."""
+
+    batch: tuple[int, ...]  # leading axes: each of their elements has a matrix
+    rows: int
+    columns: int
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (*self.batch, self.rows, self.columns)
+
+    def is_row(self, v: Value) -> bool:
+        """Whether a value has one number for each row."""
+        return v.shape in ((*self.batch, self.rows), (*self.batch, self.rows, 1))
+
+
+@dataclass(eq=False)
+class Group:
+    """Results that one loop over blocks of rows computes."""
+
+    shape: WideShape
+    results: list[Value]
+    inner: set[Value] = field(default_factory=set)  # computed a block at a time
+    inputs: dict[Value, None] = field(default_factory=dict)  # computed before the loop
+
+
+def groups(graph: Graph, shape: WideShape) -> tuple[list[Group], list[Value]]:
+    """The results that can be computed a block of rows at a time, and all nodes of the graph in an
+    order in which what a group reads comes before its first result."""
+    nodes = graph.nodes()
+    derived = _Derived(graph, nodes, shape)
+    levels: dict[Value, int] = {}  # groups that must run before
+    members: dict[tuple[Value, int], Group] = {}
+    for v in nodes:
+        levels[v] = max((levels[a] for a in v.args), default=0)
+        if v in derived.results:
+            inner, inputs = _cone(v, derived)
+            levels[v] = 1 + max((levels[x] for x in inputs), default=0)
+            key = derived.component(v), levels[v]
+            group = members.setdefault(key, Group(shape, []))
+            group.results.append(v)
+            group.inner |= inner
+            group.inputs.update(inputs)
+    number = {v: k for k, v in enumerate(nodes)}
+    return list(members.values()), sorted(nodes, key=lambda v: (levels[v], number[v]))
+
+
+class _Derived:
+    """What is made of wide products, as far as each use of it can be served block by block."""
+
+    def __init__(self, graph: Graph, nodes: list[Value], shape: WideShape):
+        self.shape = shape
+        self.values: set[Value] = set()  # wide values and rows made of wide products
+        self.results: dict[Value, Value] = {}  # each result, and a value that it is made of
+        self._parents: dict[Value, Value] = {}
+        for v in nodes:
+            if self._is_derived(v):
+                self.values.add(v)
+                for a in v.args:
+                    if a in self.values:
+                        self._parents[self._root(a)] = self._root(v)
+        self._find_results(graph, nodes)
+
+    def component(self, result: Value) -> Value:
+        """What stands for all values that are connected with a result."""
+        return self._root(self.results[result])
+
+    def _root(self, v: Value) -> Value:
+        while (up := self._parents.get(v, v)) is not v:
+            v = up
+        return v
+
+    def _is_derived(self, v: Value) -> bool:
+        shape, inside = self.shape, [a in self.values for a in v.args]
+        if v.shape == shape.sizes and v.op.kind == "contract":
+            return not any(inside) and not any(_transposed(a) in self.values for a in v.args)
+        if not any(inside):
+            return False
+        if v.op.kind == "reduce":
+            return v.args[0].shape == shape.sizes and v.attrs["axes"] == (len(shape.sizes) - 1,)
+        if shape.is_row(v) and len(v.args) == 1 and shape.is_row(v.args[0]):
+            return v.op.movement or pointwise(v)
+        if v.shape == shape.sizes and spreads(v):
+            return shape.is_row(v.args[0]) and v.args[0].rank == v.rank
+        return (v.shape == shape.sizes or shape.is_row(v)) and pointwise(v)
+
+    def _find_results(self, graph: Graph, nodes: list[Value]) -> None:
+        """The results; what is needed as a whole takes all that it is connected with out."""
+        wide = {v for v in self.values if v.shape == self.shape.sizes}
+        whole: set[Value] = set()
+        for r in graph.roots:
+            if r in wide:
+                whole.add(self._root(r))
+            elif r in self.values:
+                self.results[r] = r
+        turned = {}
+        for v in nodes:
+            if v in self.values:
+                continue
+            if (source := _transposed(v)) in wide and v not in graph.roots:
+                turned[v] = source
+                continue
+            for k, a in enumerate(v.args):
+                if a in turned or a in wide:
+                    base = turned.get(a, a)
+                    others = [x for x in v.args if x is not a]
+                    if v.op.kind == "contract" and len(others) == 1 and (
+                            not self.values.union(turned).intersection(others)) and (
+                            k == 0 or a in wide):
+                        self.results[v] = base
+                    else:
+                        whole.add(self._root(base))
+                elif a in self.values:
+                    self.results[a] = a
+        self.results = {v: base for v, base in self.results.items()
+                        if self._root(base) not in whole}
+
+
+def _cone(result: Value, derived: _Derived) -> tuple[set[Value], dict[Value, None]]:
+    """What a result is made of block by block, and what that reads."""
+    inner: set[Value] = set()
+    inputs: dict[Value, None] = {}
+    if result in derived.values:
+        stack = [result]
+    else:
+        stack = []
+        for a in result.args:
+            base = a if a in derived.values else _transposed(a)
+            if base in derived.values:
+                stack.append(base)
+            else:
+                inputs[a] = None
+    while stack:
+        v = stack.pop()
+        if v in inner:
+            continue
+        inner.add(v)
+        for a in v.args:
+            if a in derived.values or _made_inside(a, derived.shape):
+                stack.append(a)
+            else:
+                inputs[a] = None
+    return inner, inputs
+
+
+def _made_inside(v: Value, shape: WideShape) -> bool:
+    """Whether a value that is made of no wide product is computed in each block all the same: wide
+    values would not fit, and fills cost nothing."""
+    if v.shape == shape.sizes:
+        return _fills(v) or pointwise(v) or spreads(v)
+    return shape.is_row(v) and _fills(v) and "axis" not in v.attrs
+
+
+def _fills(v: Value) -> bool:
+    """Whether v is a fill or a range of numbers."""
+    return v.op.kind == "map" and not v.args and "shape" in v.attrs
+
+
+def spreads(v: Value) -> bool:
+    """Whether v repeats its argument along axes."""
+    if not v.op.movement or set(v.attrs) != {"shape"}:
+        return False
+    shape = v.args[0].shape
+    return len(shape) <= v.rank and all(
+        n in (1, m) for n, m in zip(reversed(shape), reversed(v.shape), strict=False))
+
+
+def _transposed(v: Value) -> Value | None:
+    """The matrix that v is the transpose of."""
+    if not v.op.movement or len(v.args) != 1 or v.rank < 2 or v.args[0].rank != v.rank:
+        return None
+    *batch, row, column = (Index.of(Var(f"p{k}", n)) for k, n in enumerate(v.shape))
+    trace = traced(v, (*batch, row, column))
+    swapped = not trace.computed and trace.reads == [(v.args[0], (*batch, column, row))]
+    return v.args[0] if swapped else None
+
+
+def pointwise(v: Value) -> bool:
+    """Whether each element of v is made of the elements at the same place in its arguments."""
+    if v.op.kind != "map" or v.op.movement or v.op.partial or not v.args or any(
+            a.shape != v.shape for a in v.args):
+        return False
+    if v.op.opcode:
+        return True
+    index = tuple(Index.of(Var(f"p{k}", n)) for k, n in enumerate(v.shape))
+    trace = traced(v, index)
+    return not trace.computed and all(at == index for _, at in trace.reads)
+
+
+def wide_shapes(graph: Graph, ratio: float, most_steps: int) -> list[WideShape]:
+    """The shapes of wide products. Those with weights are none: their weights lie packed, and are
+    read once for all rows.
+
+    Args:
+        graph: The graph.
+        ratio: Of columns to steps along k, at least.
+        most_steps: Steps along k, at most: each block reads the right operand again.
+    """
+    shapes: dict[WideShape, None] = {}
+    fixed: set[Value] = set()  # what is made of weights alone, in a loop also of what turns share
+    for v in graph.nodes():
+        if v.attrs.get("role") in ("state", "constant", SHARED) or (
+                v.args and fixed.issuperset(v.args)):
+            fixed.add(v)
+        if v.op.kind != "contract" or not v.size or v.args[1] in fixed:
+            continue
+        steps, columns = v.args[1].shape[-2:]
+        if columns >= ratio * steps and steps <= most_steps:
+            shapes[WideShape(v.shape[:-2], v.shape[-2], columns)] = None
+    return list(shapes)
