@@ -44,7 +44,7 @@ def repeat(body: Body, inits: Sequence[Value], sequences: Sequence[Value],
     """A loop as values of the graph.
 
     Products of sequences that do not depend on carries are computed before the loop, for all turns
-    at once.
+    at once where there are several.
 
     Args:
         body: The turns; `shared` is empty, and what it reads from outside are values around it.
@@ -56,7 +56,9 @@ def repeat(body: Body, inits: Sequence[Value], sequences: Sequence[Value],
     Returns:
         The last values of the carries, and the stacks of what is kept of every turn.
     """
-    body, sequences = _products_first(body, list(sequences))
+    sequences = list(sequences)
+    if body.turns > 1:
+        body, sequences = _products_first(body, sequences)
     body, shared = closed(body, inside)
     return results_of(LOOP(*inits, *sequences, *shared, body=body))
 

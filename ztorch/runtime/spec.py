@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ztorch.abi import AGAIN
 from ztorch.dtypes import DType
 from ztorch.files.kinds import (
     DTYPE,
@@ -125,6 +126,12 @@ class FunctionSpec(Record):
         """How often kernels run in a call, at most."""
         return sum(math.prod(turns for first, end, turns in self.loops if first <= k < end)
                    for k in range(len(self.kernels)))
+
+
+    @property
+    def recomputed(self) -> tuple[str, ...]:
+        """The kernels that run a second time, so that what they store need not be kept."""
+        return tuple(name for name, _ in self.kernels if re.match(rf"k\d+{AGAIN}_", name))
 
 
 def offered(functions: Mapping[str, FunctionSpec]) -> dict[str, FunctionSpec]:
