@@ -22,6 +22,11 @@ CACHE_LINE = 64
 PORT_ALIGN = 256
 
 
+# Comes after the number in the name of a kernel that runs a second time in a call, so that what it
+# stores need not be kept: k7again_dense_matmul.
+AGAIN = "again"
+
+
 def align_up(nbytes: int, align: int) -> int:
     """The least multiple of `align` that is not less.
 

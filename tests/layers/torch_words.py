@@ -112,6 +112,9 @@ class Words(Recurrent):
                 "Multiply": lambda: stacked.prod(0), "Average": lambda: stacked.mean(0),
                 "Maximum": lambda: stacked.amax(0), "Minimum": lambda: stacked.amin(0)}[kind]()
 
+    def _Checkpoint(self, layer: Any, x: Tensor) -> Tensor:
+        return self.run(layer.layer, x)
+
     def _TimeDistributed(self, layer: Any, x: Tensor) -> Tensor:
         return self.run(layer.layer, x.flatten(0, 1)).unflatten(0, x.shape[:2])
 

@@ -195,6 +195,7 @@ NESTED: dict[str, list[tuple[tuple[int, ...], Callable[[], Layer]]]] = {
                  (ROWS, lambda: L.Residual(L.Dense(4), shortcut=L.Dense(4, use_bias=False)))],
     "Parallel": [(ROWS, lambda: L.Parallel([L.Dense(3), L.Identity()])),
                  (ROWS, lambda: L.Parallel([L.Dense(6), L.Identity()], L.Concatenate(axis=1)))],
+    "Checkpoint": [(ROWS, lambda: L.Checkpoint(L.Dense(3, "tanh")))],
     "TimeDistributed": [((3, 5, 4), lambda: L.TimeDistributed(L.Conv1D(3, 2))),
                         (ROWS, lambda: L.TimeDistributed(L.Dense(3, "softmax")))],
     "Bidirectional": [(ROWS, lambda merge=merge, s=s: L.Bidirectional(L.LSTM(

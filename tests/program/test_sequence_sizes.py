@@ -14,10 +14,22 @@ from tests.cases.artifacts import changed
 from tests.cases.available import device
 from tests.cases.covering import one_in_each_run
 from ztorch import layers as L
+from ztorch.compile.traced_model import TracedModel
 from ztorch.errors import ArtifactError, DataError
+from ztorch.graph.evaluate import evaluate
 from ztorch.program.program import Program
 
 SIZES = (3, 6)
+
+
+class SumOverTime(L.Layer):
+    """Where there is no share of padding, the sum of all is that of real steps."""
+
+    def call(self, x: Any, context: Any, mask: Any = None) -> Any:
+        x = x if mask is None else zt.ops.where(zt.ops.expand_dims(mask, 2), x, 0.0)
+        return zt.ops.sum(x * zt.ops.softplus(x), axis=1)
+
+
 STEPS = {  # models that give something for each step
     "dense": lambda: [L.Dense(6, activation="tanh"), L.LayerNormalization(), L.Dropout(0.0)],
     "causal": lambda: [L.Conv1D(6, 3, dilation_rate=2, padding="causal"),
@@ -29,6 +41,9 @@ STEPS = {  # models that give something for each step
     "sinusoidal": lambda: [L.SinusoidalPosition(), L.MultiHeadAttention(2, use_causal_mask=True)],
     "recurrent": lambda: [L.LSTM(3, return_sequences=True)],
     "both ways": lambda: [L.Bidirectional(L.SimpleRNN(3, return_sequences=True))],
+    "distributed": lambda: [L.Lambda(lambda x: zt.ops.expand_dims(x, 3)),
+                            L.TimeDistributed(L.LSTM(3)),
+                            L.TimeDistributed(L.BatchNormalization(momentum=0.5))],
     "batch norm": lambda: [L.BatchNormalization(momentum=0.5), L.Dense(3)],
 }
 ROWS = {  # models that give something for each row
@@ -37,6 +52,16 @@ ROWS = {  # models that give something for each row
     "lstm": lambda: [L.LSTM(5)],
     "backwards": lambda: [L.GRU(5, go_backwards=True)],
     "bidirectional": lambda: [L.Bidirectional(L.LSTM(3), merge_mode="sum")],
+    "windows": lambda: [
+        L.Conv1D(5, 3, strides=2, padding="same"), L.BatchNormalization(),
+        L.MaxPooling1D(3, strides=2, padding="same"), L.GlobalAveragePooling1D()],
+    "wide windows": lambda: [
+        L.Conv1D(5, 2, padding=(2, 1), dilation_rate=2), L.MaxPooling1D(2), L.ReLU(),
+        L.AveragePooling1D(2, strides=1, padding="same"), L.GlobalMaxPooling1D()],
+    "softmax": lambda: [L.Softmax(axis=1), SumOverTime()],
+    "strided": lambda: [
+        L.SeparableConv1D(5, 4, strides=3, padding="same"),
+        L.DepthwiseConv1D(3, strides=2, padding="causal"), L.LSTM(4)],
 }
 MODELS = {**STEPS, **ROWS}
 
@@ -74,6 +99,26 @@ def test_results_are_those_of_the_exact_size(kind: str) -> None:
                                                                  rel=1e-5)
         for ours, theirs in zip(program.get_weights(), exact.get_weights(), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", ["windows", "wide windows", "strided"])
+def test_windows_are_those_of_every_exact_size(kind: str) -> None:
+    """Where they begin depends on the size, and on its remainder where they are centred."""
+    largest = model(kind).trace(1, sizes=13)
+    x = np.random.default_rng(3).normal(size=(1, 13, 4)).astype(np.float32)
+    for size in range(1, 14):
+        exact = model(kind, size).trace(1)
+        [want] = evaluated(exact, {"x": x[:, :size]})
+        [got] = evaluated(largest, {"x": x, "lengths/time": np.array([size], np.int32)})
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-6, err_msg=f"size {size}")
+
+
+def evaluated(traced: TracedModel, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """The outputs of predict, by NumPy."""
+    graph = traced.functions["predict"]
+    feeds = {v: arrays[v.attrs["name"]] for v in graph.leaves("input")}
+    feeds |= {v: v.attrs["data"] for v in graph.leaves("state")}
+    return evaluate(list(graph.outputs.values()), feeds)
 
 
 @pytest.mark.parametrize("function", ["predict", "train"])

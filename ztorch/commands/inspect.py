@@ -66,6 +66,10 @@ def _as_text(artifact: Artifact) -> str:
         whole = sum(cycles for _, cycles in f.kernels) or 1.0
         lines.append(table(((f.name, name, f"{cycles / whole:.0%}") for name, cycles in f.kernels),
                            "  "))
+    for f in functions:
+        if f.recomputed:
+            lines += ["", f"Kernels of {f.name} that run again, to keep less in memory",
+                      *(f"  {name}" for name in f.recomputed)]
     if training := artifact.manifest.training:
         last = ", ".join(f"{k} {v[-1]:.4g}" for k, v in training.history.history.items()
                          if v and math.isfinite(v[-1]))

@@ -30,6 +30,7 @@ from ztorch.compile.description import describe_program, initial_parameters
 from ztorch.compile.device_code import device_code
 from ztorch.compile.targeting import target_for
 from ztorch.compile.watch import Watch
+from ztorch.config import byte_count
 from ztorch.errors import DeviceError, Unsupported, unknown
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
@@ -56,7 +57,7 @@ class Compiled:
 
 def build(functions: Mapping[str, Graph], device: str, name: str,
           threads: int | None = None, precision: str = "float32",
-          tensor_cores: bool = True) -> Running:
+          tensor_cores: bool = True, memory_limit: int | str | None = None) -> Running:
     """All stages: compiles the functions of a program and loads it on a device.
 
     Args:
@@ -67,14 +68,17 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
         precision: "float32", or "tf32" where products may be rounded for speed. Default:
             `"float32"`.
         tensor_cores: Whether instructions that multiply matrices may be used. Default: `True`.
+        memory_limit: The most bytes of the arena, such as "64MB", for which kernels may run again.
+            Default: `None`.
     """
+    limit = None if memory_limit is None else byte_count("memory_limit", memory_limit)
     place = resolve(device)
     target = target_for(place).with_precision(precision)
     target = target if tensor_cores else target.without_tensor_cores()
     if place.ordinal is None:
         raise DeviceError(f"{device} names a chip, which is enough to export for it, not to run; "
                           f"name a device, such as {place.backend}:0")
-    compiled = compile_functions(functions, target, name)
+    compiled = compile_functions(functions, target, name, memory_limit=limit)
     return start(compiled.spec, compiled.code, compiled.params, threads, place.ordinal)
 
 
@@ -94,7 +98,8 @@ def garbage_collection_paused() -> Iterator[None]:
 @garbage_collection_paused()
 def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
                       optional: tuple[str, ...] = passes.DEFAULT, fusion: bool = True,
-                      schedules: Schedules | None = None) -> Compiled:
+                      schedules: Schedules | None = None,
+                      memory_limit: int | None = None) -> Compiled:
     """All stages but `load`: the target need not be in this machine.
 
     Args:
@@ -106,11 +111,13 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
         fusion: False makes each op a kernel of its own. Default: `True`.
         schedules: Schedules in place of those that the rules propose, by the keys that `ztorch show
             --stage plan` prints. Default: `None`.
+        memory_limit: The most bytes of the arena, for which kernels may run again. Default: `None`.
     """
     watch = Watch()
     graphs = simplify(functions, optional, watch)
     params = place_states(functions, target)
-    plans = plan_functions(graphs, target, params, watch, fusion, schedules=schedules)
+    plans = plan_functions(graphs, target, params, watch, fusion, schedules=schedules,
+                           memory_limit=memory_limit)
     spec = describe_program(name, target, plans, params)
     values = initial_parameters(params)
     if target.limits.grid is None:
@@ -140,7 +147,8 @@ def place_states(functions: Mapping[str, Graph], target: Target) -> Params:
 
 def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, watch: Watch,
                    fusion: bool = True, prepare_once: bool = True,
-                   schedules: Schedules | None = None) -> dict[str, Plan]:
+                   schedules: Schedules | None = None,
+                   memory_limit: int | None = None) -> dict[str, Plan]:
     """The kernels of each function in order, and the place of each buffer.
 
     A program that only predicts never changes its weights, only what stateful layers remember. With
@@ -152,7 +160,8 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
                 if v.attrs.get("kind") == "memory"}
     derived = Derived(changing) if prepare_once and changing <= memories else None
     try:
-        plans = {name: lower(name, graph, target.limits, params, fusion, derived, schedules)
+        plans = {name: lower(name, graph, target.limits, params, fusion, derived, schedules,
+                             memory_limit)
                  for name, graph in graphs.items()}
     except RecursionError:
         raise Unsupported(

@@ -56,8 +56,9 @@ def repeat(body: Body, inits: Sequence[Value], sequences: Sequence[Value],
     Returns:
         The last values of the carries, and the stacks of what is kept of every turn.
     """
-    if ahead:
-        body, sequences = _products_first(body, list(sequences))
+    sequences = list(sequences)
+    if ahead and body.turns > 1:
+        body, sequences = _products_first(body, sequences)
     body, shared = closed(body, inside)
     return results_of(LOOP(*inits, *sequences, *shared, body=body))
 

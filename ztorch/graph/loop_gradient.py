@@ -187,7 +187,10 @@ class Backward:
 
     def _total(self, v: Value, depends: set[Value]) -> Callable[..., Value]:
         """The sum of v over all turns, as a function of the results of this loop. A sum of products
-        is one product of stacks."""
+        is one product of stacks. A block has one turn, in which it computes all again."""
+        if self.body.recompute and self.body.turns == 1:
+            self.outs.append(v)
+            return lambda stacks, sums: OPS.reshape(stacks[v], v.shape)
         if v.op.kind == "contract":
             a, b = (self._stack(x, depends) for x in v.args)
             attrs = v.attrs

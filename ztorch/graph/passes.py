@@ -8,6 +8,7 @@ run after differentiation, so they need not keep anything for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ztorch.errors import unknown
 from ztorch.graph.body import Body
@@ -47,7 +48,7 @@ def prune(graph: Graph) -> Graph:
     def changes(name: str, v: Value) -> bool:
         return not (v.attrs.get("role") == "state" and v.attrs["name"] == name)
 
-    return Graph(graph.outputs, {n: v for n, v in graph.updates.items() if changes(n, v)})
+    return replace(graph, updates={n: v for n, v in graph.updates.items() if changes(n, v)})
 
 
 PASSES: dict[str, Callable[[Graph], Graph]] = {

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -171,6 +171,7 @@ class Graph:
 
     outputs: dict[str, Value]  # by the names of ports
     updates: dict[str, Value] = field(default_factory=dict)  # by the names of states
+    recomputed: tuple[str, ...] = ()  # paths of layers: the backward pass computes them again
 
     @property
     def roots(self) -> list[Value]:
@@ -181,8 +182,8 @@ class Graph:
         """The same graph with its roots replaced, in order."""
         new = list(roots)
         k = len(self.outputs)
-        return Graph(dict(zip(self.outputs, new[:k], strict=True)),
-                     dict(zip(self.updates, new[k:], strict=True)))
+        return replace(self, outputs=dict(zip(self.outputs, new[:k], strict=True)),
+                       updates=dict(zip(self.updates, new[k:], strict=True)))
 
     def nodes(self) -> list[Value]:
         """All nodes, each after its arguments."""

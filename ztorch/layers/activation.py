@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ztorch.config import number
 from ztorch.errors import ConfigError, unknown
 from ztorch.graph.op import OPS, REGISTRY, shape_error
@@ -13,6 +15,7 @@ from ztorch.graph.value import Value, current_layer
 from ztorch.layers.axes import checked_axes, example_axes
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
+from ztorch.layers.real_positions import spread
 
 # Names of activations, which are Keras'. Each is the op of this name.
 ACTIVATIONS = (
@@ -266,7 +269,14 @@ class Softmax(Layer):
 
     def call(self, x: Value, context: Context) -> Value:
         axes = example_axes(self.axis, x.rank)
+        padding, padded = context.padding, context.padding.of(x)
+        hidden = [axis for axis in axes if axis in padded]
+        for axis in hidden:  # what lies behind the end has no share
+            lowest = float(np.finfo(x.dtype.working).min)
+            x = OPS.where(spread(padded[axis].value, x.rank, axis), x, lowest)
+        if hidden:
+            padding.declare(x, {})
         y = OPS.softmax(x, axis=axes if len(axes) > 1 else axes[0])
         if axes == (x.rank - 1,):
             context.remember_logits(y, "softmax", x)
-        return y
+        return padding.declare(y, padded) if hidden else y

@@ -194,16 +194,22 @@ class TimeDistributed(Layer):
             raise shape_error("TimeDistributed needs inputs of at least 2 axes (time, features) "
                               "besides the batch, not", x.shape[1:],
                               fix="add a Reshape((steps, features)) before it")
-        steps = x.shape[:2]
+        steps, padding = x.shape[:2], context.padding
+        padded = padding.of(x)
         merged = OPS.reshape(x, (steps[0] * steps[1], *x.shape[2:]))
         if mask is not None and mask.rank > 2:
             context.set_mask(merged, OPS.reshape(mask, (steps[0] * steps[1], *mask.shape[2:])))
-        y = self.layer(merged, context)
+        with padding.steps_as_rows(merged, steps[1], padded):
+            y = self.layer(merged, context)
+            inner = padding.of(y)
 
         def parted(v: Value) -> Value:
             return OPS.reshape(v, (*steps, *v.shape[1:]))
 
         result = parted(y)
+        if padded:
+            padding.declare(result, {k: padded[1] for k in padded if k == 1} | {
+                k + 1: padding.of_steps(mask) for k, mask in inner.items()})
         if y in context.probabilities:  # keep the logits for the loss
             activation, logits = context.probabilities[y]
             context.remember_logits(result, activation, parted(logits))

@@ -97,6 +97,7 @@ class Context:
     padding: Padding = field(default_factory=Padding)  # axes that are filled up to a larger size
     decoding: Decoding | None = None  # set when a single position of each row is traced
     prefill: Prefill | None = None  # set when whole rows are traced to fill caches
+    recomputed: list[str] = field(default_factory=list)  # paths of layers, see Graph.recomputed
     streams: int = 0  # number of random streams in use
 
     @property

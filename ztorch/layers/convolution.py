@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from ztorch.config import positive
@@ -13,6 +14,7 @@ from ztorch.layers.activation import ActivationLike, activate, checked_activatio
 from ztorch.layers.context import Context
 from ztorch.layers.spatial import SpatialLayer
 from ztorch.layers.weight import Weight
+from ztorch.layers.windows import Window, framed
 
 
 class BaseConvolution(SpatialLayer, abstract=True):
@@ -57,15 +59,29 @@ class BaseConvolution(SpatialLayer, abstract=True):
                        for k, d in zip(self.kernel_size, self.dilation_rate, strict=True)]
         return OPS.conv(x, kernel, self.strides, padding, self.dilation_rate, groups)
 
+    windowed = True  # whether windows of the input make the output
+
     def call(self, x: Value, context: Context) -> Value:
-        padding, axis = context.padding, 2 if self.channels_first else 1
-        padded = padding.of(x) if self.axes == 1 else {}
-        if axis not in padded or self.padding == "valid" or max(self.strides) > 1:
+        padding, first = context.padding, 2 if self.channels_first else 1
+        padded = padding.of(x)
+        axes = [axis for axis in range(first, min(first + self.axes, x.rank)) if axis in padded]
+        if not axes:
             return super().call(x, context)
-        # A causal window sees no padding, since it is at the end; another takes zeros, as it does
-        # beyond the end of a sequence.
-        x = x if self.padding == "causal" else padding.zeroed(x, axis)
-        return padding.declare(super().call(x, context), padded)
+        if self.padding in ("same", "causal") and max(self.strides) == 1:
+            # A causal window sees no padding, since it is at the end; another takes zeros, as it
+            # does beyond the end of an axis.
+            for axis in axes if self.padding == "same" else ():
+                x = padding.zeroed(x, axis)
+            return padding.declare(super().call(x, context), padded)
+        if not self.windowed:
+            return super().call(x, context)
+        ways = self.padding if not isinstance(self.padding, str) else [self.padding] * self.axes
+        windows = [Window((k - 1) * d + 1, s, p) for k, d, s, p in zip(
+            self.kernel_size, self.dilation_rate, self.strides, ways, strict=True)]
+        x, results = framed(x, first, windows, 0, context)
+        unpadded = copy.copy(self)
+        unpadded.padding = "valid"
+        return padding.declare(SpatialLayer.call(unpadded, x, context), results)
 
     def finish(self, y: Value, context: Context) -> Value:
         """y with bias and activation."""

@@ -224,6 +224,11 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
         self.inner.append(layer)
         return layer
 
+    @property
+    def stands_for(self) -> Layer:
+        """The layer that files and summaries show in its place: the layer itself, for most."""
+        return self
+
     def walk(self, depth: int = 0) -> Iterator[tuple[int, Layer]]:
         """(depth, layer) for this layer and all layers inside it, in the order of weights."""
         yield depth, self

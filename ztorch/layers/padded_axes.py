@@ -23,6 +23,9 @@ class Mask:
 
     axis: str  # name of the axis, for errors and ports
     value: Value  # bool (batch, size): true where a position is real
+    offset: int = 0  # number k is real where number k * stride + offset of the whole axis is
+    stride: int = 1
+    of_rows: Mask | None = None  # for steps as rows: the mask of the rows that the steps are of
 
     @property
     def batch(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -9,9 +10,11 @@ import numpy as np
 
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
+from ztorch.ir.opcodes import identity
 from ztorch.layers.context import Context
 from ztorch.layers.real_positions import spread
 from ztorch.layers.spatial import SpatialLayer
+from ztorch.layers.windows import Window, framed
 
 
 class BasePooling(SpatialLayer, abstract=True):
@@ -28,6 +31,25 @@ class BasePooling(SpatialLayer, abstract=True):
 
     def last(self, x: Value, context: Context) -> Value:
         return getattr(OPS, self.op)(x, self.pool_size, self.strides, self.padding)
+
+    def call(self, x: Value, context: Context) -> Value:
+        padding, first = context.padding, 2 if self.channels_first else 1
+        padded = padding.of(x)
+        if not any(first <= axis < first + self.axes for axis in padded):
+            return super().call(x, context)
+        windows = [Window(k, s, self.padding)
+                   for k, s in zip(self.pool_size, self.strides, strict=True)]
+        fill = identity("max", x.dtype) if self.op == "max_pool" else 0
+        seen, results = framed(x, first, windows, fill, context)
+        unpadded = copy.copy(self)
+        unpadded.padding = "valid"
+        y = SpatialLayer.call(unpadded, seen, context)
+        if self.op != "max_pool" and self.padding == "same":  # what lies beyond does not count
+            ones = padding.declare(OPS.ones_like(x), padded)
+            counted, _ = framed(ones, first, windows, 0, context)
+            share = SpatialLayer.call(unpadded, counted, context)
+            y = y / OPS.where(share > 0.0, share, 1.0)
+        return padding.declare(y, results)
 
 
 class BaseMaxPooling(BasePooling, abstract=True):
@@ -171,14 +193,20 @@ class BaseGlobalPooling(SpatialLayer, abstract=True):
         self.channels(x.shape[1:])
         first = 2 if self.channels_first else 1
         axes = tuple(range(first, first + self.axes))
-        if mask is None and self.axes == 1:
-            mask = context.padding.along(x, first)
-        if mask is None:
+        counts = None if mask is None else spread(mask, x.rank, first)
+        for axis in axes:
+            part = context.padding.along(x, axis)
+            if part is not None and part is not mask:
+                part = spread(part, x.rank, axis)
+                counts = part if counts is None else OPS.bitwise_and(counts, part)
+        if counts is None:
             return getattr(OPS, self.op)(x, axis=axes, keepdims=self.keepdims)
-        return context.padding.declare(self.masked(x, spread(mask, x.rank, first), first), {})
+        counts = OPS.broadcast_to(counts, tuple(
+            n if k == 0 or k in axes else 1 for k, n in enumerate(x.shape)))
+        return context.padding.declare(self.masked(x, counts, axes), {})
 
-    def masked(self, x: Value, mask: Value, axis: int) -> Value:
-        """One number for each channel, from the steps of a sequence that count."""
+    def masked(self, x: Value, mask: Value, axis: tuple[int, ...]) -> Value:
+        """One number for each channel, from the elements that count."""
         if self.op == "max":
             lowest = -math.inf if x.dtype.is_float else int(np.iinfo(x.dtype.numpy).min)
             return OPS.max(OPS.where(mask, x, lowest), axis, self.keepdims)

@@ -9,8 +9,9 @@ mixes positions is an error, which names the layer.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -37,7 +38,10 @@ class Padding:
     rows_vary: bool = False
     _known: dict[Value, Padded] = field(default_factory=dict)
     _named: dict[str, Mask] = field(default_factory=dict)
+    _derived: dict[tuple[Mask, int, int, int], Mask] = field(default_factory=dict)
     _real_rows: Value | None = None
+    _steps: int = 1  # rows that are steps of one row, within a TimeDistributed
+    _real_steps: Value | None = None  # which of them are real
 
     def begin(self, x: Value, axis: int, name: str) -> None:
         """Notes that an axis of an input varies. The function gets an input with the sizes of rows
@@ -93,7 +97,62 @@ class Padding:
 
     def owns(self, mask: Value) -> bool:
         """Whether a mask tells padding, and nothing else."""
-        return any(mask is named.value for named in self._named.values())
+        return any(mask is known.value for known in (*self._named.values(),
+                                                     *self._derived.values()))
+
+    def shortened(self, mask: Mask, offset: int, stride: int, size: int) -> Mask:
+        """The mask of an axis of so many positions, of which number k is real where number `k *
+        stride + offset` of the other axis is."""
+        key = (mask, offset, stride, size)
+        if key not in self._derived:
+            ends = [k for k in range(size) if k * stride + offset >= 0]
+            first = ends[0] if ends else size  # those before it are always real
+            known = mask.value[:, first * stride + offset:(size - 1) * stride + offset + 1]
+            value = known[:, ::stride] if first < size else None
+            if first:
+                always = OPS.full((mask.batch, first), True, "bool")
+                value = always if value is None else OPS.concat(always, value, axis=1)
+            assert value is not None
+            self._derived[key] = Mask(mask.axis, value, mask.offset + mask.stride * offset,
+                                      mask.stride * stride)
+        return self._derived[key]
+
+    @contextmanager
+    def steps_as_rows(self, merged: Value, steps: int,
+                      padded: Mapping[int, Mask]) -> Iterator[None]:
+        """Within a `with` block, all steps of all rows are rows, as in a `TimeDistributed`.
+
+        Args:
+            merged: A tensor (rows * steps, ...).
+            steps: How many steps there are.
+            padded: The padded axes of it when it was (rows, steps, ...).
+        """
+        before = self._steps, self._real_steps
+        self._steps = self._steps * steps
+        if padded:
+            self.declare(merged, {axis - 1: self._repeated(mask, steps)
+                                  for axis, mask in padded.items() if axis > 1})
+        if 1 in padded:
+            rows = padded[1].value
+            self._real_steps = OPS.reshape(rows, (rows.size,))
+        try:
+            yield
+        finally:
+            self._steps, self._real_steps = before
+
+    def _repeated(self, mask: Mask, steps: int) -> Mask:
+        """The mask for steps as rows."""
+        rows, size = mask.batch * steps, mask.size
+        value = OPS.broadcast_to(OPS.expand_dims(mask.value, 1), (mask.batch, steps, size))
+        return replace(mask, value=OPS.reshape(value, (rows, size)), of_rows=mask)
+
+    def of_steps(self, mask: Mask) -> Mask:
+        """The mask for rows of steps, from one for steps as rows."""
+        if mask.of_rows is not None:
+            return mask.of_rows
+        _, offset, stride, size = next(key for key, m in self._derived.items() if m is mask)
+        source = next(key[0] for key, m in self._derived.items() if m is mask)
+        return self.shortened(self.of_steps(source), offset, stride, size)
 
     def zeroed(self, v: Value, axis: int) -> Value:
         """The tensor with zeros in place of padding along an axis."""
@@ -111,9 +170,15 @@ class Padding:
             real = part if real is None else real * part
         if self.rows_vary:
             if self._real_rows is None:
-                self._real_rows = leaf("input", REAL, v.shape[:1], v.dtype)
-            rows = OPS.reshape(self._real_rows, (v.shape[0], *(1,) * (v.rank - 1)))
+                self._real_rows = leaf("input", REAL, (v.shape[0] // self._steps,), v.dtype)
+            rows = OPS.broadcast_to(OPS.expand_dims(self._real_rows, 1),
+                                    (v.shape[0] // self._steps, self._steps))
+            rows = OPS.reshape(rows, (v.shape[0], *(1,) * (v.rank - 1)))
             real = rows if real is None else real * rows
+        if self._real_steps is not None:
+            steps = OPS.reshape(OPS.cast(self._real_steps, v.dtype),
+                                (v.shape[0], *(1,) * (v.rank - 1)))
+            real = steps if real is None else real * steps
         return real
 
     def hidden(self, inputs: Sequence[Any], outputs: Sequence[Any], masks: Sequence[Any]) -> None:

@@ -20,6 +20,7 @@ class BaseConvTranspose(BaseConvolution, abstract=True):
     """
 
     numeric_padding = False
+    windowed = False
 
     def __init__(self, filters: int, kernel_size: Any, strides: Any = 1, padding: str = "valid",
                  output_padding: Any = None, data_format: str | None = None,

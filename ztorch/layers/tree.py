@@ -14,6 +14,7 @@ class LayerNode(Named, abstract=True):
     """A layer, to weights, contexts and symbolic tensors. `Layer` is the only subclass."""
 
     takes_many = False  # whether it is called on a list of tensors
+    is_wrapper = False  # whether names leave it out: the layer inside has its path
 
     name: str  # unique among its siblings
     given_name: str | None  # None: the name is made from the class
@@ -28,6 +29,8 @@ class LayerNode(Named, abstract=True):
     @property
     def path(self) -> str:
         """The name within the model: `encoder/dense` for a layer inside a layer."""
+        if self.outer is not None and self.outer.is_wrapper:
+            return self.outer.path
         above = self.outer.path if self.outer is not None else ""
         return f"{above}/{self.name}" if above else self.name
 

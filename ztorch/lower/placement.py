@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -87,11 +88,15 @@ class Placement:
     def __init__(self, graph: Graph, regions: Sequence[Region], limits: Limits, params: Params,
                  inputs: Sequence[Value], carries: Sequence[Value],
                  bodies: Mapping[Value, Placement]):
-        """`inputs` and `carries` have slots in that order; `bodies` are those of the loops."""
+        """`inputs` and `carries` have slots in that order; `bodies` are those of the loops. A
+        region that is listed twice runs twice."""
         self.graph, self.limits, self.params = graph, limits, params
         self.regions = [r for r in regions if r.size]
         self.inputs, self.bodies = inputs, bodies
-        self.locations: dict[Value, Location] = {}
+        self.locations: dict[Value, Location] = {}  # where a value lies first
+        self._again: dict[Value, list[Location]] = {}  # where it lies each time it is stored again
+        self._unused: dict[tuple[int, Value], Location] = {}  # by region: where nobody reads it
+        self._writers: dict[Value, list[int]] = {}  # of buffers in the arena: who stores them
         self.carries = {v.attrs["name"]: k for k, v in enumerate(carries)}
         self._read: dict[Region, list[Value]] = {}
         for region in self.regions:
@@ -187,25 +192,59 @@ class Placement:
                 self.locations[v] = Location("params", self.params.constant(v), self._bytes(v))
             elif v.op.kind == "leaf" and v.attrs["role"] == CARRY:
                 self.locations[v] = self._home(v.attrs["name"], v, v)
-        buffers: dict[Value, ArenaBuffer] = {}
-        last = {_memory(v): k for k, touched in enumerate(self.reads) for v in touched}
         for k, region in enumerate(self.regions):
-            for v in (*region.members[:1], *region.stores) if region.kind == "loop" else (
-                    region.stores):
-                if v not in self.locations and _memory(v) is v:
-                    size = self.bodies[v].arena if v in self.bodies else self._bytes(v)
-                    buffers[v] = ArenaBuffer(v.serial, size, k, last.get(v, k),
-                                             self.limits.buffer_align)
+            for v in buffers_of(region):
+                if v not in self.locations and memory_of(v) is v:
+                    self._writers.setdefault(v, []).append(k)
+        last: dict[tuple[Value, int], int] = {}
+        for k, touched in enumerate(self.reads):
+            for m in map(memory_of, touched):
+                if m in self._writers:
+                    last[m, self._time(m, k)] = k
+        self.sizes = {v: self.bodies[v].arena if v in self.bodies else self._bytes(v)
+                      for v in self._writers}
+        buffers = {(v, time): ArenaBuffer((v.serial, time), self.sizes[v], k,
+                                          last.get((v, time), k), self.limits.buffer_align)
+                   for v, writers in self._writers.items() for time, k in enumerate(writers)}
+        for k, region in enumerate(self.regions):
+            if self.runs_again(k):  # what it has stored outside of the arena stays as it is
+                buffers |= {(v, -k): ArenaBuffer((v.serial, -k), self._bytes(v), k, k,
+                                                 self.limits.buffer_align)
+                            for v in region.stores if v in self.locations}
         offsets, total = place_buffers(list(buffers.values()))
-        for v, buffer in buffers.items():
-            self.locations[v] = Location("arena", offsets[v.serial], buffer.size)
+        for (v, time), buffer in buffers.items():
+            location = Location("arena", offsets[v.serial, time], buffer.size)
+            if time < 0:
+                self._unused[-time, v] = location
+            elif time == 0:
+                self.locations[v] = location
+            else:
+                self._again.setdefault(v, []).append(location)
         for region in self.regions:
-            self.locations |= {v: self.locations[_memory(v)] for v in region.stores}
+            self.locations |= {v: self.locations[memory_of(v)] for v in region.stores}
+        for k, region in enumerate(self.regions):
             first = region.members[0]
-            region.in_place = first.op.partial and (
-                self.locations[first] == self.locations.get(first.args[0]))
-        listed = [(label(v), b, offsets[v.serial]) for v, b in buffers.items() if b.size]
+            region.in_place = first.op.partial and first.args[0] in self.locations and (
+                self.at(k, first) == self.at(k, first.args[0]))
+        listed = [(label(v), b, offsets[b.id]) for (v, _), b in buffers.items() if b.size]
         return total, listed
+
+    def _time(self, v: Value, number: int) -> int:
+        """How often a buffer has been stored again when a region runs."""
+        return max(bisect_right(self._writers[v], number) - 1, 0)
+
+    def at(self, number: int, v: Value) -> Location:
+        """Where a value lies when the region of this number runs."""
+        if (number, v) in self._unused:
+            return self._unused[number, v]
+        m = memory_of(v)
+        if m in self._again and (time := self._time(m, number)):
+            return self._again[m][time - 1]
+        return self.locations[v]
+
+    def runs_again(self, number: int) -> bool:
+        """Whether the region of this number has run before."""
+        return self.regions[number] in self.regions[:number]
 
     def _bytes(self, v: Value) -> int:
         return v.size * v.dtype.bytes
@@ -242,7 +281,12 @@ def _is_state(v: Value, name: str) -> bool:
     return v.attrs.get("role") == "state" and v.attrs["name"] == name
 
 
-def _memory(v: Value) -> Value:
+def buffers_of(region: Region) -> list[Value]:
+    """What a region stores; of a loop also the loop, which stands for the arena of its body."""
+    return [*region.members[:1], *region.stores] if region.kind == "loop" else region.stores
+
+
+def memory_of(v: Value) -> Value:
     """The value whose buffer v lies in: the last value of a carry lies where the first one does."""
     if v.op.kind == "result" and v.attrs["index"] < len(v.args[0].attrs["body"].carries):
         return v.args[0].args[v.attrs["index"]]

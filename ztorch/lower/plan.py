@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ztorch.abi import AGAIN
 from ztorch.dtypes import DType, lying
 from ztorch.graph.body import Body, arguments
 from ztorch.graph.memory import ArenaBuffer
@@ -18,16 +19,17 @@ from ztorch.ir.limits import Limits
 from ztorch.lower import nests
 from ztorch.lower.alike import Span, rebased, shape_of
 from ztorch.lower.barriers import LoopSpan, meetings, runs_of
+from ztorch.lower.cycles import kernel_cycles
 from ztorch.lower.frozen import Derived
 from ztorch.lower.fuse import fuse
 from ztorch.lower.loops import widest
 from ztorch.lower.passes import hoist, lane_by_lane, share_out
 from ztorch.lower.placement import SLOTS, Location, Params, Placement
 from ztorch.lower.prepare import prepare
-from ztorch.lower.recurrence import RECURRENCE
+from ztorch.lower.recompute import with_less_memory
 from ztorch.lower.region import Region, reads_remembered
 from ztorch.lower.schedule import Schedule
-from ztorch.lower.tuning import NAME_LENGTH_MAX, OP_SLOTS_MIN
+from ztorch.lower.tuning import NAME_LENGTH_MAX
 from ztorch.lower.turns import body_graph, row_elements
 
 # By the key of a kernel, or by its name without the size of its tile.
@@ -80,15 +82,18 @@ class Plan:
 
 @reads_remembered()
 def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool = True,
-          derived: Derived | None = None, schedules: Schedules | None = None) -> Plan:
+          derived: Derived | None = None, schedules: Schedules | None = None,
+          memory_limit: int | None = None) -> Plan:
     """Kernels and buffers of one function; states and constants are given a location in params.
     With `derived`, the states never change and what is made of them alone is computed elsewhere.
     `schedules` take the place of what the rules propose: by the key of a kernel (function/name), or
-    by its name alone, without the size of its tile."""
+    by its name alone, without the size of its tile. With `memory_limit`, kernels run again so that
+    the arena has no more bytes."""
     graph = prepare(graph, limits, frozen=derived is not None)
     if derived is not None:
         graph = derived.take(graph)
-    placement = _placed(graph, graph.leaves("input"), (), limits, params, fusion)
+    placement = _placed(graph, graph.leaves("input"), (), limits, params, fusion, name,
+                        memory_limit)
     steps, loops = _Steps(name, schedules or {}).of(placement)
     meets = meetings([list(zip(s.locations, s.writes, strict=True)) for s in steps], loops)
     steps = [replace(s, barrier=barrier) for s, barrier in zip(steps, meets, strict=True)]
@@ -97,7 +102,8 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
 
 
 def _placed(graph: Graph, inputs: Sequence[Value], carries: Sequence[Value], limits: Limits,
-            params: Params, fusion: bool) -> Placement:
+            params: Params, fusion: bool, function: str = "",
+            memory_limit: int | None = None) -> Placement:
     """The regions of a graph, and where their buffers lie; the same for the bodies of loops."""
     bodies = {}
     for v in graph.nodes():
@@ -108,11 +114,16 @@ def _placed(graph: Graph, inputs: Sequence[Value], carries: Sequence[Value], lim
     most = limits.grid.max_buffers if limits.grid else 0
     place = functools.partial(Placement, limits=limits, params=params, inputs=inputs,
                               carries=carries, bodies=bodies)
-    placement = place(graph, fuse(graph, fusion))
+    regions = fuse(graph, fusion)
+    placement = place(graph, regions)
     while most and placement.too_many_buffers():
         # what a kernel stores for itself is not foreseen, so it may take a lower number
-        placement = place(graph, fuse(graph, fusion, most))
+        regions = fuse(graph, fusion, most)
+        placement = place(graph, regions)
         most -= 1
+    if graph.recomputed or (memory_limit is not None and placement.arena > memory_limit):
+        return with_less_memory(placement, regions, functools.partial(place, graph), graph,
+                                memory_limit, function)
     return placement
 
 
@@ -127,16 +138,17 @@ class _Steps:
         steps: list[KernelStep] = []
         loops: list[LoopSpan] = []
         for number, region in enumerate(placement.regions):
-            label = f"{prefix}{number}"
+            label = f"{prefix}{placement.regions.index(region)}"
+            again = placement.runs_again(number)
             if region.kind != "loop":
                 steps.append(_Kernel(self.function, placement, number, label,
-                                     self.schedules).step())
+                                     self.schedules, again).step())
                 continue
             loop = region.members[0]
-            inside, spans = self.of(placement.bodies[loop], f"{label}_")
+            inside, spans = self.of(placement.bodies[loop], f"{label}{AGAIN if again else ''}_")
             if not inside:
                 continue
-            into = _LoopPlaces(loop, placement)
+            into = _LoopPlaces(loop, placement, number)
             first = len(steps)
             steps += [replace(s, locations=tuple(map(into.place, s.locations))) for s in inside]
             loops.append(LoopSpan(first, len(steps), into.body.turns, into.proceed()))
@@ -148,22 +160,22 @@ class _Steps:
 class _LoopPlaces:
     """Where the buffers of a body lie in the function that has the loop."""
 
-    def __init__(self, loop: Value, placement: Placement):
+    def __init__(self, loop: Value, placement: Placement, number: int):
         self.body: Body = loop.attrs["body"]
-        self.arena = placement.locations[loop].offset
+        at = functools.partial(placement.at, number)
+        self.arena = at(loop).offset
         self.turns = self.body.turns
         inits, sequences, shared = arguments(self.body, loop.args)
-        at = placement.locations
         align = placement.limits.buffer_align
         results = {v.attrs["index"]: v for r in placement.regions if loop in r.flat
                    for v in r.members if v.op.kind == "result"}
-        moving = [(at[x], row_elements(s, align) * s.dtype.bytes)
+        moving = [(at(x), row_elements(s, align) * s.dtype.bytes)
                   for s, x in zip(self.body.slices, sequences, strict=True)]
         count = len(self.body.carries)
-        stacks = [(at[results[count + k]], row_elements(v, align) * v.dtype.bytes)
+        stacks = [(at(results[count + k]), row_elements(v, align) * v.dtype.bytes)
                   for k, v in enumerate(self.body.outs)]
-        self.slots = {"carries": [(at[x], 0) for x in inits],
-                      "inputs": [*moving, *((at[x], 0) for x in shared)], "outputs": stacks}
+        self.slots = {"carries": [(at(x), 0) for x in inits],
+                      "inputs": [*moving, *((at(x), 0) for x in shared)], "outputs": stacks}
 
     def place(self, location: Location) -> Location:
         """The location of a buffer of the body, as it moves from turn to turn."""
@@ -189,12 +201,12 @@ class _Kernel:
     """The kernel of one region, as it becomes a step of its function."""
 
     def __init__(self, function: str, placement: Placement, number: int, label: str,
-                 schedules: Schedules):
+                 schedules: Schedules, again: bool):
         self.placement, self.region = placement, placement.regions[number]
         self.limits, self.params = placement.limits, placement.params
         self.reads, self.stores = placement.reads[number], self.region.stores
         self.buffers = [*self.reads, *self.stores]
-        self.at = {v: placement.locations[v] for v in self.buffers}
+        self.at = {v: placement.at(number, v) for v in self.buffers}
         self.names: dict[Location, str] = {}  # of the kernel's memories
         for v in self.buffers:
             self.names.setdefault(self.at[v], f"m{len(self.names)}")
@@ -204,6 +216,8 @@ class _Kernel:
         override = schedules.get(self.key, schedules.get(self.stem))
         self.given = None if override is None else nests.checked(
             override, self.region, self.limits, self.key)
+        if again:  # the same kernel, by another name
+            self.stem = _stem(self.region, f"{label}{AGAIN}")
 
     def step(self) -> KernelStep:
         region, names = self.region, self.names
@@ -226,7 +240,7 @@ class _Kernel:
         touched = [] if region.in_place else locations  # of a buffer written in place, a few bytes
         moved = sum(p.size for p in touched) / self.limits.processor.outer_bytes_per_cycle
         return KernelStep(kernel, locations, tuple(p in self.written for p in names),
-                          max(_cycles(region, self.limits), moved), False, self.key, schedule)
+                          max(kernel_cycles(region, self.limits), moved), False, self.key, schedule)
 
     def _lowered(self, access: Mapping[Location, str],
                  spans: Mapping[str, Span]) -> tuple[Kernel, Schedule]:
@@ -256,25 +270,6 @@ class _Kernel:
         if span == Span(0, v.size):
             return location
         return Location(location.space, location.offset + span.start * size, span.size * size)
-
-
-def _cycles(region: Region, limits: Limits) -> float:
-    """A rough estimate, to tell whether more workers would pay."""
-    total = 0.0
-    for v in region.members:
-        lanes = limits.lanes(v.dtype)
-        if v.op.kind == "contract":
-            total += v.size * v.args[0].shape[-1] / (limits.processor.fma_ports * lanes)
-        elif v.op is RECURRENCE:
-            r = v.attrs["recurrence"]
-            lanes = limits.lanes(r.widest)
-            total += r.turns * r.size * r.slots / (limits.processor.fma_ports * lanes)
-        else:
-            n = (v.args[0].size if v.op.kind == "reduce" else
-                 v.args[1].size if region.in_place else v.size)
-            total += n * max(v.op.cost, OP_SLOTS_MIN) / (
-                limits.processor.fma_ports * lanes)
-    return total
 
 
 def _stem(region: Region, label: str) -> str:

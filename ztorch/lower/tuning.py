@@ -230,6 +230,22 @@ RECURRENCE_SLOTS = _row(
     "RECURRENCE_SLOTS", 1024, "issue slots", "in a turn of all vectors side by side at most, if "
     "there are several", "chosen by the size of the code")
 
+# What is tried for a limit of memory: how many segments the forward pass is cut into, and which
+# part of the regions may run again, the cheapest first. Chosen, not measured.
+RERUN_SEGMENTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+RERUN_PARTS = (1.0, 0.75, 0.5, 0.25)
+RERUN_TRIES_MAX = _row(
+    "RERUN_TRIES_MAX", 64, "regions", "that run again of which each is tried to be kept after all",
+    _CHOSEN)
+RERUN_PLACED_MAX = _row(
+    "RERUN_PLACED_MAX", 4, "choices", "whose arenas are made before a limit is called too small",
+    _CHOSEN)
+RERUN_MARGIN = _row(
+    "RERUN_MARGIN", 64, "parts of the limit", "one of which an estimate is lowered by where the "
+    "arena was too large", _CHOSEN)
+RERUN_LISTED = _row(
+    "RERUN_LISTED", 3, "buffers", "that the error of a limit names", _CHOSEN)
+
 NAME_LENGTH_MAX = _row(
     "NAME_LENGTH_MAX", 48, "characters", "of layer and ops in the name of a kernel",
     "chosen: profilers cut off longer names")

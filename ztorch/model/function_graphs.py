@@ -85,7 +85,8 @@ class ScoringGraphs:
         else:
             new_values = updates(gradients(scores["loss"], weights))
         return Graph(scores, {state.attrs["name"]: value
-                              for state, value in {**context.updates, **new_values}.items()})
+                              for state, value in {**context.updates, **new_values}.items()},
+                     tuple(dict.fromkeys(context.recomputed)))
 
     def _context(self, training: bool = False) -> Context:
         return Context(training=training, states=self.states,

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 class Model(RunnableNetwork):
     """A model: layers called on tensors, from its inputs to its outputs.
 
-    Layers without a name get one from their class, counted within the model: dense, dense_1. A
-    layer that is called twice is one layer, with one set of weights. A model can be a layer of
-    another model.
+    Layers without a name get one from their class: dense, dense_1. A layer that is called twice is
+    one layer, with one set of weights. A model can be a layer of another model.
 
     Args:
         inputs: An Input, or a list or dict of several. Those of a list have the names of their
@@ -216,11 +215,11 @@ class Model(RunnableNetwork):
 
     @checked
     def compile(self, device: str = "auto", *, batch_size: int | Sequence[int] = 32,
-                optimizer: Any = None,
-                loss: Any = None, metrics: Iterable[Any] = (), dtype: Any = "float32",
-                threads: int | None = None, seed: int | None = None,
+                optimizer: Any = None, loss: Any = None, metrics: Iterable[Any] = (),
+                dtype: Any = "float32", threads: int | None = None, seed: int | None = None,
                 loss_weights: Any = None, decode: bool | int = False,
-                matmul_precision: str = "float32", sizes: Any = None) -> Any:
+                matmul_precision: str = "float32", sizes: Any = None,
+                memory_limit: int | str | None = None) -> Any:
         """Compiles the model to native code for one device, and one batch size or several.
 
         Without a loss the program predicts. With a loss it also evaluates, with an optimizer it
@@ -254,9 +253,11 @@ class Model(RunnableNetwork):
                 `False`.
             matmul_precision: "float32", or "tf32": a device may round the operands of float32
                 products to 10 bits of mantissa where that is faster. Default: `"float32"`.
-            sizes: The sizes of axes that Inputs leave open, by name, such as `{"time": (64, 128)}`:
-                each call uses the smallest that holds its sequences. For a single axis its sizes
-                alone. Default: `None`.
+            sizes: The sizes of axes that Inputs leave open, by name, such as `{"time": (64, 128)}`,
+                or those of a single axis; each call uses the smallest that fits. Default: `None`.
+            memory_limit: The most bytes of a step beside weights, inputs and outputs, such as
+                "64MB". Kernels then run a second time in the backward pass, those that save most
+                for the least work; `program.recomputed` lists them. Default: `None`.
 
         Returns:
             A Program.
@@ -266,6 +267,7 @@ class Model(RunnableNetwork):
             ShapeError: A layer does not fit its input; the message names it, both shapes and a fix.
             DeviceError: There is no such device.
             Unsupported: The device lacks something that the model needs.
+            OutOfMemory: `memory_limit` is too small; the message has the smallest arena.
 
         Examples:
             >>> import numpy as np
@@ -290,7 +292,8 @@ class Model(RunnableNetwork):
 
             traced = trace(self, arguments.pop("batch_size"), dtype_=arguments.pop("dtype"),
                            **arguments)
-            executable = build(traced.functions, device, self.name, threads, matmul_precision)
+            executable = build(traced.functions, device, self.name, threads, matmul_precision,
+                               memory_limit=memory_limit)
             return Program(executable, traced.metadata, self.named_weights())
 
         return self.keep(make, arguments)

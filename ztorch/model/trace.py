@@ -176,6 +176,11 @@ def need_no_mixing(model: Network) -> None:
         if any(axis != 1 for axis in padded):
             raise Unsupported(f"layer {y.layer!r} gives an output of shape {y.shape[1:]} whose "
                               "varying axis is not the first; end the model with a Permute")
+        if any((mask.offset, mask.stride) != (0, 1) for mask in padded.values()):
+            raise Unsupported(f"layer {y.layer!r} gives an output of shape {y.shape[1:]}, which "
+                              f"has fewer steps than axis {padded[1].axis!r}; end the model with a "
+                              "layer that gives one result a row, such as "
+                              "GlobalAveragePooling1D, or that keeps all steps")
 
 
 def float_dtypes(name: Any) -> tuple[DType, DType | None]:

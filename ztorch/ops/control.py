@@ -128,7 +128,8 @@ def checkpoint(f: Callable[..., Any], *operands: Any) -> Any:
     results, tree = flatten(traced(f, "zt.ops.checkpoint", *operands))
     values = tuple(as_value(v) for v in results)
     body = Body(1, False, (), (), (), (), values, recompute=True)
-    _, stacks = repeat(body, [], [], lambda v: is_number(v) or v.serial > before)
+    _, stacks = repeat(body, [], [], lambda v: is_number(v) or (
+        v.op.kind != "leaf" and v.serial > before))
     return unflatten(tree, iter([OPS.reshape(y, v.shape)
                                  for y, v in zip(stacks, values, strict=True)]))
 

@@ -18,7 +18,7 @@ from ztorch.feed.adapter import DataAdapter
 from ztorch.feed.call_pool import BorrowedCall, CallPool
 from ztorch.feed.columns import as_array
 from ztorch.runtime.buckets import BATCH, Buckets
-from ztorch.runtime.spec import RESULTS, score_of
+from ztorch.runtime.spec import RESULTS, offered, score_of
 
 if TYPE_CHECKING:
     from ztorch.layers.weight import Weight
@@ -72,6 +72,13 @@ class Stateful:
     def device(self) -> str:
         """The device that this program runs on."""
         return self.executable.device
+
+    @property
+    def recomputed(self) -> dict[str, tuple[str, ...]]:
+        """The kernels that run a second time, by function: what they compute is not kept, for a
+        `Checkpoint` layer or a `memory_limit` of compile."""
+        functions = offered(self.executable.spec.functions)
+        return {name: f.recomputed for name, f in functions.items()}
 
     @property
     def metrics_names(self) -> list[str]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ztorch.abi import AGAIN
 from ztorch.dtypes import DType
 from ztorch.files.kinds import (
     DTYPE,
@@ -144,6 +145,12 @@ class FunctionSpec(Record):
     def runs(self) -> int:
         """How often kernels run in a call, at most."""
         return sum(self.times())
+
+
+    @property
+    def recomputed(self) -> tuple[str, ...]:
+        """The kernels that run a second time, so that what they store need not be kept."""
+        return tuple(name for name, _ in self.kernels if re.match(rf"k\d+{AGAIN}_", name))
 
 
 def offered(functions: Mapping[str, FunctionSpec]) -> dict[str, FunctionSpec]:

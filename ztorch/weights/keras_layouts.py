@@ -48,7 +48,7 @@ def _in_row(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
 
 def _flat(layer: Layer) -> Iterator[Layer]:
     """The layers of a model. Branches, which we nest, are flat in a functional model of Keras."""
-    for inner in layer.inner:
+    for inner in (layer.stands_for for layer in layer.inner):
         if isinstance(inner, Container):
             yield from _flat(inner)
         else:
@@ -73,7 +73,7 @@ def _walk(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
         yield from _walk(layer.backward_way, f"{path}/backward_layer",
                          f"{name}/{layer.backward_way.name}")
     elif isinstance(layer, TimeDistributed):
-        yield from _walk(layer.layer, f"{path}/layer", f"{name}/{layer.layer.name}")
+        yield from _walk(layer.layer.stands_for, f"{path}/layer", f"{name}/{layer.layer.name}")
     elif isinstance(layer, TransformerBlock):
         for inner in layer.inner:
             if inner.name in _BLOCK:

@@ -1,0 +1,179 @@
+"""Programs that compute parts of the forward pass again: smaller arenas, and the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests.cases.available import device
+from ztorch import layers as L
+from ztorch.commands.inspect import inspect
+from ztorch.errors import ConfigError, OutOfMemory
+from ztorch.layers.layer import Layer
+from ztorch.program.program import Program
+
+TRAINED: Any = {"batch_size": 16, "optimizer": "adam", "loss": "sparse_categorical_crossentropy",
+                "metrics": ["accuracy"]}
+Wrap = Callable[[Layer], Layer]
+
+
+def model(wrap: Wrap = lambda layer: layer) -> zt.Sequential:
+    """Layers that remember, drop, normalise, and loop; each block is wrapped."""
+    def block() -> zt.Sequential:
+        return zt.Sequential([L.Dense(128, activation="gelu"), L.Dropout(0.2), L.Dense(8)],
+                             name="block")
+
+    return zt.Sequential([L.Input((12, 8)), wrap(block()), wrap(L.LSTM(24, return_sequences=True)),
+                          L.Conv1D(16, 3, padding="same"), L.BatchNormalization(),
+                          wrap(L.TransformerEncoder(32, 2, dropout=0.1, name="attention")),
+                          L.GlobalAveragePooling1D(), L.Dense(5, activation="softmax")], seed=1)
+
+
+def trained(program: Program) -> list[np.ndarray]:
+    random = np.random.default_rng(2)
+    x = random.normal(size=(40, 12, 8)).astype(np.float32)
+    y = random.integers(0, 5, 40)
+    history = program.fit(x, y, epochs=2, verbose=0).history
+    return [np.array(history["loss"]), program.predict(x), *program.get_weights()]
+
+
+@pytest.fixture(scope="module")
+def plain() -> tuple[Program, list[np.ndarray]]:
+    program = model().compile("cpu", **TRAINED)
+    return program, trained(program)
+
+
+def need_equal(got: list[np.ndarray], want: list[np.ndarray]) -> None:
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def arena(program: Program) -> int:
+    return program.executable.spec.arena_bytes
+
+
+def test_checkpoints_keep_every_bit_in_a_smaller_arena(plain: Any) -> None:
+    program = model(L.Checkpoint).compile("cpu", **TRAINED)
+    assert program.weight_names == plain[0].weight_names
+    assert arena(program) < 0.7 * arena(plain[0])
+    again = " ".join(program.recomputed["train"])
+    assert all(name in again for name in ("block_dense", "lstm", "attention"))
+    for verb in ("predict", "evaluate"):
+        ours, theirs = (p.executable.spec.functions[verb] for p in (program, plain[0]))
+        assert ours.kernels == theirs.kernels
+    need_equal(trained(program), plain[1])
+
+
+@pytest.mark.parametrize("part", [0.85, 0.72])
+def test_a_limit_keeps_every_bit(plain: Any, part: float) -> None:
+    limit = int(part * arena(plain[0]))
+    program = model().compile("cpu", memory_limit=limit, **TRAINED)
+    assert arena(program) <= limit
+    assert program.recomputed["train"] and not program.recomputed["predict"]
+    need_equal(trained(program), plain[1])
+
+
+def test_less_memory_is_more_work(plain: Any) -> None:
+    def cycles(program: Program) -> float:
+        return program.executable.spec.functions["train"].cycles
+
+    less, most = (model().compile("cpu", memory_limit=int(part * arena(plain[0])), **TRAINED)
+                  for part in (0.72, 0.85))
+    assert cycles(plain[0]) < cycles(most) < cycles(less) < 2 * cycles(plain[0])
+
+
+def test_a_limit_that_is_large_enough_changes_nothing(plain: Any, tmp_path: Path,
+                                                      capsys: Any) -> None:
+    program = model().compile("cpu", memory_limit="1 GiB", **TRAINED)
+    assert not any(program.recomputed.values())
+    theirs = plain[0].executable.spec.functions
+    assert {n: f.kernels for n, f in program.executable.spec.functions.items()} == {
+        n: f.kernels for n, f in theirs.items()}
+
+
+def test_inspect_lists_what_runs_again(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "model.zt"
+    small = zt.Sequential([L.Input((4,)), L.Checkpoint(zt.Sequential(
+        [L.Dense(64, activation="tanh"), L.Dense(4, activation="tanh")], name="wide")), L.Dense(1)])
+    program = small.compile("cpu", batch_size=8, optimizer="sgd", loss="mse")
+    program.save(path)
+    inspect(str(path), as_json=False)
+    printed = capsys.readouterr().out
+    assert "Kernels of train that run again" in printed
+    assert f"  {program.recomputed['train'][0]}\n" in printed
+    loaded = zt.load(path)
+    assert loaded.recomputed == program.recomputed
+
+
+def test_a_limit_that_cannot_be_met_names_the_smallest_arena(plain: Any) -> None:
+    with pytest.raises(OutOfMemory, match=r"memory_limit=1,000 bytes is too small for function "
+                       r"'\w+': the smallest arena that recomputation reaches has [\d,]+ bytes, "
+                       r"most of them for \w+.* of [\d,]+ bytes"):
+        model().compile("cpu", memory_limit=1000, **TRAINED)
+
+
+@pytest.mark.parametrize("limit, fault", [("64 megabytes", "no number of bytes"), (0, "positive"),
+                                          ("0MB", "positive"), (1.5, "positive")])
+def test_a_wrong_limit_is_named(limit: Any, fault: str) -> None:
+    with pytest.raises(ConfigError, match=f"memory_limit.*{fault}"):
+        model().compile("cpu", memory_limit=limit, **TRAINED)
+
+
+@pytest.mark.parametrize("name", ["vulkan", "opencl"])
+def test_devices_recompute_as_the_cpu_does(name: str) -> None:
+    place = device(name).id
+    small = zt.Sequential([L.Input((6,)), L.Dense(64, activation="tanh"), L.BatchNormalization(),
+                           L.Dense(48, activation="gelu"), L.Dense(3)], seed=2)
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(32, 6)), random.normal(size=(32, 3))
+    options: Any = {"batch_size": 32, "optimizer": "sgd", "loss": "mse"}
+    weights, limit = [], None
+    for _ in range(2):
+        program = small.compile(place, memory_limit=limit, **options)
+        small.set_weights(small.get_weights())
+        program.fit(x, y, epochs=2, verbose=0)
+        weights.append(program.get_weights())
+        assert limit is None or arena(program) <= limit
+        limit = int(0.8 * arena(program))
+    need_equal(*weights)
+
+
+def test_a_checkpoint_is_a_layer_like_the_one_inside() -> None:
+    """Several inputs and outputs, states, masks and a config."""
+    x = L.Input((5,), dtype="int32")
+    embedded = L.Embedding(9, 4, mask_zero=True)(x)
+    y, h, c = L.Checkpoint(L.LSTM(3, return_sequences=True, return_state=True))(embedded)
+    last = L.Checkpoint(L.GRU(3))(y, initial_state=[h])
+    wrapped = zt.Model(x, L.Checkpoint(L.Concatenate())([last, c]), seed=4)
+    y, h, c = (unwrapped := L.LSTM(3, return_sequences=True, return_state=True))(embedded)
+    bare = zt.Model(x, L.Concatenate()([L.GRU(3)(y, initial_state=[h]), c]), seed=4)
+    assert [w.path for w in wrapped.weights] == [w.path for w in bare.weights]
+    assert unwrapped.name == "lstm"
+    ids = np.array([[1, 2, 0, 0, 0], [3, 4, 5, 6, 0]])
+    again = zt.Model.from_json(wrapped.to_json())
+    again.set_weights(wrapped.get_weights())
+    want = bare.compile("cpu", batch_size=2).predict(ids)
+    for other in (wrapped, again):
+        np.testing.assert_array_equal(other.compile("cpu", batch_size=2).predict(ids), want)
+    lines: list[str] = []
+    wrapped.summary(print_fn=lines.append)
+    assert "Checkpoint" not in "\n".join(lines)
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "weights.weights.h5", "torch.safetensors"])
+def test_files_do_not_know_of_checkpoints(tmp_path: Path, name: str) -> None:
+    def build(wrap: Wrap) -> zt.Sequential:
+        return zt.Sequential([L.Input((4,)), wrap(L.Residual(L.Dense(4))),
+                              wrap(L.Dense(3, name="named")), L.Dense(2)], seed=1)
+
+    layout = "torch" if name.startswith("torch") else None
+    wrapped, bare = build(L.Checkpoint), build(lambda layer: layer)
+    bare.set_weights([w + 1 for w in bare.get_weights()])
+    bare.save_weights(tmp_path / name, layout=layout)
+    wrapped.load_weights(tmp_path / name)
+    need_equal(wrapped.get_weights(), bare.get_weights())

@@ -1,0 +1,106 @@
+"""Windows that move along axes whose size varies: convolutions and pooling.
+
+Rows of a batch end at different places there. Beyond its end, a row is filled with what a window
+reads beyond the end of an axis of fixed size, so that all else is as for the exact size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Value
+from ztorch.layers.context import Context
+from ztorch.layers.padded_axes import Mask
+from ztorch.layers.real_positions import spread
+
+
+@dataclass(frozen=True)
+class Window:
+    """How a window moves along an axis."""
+
+    size: int  # elements from its first to its last one
+    stride: int
+    padding: Any  # "valid", "same", "causal", or a pair (before, after)
+
+    def pair(self, n: int) -> tuple[int, int]:
+        """How many elements windows read before an axis of n elements, and after it."""
+        if self.padding == "valid":
+            return 0, 0
+        if self.padding == "causal":
+            return self.size - 1, 0
+        if self.padding != "same":
+            return int(self.padding[0]), int(self.padding[1])
+        total = max((-(-n // self.stride) - 1) * self.stride + self.size - n, 0)
+        return total // 2, total - total // 2
+
+    def first_unread(self) -> int:
+        """Result k counts if element `k * stride + first_unread` of the axis is real."""
+        if self.padding in ("same", "causal"):
+            return 0
+        before, after = self.pair(0)
+        return self.size - 1 - before - after
+
+
+def framed(x: Value, first: int, windows: Sequence[Window], fill: Any,
+           context: Context) -> tuple[Value, dict[int, Mask]]:
+    """A tensor with all that windows read beyond its ends, so that they need no padding.
+
+    Args:
+        x: The tensor.
+        first: The first axis along which a window moves; the others follow.
+        windows: How it moves along each axis.
+        fill: What is read beyond the ends.
+        context: Context of the trace.
+
+    Returns:
+        The tensor, whose padding is hidden, and the padded axes of the results of windows.
+    """
+    padding = context.padding
+    padded = padding.of(x)
+    results = dict(padded)
+    for axis, window in enumerate(windows, first):
+        n, mask = x.shape[axis], padded.get(axis)
+        before, after = window.pair(n)
+        if mask is None:
+            x = _between(x, axis, before, after, fill)
+            continue
+        if window.padding != "valid":  # whose windows read nothing beyond
+            x = OPS.where(spread(mask.value, x.rank, axis), x, OPS.full(x.shape, fill, x.dtype))
+        size = before + n + after
+        # Where windows are centred, what lies before the first element depends on the row's size.
+        begins = {r: window.pair(r + window.size * window.stride)[0] for r in range(window.stride)}
+        parts = {b: _between(x, axis, b, size - n - b, fill) for b in {*begins.values(), before}
+                 } if window.padding == "same" else {before: _between(x, axis, before, after, fill)}
+        x = parts[before]
+        for r, begin in begins.items():
+            if len(parts) > 1 and begin != before:
+                rows = _size_modulo(mask, r + window.size * window.stride, window.stride)
+                x = OPS.where(spread(rows, x.rank, axis), parts[begin], x)
+        count = (size - window.size) // window.stride + 1
+        if count > 1:
+            results[axis] = padding.shortened(mask, window.first_unread(), window.stride, count)
+        else:  # every row has this one
+            del results[axis]
+    return padding.declare(x, {}), results
+
+
+def _size_modulo(mask: Mask, remainder: int, modulus: int) -> Value:
+    """A bool tensor (batch, 1): whether a row's size has this remainder."""
+    size = OPS.sum(OPS.cast(mask.value, "int32"), 1, True)
+    whole = OPS.cast(OPS.floor(OPS.cast(size, "float32") / float(modulus)), "int32")
+    return OPS.equal(size - whole * modulus, remainder % modulus)
+
+
+def _between(x: Value, axis: int, before: int, after: int, fill: Any) -> Value:
+    """x with elements before and after it along an axis; without some where that is negative."""
+    if after < 0:
+        kept = [slice(None)] * axis
+        x = x[tuple(kept) + (slice(0, x.shape[axis] + after),)]  # noqa: RUF005
+    if not before and after <= 0:
+        return x
+    low, high = [0] * x.rank, [0] * x.rank
+    low[axis], high[axis] = before, max(after, 0)
+    return OPS.pad(x, low=tuple(low), high=tuple(high), value=fill)

@@ -1,0 +1,38 @@
+"""Rough estimates of the work of kernels."""
+
+from __future__ import annotations
+
+from ztorch.ir.limits import Limits
+from ztorch.lower.placement import Placement
+from ztorch.lower.recurrence import RECURRENCE
+from ztorch.lower.region import Region
+from ztorch.lower.tuning import OP_SLOTS_MIN
+
+
+def region_cycles(region: Region, placement: Placement) -> float:
+    """A rough estimate of the work of a region; of a loop, of all its turns."""
+    if region.kind != "loop":
+        return kernel_cycles(region, placement.limits)
+    loop = region.members[0]
+    body = placement.bodies[loop]
+    turns: int = loop.attrs["body"].turns
+    return turns * sum(region_cycles(r, body) for r in body.regions)
+
+
+def kernel_cycles(region: Region, limits: Limits) -> float:
+    """A rough estimate, to tell whether more workers would pay."""
+    total = 0.0
+    for v in region.members:
+        lanes = limits.lanes(v.dtype)
+        if v.op.kind == "contract":
+            total += v.size * v.args[0].shape[-1] / (limits.processor.fma_ports * lanes)
+        elif v.op is RECURRENCE:
+            r = v.attrs["recurrence"]
+            lanes = limits.lanes(r.widest)
+            total += r.turns * r.size * r.slots / (limits.processor.fma_ports * lanes)
+        else:
+            n = (v.args[0].size if v.op.kind == "reduce" else
+                 v.args[1].size if region.in_place else v.size)
+            total += n * max(v.op.cost, OP_SLOTS_MIN) / (
+                limits.processor.fma_ports * lanes)
+    return total

@@ -1,0 +1,279 @@
+"""Chooses kernels that run a second time, so that what they store need not be kept until then.
+
+A training step keeps what its backward pass reads of the forward pass. A region that is dropped
+runs again before the first kernel that reads it late, with what it reads in turn, as far back as
+something is kept. It is the same kernel on the same numbers, so results keep every bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from ztorch.errors import OutOfMemory
+from ztorch.graph.value import Graph, Value
+from ztorch.lower.cycles import region_cycles
+from ztorch.lower.placement import Placement, buffers_of, memory_of
+from ztorch.lower.region import Region
+from ztorch.lower.tuning import (
+    RERUN_LISTED,
+    RERUN_MARGIN,
+    RERUN_PARTS,
+    RERUN_PLACED_MAX,
+    RERUN_SEGMENTS,
+    RERUN_TRIES_MAX,
+)
+
+Drop = Mapping[int, int]  # numbers of regions: the number after which what they store is dropped
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An order of regions, some of which run twice."""
+
+    order: list[int]  # numbers of regions
+    arena: int  # bytes that are alive at the fullest step
+    cycles: float  # of what runs again
+
+
+class Recomputation:
+    """The regions of a function as they were placed without running any twice."""
+
+    def __init__(self, placement: Placement, regions: Sequence[Region]):
+        """`regions` are those of the graph, without copies that placement added."""
+        self._all, own = regions, set(regions)
+        self._regions = [r for r in placement.regions if r in own]  # copies come after them
+        self._size = placement.sizes
+        self._reads = [[m for v in reads if (m := memory_of(v))in self._size]
+                       for reads in placement.reads]
+        self._writes = [[v for v in buffers_of(r) if v in self._size]
+                        for r in placement.regions]
+        self._final = {v: k for k, reads in enumerate(self._reads) for v in reads}
+        self._cycles = [region_cycles(r, placement) for r in placement.regions]
+        # By value: the region that stores it first; and the one after which it is what others read.
+        self._maker = {v: k for k, writes in enumerate(self._writes) for v in writes}
+        self._carried = {k: [m for v in r.stores if (m := memory_of(v)) is not v]
+                         for k, r in enumerate(self._regions) if r.kind == "loop"}
+        self._producer = {**self._maker, **{m: k for k, carried in self._carried.items()
+                                            for m in carried if m in self._maker}}
+        self._needs = [[self._maker[v] if v in self._carried.get(k, ()) else self._producer[v]
+                        for v in reads] for k, reads in enumerate(self._reads)]
+        self._repeatable = [self._may_repeat(k) for k in range(len(self._regions))]
+        alive = self._alive(range(len(self._reads)))
+        self._peak = alive.index(max(alive))
+        self._last_before_peak = {v: k for k in range(self._peak + 1) for v in self._reads[k]}
+        self._stored = {k: n for k in range(min(self._peak + 1, len(self._regions)))
+                        if self._repeatable[k] and (n := self._kept_bytes(k))}
+        self._known: list[tuple[Choice, Drop]] = []
+
+    def _may_repeat(self, k: int) -> bool:
+        """Whether a region may run again: it writes over nothing but first values of a loop, which
+        are made again, too."""
+        return not self._regions[k].members[0].op.partial and all(
+            m in self._maker for m in self._carried.get(k, ()))
+
+    # -- what a choice means -----------------------------------------------------------------------
+
+    def choice(self, drop: Drop) -> Choice:
+        """The order in which regions run, where those in `drop` run again when they are needed."""
+        order: list[int] = []
+        again: set[int] = set()
+        for k in range(len(self._reads)):
+            stack = [(p, False) for p in reversed(self._needs[k]) if drop.get(p, k) < k]
+            while stack:
+                p, ready = stack.pop()
+                if ready:
+                    order.append(p)
+                elif p not in again:
+                    again.add(p)
+                    stack.append((p, True))
+                    stack += [(q, False) for q in reversed(self._needs[p]) if drop.get(q, k) < k]
+            order.append(k)
+        return Choice(order, max(self._alive(order)), sum(self._cycles[k] for k in again))
+
+    def _alive(self, order: Sequence[int]) -> list[int]:
+        """The bytes that are alive at each step."""
+        change = [0] * (len(order) + 1)
+        since: dict[Value, int] = {}
+        until: dict[Value, int] = {}
+        for at, k in enumerate(order):
+            for v in self._writes[k]:
+                if v in since:
+                    change[until[v] + 1] -= self._size[v]
+                change[at] += self._size[v]
+                since[v] = until[v] = at
+            for v in self._reads[k]:
+                until[v] = at
+        for v, at in until.items():
+            change[at + 1] -= self._size[v]
+        return list(accumulate(change))[:-1]
+
+    def regions(self, choice: Choice) -> list[Region]:
+        """The regions in that order, for a new placement."""
+        placed = set(self._regions)
+        rest = iter(self._all)
+        order: list[Region] = []
+        for k in choice.order:
+            if k < len(self._regions) and self._regions[k] not in order:
+                for region in rest:  # also those that placement left out
+                    order.append(region)
+                    if region in placed:
+                        break
+            elif k < len(self._regions):
+                order.append(self._regions[k])
+        return [*order, *rest]
+
+    # -- blocks that users name --------------------------------------------------------------------
+
+    def of_layers(self, paths: Sequence[str]) -> dict[int, int]:
+        """What is dropped of the layers at these paths: all but what other layers read soon."""
+        drop: dict[int, int] = {}
+        for path in paths:
+            own = [k for k, r in enumerate(self._regions) if _within(r, path)]
+            gaps = [b - a for a, b in pairwise(own)]
+            if not gaps:
+                continue
+            end = gaps.index(max(gaps)) + 1  # the backward pass of the block comes after the gap
+            inside = set(own)
+            exits = {p for k, needs in enumerate(self._needs) for p in needs
+                     if k not in inside and k < own[end]}
+            drop |= {k: own[end - 1] for k in own[:end] if self._repeatable[k] and k not in exits}
+        return self._with_first_values(drop)
+
+    # -- a limit -----------------------------------------------------------------------------------
+
+    def best(self, limit: int, blocks: Drop) -> Choice:
+        """Of the choices with an arena of at most `limit` bytes the one that costs least; if there
+        is none, the one with the smallest arena."""
+        if not self._known:
+            self._known = [(self.choice(drop), drop) for drop in self._drops(blocks)]
+        fitting = [known for known in self._known if known[0].arena <= limit]
+        if not fitting:
+            return min((choice for choice, _ in self._known), key=lambda c: c.arena)
+        choice, drop = min(fitting, key=lambda known: known[0].cycles)
+        return self._less(choice, drop, blocks, limit)
+
+    def smallest(self) -> list[Choice]:
+        """The choices with the smallest arenas."""
+        by_arena = sorted((choice for choice, _ in self._known), key=lambda c: c.arena)
+        return by_arena[:RERUN_PLACED_MAX]
+
+    def _drops(self, blocks: Drop) -> Iterator[Drop]:
+        """What may be dropped: all but what crosses some cuts, and all but what costs most."""
+        yield blocks
+        stored = self._stored
+        by_cost = sorted(stored, key=lambda k: self._cycles[k] / stored[k])
+        before = range(min(self._peak + 1, len(self._regions)))
+        for count in RERUN_SEGMENTS:
+            cuts = self._cuts(sum(stored.values()) // count) if count > 1 else []
+            crossing = {self._producer[v] for cut in cuts for v in self._crossing(cut)}
+            for part in RERUN_PARTS:
+                kept = crossing.union(by_cost[round(part * len(by_cost)):])
+                yield self._with_first_values(dict(blocks) | {
+                    k: self._peak for k in before if self._repeatable[k] and k not in kept})
+
+    def _less(self, choice: Choice, drop: Drop, blocks: Drop, limit: int) -> Choice:
+        """The choice after regions that cost most for what they save are kept, where they fit."""
+        costs = {k: self._cycles[k] / self._stored[k] for k in drop
+                 if k in self._stored and k not in blocks}
+        for k in sorted(costs, key=lambda k: -costs[k])[:RERUN_TRIES_MAX]:
+            less = self._with_first_values({j: at for j, at in drop.items() if j != k})
+            other = self.choice(less)
+            if other.arena <= limit and other.cycles < choice.cycles:
+                choice, drop = other, less
+        return choice
+
+    def _kept_bytes(self, k: int) -> int:
+        """The bytes that a region stores for after the peak."""
+        return sum(self._size[v] for v in self._writes[k] if self._final.get(v, k) > self._peak)
+
+    def _crossing(self, cut: int) -> list[Value]:
+        """What regions up to a cut make for those after it, up to the peak."""
+        return [v for v, last in self._last_before_peak.items()
+                if self._producer[v] <= cut < last]
+
+    def _cuts(self, size: int) -> list[int]:
+        """Numbers of regions that divide those before the peak into segments that store `size`
+        bytes or a little more, each where least crosses from one to the next."""
+        width = [0] * (self._peak + 2)
+        for v, k in self._last_before_peak.items():
+            width[self._producer[v]] += self._size[v]
+            width[k] -= self._size[v]
+        crossing = list(accumulate(width))
+        cuts, since, total = [], 0, 0
+        for k in range(self._peak):
+            total += self._stored.get(k, 0)
+            if total > size:
+                cut = min(range(since, k + 1), key=lambda j: (crossing[j], -j))
+                cuts.append(cut)
+                since = cut + 1
+                total = sum(self._stored.get(j, 0) for j in range(since, k + 1))
+        return cuts
+
+    def _with_first_values(self, drop: Mapping[int, int]) -> dict[int, int]:
+        """Without loops whose first values are not made again, and without their first values."""
+        drop = dict(drop)
+        for k, carried in self._carried.items():
+            makers = {self._maker[m] for m in carried if m in self._maker}
+            if k in drop and all(self._repeatable[p] for p in makers):
+                drop |= dict.fromkeys(makers, drop[k])
+            else:
+                for p in (k, *makers):
+                    drop.pop(p, None)
+        return drop
+
+
+def with_less_memory(placement: Placement, regions: Sequence[Region],
+                     place: Callable[[Sequence[Region]], Placement], graph: Graph,
+                     limit: int | None, function: str) -> Placement:
+    """A placement in which regions run again: those of the layers that the graph names, and for a
+    limit those that save most for the least work.
+
+    Args:
+        placement: The placement in which none does.
+        regions: The regions of the graph.
+        place: Places regions.
+        graph: The graph.
+        limit: The most bytes of the arena. `None`: as many as it takes.
+        function: The name of the function, for the error.
+
+    Raises:
+        OutOfMemory: No arena is so small.
+    """
+    options = Recomputation(placement, regions)
+    blocks = options.of_layers(graph.recomputed)
+    if blocks:
+        placement = place(options.regions(options.choice(blocks)))
+    excess = 0  # bytes by which arenas are larger than estimated
+    while limit is not None and placement.arena > limit:
+        choice = options.best(limit - excess, blocks)
+        placement = place(options.regions(choice))
+        if placement.arena > limit and choice.arena > limit - excess:
+            smallest = min((place(options.regions(c)) for c in options.smallest()),
+                           key=lambda p: p.arena)
+            if smallest.arena > limit:
+                raise OutOfMemory(_too_large(function, smallest, limit))
+            return smallest
+        excess = max(placement.arena - choice.arena, excess + limit // RERUN_MARGIN)
+    return placement
+
+
+def _too_large(function: str, placement: Placement, limit: int) -> str:
+    """What an error says of the smallest arena that was found."""
+    buffers = [(label, b) for label, b, _ in placement.buffers]
+    alive = [sum(b.size for _, b in buffers if b.first <= k <= b.last)
+             for k in range(len(placement.regions))]
+    fullest = alive.index(max(alive))
+    largest = sorted(((b.size, label) for label, b in buffers if b.first <= fullest <= b.last),
+                     reverse=True)[:RERUN_LISTED]
+    listed = ", ".join(f"{label} of {size:,} bytes" for size, label in largest)
+    return (f"memory_limit={limit:,} bytes is too small for function {function!r}: the smallest "
+            f"arena that recomputation reaches has {placement.arena:,} bytes, most of them for "
+            f"{listed}; allow more, or make batches or these layers smaller")
+
+
+def _within(region: Region, path: str) -> bool:
+    """Whether some of a region belongs to a layer or to layers inside it."""
+    layers = {v.layer for v in region.members}
+    return any(layer == path or layer.startswith(f"{path}/") for layer in layers)
