@@ -1,0 +1,146 @@
+"""The kernels of models/kernels/: what plain Python computes, on every machine, and their gradients."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cases.available import COMPUTING, PLAYED, device
+from tests.cases.covering import share
+from tests.cases.device_programs import all_agree
+from tests.cases.gallery import EVERY, KernelCase, leaves_of
+from tests.cases.grouping import together
+from tests.parity import (
+    GROUPS,
+    HERE,
+    NARROW,
+    SCALAR,
+    SUBGROUPS,
+    WIDE,
+    C,
+    Job,
+    Module,
+    agree,
+    interpreted,
+)
+from ztorch.compile.pipeline import compile_functions
+from ztorch.codegen.targets import TARGETS
+from ztorch.dtypes import f32
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.value import Graph
+from ztorch.kernels import Kernel
+
+INTERPRETED = {"one lane": SCALAR, "few lanes": NARROW, "many lanes": WIDE,
+               "groups": GROUPS, "subgroups": SUBGROUPS}
+FOLDER = Path(__file__).parents[2] / "models" / "kernels"
+# Whose results are integers and bools alone.
+NO_GRADIENT = {"reductions.row_truths", "reductions.row_argmin", "mandelbrot.mandelbrot",
+               "histogram.histogram"}
+
+
+def test_every_kernel_of_the_gallery_is_tried() -> None:
+    tried = {case.path for case in EVERY}
+    for path in FOLDER.glob("*.py"):
+        text = path.read_text()
+        if "@zt.kernel" in text:
+            module = __import__(f"models.kernels.{path.stem}", fromlist=["_"])
+            own = {f"{path.stem}.{n}" for n, k in vars(module).items()
+                   if isinstance(k, Kernel) and k.__module__ == module.__name__}
+            assert own - tried <= {"transformer_block.split_heads"}
+
+
+@together()
+@pytest.mark.parametrize("case", EVERY, ids=str)
+def test_the_graph_is_what_plain_python_computes(case: KernelCase) -> None:
+    """In its own dtypes, and in float64 to the last digits."""
+    for floats, tolerance in ((np.float32, 2e-5), (np.float64, 1e-12)):
+        arrays = case.arrays(floats)
+        leaves = leaves_of(arrays)
+        got = evaluate(case.traced(leaves), dict(zip(leaves, arrays, strict=True)))
+        for a, b in zip(got, case.plain(arrays), strict=True):
+            assert a.shape == np.shape(b)
+            if isinstance(b, (np.ndarray, np.generic)):
+                assert a.dtype == b.dtype
+            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+@together()
+@pytest.mark.parametrize("case", EVERY, ids=str)
+def test_gradient_is_the_finite_difference_of_plain_python(case: KernelCase) -> None:
+    """In a direction of chance for each input: an element that is wrong shows in it."""
+    job = case.gradient_job()
+    assert (job is None) == (case.path in NO_GRADIENT)
+    if job is None:
+        return
+    arrays = case.arrays(np.float64)
+    floats = [k for k, a in enumerate(arrays) if a.dtype.kind == "f"]
+    random = np.random.default_rng(3)
+
+    def total(k: int, moved: np.ndarray) -> float:
+        results = case.plain([*arrays[:k], moved, *arrays[k + 1:]])
+        return float(sum((np.asarray(y) ** 2).sum() for y in results
+                         if np.asarray(y).dtype.kind == "f"))
+
+    for k, gradient in zip(floats, job.oracle(), strict=True):
+        way = random.normal(size=arrays[k].shape)
+        ends = [total(k, arrays[k] + h * way) for h in (1e-6, -1e-6)]
+        want = (ends[0] - ends[1]) / 2e-6
+        np.testing.assert_allclose((gradient * way).sum(), want, rtol=2e-6, atol=1e-6)
+
+
+# -- on every machine --------------------------------------------------------------------------------
+
+
+@functools.cache
+def jobs() -> list[Job]:
+    """Values and gradients in float32."""
+    some = [job for case in EVERY for job in (case.job(f32), case.gradient_job(f32))]
+    return [job for job in some if job is not None]
+
+
+MACHINES = [*INTERPRETED, *HERE, *C, *COMPUTING]
+
+
+def part_of(machine: str) -> list[Job]:
+    """What a machine runs: between them they run all, and this CPU's best level does alone."""
+    if machine == HERE[-1] or machine in set(COMPUTING) - {*PLAYED}:
+        return jobs()
+    return share(jobs(), MACHINES.index(machine), 5)
+
+
+@pytest.mark.parametrize("machine", [
+    pytest.param(m, marks=() if m == HERE[-1] else pytest.mark.slow) for m in MACHINES])
+def test_every_machine(machine: str) -> None:
+    if machine in COMPUTING:
+        device(machine)
+        all_agree(machine, part_of(machine))
+    elif machine in INTERPRETED:
+        for job in part_of(machine):
+            agree(job, interpreted(job, INTERPRETED[machine], workers=2), terms=20)
+    else:
+        module = Module(part_of(machine), machine)
+        for k, job in enumerate(part_of(machine)):
+            agree(job, module.run(k), terms=20)
+
+
+# -- memory ------------------------------------------------------------------------------------------
+
+
+def arena(kernel: Any, positions: int, block: int) -> int:
+    """Bytes that a call needs beside its inputs and outputs, on one thread."""
+    leaves = leaves_of([np.empty((1, 2, positions, 16), np.float32)] * 3)
+    graph = Graph({"y": kernel(*leaves, block=block)})
+    return compile_functions({"f": graph}, TARGETS[HERE[-1]], "memory").spec.arena_bytes
+
+
+def test_memory_of_flash_attention_grows_with_the_positions() -> None:
+    from models.kernels.flash_attention import causal_flash_attention, flash_attention
+
+    for kernel in (flash_attention, causal_flash_attention):
+        small, large = (arena(kernel, n, 64) for n in (512, 2048))
+        assert large <= 4.2 * small
+        assert large < 2048 * 2048 * 4  # of one head's scores alone
