@@ -13,7 +13,7 @@ import ztorch as zt
 
 @zt.kernel
 def attention(q, k, v, mask):
-    """q, k, v are (batch, heads, positions, features); `mask` (queries, keys) says who sees whom."""
+    """q, k, v: (batch, heads, positions, features). `mask` is (queries, keys): who sees whom."""
     batch, heads, queries, features = q.shape
     keys = k.shape[2]
     out = np.empty_like(q)

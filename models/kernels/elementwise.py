@@ -1,9 +1,9 @@
 """One element at a time, and broadcasting.
 
-`zt.grid` says that its turns have no order. Every turn writes its own element, so all of them run at
-once. An index that a loop does not mention broadcasts: `scale[j]` is the same for every `i`.
+`zt.grid` says that its turns have no order. Every turn writes an element of its own, so all of them
+run at once. What does not depend on a counter broadcasts: `scale[j]` is the same for every `i`.
 
-What needs no index works on arrays of any rank, by NumPy's rules of broadcasting.
+Arithmetic on whole arrays works for any rank, by NumPy's rules of broadcasting.
 """
 
 import math

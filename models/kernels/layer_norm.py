@@ -1,7 +1,7 @@
 """Layer normalisation fused with the residual before it, as between the parts of a transformer.
 
-A row is a tile: `row.mean()` and arithmetic on it need no inner loop. Two arrays come back: the sum,
-which goes on as the residual, and what is normalised.
+A row is a value: `row.mean()` and arithmetic on it need no inner loop. Two arrays come back: the
+sum, which is the next residual, and the normalised rows.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The feed-forward part of a modern transformer: two products, a gate, and a product back.
 
-`silu` is an ordinary function that the kernel takes in. The gate is computed where the products end,
-so `hidden` is written once.
+`silu` is an ordinary function that becomes part of the kernel. The gate is computed where the
+products end, so `hidden` is written once.
 """
 
 import math

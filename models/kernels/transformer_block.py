@@ -4,8 +4,6 @@ Kernels that a kernel calls are taken into it and compiled together. In `.debug`
 plain Python.
 """
 
-import numpy as np
-
 import ztorch as zt
 
 from .flash_attention import causal_flash_attention

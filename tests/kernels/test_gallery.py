@@ -27,8 +27,8 @@ from tests.parity import (
     agree,
     interpreted,
 )
-from ztorch.compile.pipeline import compile_functions
 from ztorch.codegen.targets import TARGETS
+from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import f32
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Graph
