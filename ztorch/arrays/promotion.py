@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ztorch.dtypes import DType, bf16, boolean, dtype, f16, f32, f64, i8, i64, result_type, u8
+from ztorch.dtypes import DType, boolean, dtype, f64, i8, i64, result_type, u8
 from ztorch.errors import DataError
 from ztorch.graph.op import Public
 from ztorch.ir.opcodes import OPCODES

@@ -40,11 +40,9 @@ def _loop_numpy(*args: Any, body: Body) -> Any:
 
 
 def repeat(body: Body, inits: Sequence[Value], sequences: Sequence[Value],
-           inside: Callable[[Value], bool] = is_number) -> tuple[list[Value], list[Value]]:
+           inside: Callable[[Value], bool] = is_number, ahead: bool = True
+           ) -> tuple[list[Value], list[Value]]:
     """A loop as values of the graph.
-
-    Products of sequences that do not depend on carries are computed before the loop, for all turns
-    at once.
 
     Args:
         body: The turns; `shared` is empty, and what it reads from outside are values around it.
@@ -52,11 +50,14 @@ def repeat(body: Body, inits: Sequence[Value], sequences: Sequence[Value],
         sequences: A sequence for each slice: tensors whose first axis is the turn.
         inside: Whether a value that does not depend on the turn is computed in the body all the
             same. Default: `is_number`.
+        ahead: Whether products of sequences that do not depend on carries are computed before the
+            loop, for all turns at once: faster, with more memory. Default: `True`.
 
     Returns:
         The last values of the carries, and the stacks of what is kept of every turn.
     """
-    body, sequences = _products_first(body, list(sequences))
+    if ahead:
+        body, sequences = _products_first(body, list(sequences))
     body, shared = closed(body, inside)
     return results_of(LOOP(*inits, *sequences, *shared, body=body))
 

@@ -1,4 +1,4 @@
-"""Arithmetic on tiles: the dtypes that results have, by NumPy's rules, and the ops that compute it.
+"""Arithmetic on the values of loops: ops, and the dtypes of results by NumPy's rules.
 
 Python's numbers take the dtype of the tensor beside them. Those that depend on a loop are computed
 in int32, and in the widest float dtype of the kernel's arguments.
@@ -13,7 +13,7 @@ from typing import Any
 from ztorch.dtypes import DType, boolean, f32, f64, i32, result_type
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.kernels.tiles import Affine, Axes, LoopVar, Tile, spread, union
+from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, spread, union
 
 NUMBERS = (bool, int, float)
 
@@ -28,35 +28,36 @@ COMPARISONS: dict[type[ast.cmpop], str] = {
 _LOGICAL = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor"}
 
 
-class Arithmetic:
+class TileArithmetic:
     """The operations of one kernel."""
 
     def __init__(self, dtypes: Sequence[DType]):
         self.float = f64 if f64 in dtypes else f32  # of Python's floats that depend on a loop
 
-    def tile(self, x: Any) -> Tile:
+    def tile(self, x: Any) -> LoopTensor:
         """A number, an index or a tile as a tile."""
-        if isinstance(x, Tile):
+        if isinstance(x, LoopTensor):
             return x
-        if isinstance(x, Affine):
+        if isinstance(x, Affine) and x.terms:
             return self._counted(x)
+        x = x.const if isinstance(x, Affine) else x
         d = boolean if isinstance(x, bool) else i32 if isinstance(x, int) else self.float
-        return Tile(OPS.full((), x, d), (), weak=True)
+        return LoopTensor(OPS.full((), x, d), (), weak=True)
 
-    def _counted(self, index: Affine) -> Tile:
+    def _counted(self, index: Affine) -> LoopTensor:
         axes = union([tuple(v for v in index.terms if v.turn is None)])
         total: Any = index.const
         for v, factor in index.terms.items():
             number = v.turn if v.turn is not None else OPS.iota((v.extent,), 0)
-            x = Tile(number, () if v.turn is not None else (v,))
+            x = LoopTensor(number, () if v.turn is not None else (v,))
             total = spread(x, axes) * factor + total
-        return Tile(total, axes, weak=True)
+        return LoopTensor(total, axes, weak=True)
 
     def common(self, xs: Sequence[Any]) -> DType:
         """The dtype that numbers and tiles have together."""
-        strong = [x.dtype for x in xs if isinstance(x, Tile) and not x.weak]
-        weak = [x.dtype if isinstance(x, Tile) else _dtype_of(x, self.float) for x in xs
-                if not isinstance(x, Tile) or x.weak]
+        strong = [x.dtype for x in xs if isinstance(x, LoopTensor) and not x.weak]
+        weak = [x.dtype if isinstance(x, LoopTensor) else _dtype_of(x, self.float) for x in xs
+                if not isinstance(x, LoopTensor) or x.weak]
         if not strong:
             kinds = {d.kind for d in weak}
             return self.float if "f" in kinds else i32 if kinds & {"s", "u"} else boolean
@@ -66,7 +67,7 @@ class Arithmetic:
         return i32 if d is boolean and any(w.is_int for w in weak) else d
 
     def apply(self, name: str, *xs: Any, dtype: DType | None = None,
-              result: DType | None = None) -> Tile:
+              result: DType | None = None) -> LoopTensor:
         """An elementwise op.
 
         Args:
@@ -82,7 +83,7 @@ class Arithmetic:
         value = getattr(OPS, name)(*(_as(spread(t, axes, rank), d) for t in tiles))
         if result is not None and value.dtype is not result:
             value = OPS.cast(value, result)
-        return Tile(value, axes, all(t.weak for t in tiles))
+        return LoopTensor(value, axes, all(t.weak for t in tiles))
 
     def binary(self, op: ast.operator, a: Any, b: Any) -> Any:
         """`a op b`, computed while compiling where both are known."""
@@ -103,7 +104,7 @@ class Arithmetic:
                 name = _LOGICAL[name]
         return self.apply(name, a, b, dtype=d)
 
-    def _power(self, a: Any, b: Any, d: DType) -> Tile:
+    def _power(self, a: Any, b: Any, d: DType) -> LoopTensor:
         if isinstance(b, (int, float)) and not isinstance(b, bool):
             if b in (2, 3) or (b == 1):
                 power = self.apply("mul", a, a, dtype=d) if b > 1 else self.apply("add", a, 0,
@@ -140,14 +141,14 @@ class Arithmetic:
 
     def truth(self, x: Any) -> Any:
         """x as a condition: a bool that is known, or a tile of bools."""
-        if not isinstance(x, (Tile, Affine)):
+        if not isinstance(x, (LoopTensor, Affine)):
             return bool(x)
         x = self.tile(x)
         return x if x.dtype is boolean else self.apply("not_equal", x, 0)
 
     def opposite(self, x: Any) -> Any:
         """Whether a condition does not hold."""
-        if not isinstance(x, (Tile, Affine)):
+        if not isinstance(x, (LoopTensor, Affine)):
             return not x
         return self.apply("logical_not", self.truth(x), dtype=boolean)
 
@@ -160,12 +161,12 @@ class Arithmetic:
         axes: Axes = union(t.axes for t in tiles)
         rank = max(len(t.shape) for t in tiles)
         c, x, y = (spread(t, axes, rank) for t in tiles)
-        return Tile(OPS.where(c, _as(x, d), _as(y, d)), axes, tiles[1].weak and tiles[2].weak)
+        return LoopTensor(OPS.where(c, _as(x, d), _as(y, d)), axes, tiles[1].weak and tiles[2].weak)
 
-    def cast(self, x: Any, d: DType) -> Tile:
+    def cast(self, x: Any, d: DType) -> LoopTensor:
         """x in another dtype."""
         t = self.tile(x)
-        return Tile(_as(t.value, d), t.axes)
+        return LoopTensor(_as(t.value, d), t.axes)
 
 
 def _as(v: Value, d: DType) -> Value:
@@ -180,9 +181,9 @@ def _dtype_of(x: Any, floating: DType) -> DType:
     return boolean if isinstance(x, bool) else floating
 
 
-def table(numbers: Any, axes: tuple[LoopVar, ...]) -> Tile:
+def table(numbers: Any, axes: tuple[LoopVar, ...]) -> LoopTensor:
     """Integers that are known while compiling, one for each turn of some loops."""
-    return Tile(constant(numbers, i32), axes, weak=True)
+    return LoopTensor(constant(numbers, i32), axes, weak=True)
 
 
 # -- what is known while compiling -----------------------------------------------------------------

@@ -8,14 +8,17 @@ turns one after the other.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from ztorch.kernels.tiles import Affine
 from ztorch.kernels.uses import (
     assigned,
     definitions,
     element_targets,
     first_use,
+    linear,
     names_in,
     parts,
     reads_of,
@@ -155,58 +158,91 @@ def _text(node: ast.AST) -> str:
     return ast.dump(node).replace("Store()", "Load()")
 
 
-def conflict(loop: ast.For, outside: set[str], ordered: bool) -> Conflict | None:
+@dataclass(frozen=True)
+class Counters:
+    """What is known of a loop before its body is translated."""
+
+    values: Mapping[str, Affine]  # of its counters
+    known: Mapping[str, Affine | int]  # of names that are set before it, and of the counters
+    ordered: bool  # whether turns have an order, so that of several writes the last one counts
+    ragged: bool = False  # whether the number of turns depends on other loops
+
+
+def conflict(loop: ast.For, outside: set[str], counters: Counters) -> Conflict | None:
     """Why the turns of a loop cannot run all at once; None if they can.
 
     Args:
         loop: The loop.
         outside: Names of variables and arrays that were set before it.
-        ordered: Whether it has an order, so that of several writes the last one counts.
+        counters: What is known of it.
     """
-    counters = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    targets = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
     for name, node in assigned(loop.body).items():
-        if name in counters:
+        if name in targets:
             return Conflict(node, f"{name} is the counter of the loop")
-        if name in outside and first_use(loop.body, name) != "set" and not _is_reduction(
-                loop.body, name):
+        private = first_use(loop.body, name) == "set" and not counters.ragged
+        if name in outside and not private and not _is_reduction(loop.body, name):
             return Conflict(node, f"{name} in one turn depends on the turn before")
-    private = definitions(loop.body, outside)
     for name, writes in written(loop.body).items():
-        if name not in outside:
-            continue
-        if (problem := _array_conflict(loop, name, writes, counters, private, ordered)):
+        if name in outside and (problem := _array_conflict(
+                loop, name, writes, targets, definitions(loop.body, outside), counters)):
             return problem
     return None
 
 
 def _array_conflict(loop: ast.For, name: str, writes: list[tuple[ast.Subscript, str | None]],
-                    counters: set[str], private: dict[str, ast.expr], ordered: bool
+                    targets: set[str], replaced: dict[str, ast.expr], counters: Counters
                     ) -> Conflict | None:
     reads = list(reads_of(loop.body, name))
-    places = [parts(w.slice, private) for w, _ in writes]
-    apart = [parts(r.slice, private) if isinstance(r, ast.Subscript) else [] for r in reads]
-    for counter in sorted(counters):
-        if any(_each_its_own([*places, *apart], k, counter)
-               for k in range(min(len(p) for p in [*places, *apart]))):
+    places = [parts(w.slice, replaced) for w, _ in writes]
+    apart = [parts(r.slice, replaced) if isinstance(r, ast.Subscript) else [] for r in reads]
+    hows = {how for _, how in writes}
+    for target in sorted(targets):
+        used = [*places, *apart]
+        if any(_each_its_own([p[k] for p in used], target, counters)
+               for k in range(min(len(p) for p in used))):
             continue
         if reads:
             return Conflict(reads[0], f"{name} is read here and written in another turn of "
-                            f"{counter}")
-        hows = {how for _, how in writes}
+                            f"{target}")
         if len(hows) == 1 and None not in hows:
             continue
-        used = all(any(counter in names_in(part) for part in p) for p in places)
-        if not (ordered and used and len(writes) == 1):
-            return Conflict(writes[0][0], f"several turns of {counter} write the same element of "
+        depends = all(any(target in names_in(part) for part in p) for p in places)
+        if not (counters.ordered and depends and len(writes) == 1):
+            return Conflict(writes[0][0], f"several turns of {target} write the same element of "
                             f"{name}")
     return None
 
 
-def _each_its_own(places: list[list[ast.expr]], axis: int, counter: str) -> bool:
-    """Whether each turn stays in its own part of an axis: all places are the same sum with the
-    counter there."""
-    part = places[0][axis]
-    return in_a_sum(part, counter) and all(same(p[axis], part) for p in places)
+def _each_its_own(places: list[ast.expr], target: str, counters: Counters) -> bool:
+    """Whether each turn stays in its own part of an axis: all places are sums with the counter,
+    and no two of them ever meet."""
+    if not in_a_sum(places[0], target):
+        return False
+    if all(same(p, places[0]) for p in places):
+        return True
+    sums = [linear(p, counters.known) for p in places]
+    counter = counters.values.get(target)
+    if counter is None or len(counter.terms) != 1:
+        return False
+    [var] = counter.terms
+    lines: list[tuple[int, int]] = []
+    for total in sums:
+        if total is None or {*total.terms} != {var}:
+            return False
+        lines.append((total.terms[var], total.const))
+    return all(_apart(a, b, var.extent) for k, a in enumerate(lines) for b in lines[:k])
+
+
+def _apart(a: tuple[int, int], b: tuple[int, int], count: int) -> bool:
+    """Whether two places are the same in each turn, or never meet in any two turns."""
+    (step, first), (other_step, second) = a, b
+    if a == b:
+        return True
+    if abs(step) == abs(other_step) and (first - second) % step:
+        return True
+    ranges = [sorted((start, start + s * (count - 1))) for s, start in (a, b)]
+    return ranges[0][1] < ranges[1][0] or ranges[1][1] < ranges[0][0]
 
 
 def in_a_sum(node: ast.expr, name: str) -> bool:

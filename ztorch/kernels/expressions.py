@@ -13,7 +13,7 @@ from ztorch.graph.op import OPS
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.reading import BadIndex, index_of
 from ztorch.kernels.scope import Loop, Scope, Variable
-from ztorch.kernels.tiles import Affine, LoopVar, Tile
+from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
 from ztorch.kernels.words import KNOWN, METHODS, WORDS, BadCall, cast_word
 from ztorch.kernels.writing import reduced
 
@@ -21,11 +21,11 @@ from ztorch.kernels.writing import reduced
 class Method:
     """A method of a tile, before it is called."""
 
-    def __init__(self, name: str, of: Tile):
+    def __init__(self, name: str, of: LoopTensor):
         self.name, self.of = name, of
 
 
-class Expressions(Scope):
+class ExpressionRules(Scope):
     """Evaluates expressions."""
 
     def value(self, node: ast.expr) -> Any:
@@ -84,7 +84,7 @@ class Expressions(Scope):
 
     def _attribute(self, node: ast.Attribute) -> Any:
         of = self.value(node.value)
-        if not isinstance(of, Tile):
+        if not isinstance(of, LoopTensor):
             if isinstance(of, (Affine, *NUMBERS)):
                 raise self.source.error(node, f"a number has no attribute {node.attr}")
             try:
@@ -115,12 +115,12 @@ class Expressions(Scope):
 
     def _operand(self, node: ast.expr) -> Any:
         x = self.value(node)
-        if not isinstance(x, (Tile, Affine, tuple, *NUMBERS)):
+        if not isinstance(x, (LoopTensor, Affine, tuple, *NUMBERS)):
             raise self.source.error(node, f"{x!r} is no number or array")
         return x
 
     def _check_shapes(self, node: ast.expr, a: Any, b: Any) -> None:
-        if isinstance(a, Tile) and isinstance(b, Tile):
+        if isinstance(a, LoopTensor) and isinstance(b, LoopTensor):
             try:
                 np.broadcast_shapes(a.shape, b.shape)
             except ValueError:
@@ -149,7 +149,7 @@ class Expressions(Scope):
         is_and = isinstance(node.op, ast.And)
         for part in node.values:
             x = self.value(part)
-            if not isinstance(x, (Tile, Affine)):
+            if not isinstance(x, (LoopTensor, Affine)):
                 if bool(x) != is_and:
                     total = x if total is None else not is_and
                     break
@@ -175,11 +175,11 @@ class Expressions(Scope):
                 same = a is b
                 part: Any = same if isinstance(op, ast.Is) else not same
             elif isinstance(op, (ast.In, ast.NotIn)):
-                if isinstance(a, (Tile, Affine)):
+                if isinstance(a, (LoopTensor, Affine)):
                     raise self.source.error(node, "`in` compares only what is known")
                 part = (a in b) == isinstance(op, ast.In)
-            elif not isinstance(a, (Tile, Affine, *NUMBERS)) or not isinstance(
-                    b, (Tile, Affine, *NUMBERS)):
+            elif not isinstance(a, (LoopTensor, Affine, *NUMBERS)) or not isinstance(
+                    b, (LoopTensor, Affine, *NUMBERS)):
                 part = (a == b) == isinstance(op, ast.Eq)
             else:
                 self._check_shapes(node, a, b)
@@ -204,8 +204,8 @@ class Expressions(Scope):
     def _subscript(self, node: ast.Subscript) -> Any:
         of = self.value(node.value)
         key = self.value(node.slice)
-        if not isinstance(of, Tile):
-            if isinstance(key, (Tile, Affine)):
+        if not isinstance(of, LoopTensor):
+            if isinstance(key, (LoopTensor, Affine)):
                 raise self.source.error(node, "a tuple can only be indexed by a known integer",
                                         "use an array")
             try:
@@ -237,10 +237,10 @@ class Expressions(Scope):
         named = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
         if isinstance(function, Method):
             return METHODS[function.name](self.arithmetic, function.of, *args, **named)
-        known = not any(isinstance(x, (Tile, Affine)) for x in (*args, *named.values()))
+        known = not any(isinstance(x, (LoopTensor, Affine)) for x in (*args, *named.values()))
         if known and _among(function, KNOWN):
             return _tuples(function(*args, **named))
-        if function is len and isinstance(args[0], Tile):
+        if function is len and isinstance(args[0], LoopTensor):
             return args[0].shape[0]
         word = _word(function)
         if word is not None:
@@ -295,11 +295,11 @@ def _kind(node: ast.AST) -> str:
 def _known_object(x: Any) -> Any:
     """An object from outside as a value of a kernel."""
     if isinstance(x, np.generic):
-        return Tile(OPS.full((), x.item(), str(x.dtype)))
+        return LoopTensor(OPS.full((), x.item(), str(x.dtype)))
     if isinstance(x, np.ndarray):
         from ztorch.graph.op import constant
 
-        return Tile(constant(x))
+        return LoopTensor(constant(x))
     return tuple(x) if isinstance(x, list) else x
 
 

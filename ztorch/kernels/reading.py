@@ -6,8 +6,8 @@ cost nothing until something copies them. An index that is data becomes a lookup
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,8 @@ import numpy as np
 
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.kernels.arithmetic import Arithmetic, table
-from ztorch.kernels.tiles import Affine, Axes, LoopVar, Tile, reordered, spread, union
+from ztorch.kernels.arithmetic import TileArithmetic, table
+from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, reordered, spread, union
 
 
 class BadIndex(Exception):
@@ -24,10 +24,10 @@ class BadIndex(Exception):
 
 
 @dataclass(frozen=True)
-class Index:
+class ElementIndex:
     """An index of each axis, sorted out."""
 
-    places: tuple[Affine | Tile, ...]  # of each axis of the array
+    places: tuple[Affine | LoopTensor, ...]  # of each axis of the array
     own: Axes  # the axes of slices, in order
     shape: tuple[int, ...]  # of what is read: that of slices, with axes of size 1 for None
 
@@ -37,7 +37,7 @@ class Index:
         return union(tuple(p.terms) if isinstance(p, Affine) else p.axes for p in self.places)
 
 
-def index_of(keys: Any, shape: tuple[int, ...]) -> Index:
+def index_of(keys: Any, shape: tuple[int, ...]) -> ElementIndex:
     """The index that keys between brackets mean for an array of a shape.
 
     Raises:
@@ -47,12 +47,12 @@ def index_of(keys: Any, shape: tuple[int, ...]) -> Index:
     count = sum(k is not None and k is not Ellipsis for k in items)
     if count > len(shape):
         raise BadIndex(f"{count} indices for an array of {len(shape)} axes, {list(shape)}")
-    if Ellipsis in [k for k in items if not isinstance(k, (Tile, Affine))]:
+    if Ellipsis in [k for k in items if not isinstance(k, (LoopTensor, Affine))]:
         at = next(n for n, k in enumerate(items) if k is Ellipsis)
         items[at:at + 1] = [slice(None)] * (len(shape) - count)
     else:
         items += [slice(None)] * (len(shape) - count)
-    places: list[Affine | Tile] = []
+    places: list[Affine | LoopTensor] = []
     own: list[LoopVar] = []
     result: list[int] = []
     for key in items:
@@ -66,7 +66,7 @@ def index_of(keys: Any, shape: tuple[int, ...]) -> Index:
             own.append(var)
             result.append(size)
             places.append(Affine.of(start).plus(Affine({var: step})))
-        elif isinstance(key, Tile):
+        elif isinstance(key, LoopTensor):
             if not key.dtype.is_int:
                 raise BadIndex(f"an index must be an integer, not {key.dtype}")
             if key.shape:
@@ -78,7 +78,7 @@ def index_of(keys: Any, shape: tuple[int, ...]) -> Index:
             places.append(Affine.of(key))
         else:
             raise BadIndex(f"{key!r} is no index; use integers, slices, None and ...")
-    return Index(tuple(places), tuple(own), tuple(result))
+    return ElementIndex(tuple(places), tuple(own), tuple(result))
 
 
 def _span(key: slice, n: int) -> tuple[Affine | int, int, int]:
@@ -90,7 +90,7 @@ def _span(key: slice, n: int) -> tuple[Affine | int, int, int]:
     if all(e is None or (isinstance(e, int) and not isinstance(e, bool)) for e in ends):
         span = range(*key.indices(n))
         return span.start, len(span), span.step
-    if any(isinstance(e, Tile) for e in ends) or step < 0:
+    if any(isinstance(e, LoopTensor) for e in ends) or step < 0:
         raise BadIndex("the ends of a slice must be sums of loop variables and integers; other "
                        "starts are written as a loop over the elements")
     start = Affine.of(0 if key.start is None else key.start)
@@ -101,7 +101,8 @@ def _span(key: slice, n: int) -> tuple[Affine | int, int, int]:
     return start, max(0, -(-size // step)), step
 
 
-def read(arithmetic: Arithmetic, source: Tile, index: Index, guarded: bool) -> Tile:
+def read(arithmetic: TileArithmetic, source: LoopTensor, index: ElementIndex, guarded: bool
+         ) -> LoopTensor:
     """The elements of an array at an index.
 
     Args:
@@ -111,14 +112,15 @@ def read(arithmetic: Arithmetic, source: Tile, index: Index, guarded: bool) -> T
         guarded: Whether a condition may keep turns from reading outside of the array: they then
             read zeros, which nobody uses.
     """
-    value, labels = source.value, list(source.axes)
+    value = source.value
+    labels: list[LoopVar | None] = list(source.axes)
     first = len(labels)
     affine = [p for p in index.places if isinstance(p, Affine)]
-    data = [k for k, p in enumerate(index.places) if isinstance(p, Tile)]
+    data = [k for k, p in enumerate(index.places) if isinstance(p, LoopTensor)]
     used = [v for p in affine for v in p.terms]
     clash = len(set(used)) < len(used) or any(v in labels for v in used)
     lookup = index.places[data[0]] if data else None
-    if isinstance(lookup, Tile):
+    if isinstance(lookup, LoopTensor):
         clash = clash or len(data) > 1 or bool({*lookup.axes} & {*used, *labels})
     if clash:
         return _gathered(arithmetic, source, index)
@@ -129,18 +131,20 @@ def read(arithmetic: Arithmetic, source: Tile, index: Index, guarded: bool) -> T
             labels[first:first] = new
         else:
             labels[first:first] = [LoopVar("data", value.shape[first + k])]
-    if isinstance(lookup, Tile):
+    if isinstance(lookup, LoopTensor):
         at = next(k for k, v in enumerate(labels) if v is not None and v.name == "data")
         value = OPS.take(value, lookup.value, axis=at)
         labels[at:at + 1] = lookup.axes
-    loops = union(tuple([v]) for v in labels if v is not None and v not in index.own)
+    loops = union((v,) for v in labels if v is not None and v not in index.own)
     value = reordered(value, labels, (*loops, *index.own))
-    return _shaped(Tile(value, loops), index)
+    return _shaped(LoopTensor(value, loops), index)
 
 
-def _shaped(tile: Tile, index: Index) -> Tile:
+def _shaped(tile: LoopTensor, index: ElementIndex) -> LoopTensor:
     shape = (*[v.extent for v in tile.axes], *index.shape)
-    return tile if shape == tile.value.shape else Tile(OPS.reshape(tile.value, shape), tile.axes)
+    if shape == tile.value.shape:
+        return tile
+    return LoopTensor(OPS.reshape(tile.value, shape), tile.axes)
 
 
 def _moved(value: Value, axis: int, place: Affine, guarded: bool
@@ -166,7 +170,7 @@ def _moved(value: Value, axis: int, place: Affine, guarded: bool
     if len(steps) == 1:
         [(v, step)] = steps
         value, labels = _cut(value, axis, start, step, v.extent), [v]
-    elif all(c == d * w.extent for (_, c), (w, d) in zip(steps, steps[1:], strict=False)):
+    elif all(c == d * w.extent for (_, c), (w, d) in itertools.pairwise(steps)):
         shape = tuple(v.extent for v, _ in steps)
         value = _cut(value, axis, start, steps[-1][1], math.prod(shape))
         value = OPS.reshape(value, (*value.shape[:axis], *shape, *value.shape[axis + 1:]))
@@ -200,12 +204,11 @@ def _cut(value: Value, axis: int, start: int, step: int, size: int) -> Value:
     return OPS.slice(value, _at(value, axis, start), steps, sizes)
 
 
-def _gathered(arithmetic: Arithmetic, source: Tile, index: Index) -> Tile:
+def _gathered(arithmetic: TileArithmetic, source: LoopTensor, index: ElementIndex) -> LoopTensor:
     """The elements at positions that are computed: a lookup in the flat array. Positions outside
     of an axis count as its ends."""
     lengths = source.value.shape
-    places = [Affine({v: 1}) for v in source.axes] + [
-        p for p in index.places]
+    places = [*(Affine({v: 1}) for v in source.axes), *index.places]
     flat: Any = None
     stride = 1
     for place, n in reversed(list(zip(places, lengths, strict=True))):
@@ -223,4 +226,4 @@ def _gathered(arithmetic: Arithmetic, source: Tile, index: Index) -> Tile:
     if positions.shape != target:
         positions = OPS.broadcast_to(positions, target)
     value = OPS.take(OPS.reshape(source.value, (math.prod(lengths),)), positions, axis=0)
-    return _shaped(Tile(value, loops), index)
+    return _shaped(LoopTensor(value, loops), index)

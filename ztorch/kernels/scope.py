@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
-from ztorch.kernels.arithmetic import Arithmetic
-from ztorch.kernels.reading import Index, read
+from ztorch.kernels.arithmetic import TileArithmetic
+from ztorch.kernels.reading import ElementIndex, read
 from ztorch.kernels.source import Source
-from ztorch.kernels.tiles import Affine, Axes, LoopVar, Tile
+from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Turns(Protocol):
     def sequence(self, value: Value) -> Value:
         """The turn's element of a tensor with an element for each turn."""
 
-    def put_off(self, name: str, index: Index, new: Tile, condition: Any, inner: Axes,
+    def put_off(self, name: str, index: ElementIndex, new: LoopTensor, condition: Any, inner: Axes,
                 how: str | None) -> None:
         """Has elements of an array written after the loop."""
 
@@ -49,9 +49,9 @@ class Loop:
 
 
 class Scope:
-    """The state of a translation. Expressions and statements build on it."""
+    """The state of a translation. ExpressionRules and statements build on it."""
 
-    def __init__(self, source: Source, arithmetic: Arithmetic, calls: tuple[Any, ...] = ()):
+    def __init__(self, source: Source, arithmetic: TileArithmetic, calls: tuple[Any, ...] = ()):
         self.source = source
         self.arithmetic = arithmetic
         self.calls = calls  # the functions that are being translated, outer ones first
@@ -71,7 +71,7 @@ class Scope:
             total = self.arithmetic.both(total, mask)
         return total
 
-    def read(self, tile: Tile, changes: int, index: Index) -> Tile:
+    def read(self, tile: LoopTensor, changes: int, index: ElementIndex) -> LoopTensor:
         """The elements of an array that changes in the first `changes` loops. A sequential loop
         inside of these gets what all its turns read as one tensor, made before the loop."""
         places = [p for p in index.places if isinstance(p, Affine)]
@@ -86,7 +86,8 @@ class Scope:
                 order = [outside.axes.index(twin)]
                 order += [k for k in range(outside.value.rank) if k not in order]
                 row = loop.turns.sequence(OPS.transpose(outside.value, tuple(order)))
-                return Tile(row, tuple(v for v in outside.axes if v is not twin), outside.weak)
+                axes = tuple(v for v in outside.axes if v is not twin)
+                return LoopTensor(row, axes, outside.weak)
         index = replace(index, places=tuple(
             self.arithmetic.tile(p) if isinstance(p, Affine) and counters & {*p.terms} else p
             for p in index.places))
@@ -98,11 +99,11 @@ class Scope:
         """Runs statements in order."""
         raise NotImplementedError
 
-    def set(self, name: str, x: Any, fixed: str = "") -> None:
+    def bind(self, name: str, x: Any, fixed: str = "") -> None:
         """Gives a variable a value."""
         raise NotImplementedError
 
-    def store(self, name: str, index: Index, new: Tile, condition: Any, inner: Axes,
+    def store(self, name: str, index: ElementIndex, new: LoopTensor, condition: Any, inner: Axes,
               how: str | None) -> None:
         """Writes elements of an array."""
         raise NotImplementedError
@@ -119,7 +120,7 @@ class Scope:
         return outside
 
 
-def renamed(index: Index, old: LoopVar, new: LoopVar) -> Index:
+def renamed(index: ElementIndex, old: LoopVar, new: LoopVar) -> ElementIndex:
     """An index with a loop variable replaced."""
     return replace(index, places=tuple(
         Affine({new if v is old else v: c for v, c in p.terms.items()}, p.const)

@@ -1,4 +1,4 @@
-"""The largest or smallest over loops together with where it lies: `if x > best: best, at = x, i`."""
+"""The extreme over loops together with where it lies: `if x > best: best, at = x, i`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from ztorch.graph.op import OPS
 from ztorch.kernels.dependence import Selection
-from ztorch.kernels.expressions import Expressions
-from ztorch.kernels.tiles import Tile, full, union
+from ztorch.kernels.expressions import ExpressionRules
+from ztorch.kernels.tiles import LoopTensor, full, union
 from ztorch.kernels.writing import neutral
 
 
-def selected(t: Expressions, s: ast.If, chosen: Selection) -> None:
+def selected(t: ExpressionRules, s: ast.If, chosen: Selection) -> None:
     """Sets the variables of a selection to those of the chosen turn, if it beats what was there."""
     a = t.arithmetic
     best = t.env[chosen.best]
@@ -22,7 +22,7 @@ def selected(t: Expressions, s: ast.If, chosen: Selection) -> None:
     term = a.tile(t.value(chosen.term))
     d = a.common([best.value, term])
     how = "maximum" if chosen.largest else "minimum"
-    lowest = Tile(OPS.full((), neutral(how, d), d))
+    lowest = LoopTensor(OPS.full((), neutral(how, d), d))
     term = a.cast(term, d)
     valid: Any = t.condition(best.masks)
     if d.is_float:  # NaN is neither larger nor smaller
@@ -34,7 +34,7 @@ def selected(t: Expressions, s: ast.If, chosen: Selection) -> None:
     if term.shape or any(x.shape for x in others.values()):
         raise t.source.error(s, "a selection compares numbers, not tiles")
 
-    def flat(x: Tile) -> Any:
+    def flat(x: LoopTensor) -> Any:
         """A tensor whose last axis is all turns."""
         value = OPS.transpose(full(x, axes), tuple(axes.index(v) for v in (*kept, *over)))
         return OPS.reshape(value, (*[v.extent for v in kept], math.prod(v.extent for v in over)))
@@ -48,9 +48,9 @@ def selected(t: Expressions, s: ast.If, chosen: Selection) -> None:
         place = turns.shape[last] - 1 - place
         turns = OPS.flip(turns, last)
 
-    def at_place(value: Any) -> Tile:
+    def at_place(value: Any) -> LoopTensor:
         y = OPS.take_along_axis(value, place, axis=last)
-        return Tile(OPS.reshape(y, y.shape[:-1]), kept)
+        return LoopTensor(OPS.reshape(y, y.shape[:-1]), kept)
 
     found = at_place(turns)
     op: ast.cmpop = ast.Gt() if chosen.largest else ast.Lt()

@@ -80,13 +80,13 @@ def source_of(function: Callable[..., Any]) -> Source:
     plain = textwrap.dedent(text)
     indent = len(text.split("\n", 1)[0]) - len(plain.split("\n", 1)[0])
     try:
-        tree = ast.parse(plain).body[0]
+        tree: ast.stmt | None = ast.parse(plain).body[0]
     except SyntaxError:
-        tree = None  # type: ignore[assignment]  # a lambda in the middle of an expression
+        tree = None  # a lambda in the middle of an expression
     if not isinstance(tree, ast.FunctionDef):
         raise KernelError(f"kernel {name}: a kernel is written as a function with def, not as a "
                           "lambda or a coroutine")
     closure = inspect.getclosurevars(function)
-    names = {**function.__globals__, **closure.nonlocals}  # type: ignore[attr-defined]
+    names = {**function.__globals__, **closure.nonlocals}
     return Source(name, code.co_filename, code.co_firstlineno, indent,
                   tuple(plain.split("\n")), tree, names)

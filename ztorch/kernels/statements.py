@@ -12,6 +12,7 @@ from ztorch.errors import KernelError, ZtorchError
 from ztorch.graph.op import OPS
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.dependence import (
+    Counters,
     Update,
     conflict,
     element_update,
@@ -19,14 +20,14 @@ from ztorch.kernels.dependence import (
     selection,
     variable_update,
 )
-from ztorch.kernels.expressions import Expressions
+from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.plainer import ENDS, plainer
-from ztorch.kernels.reading import BadIndex, Index, index_of
+from ztorch.kernels.reading import BadIndex, ElementIndex, index_of
 from ztorch.kernels.scope import Loop, Variable
 from ztorch.kernels.selecting import selected
 from ztorch.kernels.source import source_of
 from ztorch.kernels.sums import total_of
-from ztorch.kernels.tiles import Affine, LoopVar, Tile
+from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
 from ztorch.kernels.turns import in_order
 from ztorch.kernels.words import grid
 from ztorch.kernels.writing import COMBINE, reduced, write
@@ -34,7 +35,7 @@ from ztorch.kernels.writing import COMBINE, reduced, write
 UNROLLED_TURNS = 4  # turns up to which a loop that needs an order is written out
 
 
-class Statements(Expressions):
+class StatementRules(ExpressionRules):
     """Runs statements."""
 
     max_steps: int | None = None  # the most turns of a `while` loop
@@ -55,7 +56,7 @@ class Statements(Expressions):
         if function in self.calls:
             raise self.source.error(node, f"{function.__name__} calls itself, and kernels cannot",
                                     "write a loop")
-        inner = Statements(source_of(function), self.arithmetic, (*self.calls, function))
+        inner = StatementRules(source_of(function), self.arithmetic, (*self.calls, function))
         inner.loops, inner.masks, inner.max_steps = self.loops, self.masks, self.max_steps
         try:
             bound = inner.source.signature(function, args, named)
@@ -95,7 +96,7 @@ class Statements(Expressions):
 
     def _run_assert(self, s: ast.Assert) -> None:
         test = self.value(s.test)
-        if isinstance(test, (Tile, Affine)):
+        if isinstance(test, (LoopTensor, Affine)):
             raise self.source.error(s, "assert can only test what is known while compiling")
         if not test:
             raise self.source.error(s, f"the assertion fails"
@@ -132,9 +133,9 @@ class Statements(Expressions):
         if isinstance(target, ast.Name):
             view = isinstance(source, (ast.Subscript, ast.Name, ast.Attribute))
             fixed = ""
-            if view and isinstance(x, Tile) and x.shape and source is not None:
+            if view and isinstance(x, LoopTensor) and x.shape and source is not None:
                 fixed = f"{target.id} is {ast.unparse(source)} by another name"
-            self.set(target.id, x, fixed)
+            self.bind(target.id, x, fixed)
         elif isinstance(target, (ast.Tuple, ast.List)):
             if not isinstance(x, (tuple, range)) or len(x) != len(target.elts):
                 count = len(x) if isinstance(x, (tuple, range)) else 1
@@ -146,7 +147,7 @@ class Statements(Expressions):
         else:
             raise self.source.error(target, "only variables and elements of arrays can be set")
 
-    def set(self, name: str, x: Any, fixed: str = "") -> None:
+    def bind(self, name: str, x: Any, fixed: str = "") -> None:
         """Gives a variable a value."""
         old = self.env.get(name)
         now = len(self.loops)
@@ -186,36 +187,35 @@ class Statements(Expressions):
         return True
 
     def _combined(self, s: ast.stmt, update: Update, old: Variable, condition: Any,
-                  inner: tuple[LoopVar, ...]) -> Tile:
+                  inner: tuple[LoopVar, ...]) -> LoopTensor:
         a = self.arithmetic
         if update.how == "add":
             total = total_of(self, update, condition, inner, old.value)
         else:
             term = a.tile(self.value(update.term))
             d = a.common([old.value, term])
-            if update.how.startswith("logical"):
-                if d is not boolean:
-                    raise self.source.error(s, f"| and & combine the bools of all turns, not {d}")
+            if update.how.startswith("logical") and d is not boolean:
+                raise self.source.error(s, f"| and & combine the bools of all turns, not {d}")
             total = reduced(a, term, condition, inner, update.how, d)
         return a.apply(COMBINE[update.how][0], old.value, total)
 
     def _bits(self, update: Update, target: ast.Subscript) -> bool:
         """Whether an update combines the bits of integers, which loops do turn by turn."""
         of = self.env.get(target.value.id) if isinstance(target.value, ast.Name) else None
-        return bool(of and update.how.startswith("logical") and isinstance(of.value, Tile)
+        return bool(of and update.how.startswith("logical") and isinstance(of.value, LoopTensor)
                     and of.value.dtype is not boolean)
 
-    def _term(self, update: Update) -> Tile:
+    def _term(self, update: Update) -> LoopTensor:
         x = self.arithmetic.tile(self.value(update.term))
         return self.arithmetic.apply("neg", x) if update.negative else x
 
-    def _store(self, target: ast.Subscript, new: Tile, how: str | None,
+    def _store(self, target: ast.Subscript, new: LoopTensor, how: str | None,
                update: Update | None = None) -> None:
         if not isinstance(target.value, ast.Name) or target.value.id not in self.env:
             raise self.source.error(target, "only elements of arrays of this function can be set")
         name = target.value.id
         old = self.env[name]
-        if old.fixed or not isinstance(old.value, Tile) or not old.value.shape:
+        if old.fixed or not isinstance(old.value, LoopTensor) or not old.value.shape:
             raise self.source.error(
                 target, f"{name} cannot be written: {old.fixed or 'it is no array'}",
                 "write to an array that the function makes, such as np.empty_like(x)")
@@ -231,7 +231,7 @@ class Statements(Expressions):
         except BadIndex as error:
             raise self.source.error(target, str(error)) from None
 
-    def store(self, name: str, index: Index, new: Tile, condition: Any,
+    def store(self, name: str, index: ElementIndex, new: LoopTensor, condition: Any,
               inner: tuple[LoopVar, ...], how: str | None) -> None:
         """Writes elements of an array."""
         old = self.env[name]
@@ -284,7 +284,7 @@ class Statements(Expressions):
         return self.assigned.pop()
 
     def _merged(self, s: ast.If, name: str, test: Any, a: Any, b: Any) -> Any:
-        numeric = (Tile, Affine, *NUMBERS)
+        numeric = (LoopTensor, Affine, *NUMBERS)
         if isinstance(a, numeric) and isinstance(b, numeric):
             return self.arithmetic.choose(test, a, b)
         if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
@@ -318,8 +318,8 @@ class Statements(Expressions):
         for x in ends:
             if not isinstance(x, (Affine, int)):
                 raise self.source.error(
-                    s.iter, "the number of turns must be known while compiling", "loop to the largest "
-                    "number there can be, with `if k < count:` around the body")
+                    s.iter, "the number of turns must be known while compiling", "loop to the "
+                    "largest number there can be, with `if k < count:` around the body")
         start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
         if not isinstance(step, int) or step == 0:
             raise self.source.error(s.iter, "the step must be a known integer, and not 0")
@@ -333,58 +333,73 @@ class Statements(Expressions):
             raise self.source.error(s.target, "range gives one number a turn")
         if turns == 0:
             return
-        reason = None if hasattr(s, ENDS) else conflict(s, {*self.env}, ordered=True)
-        if reason is None and not hasattr(s, ENDS):
-            self._at_once(s, [(s.target.id, first, step, LoopVar(s.target.id, turns))], last)
+        name = s.target.id
+        var = LoopVar(name, turns)
+        counter = first.plus(Affine({var: step}))
+        if not hasattr(s, ENDS) and conflict(s, {*self.env}, self._counters(
+                {name: counter}, ordered=True, ragged=last is not None)) is None:
+            past = None if last is None else (ast.Lt() if step > 0 else ast.Gt(), counter, last)
+            self._at_once(s, [var], {name: (counter if turns > 1 else first).simple()}, past)
         elif turns <= UNROLLED_TURNS and last is None and not hasattr(s, ENDS):
             for k in range(turns):
-                self.set(s.target.id, first.plus(k * step).simple())
+                self.bind(name, first.plus(k * step).simple())
                 self.block(s.body)
         else:
-            in_order(self, s, s.target.id, first, step, turns, last)
+            in_order(self, s, name, first, step, turns, last)
+
+    def _counters(self, values: dict[str, Affine], ordered: bool, ragged: bool = False) -> Counters:
+        known = {n: v.value for n, v in self.env.items()
+                 if isinstance(v.value, Affine) or type(v.value) is int}
+        return Counters(values, {**known, **values}, ordered, ragged)
 
     def _run_grid(self, s: ast.For, extents: list[Any]) -> None:
         targets = s.target.elts if isinstance(s.target, ast.Tuple) else [s.target]
-        if len(targets) != len(extents) or not all(isinstance(t, ast.Name) for t in targets):
+        together = isinstance(s.target, ast.Name) and len(extents) > 1  # one tuple of counters
+        names = [t.id for t in targets if isinstance(t, ast.Name)]
+        if len(names) != len(targets) or not (together or len(names) == len(extents)):
             raise self.source.error(s.target, f"{len(targets)} counters for {len(extents)} loops")
         if not all(isinstance(n, int) for n in extents):
             raise self.source.error(s.iter, "the extents of zt.grid must be known while compiling")
         if hasattr(s, ENDS):
             raise self.source.error(s, "a loop without an order has no first turn to break at",
                                     "use range(...)")
-        problem = conflict(s, {*self.env}, ordered=False)
+        loops = [LoopVar(names[0] if together else name, n)
+                 for name, n in zip(names * (len(extents) if together else 1), extents,
+                                    strict=True)]
+        counters = [Affine({v: 1}) for v in loops]
+        problem = conflict(s, {*self.env}, self._counters(
+            {} if together else dict(zip(names, counters, strict=True)), ordered=False))
         if problem is not None:
             raise self.source.error(problem.node, f"the turns of zt.grid have no order, but "
                                     f"{problem.reason}", "use range(...) for turns in order")
         if 0 not in extents:
-            names = [t.id for t in targets if isinstance(t, ast.Name)]
-            self._at_once(s, [(name, Affine(), 1, LoopVar(name, n))
-                              for name, n in zip(names, extents, strict=True)], None)
+            plain = [c.simple() if v.extent > 1 else 0
+                     for c, v in zip(counters, loops, strict=True)]
+            values = {names[0]: tuple(plain)} if together else dict(zip(names, plain, strict=True))
+            self._at_once(s, loops, values, None)
 
-    def _at_once(self, s: ast.For, counters: list[tuple[str, Affine, int, LoopVar]], last: Any
-                 ) -> None:
-        """Runs a loop with an axis for each counter."""
+    def _at_once(self, s: ast.For, loops: list[LoopVar], counters: dict[str, Any],
+                 past: tuple[ast.cmpop, Affine, Affine] | None) -> None:
+        """Runs a loop with an axis for each counter. Turns where the comparison `past` does not
+        hold do nothing."""
         before, outside = dict(self.env), len(self.loops)
-        for name, first, step, var in counters:
-            self.loops.append(Loop(var))
-            counter = first.plus(Affine({var: step})) if var.extent > 1 else first
-            self.env[name] = Variable(counter.simple(), len(self.loops), len(self.loops),
-                                      len(self.masks), "it counts turns")
-            if last is not None:
-                op = ast.Lt() if step > 0 else ast.Gt()
-                self.masks.append(self.arithmetic.compare(op, counter, last))
+        self.loops += [Loop(v) for v in loops]
+        depth = len(self.loops)
+        for name, counter in counters.items():
+            self.env[name] = Variable(counter, depth, depth, len(self.masks), "it counts turns")
+        if past is not None:
+            self.masks.append(self.arithmetic.compare(*past))
         self.assigned.append(set())
         self.block(s.body)
         self.assigned.pop()
-        if last is not None:
+        if past is not None:
             self.masks.pop()
         del self.loops[outside:]
         after = self.env
         self.env = {n: v for n, v in after.items() if n in before and v.depth <= outside}
-        axes = [var for *_, var in counters]
         for name in before:
-            if name not in self.env and last is None and name in after:
-                self.set(name, _last_turn(after[name].value, axes))
+            if name not in self.env and past is None and name in after:
+                self.bind(name, _last_turn(after[name].value, loops))
 
 
 def _last_turn(x: Any, loops: Sequence[LoopVar]) -> Any:
@@ -396,10 +411,10 @@ def _last_turn(x: Any, loops: Sequence[LoopVar]) -> Any:
         return x.simple()
     if isinstance(x, tuple):
         return tuple(_last_turn(part, loops) for part in x)
-    if not isinstance(x, Tile):
+    if not isinstance(x, LoopTensor):
         return x
     key = tuple(v.extent - 1 if v in loops else slice(None) for v in x.axes)
     kept = tuple(v for v in x.axes if v not in loops)
-    return Tile(OPS.slice_by(x.value, key), kept, x.weak) if len(kept) < len(x.axes) else x
+    return LoopTensor(OPS.slice_by(x.value, key), kept, x.weak) if len(kept) < len(x.axes) else x
 
 

@@ -10,14 +10,13 @@ from typing import Any
 from ztorch.graph.op import OPS
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.dependence import Update
-from ztorch.kernels.expressions import Expressions
-from ztorch.kernels.tiles import Affine, Axes, LoopVar, Tile, union
+from ztorch.kernels.expressions import ExpressionRules
+from ztorch.kernels.tiles import LETTERS, Affine, Axes, LoopTensor, LoopVar, union
 from ztorch.kernels.writing import reduced
 
-LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-
-def total_of(e: Expressions, update: Update, condition: Any, over: Axes, old: Any) -> Tile:
+def total_of(e: ExpressionRules, update: Update, condition: Any, over: Axes, old: Any
+             ) -> LoopTensor:
     """The sum of a term over all turns of some loops.
 
     Args:
@@ -30,7 +29,7 @@ def total_of(e: Expressions, update: Update, condition: Any, over: Axes, old: An
     a = e.arithmetic
     factors = [e.value(n) for n in _factors(update.term)]
     numbers = [x for x in factors if isinstance(x, (Affine, *NUMBERS))]
-    tiles = [x for x in factors if isinstance(x, Tile)]
+    tiles = [x for x in factors if isinstance(x, LoopTensor)]
     contraction = _contraction(a, tiles, condition, over)
     if contraction is None:
         term: Any = factors[0]
@@ -50,7 +49,7 @@ def _factors(node: ast.expr) -> list[ast.expr]:
     return [node]
 
 
-def _contraction(a: Any, tiles: list[Tile], condition: Any, over: Axes) -> Tile | None:
+def _contraction(a: Any, tiles: list[LoopTensor], condition: Any, over: Axes) -> LoopTensor | None:
     """The sum of a product of numbers as a contraction, where that is less work than to multiply
     first: no factor depends on all loops."""
     if len(tiles) < 2 or any(t.shape for t in tiles):
@@ -73,12 +72,12 @@ def _contraction(a: Any, tiles: list[Tile], condition: Any, over: Axes) -> Tile 
     inputs = ",".join("".join(letter[v] for v in t.axes) for t in groups)
     value = OPS.einsum(f"{inputs}->{''.join(letter[v] for v in kept)}",
                        *(a.cast(t, d).value for t in groups))
-    return Tile(value, kept)
+    return LoopTensor(value, kept)
 
 
-def _grouped(a: Any, tiles: list[Tile]) -> list[Tile]:
+def _grouped(a: Any, tiles: list[LoopTensor]) -> list[LoopTensor]:
     """The factors, with those multiplied that depend on no more loops than another one."""
-    groups: list[Tile] = []
+    groups: list[LoopTensor] = []
     for t in sorted(tiles, key=lambda t: -_size(t.axes)):
         home = next((k for k, g in enumerate(groups) if {*t.axes} <= {*g.axes}), None)
         if home is None:

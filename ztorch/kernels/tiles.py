@@ -1,7 +1,7 @@
 """The values of a kernel: numbers known while compiling, sums of loop variables, and tiles.
 
 All turns of a parallel loop are computed at once, so each such loop is an axis. What an expression
-means in every turn is a `Tile`: a tensor whose first axes are the loops that it depends on.
+means in every turn is a `LoopTensor`: a tensor whose first axes are the loops that it depends on.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ztorch.dtypes import DType
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 
+LETTERS = "abcdefghijklmnopqrstuvwABCDEFGHIJKLMNOPQRSTUVW"  # names of loops in contractions
 _serial = itertools.count()
 
 
@@ -81,7 +81,7 @@ class Affine:
 
 
 @dataclass(frozen=True, eq=False)
-class Tile:
+class LoopTensor:
     """A tensor for each turn of the loops that it depends on."""
 
     value: Value  # its first axes are loops, the others its own
@@ -103,7 +103,7 @@ def union(groups: Iterable[Axes]) -> Axes:
     return tuple(sorted({v for axes in groups for v in axes}, key=lambda v: v.serial))
 
 
-def spread(tile: Tile, axes: Axes, rank: int = 0) -> Value:
+def spread(tile: LoopTensor, axes: Axes, rank: int = 0) -> Value:
     """The tensor of a tile with an axis for each of some loops, of size 1 where it does not depend
     on the loop, and then at least `rank` axes of its own."""
     lengths = [v.extent if v in tile.axes else 1 for v in axes]
@@ -112,7 +112,7 @@ def spread(tile: Tile, axes: Axes, rank: int = 0) -> Value:
     return tile.value if shape == tile.value.shape else OPS.reshape(tile.value, shape)
 
 
-def full(tile: Tile, axes: Axes, shape: tuple[int, ...] | None = None) -> Value:
+def full(tile: LoopTensor, axes: Axes, shape: tuple[int, ...] | None = None) -> Value:
     """The tensor of a tile, repeated along all loops of `axes`, and to a shape of its own."""
     own = tile.shape if shape is None else shape
     target = (*[v.extent for v in axes], *own)

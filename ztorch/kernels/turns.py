@@ -19,18 +19,18 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value, topological
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.dependence import in_a_sum, written
-from ztorch.kernels.expressions import Expressions
+from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.plainer import ENDS
-from ztorch.kernels.reading import Index
+from ztorch.kernels.reading import ElementIndex
 from ztorch.kernels.scope import Loop, Variable, renamed
-from ztorch.kernels.tiles import Affine, Axes, LoopVar, Tile, full, reordered, union
+from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, full, reordered, union
 from ztorch.kernels.uses import assigned, definitions, parts, reads_of
 from ztorch.ops.control import looped
 
 TRIALS_MAX = 8  # how often the shapes and dtypes of a state may grow before they must agree
 
 
-class Steps:
+class OrderedTurns:
     """The turns of one loop while its body is translated."""
 
     def __init__(self, name: str, count: int, late: frozenset[str]):
@@ -39,7 +39,7 @@ class Steps:
         self.number = slice_leaf(OPS.iota((count,), 0), 0)
         self.slices: list[tuple[Value, Value]] = [(self.number, OPS.iota((count,), 0))]
         self.var = LoopVar(name, count, self.number, self.twin.serial)
-        self.writes: list[tuple[str, Index, Tile, Any, Axes, str | None]] = []
+        self.writes: list[tuple[str, ElementIndex, LoopTensor, Any, Axes, str | None]] = []
 
     def sequence(self, value: Value) -> Value:
         """The turn's element of a tensor with an element for each turn."""
@@ -47,13 +47,13 @@ class Steps:
         self.slices.append((leaf, value))
         return leaf
 
-    def put_off(self, name: str, index: Index, new: Tile, condition: Any, inner: Axes,
+    def put_off(self, name: str, index: ElementIndex, new: LoopTensor, condition: Any, inner: Axes,
                 how: str | None) -> None:
         """Has elements of an array written after the loop."""
         self.writes.append((name, index, new, condition, inner, how))
 
 
-def in_order(t: Expressions, s: ast.For, name: str, first: Affine, step: int, count: int,
+def in_order(t: ExpressionRules, s: ast.For, name: str, first: Affine, step: int, count: int,
              last: Any) -> None:
     """Runs a loop turn by turn.
 
@@ -72,10 +72,10 @@ def in_order(t: Expressions, s: ast.For, name: str, first: Affine, step: int, co
     names = [n for n in (*set_here, *filled) if n not in late]
     state = {n: _state(t, s, n, t.env[n].value) for n in names}
     for _ in range(TRIALS_MAX):
-        steps = Steps(name, count, late)
+        steps = OrderedTurns(name, count, late)
         carries = {n: carry_leaf(x.value, k) for k, (n, x) in enumerate(state.items())}
         after = _turn(t, s, steps, name, first, step, last, {
-            n: Tile(carries[n], state[n].axes, state[n].weak) for n in names})
+            n: LoopTensor(carries[n], state[n].axes, state[n].weak) for n in names})
         grown = {n: _grown(t, s, n, state[n], after[n]) for n in names}
         if all(_alike(grown[n], state[n]) for n in names):
             break
@@ -86,7 +86,7 @@ def in_order(t: Expressions, s: ast.For, name: str, first: Affine, step: int, co
     _finish(t, s, steps, state, carries, after)
 
 
-def _only_filled(s: ast.For, array: str, counter: str, t: Expressions) -> bool:
+def _only_filled(s: ast.For, array: str, counter: str, t: ExpressionRules) -> bool:
     """Whether turns write an array in one place, each its own part, and do not read it."""
     places = written(s.body)[array]
     if len(places) != 1 or next(reads_of(s.body, array), None) is not None:
@@ -95,14 +95,14 @@ def _only_filled(s: ast.For, array: str, counter: str, t: Expressions) -> bool:
     return any(in_a_sum(part, counter) for part in parts(places[0][0].slice, known))
 
 
-def _state(t: Expressions, s: ast.For, name: str, x: Any) -> Tile:
-    if not isinstance(x, (Tile, Affine, *NUMBERS)):
+def _state(t: ExpressionRules, s: ast.For, name: str, x: Any) -> LoopTensor:
+    if not isinstance(x, (LoopTensor, Affine, *NUMBERS)):
         raise t.source.error(s, f"{name} changes in this loop, but {x!r} is no number or array")
     return t.arithmetic.tile(x)
 
 
-def _turn(t: Expressions, s: ast.For, steps: Steps, name: str, first: Affine, step: int,
-          last: Any, carries: dict[str, Tile]) -> dict[str, Tile]:
+def _turn(t: ExpressionRules, s: ast.For, steps: OrderedTurns, name: str, first: Affine, step: int,
+          last: Any, carries: dict[str, LoopTensor]) -> dict[str, LoopTensor]:
     """Translates the body once. Returns the state after a turn."""
     before, masks = dict(t.env), len(t.masks)
     t.loops.append(Loop(steps.var, steps))
@@ -126,7 +126,8 @@ def _turn(t: Expressions, s: ast.For, steps: Steps, name: str, first: Affine, st
     return after
 
 
-def _grown(t: Expressions, s: ast.For, name: str, old: Tile, new: Tile) -> Tile:
+def _grown(t: ExpressionRules, s: ast.For, name: str, old: LoopTensor, new: LoopTensor
+           ) -> LoopTensor:
     """The state before the first turn, with the loops, shape and dtype that it has after one."""
     try:
         shape = np.broadcast_shapes(old.shape, new.shape)
@@ -137,15 +138,15 @@ def _grown(t: Expressions, s: ast.For, name: str, old: Tile, new: Tile) -> Tile:
                              f"and {list(new.shape)} after it", "it must stay the same")
     d = t.arithmetic.common([old, new])
     axes = union([old.axes, new.axes])
-    return Tile(full(t.arithmetic.cast(old, d), axes, new.shape), axes, old.weak and new.weak)
+    return LoopTensor(full(t.arithmetic.cast(old, d), axes, new.shape), axes, old.weak and new.weak)
 
 
-def _alike(a: Tile, b: Tile) -> bool:
+def _alike(a: LoopTensor, b: LoopTensor) -> bool:
     return (a.axes, a.shape, a.dtype, a.weak) == (b.axes, b.shape, b.dtype, b.weak)
 
 
-def _finish(t: Expressions, s: ast.For, steps: Steps, state: dict[str, Tile],
-            carries: dict[str, Value], after: dict[str, Tile]) -> None:
+def _finish(t: ExpressionRules, s: ast.For, steps: OrderedTurns, state: dict[str, LoopTensor],
+            carries: dict[str, Value], after: dict[str, LoopTensor]) -> None:
     """Makes the loop, and gives variables what they are after it."""
     news = [_typed(t, after[n], state[n].axes, x.shape, x.dtype) for n, x in state.items()]
     leaves, inits = [*carries.values()], [x.value for x in state.values()]
@@ -169,12 +170,12 @@ def _finish(t: Expressions, s: ast.For, steps: Steps, state: dict[str, Tile],
     slices = [(leaf, x) for leaf, x in steps.slices if leaf in used]
     body = Body(steps.twin.extent, False, tuple(leaves), tuple(leaf for leaf, _ in slices), (),
                 tuple(news), tuple(outs), proceed)
-    ends, stacks = looped(body, inits, [x for _, x in slices])
+    ends, stacks = looped(body, inits, [x for _, x in slices], ahead=False)
     plain = {*assigned(s.body)}
     for n, y in zip(state, ends, strict=False):
-        x = Tile(y, state[n].axes, state[n].weak)
+        x = LoopTensor(y, state[n].axes, state[n].weak)
         if n in plain and not t.parallel(t.env[n].depth):
-            t.set(n, x, t.env[n].fixed)
+            t.bind(n, x, t.env[n].fixed)
         else:
             t.env[n] = replace(t.env[n], value=x)
     rest = iter(stacks)
@@ -186,13 +187,14 @@ def _finish(t: Expressions, s: ast.For, steps: Steps, state: dict[str, Tile],
                 union([inner, (steps.twin,)]), how)
 
 
-def _typed(t: Expressions, x: Tile, axes: Axes, shape: tuple[int, ...], d: DType) -> Value:
+def _typed(t: ExpressionRules, x: LoopTensor, axes: Axes, shape: tuple[int, ...], d: DType
+           ) -> Value:
     value = full(x if d is boolean and x.dtype is boolean else t.arithmetic.cast(x, d), axes, shape)
     return value
 
 
-def _all_turns(stack: Value, axes: Axes, twin: LoopVar) -> Tile:
+def _all_turns(stack: Value, axes: Axes, twin: LoopVar) -> LoopTensor:
     """What all turns gave, as a tile of the loop that they are."""
     loops = union([axes, (twin,)])
     own = tuple(LoopVar(":", n) for n in stack.shape[1 + len(axes):])
-    return Tile(reordered(stack, [twin, *axes, *own], (*loops, *own)), loops)
+    return LoopTensor(reordered(stack, [twin, *axes, *own], (*loops, *own)), loops)

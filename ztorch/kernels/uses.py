@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+
+from ztorch.kernels.tiles import Affine
 
 
 def names_in(node: ast.AST) -> set[str]:
@@ -66,7 +69,8 @@ def _use(s: ast.stmt, name: str) -> str:
         if name in names_in(s.iter):
             return "read"
         inside = _branch(s.body, name)
-        return "maybe" if inside == "set" or name in assigned([s]) and inside == "none" else inside
+        is_counter = inside == "none" and name in assigned([s])
+        return "maybe" if inside == "set" or is_counter else inside
     if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name) and s.target.id == name:
         return "read"
     if name in names_in(s):
@@ -125,14 +129,8 @@ def definitions(statements: Sequence[ast.stmt], outside: set[str]) -> dict[str, 
 
 def parts(index: ast.expr, known: dict[str, ast.expr]) -> list[ast.expr]:
     """The index of each axis, with variables replaced by what they are set to."""
-    whole = _Replaced(known).visit(_copy(index))
+    whole = _Replaced(known).visit(deepcopy(index))
     return list(whole.elts) if isinstance(whole, ast.Tuple) else [whole]
-
-
-def _copy(node: ast.expr) -> ast.expr:
-    return ast.parse(ast.unparse(node), mode="eval").body if not isinstance(
-        node, (ast.Slice, ast.Tuple)) else ast.parse(
-            f"x[{ast.unparse(node)}]", mode="eval").body.slice  # type: ignore[attr-defined]
 
 
 class _Replaced(ast.NodeTransformer):
@@ -143,4 +141,27 @@ class _Replaced(ast.NodeTransformer):
         value = self.known.get(node.id)
         if value is None or self.depth > 8:
             return node
-        return _Replaced(self.known, self.depth + 1).visit(_copy(value))
+        return _Replaced(self.known, self.depth + 1).visit(deepcopy(value))
+
+
+def linear(node: ast.expr, known: Mapping[str, Affine | int]) -> Affine | None:
+    """An expression as a sum of loop variables, if it is one of names that are known."""
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return Affine.of(node.value)
+    if isinstance(node, ast.Name) and node.id in known:
+        return Affine.of(known[node.id])
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = linear(node.operand, known)
+        return inner and inner.times(-1)
+    if not isinstance(node, ast.BinOp):
+        return None
+    left, right = linear(node.left, known), linear(node.right, known)
+    if left is None or right is None:
+        return None
+    if isinstance(node.op, (ast.Add, ast.Sub)):
+        return left.plus(right, 1 if isinstance(node.op, ast.Add) else -1)
+    if isinstance(node.op, ast.Mult) and not (left.terms and right.terms):
+        return left.times(right.const) if left.terms else right.times(left.const)
+    if isinstance(node.op, ast.FloorDiv) and not left.terms and not right.terms and right.const:
+        return Affine.of(left.const // right.const)
+    return None

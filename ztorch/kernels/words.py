@@ -17,8 +17,8 @@ import numpy as np
 from ztorch.dtypes import DType, boolean, dtype, f64, i32
 from ztorch.errors import UnknownName
 from ztorch.graph.op import OPS
-from ztorch.kernels.arithmetic import NUMBERS, Arithmetic
-from ztorch.kernels.tiles import Affine, Tile, full, spread, union
+from ztorch.kernels.arithmetic import NUMBERS, TileArithmetic
+from ztorch.kernels.tiles import LETTERS, Affine, LoopTensor, full, union
 
 Word = Callable[..., Any]  # (arithmetic, *arguments, **named) -> value
 
@@ -65,23 +65,23 @@ _KEEPING = {  # of numbers of any kind, in their dtype
 
 
 def _elementwise(name: str) -> Word:
-    def word(a: Arithmetic, *xs: Any) -> Any:
+    def word(a: TileArithmetic, *xs: Any) -> Any:
         d = a.common(xs)
         return a.apply(name, *xs, dtype=d if d.is_float else a.float)
     return word
 
 
 def _keeping(name: str) -> Word:
-    def word(a: Arithmetic, *xs: Any) -> Any:
+    def word(a: TileArithmetic, *xs: Any) -> Any:
         return a.apply(name, *xs)
     return word
 
 
 def _extreme(name: str) -> Word:
     """Python's `min` and `max`: of several numbers, or of all elements of one tile."""
-    def word(a: Arithmetic, *xs: Any) -> Any:
+    def word(a: TileArithmetic, *xs: Any) -> Any:
         if len(xs) == 1:
-            if isinstance(xs[0], Tile):
+            if isinstance(xs[0], LoopTensor):
                 return _reduction(name[:3])(a, xs[0])
             xs = tuple(xs[0])
         total = xs[0]
@@ -97,7 +97,7 @@ def _extreme(name: str) -> Word:
 # -- of whole tiles --------------------------------------------------------------------------------
 
 
-def _places(x: Tile, axis: Any) -> tuple[int, ...]:
+def _places(x: LoopTensor, axis: Any) -> tuple[int, ...]:
     """The axes of the tensor that are axes of the tile."""
     rank, loops = len(x.shape), len(x.axes)
     if axis is None:
@@ -110,7 +110,7 @@ def _places(x: Tile, axis: Any) -> tuple[int, ...]:
 
 
 def _reduction(name: str) -> Word:
-    def word(a: Arithmetic, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    def word(a: TileArithmetic, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
         x = a.tile(x)
         places = _places(x, axis)
         if not places:
@@ -125,78 +125,76 @@ def _reduction(name: str) -> Word:
                 value = OPS.reshape(value, (*[v.extent for v in x.axes], -1))
                 places = (len(x.axes),)
             y = getattr(OPS, name)(value, axis=places[0], keepdims=keepdims)
-            return Tile(OPS.cast(y, i32), x.axes)
-        return Tile(getattr(OPS, name)(value, axis=places, keepdims=keepdims), x.axes)
+            return LoopTensor(OPS.cast(y, i32), x.axes)
+        return LoopTensor(getattr(OPS, name)(value, axis=places, keepdims=keepdims), x.axes)
     return word
 
 
-def _matmul(a: Arithmetic, x: Any, y: Any) -> Any:
+def _matmul(a: TileArithmetic, x: Any, y: Any) -> Any:
     """The matrix product of tiles."""
     x, y = a.tile(x), a.tile(y)
     if not x.shape or not y.shape:
         raise BadCall("@ takes tiles of one axis or more; use * for numbers")
     d = a.common([x, y])
     axes = union([x.axes, y.axes])
-    left, right = (OPS.cast(spread(t, axes), d) for t in (x, y))
     row, column = len(x.shape) == 1, len(y.shape) == 1
-    k, l = x.shape[-1], y.shape[0 if column else -2]
-    if k != l:
+    columns, rows = x.shape[-1], y.shape[0 if column else -2]
+    if columns != rows:
         raise BadCall(f"tiles of shapes {list(x.shape)} and {list(y.shape)} do not multiply: "
-                      f"{k} columns, {l} rows")
-    if row:
-        left = OPS.expand_dims(left, left.rank - 1)
-    if column:
-        right = OPS.expand_dims(right, right.rank)
-    value = OPS.matmul(left, right)
-    if column:
-        value = OPS.reshape(value, value.shape[:-1])
-    if row:
-        at = value.rank - (1 if column else 2)
-        value = OPS.reshape(value, (*value.shape[:at], *value.shape[at + 1:]))
-    return Tile(value, axes)
+                      f"{columns} columns, {rows} rows")
+    if len(x.shape) > 2 or len(y.shape) > 2:
+        raise BadCall("@ takes tiles of one or two axes; loop over the others")
+    # Loops that only one side depends on are rows or columns of one large product.
+    letter = dict(zip(axes, LETTERS, strict=False))
+    left, right = ("".join(letter[v] for v in t.axes) for t in (x, y))
+    both = "".join(letter.values())
+    left, right = left + ("Z" if row else "YZ"), right + ("Z" if column else "ZX")
+    result = both + ("" if row else "Y") + ("" if column else "X")
+    sides = [a.cast(t, d).value for t in (x, y)]
+    return LoopTensor(OPS.einsum(f"{left},{right}->{result}", *sides), axes)
 
 
-def _transpose(a: Arithmetic, x: Any, *order: Any) -> Any:
+def _transpose(a: TileArithmetic, x: Any, *order: Any) -> Any:
     x = a.tile(x)
     if len(order) == 1 and isinstance(order[0], tuple):
         order = order[0]
     loops = len(x.axes)
     axes = order or tuple(reversed(range(len(x.shape))))
-    return Tile(OPS.transpose(x.value, (*range(loops), *(loops + k for k in axes))), x.axes)
+    return LoopTensor(OPS.transpose(x.value, (*range(loops), *(loops + k for k in axes))), x.axes)
 
 
-def _reshape(a: Arithmetic, x: Any, *shape: Any) -> Any:
+def _reshape(a: TileArithmetic, x: Any, *shape: Any) -> Any:
     x = a.tile(x)
     sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
-    return Tile(OPS.reshape(x.value, (*[v.extent for v in x.axes], *sizes)), x.axes)
+    return LoopTensor(OPS.reshape(x.value, (*[v.extent for v in x.axes], *sizes)), x.axes)
 
 
 def _along(name: str) -> Word:
     """An op along one axis that keeps the shape, such as sorting."""
-    def word(a: Arithmetic, x: Any, axis: int = -1) -> Any:
+    def word(a: TileArithmetic, x: Any, axis: int = -1) -> Any:
         x = a.tile(x)
         y = getattr(OPS, name)(x.value, axis=_places(x, axis)[0])
-        return Tile(OPS.cast(y, i32) if name == "argsort" else y, x.axes)
+        return LoopTensor(OPS.cast(y, i32) if name == "argsort" else y, x.axes)
     return word
 
 
-def _where(a: Arithmetic, condition: Any, x: Any, y: Any) -> Any:
+def _where(a: TileArithmetic, condition: Any, x: Any, y: Any) -> Any:
     return a.choose(a.truth(condition), x, y)
 
 
-def _clip(a: Arithmetic, x: Any, low: Any, high: Any) -> Any:
+def _clip(a: TileArithmetic, x: Any, low: Any, high: Any) -> Any:
     return a.apply("minimum", a.apply("maximum", x, low), high)
 
 
-def _power(a: Arithmetic, x: Any, y: Any) -> Any:
+def _power(a: TileArithmetic, x: Any, y: Any) -> Any:
     import ast
 
     return a.binary(ast.Pow(), x, y)
 
 
-def _outer(a: Arithmetic, x: Any, y: Any) -> Any:
+def _outer(a: TileArithmetic, x: Any, y: Any) -> Any:
     x, y = a.tile(x), a.tile(y)
-    return a.apply("mul", Tile(OPS.expand_dims(x.value, x.value.rank), x.axes), y)
+    return a.apply("mul", LoopTensor(OPS.expand_dims(x.value, x.value.rank), x.axes), y)
 
 
 # -- new arrays and dtypes -------------------------------------------------------------------------
@@ -211,30 +209,31 @@ def dtype_from(x: Any) -> DType:
 
 
 def _filled(number: Any) -> Word:
-    def word(a: Arithmetic, shape: Any, dtype: Any = f64) -> Any:
+    def word(a: TileArithmetic, shape: Any, dtype: Any = f64) -> Any:
         sizes = shape if isinstance(shape, tuple) else (shape,)
         if not all(isinstance(n, int) for n in sizes):
             raise BadCall(f"the shape of an array must be known while compiling, not {shape!r}")
-        return Tile(OPS.full(sizes, number, dtype_from(dtype)))
+        return LoopTensor(OPS.full(sizes, number, dtype_from(dtype)))
     return word
 
 
-def _full(a: Arithmetic, shape: Any, value: Any, dtype: Any = None) -> Any:
+def _full(a: TileArithmetic, shape: Any, value: Any, dtype: Any = None) -> Any:
     d = dtype_from(dtype) if dtype is not None else a.common([value])
     array = _filled(0)(a, shape, d)
     if isinstance(value, NUMBERS):
-        return Tile(OPS.full(array.shape, value, d))
+        return LoopTensor(OPS.full(array.shape, value, d))
     value = a.cast(value, d)
-    return Tile(full(value, value.axes, array.shape), value.axes)
+    return LoopTensor(full(value, value.axes, array.shape), value.axes)
 
 
 def _like(number: Any) -> Word:
-    def word(a: Arithmetic, x: Any, dtype: Any = None) -> Any:
-        return Tile(OPS.full(x.shape, number, x.dtype if dtype is None else dtype_from(dtype)))
+    def word(a: TileArithmetic, x: Any, dtype: Any = None) -> Any:
+        d = x.dtype if dtype is None else dtype_from(dtype)
+        return LoopTensor(OPS.full(x.shape, number, d))
     return word
 
 
-def _arange(a: Arithmetic, *ends: Any, dtype: Any = None) -> Any:
+def _arange(a: TileArithmetic, *ends: Any, dtype: Any = None) -> Any:
     start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
     if not all(isinstance(n, (Affine, int)) for n in (start, stop)) or not isinstance(step, int):
         raise BadCall("np.arange takes integers that are known while compiling")
@@ -242,7 +241,7 @@ def _arange(a: Arithmetic, *ends: Any, dtype: Any = None) -> Any:
     if not isinstance(size, int):
         raise BadCall("the number of elements of np.arange must be known while compiling")
     count = len(range(0, size, step))
-    numbers = Tile(OPS.iota((count,), 0))
+    numbers = LoopTensor(OPS.iota((count,), 0))
     if step != 1:
         numbers = a.apply("mul", numbers, step)
     numbers = a.apply("add", numbers, start)
@@ -251,7 +250,7 @@ def _arange(a: Arithmetic, *ends: Any, dtype: Any = None) -> Any:
 
 def _number(d: str) -> Word:
     """Python's `float`, `int` and `bool` of a number."""
-    def word(a: Arithmetic, x: Any) -> Any:
+    def word(a: TileArithmetic, x: Any) -> Any:
         if isinstance(x, NUMBERS):
             return {"float": float, "int": int, "bool": bool}[d](x)
         x = a.tile(x)
@@ -262,7 +261,7 @@ def _number(d: str) -> Word:
         if d == "int" and x.dtype.is_float:
             x = a.apply("trunc", x)
         y = a.cast(x, a.float if d == "float" else i32)
-        return Tile(y.value, y.axes, weak=True)
+        return LoopTensor(y.value, y.axes, weak=True)
     return word
 
 

@@ -15,9 +15,9 @@ from ztorch.dtypes import DType
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
-from ztorch.kernels.arithmetic import Arithmetic
-from ztorch.kernels.reading import BadIndex, Index
-from ztorch.kernels.tiles import Affine, Axes, LoopVar, Tile, full, union
+from ztorch.kernels.arithmetic import TileArithmetic
+from ztorch.kernels.reading import BadIndex, ElementIndex
+from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, full, union
 
 # How turns combine: the op on two elements, the op along axes, and the opcode of its neutral value.
 COMBINE = {"add": ("add", "sum", "add"), "mul": ("mul", "prod", "mul"),
@@ -32,8 +32,8 @@ def neutral(how: str, d: DType) -> Any:
     return identity(COMBINE[how][2], d)
 
 
-def reduced(arithmetic: Arithmetic, x: Tile, condition: Any, over: Axes, how: str, d: DType
-            ) -> Tile:
+def reduced(arithmetic: TileArithmetic, x: LoopTensor, condition: Any, over: Axes, how: str,
+            d: DType) -> LoopTensor:
     """What the turns of some loops give together.
 
     Args:
@@ -46,19 +46,19 @@ def reduced(arithmetic: Arithmetic, x: Tile, condition: Any, over: Axes, how: st
     """
     x = arithmetic.cast(x, d)
     if condition is not True:
-        x = arithmetic.choose(condition, x, Tile(OPS.full((), neutral(how, d), d)))
+        x = arithmetic.choose(condition, x, LoopTensor(OPS.full((), neutral(how, d), d)))
     axes = union([x.axes, over])
     if not over:
         return x
     value = full(x, axes)
     places = tuple(axes.index(v) for v in over)
     value = getattr(OPS, COMBINE[how][1])(value, axis=places)
-    return Tile(value if value.dtype is d else OPS.cast(value, d),
+    return LoopTensor(value if value.dtype is d else OPS.cast(value, d),
                 tuple(v for v in axes if v not in over))
 
 
-def write(arithmetic: Arithmetic, array: Tile, index: Index, new: Tile, condition: Any,
-          inner: Axes, how: str | None) -> Tile:
+def write(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex, new: LoopTensor,
+          condition: Any, inner: Axes, how: str | None) -> LoopTensor:
     """The array after all turns have written.
 
     Args:
@@ -79,8 +79,8 @@ def write(arithmetic: Arithmetic, array: Tile, index: Index, new: Tile, conditio
     conditions = () if condition is True else condition.axes
     own = union([array.axes, *(tuple(v for v in axes if v not in inner and v not in index.own)
                                for axes in (new.axes, conditions, index.vars))])
-    array = Tile(full(array, own), own)
-    if any(isinstance(p, Tile) for p in index.places) or not _injective(index):
+    array = LoopTensor(full(array, own), own)
+    if any(isinstance(p, LoopTensor) for p in index.places) or not _injective(index):
         return _scattered(arithmetic, array, index, new, condition, inner, how)
     _check_bounds(index, array.shape, condition)
     missing = tuple(v for v in inner if v not in index.vars and v.extent > 1)
@@ -92,18 +92,17 @@ def write(arithmetic: Arithmetic, array: Tile, index: Index, new: Tile, conditio
     placed, covered = _placed(new, own, index, array.shape)
     old = array.value
     if how is not None:
-        both = Tile(getattr(OPS, COMBINE[how][0])(old, placed), own)
-        return both if covered is None else Tile(OPS.where(covered, both.value, old), own)
+        both = LoopTensor(getattr(OPS, COMBINE[how][0])(old, placed), own)
+        return both if covered is None else LoopTensor(OPS.where(covered, both.value, old), own)
     if condition is not True:
         asked, _ = _placed(_labelled(condition, index), own, index, array.shape)
         covered = asked if covered is None else OPS.logical_and(covered, asked)
-    elif covered is not None and old.op.name == "full":
-        if _contiguous(index):
-            return Tile(_padded(new, own, index, array.shape, old.attrs["value"]), own)
-    return Tile(placed if covered is None else OPS.where(covered, placed, old), own)
+    elif covered is not None and old.op.name == "full" and _contiguous(index):
+        return LoopTensor(_padded(new, own, index, array.shape, old.attrs["value"]), own)
+    return LoopTensor(placed if covered is None else OPS.where(covered, placed, old), own)
 
 
-def _labelled(new: Tile, index: Index) -> Tile:
+def _labelled(new: LoopTensor, index: ElementIndex) -> LoopTensor:
     """A tile whose own axes are those of the slices that it is written to."""
     if not new.shape and not index.own:
         return new
@@ -119,10 +118,10 @@ def _labelled(new: Tile, index: Index) -> Tile:
     value = full(new, new.axes, index.shape)
     loops = [v.extent for v in new.axes]
     value = OPS.reshape(value, (*loops, *(v.extent for v in index.own)))
-    return Tile(value, (*new.axes, *index.own))
+    return LoopTensor(value, (*new.axes, *index.own))
 
 
-def _injective(index: Index) -> bool:
+def _injective(index: ElementIndex) -> bool:
     """Whether different turns write different elements."""
     seen: set[LoopVar] = set()
     for place in index.places:
@@ -138,7 +137,7 @@ def _injective(index: Index) -> bool:
     return True
 
 
-def _check_bounds(index: Index, shape: tuple[int, ...], condition: Any) -> None:
+def _check_bounds(index: ElementIndex, shape: tuple[int, ...], condition: Any) -> None:
     for k, (place, n) in enumerate(zip(index.places, shape, strict=True)):
         assert isinstance(place, Affine)
         low, high = place.range
@@ -151,7 +150,7 @@ def _terms(place: Affine) -> list[tuple[LoopVar, int]]:
     return sorted(place.terms.items(), key=lambda item: -abs(item[1]))
 
 
-def _arranged(tile: Tile, own: Axes, index: Index) -> Value:
+def _arranged(tile: LoopTensor, own: Axes, index: ElementIndex) -> Value:
     """The turns of a tile as an axis for each axis of the array, in the order of positions."""
     order = [*own]
     sizes = [v.extent for v in own]
@@ -171,7 +170,7 @@ def _arranged(tile: Tile, own: Axes, index: Index) -> Value:
     return OPS.reshape(value, tuple(sizes))
 
 
-def _placed(tile: Tile, own: Axes, index: Index, shape: tuple[int, ...]
+def _placed(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, ...]
             ) -> tuple[Value, Value | None]:
     """What turns write at each element of the array, and which elements they write; None: all."""
     value = _arranged(tile, own, index)
@@ -204,12 +203,13 @@ def _positions(place: Affine) -> np.ndarray:
     return at.reshape(-1)
 
 
-def _contiguous(index: Index) -> bool:
+def _contiguous(index: ElementIndex) -> bool:
     return all(isinstance(p, Affine) and (np.diff(_positions(p)) == 1).all()
                for p in index.places)
 
 
-def _padded(tile: Tile, own: Axes, index: Index, shape: tuple[int, ...], number: Any) -> Value:
+def _padded(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, ...], number: Any
+            ) -> Value:
     """What turns write, inside an array that is one number elsewhere."""
     value = _arranged(tile, own, index)
     low = (*[0] * len(own), *(int(_positions(p)[0]) for p in index.places
@@ -222,8 +222,8 @@ def _padded(tile: Tile, own: Axes, index: Index, shape: tuple[int, ...], number:
 # -- positions that are data -----------------------------------------------------------------------
 
 
-def _scattered(arithmetic: Arithmetic, array: Tile, index: Index, new: Tile, condition: Any,
-               inner: Axes, how: str | None) -> Tile:
+def _scattered(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex,
+               new: LoopTensor, condition: Any, inner: Axes, how: str | None) -> LoopTensor:
     own, d = array.axes, array.dtype
     lengths = array.value.shape
     flat: Any = 0
@@ -250,7 +250,7 @@ def _scattered(arithmetic: Arithmetic, array: Tile, index: Index, new: Tile, con
             valid, updates, OPS.zeros_like(updates)), axis=0)
     else:
         value = _compared(old, positions, updates, how, d)
-    return Tile(OPS.reshape(value, lengths), own)
+    return LoopTensor(OPS.reshape(value, lengths), own)
 
 
 def _compared(old: Value, positions: Value, updates: Value, how: str | None, d: DType) -> Value:

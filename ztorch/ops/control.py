@@ -246,9 +246,10 @@ def either(chosen: Value, first: Sequence[Value], second: Sequence[Value],
     return [OPS.where(chosen, a, b) for a, b in zip(*taken, strict=True)]
 
 
-def looped(body: Body, inits: Sequence[Value], sequences: Sequence[Value]
+def looped(body: Body, inits: Sequence[Value], sequences: Sequence[Value], ahead: bool = True
            ) -> tuple[list[Value], list[Value]]:
-    """The results of a loop; without turns, what it starts with."""
+    """The results of a loop; without turns, what it starts with. With `ahead`, products of
+    sequences alone are computed before it."""
     if body.turns == 0:
         return list(inits), [OPS.full((0, *v.shape), 0, v.dtype) for v in body.outs]
-    return repeat(body, inits, sequences)
+    return repeat(body, inits, sequences, ahead=ahead)

@@ -11,25 +11,29 @@ import numpy as np
 from ztorch import dispatch
 from ztorch.errors import KernelError
 from ztorch.graph.value import Value
-from ztorch.kernels.arithmetic import NUMBERS, Arithmetic
+from ztorch.kernels.arithmetic import NUMBERS, TileArithmetic
 from ztorch.kernels.scope import Variable
+from ztorch.kernels.signature import Signature, parsed
 from ztorch.kernels.source import Source, source_of
-from ztorch.kernels.statements import Statements
-from ztorch.kernels.tiles import Affine, Tile
+from ztorch.kernels.statements import StatementRules
+from ztorch.kernels.tiles import Affine, LoopTensor
 
 
-class Kernel:
+class KernelFunction:
     """A kernel: call it with tensors, arrays of NumPy, or the values of a model.
 
     Attributes:
         function: The Python function.
         max_steps: The most turns of its `while` loops; None if it may have none.
+        signature: What calls are checked against; None if nothing was said.
     """
 
-    def __init__(self, function: Callable[..., Any], max_steps: int | None = None):
+    def __init__(self, function: Callable[..., Any], max_steps: int | None = None,
+                 signature: Signature | None = None):
         self.source: Source = source_of(function)
         self.function = function
         self.max_steps = max_steps
+        self.signature = signature
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -54,20 +58,24 @@ class Kernel:
         Args:
             arguments: Values, or numbers and tuples that are compiled in, by name.
         """
+        sizes = self.signature.sizes(self.source.name, arguments) if self.signature else {}
         tensors = [x for x in arguments.values() if isinstance(x, Value)]
-        t = Statements(self.source, Arithmetic([x.dtype for x in tensors]), (self.function,))
+        arithmetic = TileArithmetic([x.dtype for x in tensors])
+        t = StatementRules(self.source, arithmetic, (self.function,))
         t.max_steps = self.max_steps
         for name, x in arguments.items():
-            value = Tile(x) if isinstance(x, Value) else x
+            value = LoopTensor(x) if isinstance(x, Value) else x
             t.env[name] = Variable(value, fixed=f"{name} is an argument")
         result = t.function()
         parts = result if isinstance(result, tuple) else (result,)
         values = []
         for part in parts:
-            if not isinstance(part, (Tile, Affine, *NUMBERS)):
+            if not isinstance(part, (LoopTensor, Affine, *NUMBERS)):
                 raise KernelError(f"kernel {self.source.name} returns {part!r}; it must return "
                                   "arrays or numbers")
             values.append(t.arithmetic.tile(part).value)
+        if self.signature:
+            self.signature.check_results(self.source.name, values, sizes)
         return tuple(values) if isinstance(result, tuple) else values[0]
 
     def debug(self, *args: Any, **named: Any) -> Any:
@@ -88,24 +96,27 @@ def _plain(x: Any) -> Any:
     return x if isinstance(x, (tuple, str, *NUMBERS)) or x is None else np.asarray(x)
 
 
-def kernel(function: Callable[..., Any] | None = None, *, max_steps: int | None = None) -> Any:
+def kernel(function: Callable[..., Any] | str | None = None, *, max_steps: int | None = None
+           ) -> Any:
     """Makes a Python function of loops over elements a kernel: a decorator.
 
     The function is parsed, not run. Its loops become tensor operations: loops whose turns are
     independent run at once, sums and extremes over loops are reductions, and sums of products are
-    contractions. So a kernel has a gradient, fuses with what is around it, and runs on every device.
+    contractions. So a kernel has a gradient, fuses with what is around it, and runs on any device.
 
     Args:
         function: A function of arrays and numbers that uses `for`, `if`, `while`, arithmetic, and
-            functions of `numpy` and `math`.
+            functions of `numpy` and `math`; or a signature, such as
+            `"f32[b, n], f32[n] -> f32[b, n]"`, which calls are checked against. In it, a name
+            stands for the same size everywhere.
         max_steps: The most turns of its `while` loops. `None` allows none. Default: `None`.
 
     Returns:
-        A `Kernel`.
+        A `KernelFunction`.
 
     Examples:
         >>> import numpy as np, ztorch as zt
-        >>> @zt.kernel
+        >>> @zt.kernel("any[b, n], any[n], any[n] -> any[b, n]")
         ... def scale_shift(x, g, c):
         ...     out = np.empty_like(x)
         ...     for i, j in zt.grid(*x.shape):
@@ -115,8 +126,9 @@ def kernel(function: Callable[..., Any] | None = None, *, max_steps: int | None 
         array([[1., 2., 3.],
                [1., 2., 3.]])
     """
+    if isinstance(function, str):
+        signature = parsed(function)
+        return lambda f: KernelFunction(f, max_steps, signature)
     if function is None:
-        return lambda f: Kernel(f, max_steps)
-    return Kernel(function, max_steps)
-
-
+        return lambda f: KernelFunction(f, max_steps)
+    return KernelFunction(function, max_steps)

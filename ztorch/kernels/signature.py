@@ -1,0 +1,121 @@
+"""What a kernel takes and returns, written as `"f32[b, n], f32[n] -> f32[b, n]"`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ztorch.dtypes import DType, dtype
+from ztorch.errors import KernelError, UnknownName
+
+_PART = re.compile(r"\s*(?:([A-Za-z_]\w*)\s*)?(\[[^\]]*\])?\s*(,|$)")
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """The dtype and the sizes of one array."""
+
+    dtype: DType | None  # None: any
+    dims: tuple[int | str, ...] | None  # names of sizes, or sizes; None: any shape
+    text: str  # as it is written
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The types of the arguments and of the results, in order."""
+
+    arguments: tuple[ArrayType, ...]
+    results: tuple[ArrayType, ...]  # empty: anything
+
+    def sizes(self, name: str, arguments: Mapping[str, Any]) -> dict[str, int]:
+        """The sizes that names stand for.
+
+        Args:
+            name: Name of the kernel, for errors.
+            arguments: Values by the name of the parameter, in order. Others than tensors are not
+                checked.
+
+        Raises:
+            KernelError: An argument has another dtype, or a size that does not agree.
+        """
+        if len(arguments) < len(self.arguments):
+            raise KernelError(f"kernel {name}: the signature has {len(self.arguments)} arguments, "
+                              f"the function {len(arguments)}")
+        known: dict[str, tuple[int, str]] = {}
+        for (label, x), kind in zip(arguments.items(), self.arguments, strict=False):
+            if hasattr(x, "shape"):
+                self._check(f"kernel {name}: {label}", x, kind, known, f"{label}, {kind.text}")
+        return {n: size for n, (size, _) in known.items()}
+
+    def check_results(self, name: str, results: Sequence[Any], sizes: Mapping[str, int]) -> None:
+        """Raises a KernelError if results are not what the signature says."""
+        if not self.results:
+            return
+        if len(results) != len(self.results):
+            raise KernelError(f"kernel {name} returns {len(results)} arrays, but its signature "
+                              f"says {len(self.results)}")
+        known = {n: (size, "the arguments") for n, size in sizes.items()}
+        for k, (y, kind) in enumerate(zip(results, self.results, strict=True)):
+            self._check(f"kernel {name}: result {k}", y, kind, known, kind.text)
+
+    @staticmethod
+    def _check(label: str, x: Any, kind: ArrayType, known: dict[str, tuple[int, str]],
+               origin: str) -> None:
+        shape = list(x.shape)
+        if kind.dtype is not None and x.dtype is not kind.dtype:
+            raise KernelError(f"{label} is {x.dtype}{shape}, but the signature says {kind.text}; "
+                              f"convert it with astype({str(kind.dtype)!r})")
+        if kind.dims is None:
+            return
+        if len(kind.dims) != len(shape):
+            raise KernelError(f"{label} has {len(shape)} axes, {shape}, but the signature says "
+                              f"{kind.text}")
+        for axis, (dim, n) in enumerate(zip(kind.dims, shape, strict=True)):
+            size, place = known.setdefault(dim, (n, origin)) if isinstance(dim, str) else (dim, "")
+            if size != n:
+                why = f"{dim} is {size} in {place}" if isinstance(dim, str) else f"it must be {dim}"
+                raise KernelError(f"{label} has shape {shape}: axis {axis} is {n}, but {why}")
+
+
+def parsed(text: str) -> Signature:
+    """The signature that a text means.
+
+    Raises:
+        KernelError: It is not of the form.
+
+    >>> parsed("f32[b, n], f32 -> f32[b, n]").arguments[0].dims
+    ('b', 'n')
+    """
+    left, arrow, right = text.partition("->")
+    return Signature(_types(left, text), _types(right, text) if arrow else ())
+
+
+def _types(part: str, text: str) -> tuple[ArrayType, ...]:
+    kinds = []
+    place = 0
+    part = part.strip()
+    while place < len(part):
+        match = _PART.match(part, place)
+        if match is None or match.end() == place or not (match[1] or match[2]):
+            raise KernelError(f"the signature {text!r} cannot be read at {part[place:]!r}; write "
+                              "it like 'f32[b, n], f32[n] -> f32[b, n]'")
+        kinds.append(_type(match[1], match[2], text))
+        place = match.end()
+    return tuple(kinds)
+
+
+def _type(name: str | None, dims: str | None, text: str) -> ArrayType:
+    try:
+        d = None if name in (None, "any") else dtype(str(name))
+    except UnknownName as error:
+        raise KernelError(f"the signature {text!r}: {error}") from None
+    if dims is None:
+        return ArrayType(d, () if name != "any" else None, name or "")
+    sizes: list[int | str] = []
+    for word in filter(None, (w.strip() for w in dims[1:-1].split(","))):
+        if not word.isdigit() and not word.isidentifier():
+            raise KernelError(f"the signature {text!r}: {word!r} is neither a size nor a name")
+        sizes.append(int(word) if word.isdigit() else word)
+    return ArrayType(d, tuple(sizes), f"{name or ''}{dims}")
