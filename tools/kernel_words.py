@@ -15,8 +15,8 @@ import numpy as np
 from ztorch.dtypes import DType, f32, i32
 from ztorch.errors import ZtorchError
 from ztorch.graph.op import leaf
-from ztorch.kernels.arithmetic import Arithmetic
-from ztorch.kernels.tiles import Tile
+from ztorch.kernels.arithmetic import TileArithmetic
+from ztorch.kernels.tiles import LoopTensor
 from ztorch.kernels.words import KNOWN, METHODS, WORDS, BadCall
 
 HEAD = """# Words of kernels
@@ -91,9 +91,9 @@ def _row(word: Callable[..., Any], call: str | None, name: str) -> tuple[str, st
 
 def _result(word: Callable[..., Any], arguments: str, d: DType) -> str:
     """The dtype and shape of what a word gives."""
-    a = Arithmetic([d])
-    x, y = (Tile(leaf("input", n, (3, 3), d)) for n in "xy")
-    number = Tile(leaf("input", "n", (), d))
+    a = TileArithmetic([d])
+    x, y = (LoopTensor(leaf("input", n, (3, 3), d)) for n in "xy")
+    number = LoopTensor(leaf("input", "n", (), d))
     values = {"x": x, "y": y, "x[0, 0]": number, "x > y": a.apply("greater", x, y),
               "np.float16": np.float16, "(9,)": (9,)}
     items = [part.strip() for part in arguments.split(", " if "[" not in arguments else ";")]
@@ -102,7 +102,7 @@ def _result(word: Callable[..., Any], arguments: str, d: DType) -> str:
                           for i in items))
     except (BadCall, ZtorchError):
         return "–"
-    return f"{given.dtype}{list(given.shape)}" if isinstance(given, Tile) else "–"
+    return f"{given.dtype}{list(given.shape)}" if isinstance(given, LoopTensor) else "–"
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def scale_shift(x, scale, shift):
 
 @zt.kernel
 def smooth_step(x, low, high):
-    """0 up to `low`, 1 from `high` on, and a smooth curve between: arrays of any rank."""
+    """0 up to `low`, 1 from `high` on, and a smooth curve between."""
     t = np.clip((x - low) / (high - low), 0.0, 1.0)
     return t * t * (3.0 - 2.0 * t)
 

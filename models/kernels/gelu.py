@@ -1,5 +1,8 @@
-"""GELU, exact and by the usual approximation. `gelu` is an ordinary function: kernels call it, and
-it becomes part of them."""
+"""GELU, exact and by the usual approximation.
+
+`gelu` is an ordinary function: kernels call it, and it becomes part of them. `place` is the tuple of
+all counters, so `gelu_each` takes arrays of any rank from two on.
+"""
 
 import math
 
@@ -14,16 +17,16 @@ def gelu(z):
 
 
 @zt.kernel
-def gelu_rows(x):
-    """GELU of a matrix."""
+def gelu_each(x):
+    """GELU of each element."""
     out = np.empty_like(x)
-    for i, j in zt.grid(*x.shape):
-        out[i, j] = gelu(x[i, j])
+    for place in zt.grid(*x.shape):
+        out[place] = gelu(x[place])
     return out
 
 
 @zt.kernel
 def bias_gelu(x, bias):
-    """GELU of x + bias with `tanh` in place of `erf`: arrays of any rank."""
+    """GELU of x + bias with `tanh` in place of `erf`."""
     z = x + bias
     return 0.5 * z * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (z + 0.044715 * z**3)))

@@ -6,7 +6,7 @@ plain Python.
 
 import ztorch as zt
 
-from .flash_attention import causal_flash_attention
+from .flash_attention import flash_attention
 from .layer_norm import rms_norm
 from .matmul import matmul
 from .rotary import rotary_halves
@@ -27,6 +27,6 @@ def transformer_block(x, norm1, wq, wk, wv, wo, norm2, gate, up, down, heads=2, 
     q = rotary_halves(split_heads(matmul(h, wq), heads))
     k = rotary_halves(split_heads(matmul(h, wk), heads))
     v = split_heads(matmul(h, wv), heads)
-    seen = causal_flash_attention(q, k, v, block)
+    seen = flash_attention(q, k, v, block, causal=True)
     x = x + matmul(seen.transpose(0, 2, 1, 3).reshape(*x.shape), wo)
     return x + swiglu(rms_norm(x, norm2), gate, up, down)

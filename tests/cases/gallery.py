@@ -26,9 +26,10 @@ class KernelCase:
     path: str  # file and name
     inputs: Callable[[np.random.Generator], tuple[np.ndarray, ...]]  # in float64, integers, bools
     options: tuple[tuple[str, Any], ...] = ()  # numbers that are compiled in
+    note: str = ""  # of several cases of one kernel
 
     def __str__(self) -> str:
-        return self.path
+        return f"{self.path} {self.note}".rstrip()
 
     @property
     def kernel(self) -> Any:
@@ -118,11 +119,12 @@ EVERY = [
     KernelCase("convolution.depthwise_conv2d", normal((2, 4, 5, 2), (3, 3, 2)), (("padding", 1),)),
     KernelCase("attention.attention", _masked),
     KernelCase("flash_attention.flash_attention", normal(*HEADS), (("block", 3),)),
-    KernelCase("flash_attention.causal_flash_attention", normal(*HEADS), (("block", 2),)),
+    KernelCase("flash_attention.flash_attention", normal(*HEADS), (("block", 2), ("causal", True)),
+               "causal"),
     KernelCase("softmax.softmax", normal((3, 7))),
     KernelCase("layer_norm.add_layer_norm", normal((3, 7), (3, 7), (7,), (7,))),
     KernelCase("layer_norm.rms_norm", normal((3, 7), (7,))),
-    KernelCase("gelu.gelu_rows", normal((3, 7))),
+    KernelCase("gelu.gelu_each", normal((3, 2, 4))),
     KernelCase("gelu.bias_gelu", normal((2, 3, 7), (7,))),
     KernelCase("rotary.rotary_interleaved", normal((2, 1, 3, 4))),
     KernelCase("rotary.rotary_halves", normal((2, 1, 3, 4))),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from models.kernels.flash_attention import flash_attention
 from tests.cases.available import COMPUTING, PLAYED, device
 from tests.cases.covering import share
 from tests.cases.device_programs import all_agree
@@ -32,7 +33,7 @@ from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import f32
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Graph
-from ztorch.kernels import Kernel
+from ztorch.kernels import KernelFunction
 
 INTERPRETED = {"one lane": SCALAR, "few lanes": NARROW, "many lanes": WIDE,
                "groups": GROUPS, "subgroups": SUBGROUPS}
@@ -49,7 +50,7 @@ def test_every_kernel_of_the_gallery_is_tried() -> None:
         if "@zt.kernel" in text:
             module = __import__(f"models.kernels.{path.stem}", fromlist=["_"])
             own = {f"{path.stem}.{n}" for n, k in vars(module).items()
-                   if isinstance(k, Kernel) and k.__module__ == module.__name__}
+                   if isinstance(k, KernelFunction) and k.__module__ == module.__name__}
             assert own - tried <= {"transformer_block.split_heads"}
 
 
@@ -130,17 +131,15 @@ def test_every_machine(machine: str) -> None:
 # -- memory ------------------------------------------------------------------------------------------
 
 
-def arena(kernel: Any, positions: int, block: int) -> int:
-    """Bytes that a call needs beside its inputs and outputs, on one thread."""
+def arena(positions: int, **options: Any) -> int:
+    """Bytes that flash attention needs beside its inputs and outputs."""
     leaves = leaves_of([np.empty((1, 2, positions, 16), np.float32)] * 3)
-    graph = Graph({"y": kernel(*leaves, block=block)})
+    graph = Graph({"y": flash_attention(*leaves, **options)})
     return compile_functions({"f": graph}, TARGETS[HERE[-1]], "memory").spec.arena_bytes
 
 
 def test_memory_of_flash_attention_grows_with_the_positions() -> None:
-    from models.kernels.flash_attention import causal_flash_attention, flash_attention
-
-    for kernel in (flash_attention, causal_flash_attention):
-        small, large = (arena(kernel, n, 64) for n in (512, 2048))
+    for causal in (False, True):
+        small, large = (arena(n, block=64, causal=causal) for n in (512, 2048))
         assert large <= 4.2 * small
-        assert large < 2048 * 2048 * 4  # of one head's scores alone
+        assert large < 2048 * 2048 * 4  # the scores of one head alone
