@@ -1,7 +1,7 @@
 """GELU, exact and by the usual approximation.
 
-`gelu` is an ordinary function: kernels call it, and it becomes part of them. `place` is the tuple of
-all counters, so `gelu_each` takes arrays of any rank from two on.
+`gelu` is an ordinary function: kernels call it, and it becomes part of them. `place` is the tuple
+of all counters, so `gelu_each` takes arrays of any rank from two on.
 """
 
 import math
