@@ -154,8 +154,7 @@ def _moved(value: Value, axis: int, place: Affine, guarded: bool
     low, high = place.range
     if low < 0 or high >= n:
         if not guarded:
-            raise BadIndex(f"the index goes from {low} to {high}, but this axis has {n} elements"
-                           f"{f' (0 to {n - 1})' if n else ''}")
+            raise BadIndex(outside(low, high, n))
         before, after = max(0, -low), max(0, high - n + 1)
         value = OPS.pad(value, _at(value, axis, before), _at(value, axis, after),
                         False if value.dtype.kind == "b" else 0)
@@ -190,6 +189,14 @@ def _moved(value: Value, axis: int, place: Affine, guarded: bool
         labels = [v for v, _ in steps]
     turned = tuple(axis + k for k, v in enumerate(labels) if v in back)
     return (OPS.flip(value, turned) if turned else value), labels
+
+
+def outside(low: int, high: int, n: int) -> str:
+    """What is wrong with an index that leaves an axis of n elements."""
+    reach = f"is {low}" if low == high else f"goes from {low} to {high}"
+    return (f"the index {reach}, but this axis has {n} elements"
+            f"{f' (0 to {n - 1})' if n else ''}; guard it with a condition, or change the bounds "
+            "of the loop")
 
 
 def _at(value: Value, axis: int, number: int) -> tuple[int, ...]:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from ztorch.graph.op import OPS
-from ztorch.kernels.dependence import Selection
 from ztorch.kernels.expressions import ExpressionRules
+from ztorch.kernels.patterns import Selection
 from ztorch.kernels.tiles import LoopTensor, full, union
 from ztorch.kernels.writing import neutral
 
@@ -52,12 +52,12 @@ def selected(t: ExpressionRules, s: ast.If, chosen: Selection) -> None:
         y = OPS.take_along_axis(value, place, axis=last)
         return LoopTensor(OPS.reshape(y, y.shape[:-1]), kept)
 
-    found = at_place(turns)
+    extreme = at_place(turns)
     op: ast.cmpop = ast.Gt() if chosen.largest else ast.Lt()
     if chosen.last:
         op = ast.GtE() if chosen.largest else ast.LtE()
-    better = a.compare(op, found, best.value)
-    t.env[chosen.best] = replace(best, value=a.choose(better, found, best.value))
+    better = a.compare(op, extreme, best.value)
+    t.env[chosen.best] = replace(best, value=a.choose(better, extreme, best.value))
     for name, x in others.items():
         if name not in t.env:
             raise t.source.error(s, f"{name} is set only where a turn is chosen",

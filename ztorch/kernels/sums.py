@@ -9,8 +9,8 @@ from typing import Any
 
 from ztorch.graph.op import OPS
 from ztorch.kernels.arithmetic import NUMBERS
-from ztorch.kernels.dependence import Update
 from ztorch.kernels.expressions import ExpressionRules
+from ztorch.kernels.patterns import Update
 from ztorch.kernels.tiles import LETTERS, Affine, Axes, LoopTensor, LoopVar, union
 from ztorch.kernels.writing import reduced
 

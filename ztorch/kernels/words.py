@@ -212,7 +212,7 @@ def _filled(number: Any) -> Word:
     def word(a: TileArithmetic, shape: Any, dtype: Any = f64) -> Any:
         sizes = shape if isinstance(shape, tuple) else (shape,)
         if not all(isinstance(n, int) for n in sizes):
-            raise BadCall(f"the shape of an array must be known while compiling, not {shape!r}")
+            raise BadCall("the shape of an array must be known while compiling, not data")
         return LoopTensor(OPS.full(sizes, number, dtype_from(dtype)))
     return word
 

@@ -16,7 +16,7 @@ from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
 from ztorch.kernels.arithmetic import TileArithmetic
-from ztorch.kernels.reading import BadIndex, ElementIndex
+from ztorch.kernels.reading import BadIndex, ElementIndex, outside
 from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, full, union
 
 # How turns combine: the op on two elements, the op along axes, and the opcode of its neutral value.
@@ -112,7 +112,8 @@ def _labelled(new: LoopTensor, index: ElementIndex) -> LoopTensor:
     except ValueError:
         fits = False
     if not fits:
-        raise BadIndex(f"a tile of shape {list(new.shape)} does not fit {list(index.shape)}")
+        place = f"a place of shape {list(index.shape)}" if index.shape else "one element"
+        raise BadIndex(f"a tile of shape {list(new.shape)} does not fit {place}")
     if not new.shape:
         return new
     value = full(new, new.axes, index.shape)
@@ -138,12 +139,11 @@ def _injective(index: ElementIndex) -> bool:
 
 
 def _check_bounds(index: ElementIndex, shape: tuple[int, ...], condition: Any) -> None:
-    for k, (place, n) in enumerate(zip(index.places, shape, strict=True)):
+    for place, n in zip(index.places, shape, strict=True):
         assert isinstance(place, Affine)
         low, high = place.range
         if (low < 0 or high >= n) and condition is True:
-            raise BadIndex(f"the index of axis {k} goes from {low} to {high}, but this axis has "
-                           f"{n} elements{f' (0 to {n - 1})' if n else ''}")
+            raise BadIndex(outside(low, high, n))
 
 
 def _terms(place: Affine) -> list[tuple[LoopVar, int]]:

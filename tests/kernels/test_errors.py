@@ -1,0 +1,113 @@
+"""Wrong kernels: each is refused, and the message shows the line and says what to write."""
+
+from __future__ import annotations
+
+import linecache
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests.cases.grouping import together
+from ztorch.errors import KernelError
+from ztorch.graph.op import leaf
+
+FILE = Path(__file__).parent / "wrong_kernels.txt"
+SHAPES = {"x": ((6,), "float32"), "p": ((6,), "int32"), "a": ((4, 6), "float32")}
+MESSAGE = "--- says\n"  # begins the message of a case
+
+
+def _cases() -> dict[str, tuple[str, str]]:
+    """The source of each case, and its message."""
+    cases = {}
+    for part in FILE.read_text().split("=== ")[1:]:
+        name, _, rest = part.partition("\n")
+        source, _, message = rest.partition(MESSAGE)
+        cases[name] = source, message
+    return cases
+
+
+CASES = _cases()
+
+
+def _message(name: str, source: str) -> str:
+    file = "kernel.py"
+    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+    names: dict[str, Any] = {"np": np, "zt": zt, "math": math}
+    exec(compile(source, file, "exec"), names)
+    arguments = names["k"].__code__.co_varnames[:names["k"].__code__.co_argcount]
+    with pytest.raises(KernelError) as caught:
+        zt.kernel(names["k"]).trace({n: leaf("input", n, *SHAPES[n]) for n in arguments})
+    return f"{caught.value}\n"
+
+
+@pytest.fixture
+def updating(pytestconfig: pytest.Config) -> bool:
+    return bool(pytestconfig.getoption("--update-goldens"))
+
+
+@together()
+@pytest.mark.parametrize("name", CASES)
+def test_wrong_kernels_are_refused(name: str, updating: bool) -> None:
+    source, expected = CASES[name]
+    message = _message(name, source)
+    if updating:
+        text = FILE.read_text()
+        whole = f"=== {name}\n{source}"
+        FILE.write_text(text.replace(f"{whole}{MESSAGE}{expected}" if expected else whole,
+                                     f"{whole}{MESSAGE}{message}", 1))
+        return
+    assert message == expected
+
+
+def test_every_line_that_is_shown_is_a_line_of_the_kernel() -> None:
+    for source, message in CASES.values():
+        if message:  # none while it is written
+            shown = message.splitlines()[-2].strip()
+            assert shown in [line.strip() for line in source.splitlines()]
+
+
+def test_a_signature_is_checked() -> None:
+    @zt.kernel("f32[b, n], f32[n] -> f32[b, n]")
+    def scale(x, g):
+        out = np.empty_like(x)
+        for i, j in zt.grid(*x.shape):
+            out[i, j] = x[i, j] * g[j]
+        return out
+
+    x = np.ones((2, 3), np.float32)
+    with pytest.raises(KernelError, match=r"g has shape \[4\]: axis 0 is 4, but n is 3 in x, f32"):
+        scale(x, np.ones(4, np.float32))
+    with pytest.raises(KernelError, match=r"x is float64\[2, 3\].*astype\('float32'\)"):
+        scale(x.astype(np.float64), np.ones(3, np.float32))
+    with pytest.raises(KernelError, match="x has 1 axes"):
+        scale(x[0], np.ones(3, np.float32))
+    with pytest.raises(KernelError, match="missing a required argument: 'g'"):
+        scale(x)
+    with pytest.raises(KernelError, match="cannot be read at"):
+        zt.kernel("f32[b, n]; f32")
+    with pytest.raises(KernelError, match="float12"):
+        zt.kernel("float12[b]")
+
+
+def test_a_result_is_checked() -> None:
+    @zt.kernel("f32[b, n] -> f32[n, b]")
+    def same(x):
+        return x + 1
+
+    with pytest.raises(KernelError, match=r"result 0 has shape \[2, 3\]: axis 0 is 2, but n is 3"):
+        same(np.ones((2, 3), np.float32))
+
+
+def test_kernels_need_source() -> None:
+    with pytest.raises(KernelError, match="written as a function with def"):
+        zt.kernel(np.exp)
+    with pytest.raises(KernelError, match="lambda"):
+        zt.kernel(lambda x: x)
+    names: dict[str, Any] = {}
+    exec("def k(x):\n    return x", names)
+    with pytest.raises(KernelError, match="source cannot be read"):
+        zt.kernel(names["k"])

@@ -1,0 +1,61 @@
+"""Random kernels: what they compute is what plain Python computes, translated and on every machine."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+from tests.cases.available import COMPUTING
+from tests.cases.covering import full
+from tests.cases.device_programs import all_agree
+from tests.cases.grouping import together
+from tests.kernels.random_sources import arguments, random_kernel
+from tests.parity import HERE, Job, Module, agree
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+
+TRANSLATED = 1000 if full() else 120  # kernels that are compared with plain Python
+COMPILED = 40 if full() else 10  # of these, kernels that run on each machine
+
+
+def _job(seed: int, floats: str) -> Job:
+    """A random kernel as a graph, with arguments."""
+    kernel, _ = random_kernel(seed)
+    arrays = [a.astype(floats) if a.dtype.kind == "f" else a for a in arguments(seed)]
+    inputs = {n: leaf("input", n, a.shape, str(a.dtype)) for n, a in zip("xyp", arrays, strict=True)}
+    results = kernel.trace(inputs)
+    feeds: dict[Value, np.ndarray] = dict(zip(inputs.values(), arrays, strict=True))
+    return Job(Graph({f"y{k}": y for k, y in enumerate(results)}), feeds, f"random kernel {seed}")
+
+
+@together(by=lambda seed: str(seed % 4))
+@pytest.mark.parametrize("seed", range(TRANSLATED))
+def test_translated(seed: int) -> None:
+    kernel, source = random_kernel(seed)
+    arrays = arguments(seed)
+    inputs = [leaf("input", n, a.shape, str(a.dtype)) for n, a in zip("xyp", arrays, strict=True)]
+    results = evaluate(kernel.trace(dict(zip("xyp", inputs, strict=True))),
+                       dict(zip(inputs, arrays, strict=True)))
+    for y, expected in zip(results, kernel.debug(*arrays), strict=True):
+        np.testing.assert_allclose(y, expected, rtol=1e-9, atol=1e-9, err_msg=source)
+
+
+@functools.cache
+def _jobs() -> list[Job]:
+    return [_job(seed, "float32") for seed in range(5000, 5000 + COMPILED)]
+
+
+@pytest.mark.parametrize("level", [HERE[-1], *(pytest.param(n, marks=pytest.mark.slow) for n in HERE[:-1])])
+def test_compiled(level: str) -> None:
+    module = Module(_jobs(), level)
+    for k, job in enumerate(_jobs()):
+        agree(job, module.run(k), terms=50)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", COMPUTING)
+def test_on_devices(backend: str) -> None:
+    all_agree(backend, _jobs()[:COMPILED // 2])

@@ -1,0 +1,150 @@
+"""What assignments of a kernel do: to variables, to elements, and sums over loops."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import Any
+
+from ztorch.dtypes import boolean
+from ztorch.kernels.calls import CallRules
+from ztorch.kernels.patterns import Update, element_update, flag, variable_update
+from ztorch.kernels.reading import BadIndex, ElementIndex, index_of
+from ztorch.kernels.scope import Variable
+from ztorch.kernels.sums import total_of
+from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
+from ztorch.kernels.writing import COMBINE, reduced, write
+
+
+class AssignmentRules(CallRules):
+    """Runs assignments."""
+
+    def _run_annassign(self, s: ast.AnnAssign) -> None:
+        if s.value is not None:
+            self._assign(s, s.target, self.value(s.value))
+
+    def _run_assign(self, s: ast.Assign) -> None:
+        if len(s.targets) == 1 and self._run_update(s, s.targets[0]):
+            return
+        x = self.value(s.value)
+        for target in s.targets:
+            self._assign(s, target, x, s.value)
+
+    def _run_augassign(self, s: ast.AugAssign) -> None:
+        if self._run_update(s, s.target):
+            return
+        target = ast.copy_location(ast.parse(ast.unparse(s.target), mode="eval").body, s.target)
+        for n in ast.walk(target):
+            ast.copy_location(n, s.target)
+        old = self.value(target)
+        if isinstance(s.op, ast.MatMult):
+            raise self.source.error(s, "@= is not supported in kernels", "write x = x @ y")
+        self._assign(s, s.target, self.arithmetic.binary(s.op, old, self.value(s.value)))
+
+    def _assign(self, s: ast.stmt, target: ast.expr, x: Any, source: ast.expr | None = None
+                ) -> None:
+        if isinstance(target, ast.Name):
+            view = isinstance(source, (ast.Subscript, ast.Name, ast.Attribute))
+            fixed = ""
+            if view and isinstance(x, LoopTensor) and x.shape and source is not None:
+                fixed = f"{target.id} is {ast.unparse(source)} by another name"
+            self.bind(target.id, x, fixed)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            if not isinstance(x, (tuple, range)) or len(x) != len(target.elts):
+                count = len(x) if isinstance(x, (tuple, range)) else 1
+                raise self.source.error(target, f"{len(target.elts)} variables for {count} values")
+            for t, part in zip(target.elts, x, strict=True):
+                self._assign(s, t, part)
+        elif isinstance(target, ast.Subscript):
+            self._store(target, self.arithmetic.tile(x), None)
+        else:
+            raise self.source.error(target, "only variables and elements of arrays can be set")
+
+    def bind(self, name: str, x: Any, fixed: str = "") -> None:
+        """Gives a variable a value."""
+        old = self.env.get(name)
+        now = len(self.loops)
+        depth = now if old is None or self.parallel(old.depth) else old.depth
+        changes = now if old is None else max(old.changes, depth)
+        self.env[name] = Variable(x, depth, changes, len(self.masks), fixed)
+        if self.assigned:
+            self.assigned[-1].add(name)
+
+    # -- elements and reductions -----------------------------------------------------------------
+
+    def _run_update(self, s: ast.stmt, target: ast.expr) -> bool:
+        """Runs a statement that changes a variable or an element in all turns of parallel loops.
+        False if it is no such statement."""
+        if isinstance(target, ast.Subscript):
+            update = element_update(s)
+            if update is None:
+                return False
+            self._store(target, self._term(update), update.how, update)
+            return True
+        if not isinstance(target, ast.Name) or target.id not in self.env:
+            return False
+        name, old = target.id, self.env[target.id]
+        inner = self.parallel(old.depth)
+        truth, update = flag(s, name), variable_update(s, name)
+        if not inner or (update is None and truth is None):
+            return False
+        condition = self.condition(old.masks)
+        if update is None:
+            how = "logical_or" if truth else "logical_and"
+            total = reduced(self.arithmetic, self.arithmetic.tile(truth), condition, inner, how,
+                            boolean)
+            x = self.arithmetic.apply(how, old.value, total, dtype=boolean)
+        else:
+            x = self._combined(s, update, old, condition, inner)
+        self.env[name] = replace(old, value=x)
+        return True
+
+    def _combined(self, s: ast.stmt, update: Update, old: Variable, condition: Any,
+                  inner: tuple[LoopVar, ...]) -> LoopTensor:
+        a = self.arithmetic
+        if update.how == "add":
+            total = total_of(self, update, condition, inner, old.value)
+        else:
+            term = a.tile(self.value(update.term))
+            d = a.common([old.value, term])
+            if update.how.startswith("logical") and d is not boolean:
+                raise self.source.error(s, "`and` and `or` combine the bools of all turns, not "
+                                        f"{d}")
+            total = reduced(a, term, condition, inner, update.how, d)
+        return a.apply(COMBINE[update.how][0], old.value, total)
+
+    def _term(self, update: Update) -> LoopTensor:
+        x = self.arithmetic.tile(self.value(update.term))
+        return self.arithmetic.apply("neg", x) if update.negative else x
+
+    def _store(self, target: ast.Subscript, new: LoopTensor, how: str | None,
+               update: Update | None = None) -> None:
+        if not isinstance(target.value, ast.Name) or target.value.id not in self.env:
+            raise self.source.error(target, "only elements of arrays of this function can be set")
+        name = target.value.id
+        old = self.env[name]
+        if old.fixed or not isinstance(old.value, LoopTensor) or not old.value.shape:
+            raise self.source.error(
+                target, f"{name} cannot be written: {old.fixed or 'it is no array'}",
+                "write to an array that the function makes, such as np.empty_like(x)")
+        index = index_of(self.value(target.slice), old.value.shape)
+        late = next((loop for loop in self.loops[old.depth:] if loop.turns
+                     and name in loop.turns.late), None)
+        inner = self.parallel(old.depth)
+        try:
+            if late is not None and late.turns is not None:
+                late.turns.put_off(name, index, new, self.condition(old.masks), inner, how)
+                return
+            self.store(name, index, new, self.condition(old.masks), inner, how)
+        except BadIndex as error:
+            raise self.source.error(target, str(error)) from None
+
+    def store(self, name: str, index: ElementIndex, new: LoopTensor, condition: Any,
+              inner: tuple[LoopVar, ...], how: str | None) -> None:
+        """Writes elements of an array."""
+        old = self.env[name]
+        index = replace(index, places=tuple(
+            self.arithmetic.tile(p) if isinstance(p, Affine) and any(
+                v.turn is not None for v in p.terms) else p for p in index.places))
+        x = write(self.arithmetic, old.value, index, new, condition, inner, how)
+        self.env[name] = replace(old, value=x)

@@ -1,0 +1,93 @@
+"""What calls in a kernel mean: functions that are known, other kernels, and sums of generators."""
+
+from __future__ import annotations
+
+import ast
+import types
+from typing import Any
+
+import numpy as np
+
+from ztorch.kernels.arithmetic import NUMBERS
+from ztorch.kernels.expressions import ExpressionRules, Method
+from ztorch.kernels.scope import Loop, Variable
+from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
+from ztorch.kernels.words import KNOWN, METHODS, WORDS, cast_word
+from ztorch.kernels.writing import reduced
+
+
+class CallRules(ExpressionRules):
+    """Evaluates calls."""
+
+    def _call(self, node: ast.Call) -> Any:
+        function = self.value(node.func)
+        generator = node.args[0] if len(node.args) == 1 and isinstance(
+            node.args[0], ast.GeneratorExp) else None
+        if generator is not None:
+            return self._over_generator(node, function, generator)
+        args = tuple(x for n in node.args for x in self.spread(n))
+        named = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
+        if isinstance(function, Method):
+            return METHODS[function.name](self.arithmetic, function.of, *args, **named)
+        known = not any(isinstance(x, (LoopTensor, Affine)) for x in (*args, *named.values()))
+        if known and _among(function, KNOWN):
+            return _tuples(function(*args, **named))
+        if function is len and isinstance(args[0], LoopTensor):
+            return args[0].shape[0]
+        word = _word(function)
+        if word is not None:
+            try:
+                return word(self.arithmetic, *args, **named)
+            except TypeError as error:
+                raise self.source.error(node, f"{ast.unparse(node.func)}: {error}") from None
+        inner = getattr(function, "function", function)  # of a kernel
+        if isinstance(inner, types.FunctionType):
+            return self.inline(node, inner, args, named)
+        raise self.source.error(
+            node, f"{ast.unparse(node.func)} cannot be called in a kernel",
+            "call functions of numpy and math that docs/guides/kernels.md lists, other kernels, or "
+            "functions of your own")
+
+    def _over_generator(self, node: ast.Call, function: Any, generator: ast.GeneratorExp) -> Any:
+        """`sum(x[k] for k in range(n))` and the like."""
+        hows = {sum: "add", max: "maximum", min: "minimum", any: "logical_or", all: "logical_and"}
+        how = hows.get(function) if callable(function) else None
+        [clause, *more] = generator.generators
+        if how is None or more or not isinstance(clause.target, ast.Name):
+            raise self.source.error(node, "only sum, min, max, any and all take a generator, with "
+                                    "one loop")
+        counts = self.value(clause.iter)
+        if not isinstance(counts, range):
+            raise self.source.error(clause.iter, "a generator goes over a range that is known")
+        var = LoopVar(clause.target.id, len(counts))
+        before, known = dict(self.env), len(self.masks)
+        self.loops.append(Loop(var))
+        self.env[var.name] = Variable(Affine({var: counts.step}, counts.start).simple())
+        self.masks += [self.arithmetic.truth(self.value(test)) for test in clause.ifs]
+        x = self.arithmetic.tile(self.value(generator.elt))
+        condition = self.condition(known)
+        del self.masks[known:]
+        self.loops.pop()
+        self.env = before
+        if how.startswith("logical"):
+            x = self.arithmetic.truth(x)
+        d = self.arithmetic.common([x, 0]) if how == "add" else x.dtype
+        return reduced(self.arithmetic, x, condition, (var,), how, d)
+
+
+def _among(function: Any, known: tuple[Any, ...]) -> bool:
+    return any(function is f for f in known)
+
+
+def _tuples(x: Any) -> Any:
+    return tuple(x) if not isinstance(x, (*NUMBERS, range)) else x
+
+
+def _word(function: Any) -> Any:
+    try:
+        word = WORDS.get(function)
+    except TypeError:  # of no hashable kind
+        return None
+    if word is None and isinstance(function, type) and issubclass(function, np.generic):
+        return cast_word(function)
+    return word

@@ -1,0 +1,144 @@
+"""What loops of a kernel do: all turns at once where they are independent, else in order."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from ztorch.graph.op import OPS
+from ztorch.kernels.assignments import AssignmentRules
+from ztorch.kernels.dependence import Counters, conflict
+from ztorch.kernels.plainer import ENDS
+from ztorch.kernels.scope import Loop, Variable
+from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
+from ztorch.kernels.turns import in_order
+from ztorch.kernels.words import grid
+
+UNROLLED_TURNS = 4  # turns up to which a loop that needs an order is written out
+
+
+class LoopRules(AssignmentRules):
+    """Runs loops."""
+
+    def _run_for(self, s: ast.For) -> None:
+        call = s.iter if isinstance(s.iter, ast.Call) else None
+        function = self.value(call.func) if call is not None else None
+        if call is not None and function is grid:
+            self._run_grid(s, [x for n in call.args for x in self.spread(n)])
+            return
+        if call is not None and function is range:
+            ends = [x for n in call.args for x in self.spread(n)]
+            self._run_range(s, *self._span(s, ends))
+            return
+        items = self.value(s.iter)
+        if not isinstance(items, tuple):
+            raise self.source.error(s.iter, "a loop goes over range(...), zt.grid(...) or a tuple "
+                                    "that is known", "loop over range(len(x)) and read x[i]")
+        for item in items:  # written out
+            self._assign(s, s.target, item)
+            self.block(s.body)
+
+    def _span(self, s: ast.For, ends: list[Any]) -> tuple[Affine, int, int, Any]:
+        """(first, step, turns, last): turns from `last` on do not run; None: all of them do."""
+        for x in ends:
+            if not isinstance(x, (Affine, int)):
+                raise self.source.error(
+                    s.iter, "the number of turns must be known while compiling", "loop to the "
+                    "largest number there can be, with `if k < count:` around the body")
+        start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
+        if not isinstance(step, int) or step == 0:
+            raise self.source.error(s.iter, "the step must be a known integer, and not 0")
+        length = Affine.of(stop).plus(start, -1)
+        longest = length.range[1] if step > 0 else length.range[0]
+        turns = len(range(0, longest, step))
+        return Affine.of(start), step, turns, Affine.of(stop) if length.terms else None
+
+    def _run_range(self, s: ast.For, first: Affine, step: int, turns: int, last: Any) -> None:
+        if not isinstance(s.target, ast.Name):
+            raise self.source.error(s.target, "range gives one number a turn")
+        if turns == 0:
+            return
+        name = s.target.id
+        var = LoopVar(name, turns)
+        counter = first.plus(Affine({var: step}))
+        if not hasattr(s, ENDS) and conflict(s, {*self.env}, self._counters(
+                {name: counter}, ordered=True, ragged=last is not None)) is None:
+            past = None if last is None else (ast.Lt() if step > 0 else ast.Gt(), counter, last)
+            self._at_once(s, [var], {name: (counter if turns > 1 else first).simple()}, past)
+        elif turns <= UNROLLED_TURNS and last is None and not hasattr(s, ENDS):
+            for k in range(turns):
+                self.bind(name, first.plus(k * step).simple())
+                self.block(s.body)
+        else:
+            in_order(self, s, name, first, step, turns, last)
+
+    def _counters(self, values: dict[str, Affine], ordered: bool, ragged: bool = False) -> Counters:
+        known = {n: v.value for n, v in self.env.items()
+                 if isinstance(v.value, Affine) or type(v.value) is int}
+        return Counters(values, {**known, **values}, ordered, ragged)
+
+    def _run_grid(self, s: ast.For, extents: list[Any]) -> None:
+        targets = s.target.elts if isinstance(s.target, ast.Tuple) else [s.target]
+        together = isinstance(s.target, ast.Name) and len(extents) > 1  # one tuple of counters
+        names = [t.id for t in targets if isinstance(t, ast.Name)]
+        if len(names) != len(targets) or not (together or len(names) == len(extents)):
+            raise self.source.error(s.target, f"{len(targets)} counters for {len(extents)} loops")
+        if not all(isinstance(n, int) for n in extents):
+            raise self.source.error(s.iter, "the extents of zt.grid must be known while compiling")
+        if hasattr(s, ENDS):
+            raise self.source.error(s, "a loop without an order has no first turn to break at",
+                                    "use range(...)")
+        loops = [LoopVar(names[0] if together else name, n)
+                 for name, n in zip(names * (len(extents) if together else 1), extents,
+                                    strict=True)]
+        counters = [Affine({v: 1}) for v in loops]
+        problem = conflict(s, {*self.env}, self._counters(
+            {} if together else dict(zip(names, counters, strict=True)), ordered=False))
+        if problem is not None:
+            raise self.source.error(problem.node, f"the turns of zt.grid have no order, but "
+                                    f"{problem.reason}", "use range(...) for turns in order")
+        if 0 not in extents:
+            plain = [c.simple() if v.extent > 1 else 0
+                     for c, v in zip(counters, loops, strict=True)]
+            values = {names[0]: tuple(plain)} if together else dict(zip(names, plain, strict=True))
+            self._at_once(s, loops, values, None)
+
+    def _at_once(self, s: ast.For, loops: list[LoopVar], counters: dict[str, Any],
+                 past: tuple[ast.cmpop, Affine, Affine] | None) -> None:
+        """Runs a loop with an axis for each counter. Turns where the comparison `past` does not
+        hold do nothing."""
+        before, outside = dict(self.env), len(self.loops)
+        self.loops += [Loop(v) for v in loops]
+        depth = len(self.loops)
+        for name, counter in counters.items():
+            self.env[name] = Variable(counter, depth, depth, len(self.masks), "it counts turns")
+        if past is not None:
+            self.masks.append(self.arithmetic.compare(*past))
+        self.assigned.append(set())
+        self.block(s.body)
+        self.assigned.pop()
+        if past is not None:
+            self.masks.pop()
+        del self.loops[outside:]
+        after = self.env
+        self.env = {n: v for n, v in after.items() if n in before and v.depth <= outside}
+        for name in before:
+            if name not in self.env and past is None and name in after:
+                self.bind(name, _last_turn(after[name].value, loops))
+
+
+def _last_turn(x: Any, loops: Sequence[LoopVar]) -> Any:
+    """What a variable holds after some loops."""
+    if isinstance(x, Affine):
+        for v in loops:
+            x = Affine({w: c for w, c in x.terms.items() if w is not v},
+                       x.const + x.terms.get(v, 0) * (v.extent - 1))
+        return x.simple()
+    if isinstance(x, tuple):
+        return tuple(_last_turn(part, loops) for part in x)
+    if not isinstance(x, LoopTensor):
+        return x
+    key = tuple(v.extent - 1 if v in loops else slice(None) for v in x.axes)
+    kept = tuple(v for v in x.axes if v not in loops)
+    return LoopTensor(OPS.slice_by(x.value, key), kept, x.weak) if len(kept) < len(x.axes) else x
