@@ -93,6 +93,41 @@ def test_gradient_is_the_finite_difference_of_plain_python(case: KernelCase) -> 
         np.testing.assert_allclose((gradient * way).sum(), want, rtol=2e-6, atol=1e-6)
 
 
+def test_what_pytorch_has_too() -> None:
+    torch = pytest.importorskip("torch")
+    f = torch.nn.functional
+    twins: dict[str, Any] = {
+        "matmul.matmul": torch.matmul, "matmul.batched_matmul": torch.bmm,
+        "matmul.tiled_matmul": torch.matmul,
+        "matmul.linear_relu": lambda x, w, b: f.relu(f.linear(x, w.T, b)),
+        "softmax.softmax": lambda x: f.softmax(x, -1), "gelu.gelu_each": f.gelu,
+        "gelu.bias_gelu": lambda x, b: f.gelu(x + b, approximate="tanh"),
+        "layer_norm.add_layer_norm": lambda x, r, g, b: (x + r, f.layer_norm(x + r, x.shape[1:], g, b)),
+        "layer_norm.rms_norm": lambda x, g: f.rms_norm(x, x.shape[1:], g, 1e-6),
+        "convolution.conv2d": lambda x, w: f.conv2d(
+            x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1), stride=2, padding=1).permute(0, 2, 3, 1),
+        "convolution.depthwise_conv2d": lambda x, w: f.conv2d(
+            x.permute(0, 3, 1, 2), w.permute(2, 0, 1)[:, None], padding=1,
+            groups=2).permute(0, 2, 3, 1),
+        "attention.attention": lambda q, k, v, mask: torch.nan_to_num(
+            f.scaled_dot_product_attention(q, k, v, mask)),
+        "flash_attention.flash_attention": f.scaled_dot_product_attention,
+        "flash_attention.flash_attention causal": lambda q, k, v: f.scaled_dot_product_attention(
+            q, k, v, is_causal=True),
+        "swiglu.swiglu": lambda x, g, u, d: (f.silu(x @ g) * (x @ u)) @ d,
+        "sorting.sort_rows": lambda x: x.sort(1).values, "scans.running_sum": lambda x: x.cumsum(1),
+        "scans.running_max": lambda x: x.cummax(1).values, "reductions.norm": torch.linalg.norm,
+        "reductions.row_max": lambda x: tuple(x.max(1)),
+    }
+    cases = {str(case): case for case in EVERY}
+    for name, twin in twins.items():
+        arrays = cases[name].arrays(np.float64)
+        want = twin(*map(torch.from_numpy, arrays))
+        for got, y in zip(cases[name].job().oracle(), want if isinstance(want, tuple) else (want,),
+                          strict=True):
+            np.testing.assert_allclose(got, y.numpy(), rtol=1e-10, atol=1e-12, err_msg=name)
+
+
 # -- on every machine --------------------------------------------------------------------------------
 
 
@@ -107,10 +142,10 @@ MACHINES = [*INTERPRETED, *HERE, *C, *COMPUTING]
 
 
 def part_of(machine: str) -> list[Job]:
-    """What a machine runs: between them they run all, and this CPU's best level does alone."""
+    """What a machine runs: this CPU's best level and rare devices all, others all between them."""
     if machine == HERE[-1] or machine in set(COMPUTING) - {*PLAYED}:
         return jobs()
-    return share(jobs(), MACHINES.index(machine), 5)
+    return share(jobs(), MACHINES.index(machine), len(MACHINES))
 
 
 @pytest.mark.parametrize("machine", [
