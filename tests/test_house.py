@@ -167,7 +167,7 @@ def test_the_package_list_is_complete() -> None:
                             .split("]")[0]))
     folders = {".".join(("ztorch", *p.parent.relative_to(PACKAGE).parts))
                for p in PACKAGE.rglob("__init__.py")}
-    assert listed == folders | {"ztorch.templates", "ztorch.models"}
+    assert listed == folders | {"ztorch.templates", "ztorch.models", "ztorch.models.kernels"}
     assert all((p / "__init__.py").exists() for p in PACKAGE.rglob("*")
                if p.is_dir() and list(p.glob("*.py")))
 

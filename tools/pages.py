@@ -36,7 +36,7 @@ ARRAYS = (  # functions of tensors, in the order of their page
     "tensor", "asarray", "from_dlpack", "full", "zeros", "ones", "empty", "full_like", "zeros_like",
     "ones_like", "empty_like", "arange", "linspace", "eye", "rand", "randn", "randint",
     "permutation", "set_seed", "grad", "value_and_grad", "vjp", "jvp", "hessian", "vmap",
-    "custom_gradient", "stop_gradient", "compiled",
+    "custom_gradient", "stop_gradient", "compiled", "kernel", "grid",
     "lazy", "device", "set_default_device", "allow_transfers")
 MODEL, DEVICE = "digits_mlp", "cpu:avx2"
 FAMILIES = {  # of layers, by the file that holds them
@@ -107,7 +107,8 @@ def reference() -> dict[str, str]:
         "| [Data sets](data.md) | `zt.data` |",
         "| [Devices and exports](devices.md) | `zt.devices`, C libraries, pages |",
         "| [For authors of libraries](backends.md) | `zt.backends` |",
-        "| [Ops](../ops.md) | all functions of `zt.ops` |"])
+        "| [Ops](../ops.md) | all functions of `zt.ops` |",
+        "| [Words of kernels](../kernel_words.md) | what a `zt.kernel` may call |"])
     return pages
 
 

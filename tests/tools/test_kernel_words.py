@@ -1,0 +1,26 @@
+"""docs/kernel_words.md is what the table of words says today."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tools.kernel_words import page
+from ztorch.kernels.words import METHODS, WORDS
+
+PAGE = Path(__file__).parents[2] / "docs" / "kernel_words.md"
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text() == page(), "run: python -m tools.kernel_words > docs/kernel_words.md"
+
+
+def test_every_word_has_its_place() -> None:
+    calls = [c for line in page().splitlines() if line.startswith("| `")
+             for c in line.split("|")[1].split("`")[1::2]]
+    assert len(calls) == len(WORDS) + len(METHODS)
+
+
+def test_what_a_row_says() -> None:
+    assert "| `np.exp(x)`, `math.exp(x)` | float32[3, 3] | float32[3, 3] |" in page()
+    assert "| `np.maximum(x, y)` | float32[3, 3] | int32[3, 3] |" in page()
+    assert "| `np.all(x)`, `x.all()` | bool[] | bool[] |" in page()
