@@ -22,12 +22,10 @@ from ztorch.lower.contract import product_of
 from ztorch.lower.grid import threads, workgroups
 from ztorch.lower.grid_strips import Block, Strip, Strips
 from ztorch.lower.grid_tiles import Tile, matrix_tile_of, tile_of
+from ztorch.lower.grid_tuning import STRIP_PADDING
 from ztorch.lower.loops import multiply_add, summing
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridMatrixSchedule, GridProductSchedule
-from ztorch.lower.tuning import (
-    STRIP_PADDING,
-)
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],

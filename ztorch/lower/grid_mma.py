@@ -16,9 +16,7 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Fragment, MmaShape, Operand
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.grid_strips import Block, Strips
-from ztorch.lower.loops import summing
-from ztorch.lower.region import Region
-from ztorch.lower.tuning import (
+from ztorch.lower.grid_tuning import (
     GRID_TILE_START,
     MMA_ALIGN_BYTES,
     MMA_DEPTH,
@@ -29,6 +27,8 @@ from ztorch.lower.tuning import (
     MMA_TILES,
     MMA_WIDE_COST,
 )
+from ztorch.lower.loops import summing
+from ztorch.lower.region import Region
 
 
 @dataclass(frozen=True)

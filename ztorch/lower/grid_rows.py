@@ -24,17 +24,17 @@ from ztorch.lower.grid import (
     width_refusal,
     workgroups,
 )
-from ztorch.lower.loops import evaluate, summing
-from ztorch.lower.positions import unflatten
-from ztorch.lower.reduction import Axes, Phases, axes_of
-from ztorch.lower.region import Region
-from ztorch.lower.schedule import GridRowSchedule
-from ztorch.lower.tuning import (
+from ztorch.lower.grid_tuning import (
     COLUMN_NEIGHBOURS,
     GROUP_THREADS,
     THREAD_ELEMENTS,
     THREAD_ELEMENTS_FEW,
 )
+from ztorch.lower.loops import evaluate, summing
+from ztorch.lower.positions import unflatten
+from ztorch.lower.reduction import Axes, Phases, axes_of
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import GridRowSchedule
 
 
 @dataclass(frozen=True)

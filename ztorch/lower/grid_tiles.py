@@ -11,16 +11,16 @@ from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower import grid_mma
 from ztorch.lower.contract import product_of
 from ztorch.lower.grid_strips import Block
-from ztorch.lower.loops import summing
-from ztorch.lower.region import Region
-from ztorch.lower.schedule import GridMatrixSchedule, GridProductSchedule
-from ztorch.lower.tuning import (
+from ztorch.lower.grid_tuning import (
     GRID_TILE_START,
     GRID_TILES,
     MMA_ALIGN_BYTES,
     SHARED_LOAD_COST,
     STRIP_PADDING,
 )
+from ztorch.lower.loops import summing
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import GridMatrixSchedule, GridProductSchedule
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from ztorch.lower.passes import hoist, lane_by_lane, share_out
 from ztorch.lower.placement import SLOTS, Location, Params, Placement
 from ztorch.lower.prepare import prepare
 from ztorch.lower.recompute import with_less_memory
+from ztorch.lower.recurrence import RECURRENCE
 from ztorch.lower.region import Region, reads_remembered
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.tuning import NAME_LENGTH_MAX

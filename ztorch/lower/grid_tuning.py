@@ -1,0 +1,57 @@
+"""The tuned constants of grids: rows of the table in `tuning.py`."""
+
+from __future__ import annotations
+
+from ztorch.lower.tuning import CHOSEN, row
+
+GROUP_THREADS = row(
+    "GROUP_THREADS", 256, "threads", "of a workgroup, where nothing asks for another number",
+    CHOSEN)
+THREAD_ELEMENTS = row(
+    "THREAD_ELEMENTS", 4, "elements", "that a thread adds up before another thread joins it",
+    CHOSEN)
+THREAD_ELEMENTS_FEW = row(
+    "THREAD_ELEMENTS_FEW", 2, "elements", "the same where there are too few results to occupy the "
+    "machine", CHOSEN)
+COLUMN_NEIGHBOURS = row(
+    "COLUMN_NEIGHBOURS", 32, "elements", "that neighbouring threads read together",
+    "chosen: 32 elements of 4 bytes are the 128 bytes that a GPU loads at once")
+SHARED_LOAD_COST = row(
+    "SHARED_LOAD_COST", 1.5, "multiply-adds", "that a load from shared memory takes the time of",
+    CHOSEN)
+GRID_TILE_START = row(
+    "GRID_TILE_START", 32, "steps along k", "that beginning and finishing a tile take the time of",
+    CHOSEN)
+STRIP_PADDING = row(
+    "STRIP_PADDING", 4, "elements", "added to each row of a strip: threads that store down it "
+    "would wait for one bank of memory otherwise; a multiple of each vector", CHOSEN)
+MMA_NARROW_COST = row(
+    "MMA_NARROW_COST", 1 / 8, "multiply-adds of a thread", "that one of a matrix instruction on "
+    "operands of 16 bits, or rounded ones, takes the time of", CHOSEN)
+MMA_WIDE_COST = row(
+    "MMA_WIDE_COST", 1 / 2, "multiply-adds of a thread", "the same on operands that keep all bits",
+    CHOSEN)
+MMA_STRIP_COST = row(
+    "MMA_STRIP_COST", 6.0, "multiply-adds of a thread", "that bringing one element of a strip "
+    "takes the time of", CHOSEN)
+MMA_DEPTH = row(
+    "MMA_DEPTH", 16, "steps along k", "of a strip at least", CHOSEN)
+MMA_DEPTH_PRODUCTS = row(
+    "MMA_DEPTH_PRODUCTS", 2, "matrix instructions", "along k of a strip at least", CHOSEN)
+MMA_PADDING = row(
+    "MMA_PADDING", 8, "elements", "added to each row of a strip, so that threads that load "
+    "together find different banks of memory", CHOSEN)
+MMA_ALIGN_BYTES = row(
+    "MMA_ALIGN_BYTES", 16, "bytes", "that rows of matrices are aligned to", "what the instructions "
+    "that load matrices ask for")
+
+# Tiles of a product on a grid that are tried: rows, columns, depth of a strip, and the rows and
+# columns of one thread. Chosen, not measured.
+GRID_TILES = (
+    (128, 128, 8, 8, 8), (128, 64, 8, 8, 4), (64, 128, 8, 4, 8), (64, 64, 16, 4, 4),
+    (32, 64, 16, 2, 4), (64, 32, 16, 4, 2), (32, 32, 16, 2, 2), (16, 64, 16, 1, 4),
+    (16, 32, 16, 1, 2), (16, 16, 16, 1, 1), (8, 16, 16, 1, 1), (8, 8, 8, 1, 1))
+# The same with matrix instructions: rows, columns, subgroups down and across.
+MMA_TILES = (
+    (64, 128, 2, 4), (128, 64, 4, 2), (64, 64, 2, 2), (32, 64, 1, 4), (64, 32, 4, 1),
+    (32, 32, 2, 2), (16, 64, 1, 4), (64, 16, 4, 1), (16, 16, 1, 2), (16, 16, 1, 1))
