@@ -22,6 +22,7 @@ OURS = {
                      "TransformerDecoder"), "KerasHub's names and weights: test_attention.py"),
     "SinusoidalPosition": "KerasHub's SinePositionEncoding, which adds itself here",
     **dict.fromkeys(("Residual", "Parallel"), "branches within a Sequential"),
+    "Kernel": "Keras has no kernels: tests/kernels",
 }
 
 # Arguments of Keras that are refused by name, as wrong ones are.

@@ -45,6 +45,9 @@ class Words(Recurrent):
     def _Lambda(self, layer: Any, x: Tensor) -> Tensor:
         return layer.function.torch(x)
 
+    def _Kernel(self, layer: Any, x: Tensor) -> Tensor:
+        return x * self.get(layer, "scale") + self.get(layer, "shift")
+
     # -- dense and activations ---------------------------------------------------------------------
 
     def _Dense(self, layer: Any, x: Tensor) -> Tensor:

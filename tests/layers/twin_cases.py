@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+import ztorch as zt
 from tests.layers.torch_images import ACTIVATIONS
 from ztorch import layers as L
 from ztorch import ops
@@ -69,6 +70,15 @@ def mean_of(x: Any) -> Any:
 
 
 mean_of.torch = lambda x: x.mean(1)  # type: ignore[attr-defined]
+
+
+@zt.kernel("any[b, n, m], any[n, m], any[m] -> any[b, n, m]")
+def scale_shift(x, scale, shift):
+    out = np.empty_like(x)
+    for b, i, j in zt.grid(*x.shape):
+        out[b, i, j] = x[b, i, j] * scale[i, j] + shift[j]
+    return out
+
 
 _CONV = [{"filters": 5, "kernel_size": 3}, {"filters": 6, "kernel_size": 2, "strides": 2,
          "padding": "same", "groups": 2, "activation": "tanh"},
@@ -195,6 +205,7 @@ NESTED: dict[str, list[tuple[tuple[int, ...], Callable[[], Layer]]]] = {
             (ROWS, lambda: L.RNN(L.SimpleRNNCell(3), go_backwards=True, return_sequences=True)),
             (ROWS, lambda: L.RNN([L.GRUCell(4), L.LSTMCell(3)], return_sequences=True))],
     "Lambda": [(ROWS, lambda: L.Lambda(mean_of))],
+    "Kernel": [(ROWS, lambda: L.Kernel(scale_shift, {"scale": "glorot_uniform", "shift": "zeros"}))],
 }
 
 IN_TRAINING = {"BatchNormalization", "Dropout", "SpatialDropout1D", "SpatialDropout2D",

@@ -13,6 +13,7 @@ from ztorch.arrays.realize import realize
 from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
 from ztorch.arrays.tensor import Tensor, tensor_of
+from ztorch.dtypes import f32, f64
 from ztorch.errors import KernelError
 from ztorch.graph.value import Value
 
@@ -32,23 +33,29 @@ def on_kernel(kernel: Any, arguments: dict[str, Any]) -> Any:
     inputs = {n: x for n, x in arguments.items() if not isinstance(x, _COMPILED_IN)}
     known = {n: x for n, x in arguments.items() if n not in inputs}
     name = f"kernel {kernel.source.name}"
-    place = common_memory(name, list(inputs), list(inputs.values()))
-    of_tensors = any(isinstance(x, Tensor) for x in inputs.values())
-    operands = [node_from(x, None, place, copy=of_tensors) for x in inputs.values()]
-    if not inputs:
+    tensors = {n: x for n, x in inputs.items() if type(x) is not float}
+    if not tensors:
         raise KernelError(f"{name} takes no tensor; it needs at least one array as an argument")
+    place = common_memory(name, list(tensors), list(tensors.values()))
+    of_tensors = any(isinstance(x, Tensor) for x in inputs.values())
+    operands = [x if type(x) is float else node_from(x, None, place, copy=of_tensors)
+                for x in inputs.values()]
     kinds = tuple(o.spec if isinstance(o, TensorNode) else type(o) for o in operands)
     key = (kernel, kinds, tuple(inputs), tuple((n, type(x), x) for n, x in known.items()))
     call = _calls.get(key)
     if call is None:
         single = [False]
+        numbers = [n for n, o in zip(inputs, operands, strict=True) if type(o) is float]
+        dtypes = [o.spec.dtype for o in operands if isinstance(o, TensorNode)]
+        floating = f64 if f64 in dtypes else f32  # of Python's floats
 
         def build(values: Sequence[Value]) -> list[Value]:
-            result = kernel.trace({**known, **dict(zip(inputs, values, strict=True))})
+            result = kernel.trace({**known, **dict(zip(inputs, values, strict=True))}, numbers)
             single[0] = not isinstance(result, tuple)
             return [result] if single[0] else list(result)
 
-        made = Call(name, kinds, [o.spec.dtype for o in operands], build, place)
+        made = Call(name, kinds, [o.spec.dtype if isinstance(o, TensorNode) else floating
+                                  for o in operands], build, place)
         call = (made, single[0])
         _calls.put(key, call)
     nodes = record(call[0], tuple(operands))

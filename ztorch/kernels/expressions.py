@@ -12,8 +12,9 @@ from ztorch.graph.op import OPS
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.reading import BadIndex, index_of
 from ztorch.kernels.scope import Scope
+from ztorch.kernels.tile_words import BadCall
 from ztorch.kernels.tiles import Affine, LoopTensor
-from ztorch.kernels.words import METHODS, WORDS, BadCall
+from ztorch.kernels.words import METHODS, WORDS
 
 
 class Method:

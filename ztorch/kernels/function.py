@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Collection, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,9 @@ from ztorch.kernels.signature import Signature, parsed
 from ztorch.kernels.source import Source, source_of
 from ztorch.kernels.statements import StatementRules
 from ztorch.kernels.tiles import LoopTensor
+
+# Whether kernels run as plain Python, those that others call too.
+_debugging: ContextVar[bool] = ContextVar("debugging", default=False)
 
 
 class KernelFunction:
@@ -37,6 +42,8 @@ class KernelFunction:
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
+        if _debugging.get():
+            return self.function(*args, **named)
         bound = self.bind(args, named)
         if any(isinstance(x, Value) for x in bound.values()):
             return self.trace(bound)
@@ -45,6 +52,11 @@ class KernelFunction:
     def __repr__(self) -> str:
         return f"<kernel {self.source.name}>"
 
+    @property
+    def parameters(self) -> list[str]:
+        """The names of its arguments."""
+        return [*inspect.signature(self.function).parameters]
+
     def bind(self, args: Sequence[Any], named: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a call by name, with defaults."""
         try:
@@ -52,11 +64,12 @@ class KernelFunction:
         except TypeError as error:
             raise KernelError(f"kernel {self.source.name}: {error}") from None
 
-    def trace(self, arguments: dict[str, Any]) -> Any:
+    def trace(self, arguments: dict[str, Any], numbers: Collection[str] = ()) -> Any:
         """What the kernel computes, as values of a graph.
 
         Args:
             arguments: Values, or numbers and tuples that are compiled in, by name.
+            numbers: Names of values that stand for numbers of Python's. Default: `()`.
         """
         sizes = self.signature.sizes(self.source.name, arguments) if self.signature else {}
         tensors = [x for x in arguments.values() if isinstance(x, Value)]
@@ -64,7 +77,7 @@ class KernelFunction:
         t = StatementRules(self.source, arithmetic, (self.function,))
         t.max_steps = self.max_steps
         for name, x in arguments.items():
-            value = LoopTensor(x) if isinstance(x, Value) else x
+            value = LoopTensor(x, (), name in numbers) if isinstance(x, Value) else x
             t.env[name] = Variable(value, fixed=f"{name} is an argument")
         result = t.function()
         parts = result if isinstance(result, tuple) else (result,)
@@ -83,8 +96,12 @@ class KernelFunction:
         Returns:
             What the function returns.
         """
-        return self.function(*[_plain(x) for x in args],
-                             **{name: _plain(x) for name, x in named.items()})
+        token = _debugging.set(True)
+        try:
+            return self.function(*[_plain(x) for x in args],
+                                 **{name: _plain(x) for name, x in named.items()})
+        finally:
+            _debugging.reset(token)
 
 
 def _plain(x: Any) -> Any:

@@ -1,0 +1,100 @@
+"""Kernels where users call them: on arrays and tensors, in models, under gradients and `compiled`."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from ztorch import layers as L
+from ztorch.errors import ConfigError, KernelError
+
+
+@zt.kernel("any[b, n], any[n], any[n] -> any[b, n]")
+def scale_shift(x, g, c):
+    out = np.empty_like(x)
+    for i, j in zt.grid(*x.shape):
+        out[i, j] = x[i, j] * g[j] + c[j]
+    return out
+
+
+@zt.kernel
+def powers(x, rate, count: int = 2):
+    out = np.empty_like(x)
+    for i in range(x.shape[0]):
+        y = x[i]
+        for _ in range(count):
+            y = y * rate + math.tanh(x[i])
+        out[i] = y
+    return out
+
+
+X = np.random.default_rng(0).standard_normal((3, 5))
+G, C = np.arange(5.0), np.ones(5)
+
+
+def test_on_arrays_and_tensors() -> None:
+    expected = X * G + C
+    np.testing.assert_allclose(scale_shift(X, G, C), expected)
+    y = scale_shift(zt.tensor(X), zt.tensor(G), C)
+    assert isinstance(y, zt.Tensor)
+    np.testing.assert_allclose((y * 2.0).numpy(), expected * 2.0)
+    np.testing.assert_allclose(scale_shift.debug(X, G, C), expected)
+
+
+def test_numbers_are_inputs_or_compiled_in() -> None:
+    np.testing.assert_allclose(powers(X[0], 0.5), powers.debug(X[0], 0.5), rtol=1e-12)
+    np.testing.assert_allclose(powers(X[0], 0.25, count=6), powers.debug(X[0], 0.25, 6), rtol=1e-12)
+    half = X[0].astype(np.float16)
+    assert powers(half, 0.5).dtype == np.float16
+
+
+def test_gradients_are_those_of_the_formula() -> None:
+    grads = zt.grad(lambda g: scale_shift(X, g, C).sum())(zt.tensor(G))
+    np.testing.assert_allclose(grads.numpy(), X.sum(0), rtol=1e-12)
+    step, at = 1e-6, X[0]
+
+    def total(x: np.ndarray) -> float:
+        return float(np.sum(powers.debug(x, 0.5) ** 2))
+
+    numeric = [(total(at + step * e) - total(at - step * e)) / (2 * step) for e in np.eye(5)]
+    ours = zt.grad(lambda x: (powers(x, 0.5) ** 2).sum())(zt.tensor(at))
+    np.testing.assert_allclose(ours.numpy(), numeric, rtol=1e-7)
+
+
+def test_under_compiled_and_vmap() -> None:
+    step = zt.compiled(lambda x: scale_shift(zt.ops.exp(x), G, C).sum(axis=1))
+    np.testing.assert_allclose(step(X), (np.exp(X) * G + C).sum(1))
+    many = zt.vmap(lambda x: powers(x, 0.5))(zt.tensor(X))
+    np.testing.assert_allclose(many.numpy(), np.stack([powers.debug(x, 0.5) for x in X]), rtol=1e-12)
+
+
+def test_as_a_layer_that_learns() -> None:
+    model = zt.Sequential([L.Input((5,)), L.Kernel(scale_shift, {"g": "ones", "c": ((5,), "zeros")}),
+                           L.Dense(1)])
+    program = model.compile("cpu", batch_size=8, optimizer=zt.optimizers.SGD(0.1), loss="mse")
+    x = np.random.default_rng(1).standard_normal((64, 5)).astype(np.float32)
+    history = program.fit(x, x @ np.arange(5, dtype=np.float32)[:, None], epochs=5, verbose=0)
+    assert history.history["loss"][-1] < 0.2 * history.history["loss"][0]
+    weights = program.weights
+    assert np.abs(weights["kernel/g"] - 1.0).max() > 0.01
+
+
+def test_layers_of_kernels_say_what_is_wrong() -> None:
+    with pytest.raises(ConfigError, match=r"@zt\.kernel"):
+        L.Kernel(np.exp)
+    with pytest.raises(ValueError, match="unknown argument of <kernel scale_shift> 'gg'"):
+        L.Kernel(scale_shift, {"gg": "ones"})
+    with pytest.raises(ConfigError, match="the shape of weight 'rate' is not known"):
+        _ = zt.Sequential([L.Input((5,)), L.Kernel(powers, {"rate": "ones"})]).weights
+    with pytest.raises(ValueError, match=r"takes 3 inputs \(x, g, c\), not 1"):
+        _ = zt.Sequential([L.Input((5,)), L.Kernel(scale_shift)]).output_shape
+    with pytest.raises(ConfigError, match="cannot be written to a config"):
+        L.Kernel(scale_shift).get_config()
+
+
+def test_no_tensor_is_an_error() -> None:
+    with pytest.raises(KernelError, match="takes no tensor"):
+        powers(1.0, 2.0)

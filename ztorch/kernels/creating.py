@@ -1,0 +1,78 @@
+"""Functions that make arrays in a kernel: of one number, of counters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType, boolean, dtype, f64, i32
+from ztorch.errors import UnknownName
+from ztorch.graph.op import OPS, constant
+from ztorch.kernels.arithmetic import NUMBERS, TileArithmetic
+from ztorch.kernels.tile_words import BadCall, Word
+from ztorch.kernels.tiles import Affine, LoopTensor, full
+
+
+def dtype_from(x: Any) -> DType:
+    """The dtype that an object names."""
+    try:
+        return i32 if x is int else f64 if x is float else boolean if x is bool else dtype(x)
+    except UnknownName as error:
+        raise BadCall(str(error)) from None
+
+
+def _filled(number: Any) -> Word:
+    def word(a: TileArithmetic, shape: Any, dtype: Any = f64) -> Any:
+        sizes = shape if isinstance(shape, tuple) else (shape,)
+        if not all(isinstance(n, int) for n in sizes):
+            raise BadCall("the shape of an array must be known while compiling, not data")
+        return LoopTensor(OPS.full(sizes, number, dtype_from(dtype)))
+    return word
+
+
+def _full(a: TileArithmetic, shape: Any, value: Any, dtype: Any = None) -> Any:
+    plain = f64 if isinstance(value, float) else a.common([value])
+    d = dtype_from(dtype) if dtype is not None else plain
+    array = _filled(0)(a, shape, d)
+    if isinstance(value, NUMBERS):
+        return LoopTensor(OPS.full(array.shape, value, d))
+    value = a.cast(value, d)
+    return LoopTensor(full(value, value.axes, array.shape), value.axes)
+
+
+def _like(number: Any) -> Word:
+    def word(a: TileArithmetic, x: Any, dtype: Any = None) -> Any:
+        d = x.dtype if dtype is None else dtype_from(dtype)
+        return LoopTensor(OPS.full(x.shape, number, d))
+    return word
+
+
+def _arange(a: TileArithmetic, *ends: Any, dtype: Any = None) -> Any:
+    start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
+    if not all(isinstance(n, (Affine, int)) for n in (start, stop)) or not isinstance(step, int):
+        raise BadCall("np.arange takes integers that are known while compiling")
+    size = Affine.of(stop).plus(start, -1).simple()
+    if not isinstance(size, int):
+        raise BadCall("the number of elements of np.arange must be known while compiling")
+    count = len(range(0, size, step))
+    numbers = LoopTensor(OPS.iota((count,), 0))
+    if step != 1:
+        numbers = a.apply("mul", numbers, step)
+    numbers = a.apply("add", numbers, start)
+    return a.cast(numbers, dtype_from(dtype)) if dtype is not None else numbers
+
+
+def _of_known(function: Any) -> Word:
+    """An array of numbers that are known while compiling."""
+    def word(a: TileArithmetic, *args: Any, **named: Any) -> Any:
+        if any(isinstance(x, (LoopTensor, Affine)) for x in (*args, *named.values())):
+            raise BadCall(f"np.{function.__name__} takes numbers that are known while compiling")
+        return LoopTensor(constant(function(*args, **named)))
+    return word
+
+
+CREATING: dict[Any, Word] = {
+    np.zeros: _filled(0), np.empty: _filled(0), np.ones: _filled(1), np.full: _full,
+    np.zeros_like: _like(0), np.empty_like: _like(0), np.ones_like: _like(1), np.arange: _arange,
+    **{f: _of_known(f) for f in (np.linspace, np.eye, np.array)}}

@@ -1,0 +1,166 @@
+"""Functions of whole tiles: reductions along axes, products, movement, sorting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import boolean, i32
+from ztorch.graph.op import OPS
+from ztorch.kernels.arithmetic import TileArithmetic
+from ztorch.kernels.tiles import LETTERS, LoopTensor, full, union
+
+Word = Callable[..., Any]  # (arithmetic, *arguments, **named) -> value
+
+
+class BadCall(Exception):
+    """Arguments that a word cannot take; the message says why."""
+
+
+def _places(x: LoopTensor, axis: Any) -> tuple[int, ...]:
+    """The axes of the tensor that are axes of the tile."""
+    rank, loops = len(x.shape), len(x.axes)
+    if axis is None:
+        return tuple(range(loops, loops + rank))
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    for k in axes:
+        if not isinstance(k, int) or not -rank <= k < rank:
+            raise BadCall(f"axis {k!r} is not an axis of a tile of shape {list(x.shape)}")
+    return tuple(loops + k % rank for k in axes)
+
+
+def _reduction(name: str) -> Word:
+    def word(a: TileArithmetic, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        x = a.tile(x)
+        places = _places(x, axis)
+        if not places:
+            return x
+        value = x.value
+        if name in ("sum", "prod") and value.dtype is boolean:
+            value = OPS.cast(value, i32)
+        if name == "mean" and not value.dtype.is_float:
+            value = OPS.cast(value, a.float)
+        if name.startswith("arg"):
+            if axis is None:
+                value = OPS.reshape(value, (*[v.extent for v in x.axes], -1))
+                places = (len(x.axes),)
+            y = getattr(OPS, name)(value, axis=places[0], keepdims=keepdims)
+            return LoopTensor(OPS.cast(y, i32), x.axes)
+        return LoopTensor(getattr(OPS, name)(value, axis=places, keepdims=keepdims), x.axes)
+    return word
+
+
+def _matmul(a: TileArithmetic, x: Any, y: Any) -> Any:
+    """The matrix product of tiles."""
+    x, y = a.tile(x), a.tile(y)
+    if not x.shape or not y.shape:
+        raise BadCall("@ takes tiles of one axis or more; use * for numbers")
+    d = a.common([x, y])
+    axes = union([x.axes, y.axes])
+    row, column = len(x.shape) == 1, len(y.shape) == 1
+    columns, rows = x.shape[-1], y.shape[0 if column else -2]
+    if columns != rows:
+        raise BadCall(f"tiles of shapes {list(x.shape)} and {list(y.shape)} do not multiply: "
+                      f"{columns} columns, {rows} rows")
+    if len(x.shape) > 2 or len(y.shape) > 2:
+        raise BadCall("@ takes tiles of one or two axes; loop over the others")
+    # Loops that only one side depends on are rows or columns of one large product.
+    letter = dict(zip(axes, LETTERS, strict=False))
+    left, right = ("".join(letter[v] for v in t.axes) for t in (x, y))
+    both = "".join(letter.values())
+    left, right = left + ("Z" if row else "YZ"), right + ("Z" if column else "ZX")
+    result = both + ("" if row else "Y") + ("" if column else "X")
+    sides = [a.cast(t, d).value for t in (x, y)]
+    return LoopTensor(OPS.einsum(f"{left},{right}->{result}", *sides), axes)
+
+
+def _transpose(a: TileArithmetic, x: Any, *order: Any) -> Any:
+    x = a.tile(x)
+    if len(order) == 1 and isinstance(order[0], tuple):
+        order = order[0]
+    loops = len(x.axes)
+    axes = order or tuple(reversed(range(len(x.shape))))
+    return LoopTensor(OPS.transpose(x.value, (*range(loops), *(loops + k for k in axes))), x.axes)
+
+
+def _reshape(a: TileArithmetic, x: Any, *shape: Any) -> Any:
+    x = a.tile(x)
+    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+    return LoopTensor(OPS.reshape(x.value, (*[v.extent for v in x.axes], *sizes)), x.axes)
+
+
+def _along(name: str, default: int | None = -1) -> Word:
+    """An op along one axis that keeps the shape, such as sorting."""
+    def word(a: TileArithmetic, x: Any, axis: int | None = default) -> Any:
+        x = a.tile(x)
+        if axis is None:
+            x, axis = _reshape(a, x, -1), 0
+        y = getattr(OPS, name)(x.value, axis=_places(x, axis)[0])
+        return LoopTensor(OPS.cast(y, i32) if name == "argsort" else y, x.axes)
+    return word
+
+
+def _outer(a: TileArithmetic, x: Any, y: Any) -> Any:
+    x, y = (_reshape(a, a.tile(t), -1) for t in (x, y))
+    return a.apply("mul", LoopTensor(OPS.expand_dims(x.value, x.value.rank), x.axes), y)
+
+
+def _swapaxes(a: TileArithmetic, x: Any, first: int, second: int) -> Any:
+    order = list(range(len(x.shape)))
+    order[first], order[second] = order[second], order[first]
+    return _transpose(a, x, tuple(order))
+
+
+def _expand(a: TileArithmetic, x: Any, axis: int) -> Any:
+    x = a.tile(x)
+    shape = list(x.shape)
+    shape.insert(axis % (len(shape) + 1), 1)
+    return _reshape(a, x, tuple(shape))
+
+
+def _joined(name: str) -> Word:
+    """Tiles put together along an axis, which may be a new one."""
+    def word(a: TileArithmetic, xs: Any, axis: int = 0) -> Any:
+        tiles = [a.tile(x) for x in xs]
+        d, axes = a.common(tiles), union(t.axes for t in tiles)
+        rank = len(tiles[0].shape) + (name == "stack")
+        values = [full(a.cast(t, d), axes) for t in tiles]
+        return LoopTensor(getattr(OPS, name)(*values, axis=len(axes) + axis % rank), axes)
+    return word
+
+
+def _spread_of(root: bool) -> Word:
+    """The variance, or its square root."""
+    def word(a: TileArithmetic, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        x = a.tile(x)
+        count = math.prod(x.value.shape[k] for k in _places(x, axis))
+        apart = a.apply("sub", x, _reduction("mean")(a, x, axis, True))
+        total = _reduction("sum")(a, a.apply("mul", apart, apart), axis, keepdims)
+        variance = a.apply("divide", total, float(count))
+        return a.apply("sqrt", variance) if root else variance
+    return word
+
+
+def _triangle(name: str) -> Word:
+    def word(a: TileArithmetic, x: Any, k: int = 0) -> Any:
+        return LoopTensor(getattr(OPS, name)(x.value, k=k), x.axes)
+    return word
+
+
+REDUCTIONS: dict[str, Word] = {
+    **{name: _reduction(name) for name in ("sum", "prod", "max", "min", "mean", "any", "all",
+                                           "argmax", "argmin")},
+    "var": _spread_of(False), "std": _spread_of(True)}
+OF_TILES: dict[Any, Word] = {
+    **{getattr(np, name): word for name, word in REDUCTIONS.items()},
+    np.dot: _matmul, np.matmul: _matmul, np.transpose: _transpose, np.reshape: _reshape,
+    np.sort: _along("sort"), np.argsort: _along("argsort"), np.cumsum: _along("cumsum", None),
+    np.outer: _outer, np.swapaxes: _swapaxes, np.expand_dims: _expand,
+    np.concatenate: _joined("concat"), np.stack: _joined("stack"), np.tril: _triangle("tril"),
+    np.triu: _triangle("triu")}
+METHODS: dict[str, Word] = {
+    **REDUCTIONS, "transpose": _transpose, "reshape": _reshape, "dot": _matmul,
+    "swapaxes": _swapaxes, "cumsum": _along("cumsum", None), "copy": lambda a, x: x}

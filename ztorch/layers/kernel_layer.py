@@ -1,0 +1,118 @@
+"""A kernel as a layer, with some of its arguments as weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ztorch.errors import ConfigError, unknown
+from ztorch.graph.op import shape_error
+from ztorch.graph.value import Value
+from ztorch.initializers import Shape
+from ztorch.kernels import KernelFunction
+from ztorch.layers.context import Context
+from ztorch.layers.layer import Layer
+from ztorch.layers.symbol import leaves
+
+
+class Kernel(Layer):
+    """A kernel, `@zt.kernel`, as a layer.
+
+    It cannot be saved in a config, since a function cannot be written there.
+
+    Args:
+        function: The kernel. Its arguments are the inputs of the layer, in order, but for those
+            that are weights or options. It must keep the batch axis.
+        weights: For each argument that is a weight, its initializer, where the kernel's signature
+            says its shape by names of sizes of the inputs; or a pair (shape, initializer).
+            `None` means none. Default: `None`.
+        options: Arguments that are compiled in, by name. `None` means none. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any that the kernel takes.
+
+    Output shape:
+        That of the kernel's result.
+
+    Examples:
+        >>> import numpy as np, ztorch as zt
+        >>> @zt.kernel("f32[b, n], f32[n], f32[n] -> f32[b, n]")
+        ... def scale_shift(x, g, c):
+        ...     out = np.empty_like(x)
+        ...     for i, j in zt.grid(*x.shape):
+        ...         out[i, j] = x[i, j] * g[j] + c[j]
+        ...     return out
+        >>> layer = Kernel(scale_shift, weights={"g": "ones", "c": "zeros"})
+        >>> model = zt.Sequential([zt.layers.Input((4,)), layer])
+        >>> [(w.path, w.shape) for w in model.weights]
+        [('kernel/g', (4,)), ('kernel/c', (4,))]
+    """
+
+    takes_many = True
+
+    def __init__(self, function: KernelFunction, weights: Mapping[str, Any] | None = None,
+                 options: Mapping[str, Any] | None = None, **common: Any):
+        super().__init__(**common)
+        if not isinstance(function, KernelFunction):
+            raise ConfigError(f"Kernel takes a function with @zt.kernel, not {function!r}")
+        self.function = function
+        self.specs, self.options = dict(weights or {}), dict(options or {})
+        for name in (*self.specs, *self.options):
+            if name not in function.parameters:
+                raise unknown(f"argument of {function!r}", name, function.parameters)
+        self.inputs_taken = [n for n in function.parameters if n not in self.specs
+                             and n not in self.options]
+
+    def build(self, input_shape: Any) -> None:
+        shapes = input_shape if isinstance(input_shape, list) else [input_shape]
+        sizes = self._sizes(shapes)
+        for name, spec in self.specs.items():
+            shape, initializer = spec if isinstance(spec, tuple) else (
+                self._shape(name, sizes), spec)
+            self.add_weight(name, tuple(shape), initializer)
+
+    def _sizes(self, shapes: list[Shape]) -> dict[str, int]:
+        """The sizes that names of the signature stand for; the batch has none yet."""
+        sizes: dict[str, int] = {}
+        for name, shape in zip(self.inputs_taken, shapes, strict=False):
+            for dim, n in zip(self._dims(name)[1:], shape, strict=False):
+                if isinstance(dim, str):
+                    sizes.setdefault(dim, n)
+        return sizes
+
+    def _dims(self, name: str) -> tuple[int | str, ...]:
+        """The sizes of an argument, as the signature has them."""
+        signature, at = self.function.signature, self.function.parameters.index(name)
+        if signature is None or at >= len(signature.arguments):
+            return ()
+        return signature.arguments[at].dims or ()
+
+    def _shape(self, name: str, sizes: Mapping[str, int]) -> Shape:
+        dims = self._dims(name)
+        shape = tuple(sizes.get(d, 0) if isinstance(d, str) else d for d in dims)
+        if not dims or 0 in shape:
+            raise ConfigError(f"layer {self.name!r}: the shape of weight {name!r} is not known; "
+                              f"give weights={{{name!r}: (shape, initializer)}}, or the kernel a "
+                              "signature with names for the sizes of its inputs")
+        return shape
+
+    def call(self, x: Any, context: Context) -> Value:
+        inputs = leaves(x)
+        if len(inputs) != len(self.inputs_taken):
+            raise shape_error(f"{self.function!r} takes {len(self.inputs_taken)} inputs "
+                              f"({', '.join(self.inputs_taken)}), not {len(inputs)}")
+        arguments = dict(zip(self.inputs_taken, inputs, strict=True))
+        arguments |= {w.name: context.read(w) for w in self.own_weights}
+        y = self.function(**arguments, **self.options)
+        if not isinstance(y, Value):
+            raise shape_error(f"{self.function!r} returns {len(y)} tensors",
+                              fix="a layer gives one; return it alone")
+        if y.shape[:1] != inputs[0].shape[:1]:
+            raise shape_error(f"{self.function!r} changed the batch axis:", inputs[0].shape,
+                              y.shape, fix="axis 0 must stay; loop over it")
+        return y
+
+    def get_config(self) -> dict[str, Any]:
+        raise ConfigError(f"layer {self.name!r} is a Kernel, and a function cannot be written to a "
+                          "config; make it a subclass of Layer that calls the kernel")
