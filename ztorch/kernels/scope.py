@@ -74,6 +74,7 @@ class Scope:
         self.masks: list[Any] = []  # conditions around the line
         self.assigned: list[set[str]] = []  # for each open branch: variables that it set
         self.bounds: dict[Value, tuple[Bound, ...]] = {}  # what conditions ask of indices
+        self.notes: dict[tuple[str, int], str] = {}  # how each loop runs, by file and line
         self.reads: list[ReadPlaces] = []  # where the expression that is evaluated reads arrays
 
     def parallel(self, depth: int) -> Axes:
@@ -156,6 +157,12 @@ class Scope:
                named: dict[str, Any]) -> Any:
         """The result of another function."""
         raise NotImplementedError
+
+    def note(self, loop: ast.For, how: str) -> None:
+        """Remembers how a loop runs."""
+        line = self.source.first_line + loop.lineno - 1
+        text = self.source.lines[loop.lineno - 1].strip()
+        self.notes[self.source.file, line] = f"line {line}: {text}  # {how}"
 
     def _at(self, number: int) -> Scope:
         """The scope around one of the loops."""
