@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, f32, i32
+from ztorch.dtypes import DType, boolean, f32, i32
 from ztorch.errors import ZtorchError
 from ztorch.graph.op import leaf
 from ztorch.kernels.arithmetic import TileArithmetic
@@ -25,9 +25,10 @@ The functions that a [kernel](guides/kernels.md) may call, from `ztorch/kernels/
 `python -m tools.kernel_words > docs/kernel_words.md`.
 
 A word is found by the function itself: `np.exp`, `numpy.exp` and `from numpy import exp` are the
-same. The last two columns say what it gives for arrays `x` and `y` of shape [3, 3] in float32, and
-in int32. Integers that become float32 here become float64
-in a kernel with an argument in float64.
+same. `x` and `y` stand for arrays, `n` and `m` for numbers such as `x[i]`, `c` for a condition.
+Functions of arrays take numbers too. The last two columns say which dtype comes out where the
+arguments are float32, and where they are int32; a dash: they cannot be. Integers that become
+float32 here become float64 in a kernel with an argument in float64.
 
 | word | of float32 | of int32 |
 | --- | --- | --- |
@@ -35,7 +36,7 @@ in a kernel with an argument in float64.
 KNOWN_HEAD = """
 ## While compiling
 
-These functions also take what is known while the kernel is compiled, such as shapes, numbers that
+These functions also take what is known while the kernel is compiled, such as shapes, integers that
 are compiled in, and tuples of them. They run as Python then.
 
 {known}
@@ -45,12 +46,15 @@ are compiled in, and tuples of them. They run as Python then.
 `np.float32(x)`, `np.int32(x)` and the other dtypes of NumPy convert. Arrays have `shape`, `ndim`,
 `dtype`, `size` and `T`.
 """
-# How to call what does not take arrays alone.
+USUAL = ("x", "x, y", "n", "n, m", "(x, y)")
+# How to call what takes more.
 CALLS: dict[Any, str] = {
-    np.where: "x > y, x, y", np.clip: "x, 0, 1", np.power: "x, 2", math.pow: "x, 2", pow: "x, 2",
-    np.reshape: "x, (9,)", np.zeros: "3", np.empty: "3", np.ones: "3", np.full: "3, 0.5",
-    np.arange: "3", float: "x[0, 0]", int: "x[0, 0]", bool: "x[0, 0]"}
-METHOD_CALLS = {"reshape": "9", "dot": "y", "astype": "np.float16"}
+    max: "n, m", min: "n, m", abs: "n", np.where: "c, x, y", np.clip: "x, 0, 1",
+    np.power: "x, 2", math.pow: "n, 2", pow: "n, 2", np.reshape: "x, (9,)", np.zeros: "3",
+    np.empty: "3", np.ones: "3", np.full: "3, 0.5", np.arange: "3", np.eye: "3",
+    np.linspace: "0, 1, 5", np.array: "(1, 2)", np.swapaxes: "x, 0, 1",
+    np.expand_dims: "x, 0", float: "n", int: "n", bool: "n", round: "n"}
+METHOD_CALLS = {"reshape": "9", "dot": "y", "astype": "np.float16", "swapaxes": "0, 1"}
 
 
 def page() -> str:
@@ -58,9 +62,10 @@ def page() -> str:
     rows: dict[tuple[str, str, str], list[str]] = {}
     for function, word in WORDS.items():
         name = _name(function)
-        arguments, floats, integers = _row(word, CALLS.get(function), name)
+        arguments = CALLS.get(function) or _arguments(word, name)
         alike = name.rpartition(".")[2].replace("arc", "a")
-        rows.setdefault((alike, floats, integers), []).append(f"`{name}({arguments})`")
+        key = alike, _result(word, arguments, f32), _result(word, arguments, i32)
+        rows.setdefault(key, []).append(f"`{name}({arguments})`")
     for name, word in METHODS.items():
         arguments = METHOD_CALLS.get(name, "")
         call = f"x, {arguments}" if arguments else "x"
@@ -79,30 +84,24 @@ def _name(function: Any) -> str:
     return f"{module}{function.__name__}"
 
 
-def _row(word: Callable[..., Any], call: str | None, name: str) -> tuple[str, str, str]:
-    """(its arguments, what it gives of float32, of int32)."""
-    for arguments in [call] if call else ["x", "x, y"]:
-        try:
-            return arguments, _result(word, arguments, f32), _result(word, arguments, i32)
-        except (TypeError, IndexError):
-            continue
+def _arguments(word: Callable[..., Any], name: str) -> str:
+    """The first of the usual ways to call a word that it takes."""
+    for arguments in USUAL:
+        if any(_result(word, arguments, d) != "–" for d in (f32, i32)):
+            return arguments
     raise AssertionError(f"tools/kernel_words.py does not know how to call {name}")
 
 
 def _result(word: Callable[..., Any], arguments: str, d: DType) -> str:
-    """The dtype and shape of what a word gives."""
-    a = TileArithmetic([d])
-    x, y = (LoopTensor(leaf("input", n, (3, 3), d)) for n in "xy")
-    number = LoopTensor(leaf("input", "n", (), d))
-    values = {"x": x, "y": y, "x[0, 0]": number, "x > y": a.apply("greater", x, y),
-              "np.float16": np.float16, "(9,)": (9,)}
-    items = [part.strip() for part in arguments.split(", " if "[" not in arguments else ";")]
+    """The dtype that a word gives."""
+    values: dict[str, Any] = {n: LoopTensor(leaf("input", n, (3, 3), d)) for n in "xy"}
+    values |= {n: LoopTensor(leaf("input", n, (), d)) for n in "nm"}
+    values |= {"c": LoopTensor(leaf("input", "c", (3, 3), boolean)), "np": np}
     try:
-        given = word(a, *(values[i] if i in values else float(i) if "." in i else int(i)
-                          for i in items))
-    except (BadCall, ZtorchError):
+        result = word(TileArithmetic([d]), *eval(f"({arguments},)", values))
+    except (BadCall, ZtorchError, TypeError, IndexError):
         return "–"
-    return f"{given.dtype}{list(given.shape)}" if isinstance(given, LoopTensor) else "–"
+    return str(result.dtype) if isinstance(result, LoopTensor) else "–"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@
 is an error.
 """
 
+import math
+
 import numpy as np
 
 import ztorch as zt
@@ -14,7 +16,7 @@ def histogram(x, low=0.0, high=1.0, bins=10):
     """The number of elements in each of `bins` parts from `low` to `high`; others do not count."""
     counts = np.zeros(bins, np.int32)
     for i in range(x.shape[0]):
-        place = np.int32(np.floor((x[i] - low) / (high - low) * bins))
+        place = math.floor((x[i] - low) / (high - low) * bins)
         if 0 <= place < bins:
             counts[place] += 1
     return counts

@@ -1,0 +1,278 @@
+"""The kernels of models/kernels/ beside PyTorch and, where it is installed, numba."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import ztorch as zt
+from benchmarks import peers
+from benchmarks.report import Section
+from benchmarks.timing import Contestant, Effort, compare
+from ztorch.arrays import programs
+from ztorch.host import settings
+
+Arrays = list[np.ndarray]
+TOLERANCE = 2e-4  # of float32, as a share of the largest number
+DIFFERENT = 0.01  # share of whole numbers that may differ, where roundings decide
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel, what it is called with, and PyTorch's words for it."""
+
+    path: str  # file and name
+    inputs: Callable[[np.random.Generator], list[np.ndarray]]
+    torch: Callable[..., Any]  # (torch, *tensors) -> results
+    options: dict[str, Any] = field(default_factory=dict)
+    compiles: bool = True  # False: torch.compile would write out a long loop, for minutes
+
+    @property
+    def kernel(self) -> Any:
+        file, name = self.path.split(".")
+        return getattr(importlib.import_module(f"models.kernels.{file}"), name)
+
+
+def _normal(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], Arrays]:
+    return lambda r: [r.normal(size=s).astype(np.float32) / math.sqrt(s[0] if len(s) == 2 else 1)
+                      for s in shapes]
+
+
+def _positive(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], Arrays]:
+    return lambda r: [r.uniform(0.5, 1.5, s).astype(np.float32) for s in shapes]
+
+
+def _masked(r: np.random.Generator) -> Arrays:
+    n = 512
+    return [*_normal(*[(1, 4, n, 64)] * 3)(r), np.tril(np.ones((n, n), bool))]
+
+
+def _plane(r: np.random.Generator) -> Arrays:
+    re, im = np.meshgrid(np.linspace(-2, 0.5, 256), np.linspace(-1.2, 1.2, 256))
+    return [re.astype(np.float32), im.astype(np.float32)]
+
+
+def _block(r: np.random.Generator) -> Arrays:
+    width, hidden = 256, 688
+    return _normal((256, width), (width,), *[(width, width)] * 4, (width,), (width, hidden),
+                   (width, hidden), (hidden, width))(r)
+
+
+# -- PyTorch's words ------------------------------------------------------------------------------
+
+
+def _call_price(torch: Any, price: Any, strike: Any, years: Any) -> Any:
+    rate, volatility = 0.02, 0.3
+    spread = volatility * years.sqrt()
+    d = ((price / strike).log() + (rate + volatility * volatility / 2) * years) / spread
+    share, cash = (0.5 + 0.5 * torch.erf(v / math.sqrt(2)) for v in (d, d - spread))
+    return price * share - strike * torch.exp(-rate * years) * cash
+
+
+def _images(x: Any) -> Any:
+    return x.permute(0, 3, 1, 2)
+
+
+def _conv2d(torch: Any, x: Any, w: Any) -> Any:
+    return torch.nn.functional.conv2d(_images(x), w.permute(3, 2, 0, 1), padding=1).permute(
+        0, 2, 3, 1)
+
+
+def _depthwise(torch: Any, x: Any, w: Any) -> Any:
+    return torch.nn.functional.conv2d(_images(x), w.permute(2, 0, 1)[:, None], padding=1,
+                                      groups=w.shape[-1]).permute(0, 2, 3, 1)
+
+
+def _layer_norm(torch: Any, x: Any, residual: Any, gamma: Any, beta: Any) -> Any:
+    total = x + residual
+    return total, torch.nn.functional.layer_norm(total, x.shape[1:], gamma, beta)
+
+
+def _rotary(torch: Any, x: Any) -> Any:
+    half = x.shape[-1] // 2
+    turns = torch.arange(half, dtype=x.dtype) * (-math.log(10000.0) / half)
+    angle = torch.arange(x.shape[2], dtype=x.dtype)[:, None] * turns.exp()
+    c, s = angle.cos(), angle.sin()
+    first, second = x[..., :half], x[..., half:]
+    return torch.cat([first * c - second * s, first * s + second * c], -1)
+
+
+def _swiglu(torch: Any, x: Any, gate: Any, up: Any, down: Any) -> Any:
+    return (torch.nn.functional.silu(x @ gate) * (x @ up)) @ down
+
+
+def _attention(torch: Any, *inputs: Any) -> Any:
+    return torch.nn.functional.scaled_dot_product_attention(*inputs)
+
+
+def _rms_norm(torch: Any, x: Any, gamma: Any) -> Any:
+    return torch.nn.functional.rms_norm(x, x.shape[1:], gamma, 1e-6)
+
+
+def _transformer_block(torch: Any, x: Any, norm1: Any, wq: Any, wk: Any, wv: Any, wo: Any,
+                       norm2: Any, gate: Any, up: Any, down: Any) -> Any:
+    h = _rms_norm(torch, x, norm1)
+    q, k, v = ((h @ w).reshape(1, x.shape[0], 4, -1).transpose(1, 2) for w in (wq, wk, wv))
+    seen = torch.nn.functional.scaled_dot_product_attention(
+        _rotary(torch, q), _rotary(torch, k), v, is_causal=True)
+    x = x + seen.transpose(1, 2).reshape(x.shape) @ wo
+    return x + _swiglu(torch, _rms_norm(torch, x, norm2), gate, up, down)
+
+
+def _mandelbrot(torch: Any, re: Any, im: Any) -> Any:
+    x, y = torch.zeros_like(re), torch.zeros_like(im)
+    steps = torch.zeros(re.shape, dtype=torch.int32)
+    for _ in range(100):
+        inside = x * x + y * y < 4.0
+        steps += inside
+        x, y = (torch.where(inside, x * x - y * y + re, x),
+                torch.where(inside, 2.0 * x * y + im, y))
+    return steps
+
+
+def _leaky_sum(torch: Any, x: Any, keep: Any) -> Any:
+    h, rows = torch.zeros_like(x[:, 0]), []
+    for t in range(x.shape[1]):
+        h = keep[:, t] * h + x[:, t]
+        rows.append(h)
+    return torch.stack(rows, 1)
+
+
+def _k_means(torch: Any, points: Any, centres: Any) -> Any:
+    labels = torch.cdist(points, centres).argmin(1)
+    near = torch.nn.functional.one_hot(labels, centres.shape[0]).to(points.dtype)
+    return near.T @ points / near.sum(0).clamp(min=1.0)[:, None]
+
+
+HEADS = (1, 4, 512, 64)
+CASES = [
+    Case("elementwise.scale_shift", _normal((1024, 1024), (1024,), (1024,)),
+         lambda torch, x, a, b: x * a + b),
+    Case("elementwise.call_price", _positive(*[(1_000_000,)] * 3), _call_price),
+    Case("gelu.bias_gelu", _normal((512, 3072), (3072,)),
+         lambda torch, x, b: torch.nn.functional.gelu(x + b, approximate="tanh")),
+    Case("reductions.row_max", _normal((1024, 1024)), lambda torch, x: tuple(x.max(1))),
+    Case("softmax.softmax", _normal((512, 1024)), lambda torch, x: torch.softmax(x, -1)),
+    Case("layer_norm.add_layer_norm", _normal((512, 768), (512, 768), (768,), (768,)),
+         _layer_norm),
+    Case("rotary.rotary_halves", _normal((1, 8, 512, 64)), _rotary),
+    Case("scans.running_sum", _normal((1024, 256)), lambda torch, x: x.cumsum(1)),
+    Case("scans.leaky_sum", _positive((1024, 100), (1024, 100)), _leaky_sum),
+    Case("sorting.sort_rows", _normal((256, 32)), lambda torch, x: x.sort(1).values),
+    Case("histogram.weighted_histogram", lambda r: [
+        r.integers(0, 64, 100_000).astype(np.int32), r.normal(size=100_000).astype(np.float32)],
+        lambda torch, x, w: torch.bincount(x, w, 64).to(w.dtype), {"bins": 64}),
+    Case("mandelbrot.mandelbrot", _plane, _mandelbrot, compiles=False),
+    Case("k_means.k_means_step", _normal((20_000, 8), (16, 8)), _k_means),
+    Case("matmul.linear_relu", _normal((512, 512), (512, 512), (512,)),
+         lambda torch, x, w, b: torch.relu(torch.addmm(b, x, w))),
+    Case("convolution.conv2d", _normal((1, 56, 56, 32), (3, 3, 32, 32)), _conv2d,
+         {"padding": 1}),
+    Case("convolution.depthwise_conv2d", _normal((1, 56, 56, 64), (3, 3, 64)), _depthwise,
+         {"padding": 1}),
+    Case("swiglu.swiglu", _normal((128, 512), (512, 1376), (512, 1376), (1376, 512)), _swiglu),
+    Case("attention.attention", _masked, _attention),
+    Case("flash_attention.flash_attention", _normal(*[HEADS] * 3), _attention),
+    Case("transformer_block.transformer_block", _block, _transformer_block,
+         {"heads": 4, "block": 64}),
+]
+
+
+def run(threads: list[int], effort: Effort) -> Section:
+    """Each kernel as its users call it, on tensors."""
+    s = Section("kernels", "Kernels: the gallery, float32",
+                "what it would be for the same computation written as a layer: kernels become "
+                "graphs of the same ops. Some 5 µs of each call are Python's.")
+    for n in threads:
+        peers.set_threads(n)
+        with settings.using(threads=n):
+            programs.forget()
+            for case in CASES:
+                try:
+                    _case(s, case, n, effort)
+                except zt.errors.ZtorchError as error:
+                    s.failed(case.path, error, threads=str(n))
+    programs.forget()
+    return s
+
+
+def _case(s: Section, case: Case, threads: int, effort: Effort) -> None:
+    arrays = case.inputs(np.random.default_rng(0))
+    kernel, tensors = case.kernel, [zt.tensor(a) for a in arrays]
+    wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays]
+    true = np.asarray(_first(kernel(*wide, **case.options)))
+
+    def ours() -> None:
+        result = kernel(*tensors, **case.options)
+        for y in result if isinstance(result, tuple) else (result,):
+            y.realize()
+
+    contestants = [Contestant("ztorch", ours)]
+    errors = {"ztorch": _error(_first(kernel(*tensors, **case.options)).numpy(), true)}
+    torch = peers.module("torch")
+    if torch:
+        theirs = [torch.from_numpy(a) for a in arrays]
+        eager = _inferring(torch, lambda *xs: case.torch(torch, *xs), theirs)
+        contestants.append(Contestant("PyTorch eager", eager))
+        errors["PyTorch"] = _error(_first(eager()), true)
+        fast = case.compiles and peers.compiled(lambda *xs: case.torch(torch, *xs))
+        if fast:
+            fused = _inferring(torch, fast, theirs)
+            contestants.append(Contestant("torch.compile", fused))
+            errors["torch.compile"] = _error(_first(fused()), true)
+    jitted = _numba(case) if threads == 1 else None
+    if jitted:
+        contestants.append(Contestant("numba", lambda: jitted(*arrays, **case.options)))
+        errors["numba"] = _error(_first(jitted(*arrays, **case.options)), true)
+    tolerance = TOLERANCE if true.dtype.kind == "f" else DIFFERENT
+    error = peers.checked(case.path, tolerance, **errors)
+    s.compared(case.path.partition(".")[2], threads, compare(contestants, threads == 1, effort),
+               error)
+
+
+def _first(result: Any) -> Any:
+    return result[0] if isinstance(result, tuple) else result
+
+
+def _error(got: Any, true: np.ndarray) -> float:
+    """The largest error; of whole numbers the share that differs."""
+    if true.dtype.kind == "f":
+        return peers.worst(got, true)
+    return float((np.asarray(got) != true).mean())
+
+
+def _inferring(torch: Any, function: Callable[..., Any], inputs: list[Any]) -> Callable[[], Any]:
+    def call() -> Any:
+        with torch.inference_mode():
+            return function(*inputs)
+
+    return call
+
+
+def _numba(case: Case) -> Callable[..., Any] | None:
+    """The same source compiled by numba; None where numba is missing or does not take it."""
+    numba = peers.module("numba")
+    if not numba:
+        return None
+    source = inspect.getsource(importlib.import_module(case.kernel.__module__))
+    source = re.sub(r"zt\.grid\(\*(\w+)\.shape\)", r"np.ndindex(\1.shape)", source)
+    source = re.sub(r"zt\.grid\(", "np.ndindex(", source)
+    source = re.sub(r"^(@zt\.kernel.*\n)?def ", "@numba.njit(fastmath=True)\ndef ", source,
+                    flags=re.MULTILINE)
+    names: dict[str, Any] = {"numba": numba, "__name__": case.kernel.__module__,
+                             "__package__": "models.kernels"}
+    try:
+        exec(source, names)
+        function = names[case.kernel.__name__]
+        function(*case.inputs(np.random.default_rng(0)), **case.options)
+    except Exception as error:
+        print(f"  without numba in {case.path}: {type(error).__name__}", flush=True)
+        return None
+    return function
