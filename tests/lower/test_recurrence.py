@@ -22,7 +22,7 @@ from ztorch.lower.prepare import prepare
 from ztorch.lower.recurrence import RECURRENCE, as_recurrence
 
 CASES = {case.name: case for case in LOOPS}
-RECURRENCES = ("sums", "backwards", "swapped", "counted", "escapes", "roots", "rows", "table")
+RECURRENCES = ("sums", "backwards", "swapped", "counted", "escapes", "roots", "rows", "table", "inside")
 
 
 def x(*shape: int) -> Value:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from ztorch.dtypes import DType, boolean
@@ -41,6 +42,7 @@ class Recurrence:
     turns: int  # how many, at most
     reverse: bool  # whether turns are counted from the last one down
     shape: tuple[int, ...]  # of the elements
+    depth: int  # number of recurrences around it
     carries: tuple[Value, ...]  # leaves: the state before the turn
     buffers: tuple[Value, ...]  # leaves: what lies in memory
     inits: tuple[Value, ...]  # the first state
@@ -62,7 +64,14 @@ class Recurrence:
     @property
     def turn(self) -> Var:
         """The loop variable of the turns."""
-        return Var("turn", self.turns)
+        return Var(f"turn{self.depth}", self.turns)
+
+    def substituted(self, new: Mapping[Value, Value]) -> Recurrence:
+        """The same with some values replaced."""
+        values = iter(substituted(self.roots, new))
+        return replace(self, inits=tuple(islice(values, len(self.inits))),
+                       news=tuple(islice(values, len(self.news))),
+                       outs=tuple(islice(values, len(self.outs))), flag=next(values, None))
 
     def position(self, v: Value, outer: Index) -> Index:
         """Where the element `outer` of a carry or out lies."""
@@ -80,8 +89,10 @@ class Recurrence:
         return self.position(out, outer) + Index.of(self.turn) * out.size
 
     def values(self) -> list[Value]:
-        """All values of the body but views."""
-        return [v for v in topological(self.roots) if not is_view(v)]
+        """All values of the body but views, with those of recurrences inside it."""
+        own = [v for v in topological(self.roots) if not is_view(v)]
+        inner = [w for v in own if v.op is NESTED for w in v.attrs["recurrence"].values()]
+        return [*(v for v in own if v.op is not NESTED), *inner]
 
     @property
     def widest(self) -> DType:
@@ -92,20 +103,26 @@ class Recurrence:
     @functools.cached_property
     def steps(self) -> list[Value]:
         """What an element computes at its own position in every turn, each after what it reads."""
-        after = [*self.news, *self.outs, *(() if self.flag is None else (self.flag,))]
-        steps: set[Value] = set()
+        after = (*self.news, *self.outs, *(() if self.flag is None else (self.flag,)))
         order = topological(after)
         reached = set(after)
+        steps: set[Value] = set()
         for v in reversed(order):
-            if v in reached and v.op.opcode and v.op.kind == "map":
+            if v.op is NESTED or (v in reached and v.op.opcode):
                 steps.add(v)
-                reached.update(v.args)
+                reached.update(a for a in v.args if a.size in (1, self.size))
         return [v for v in order if v in steps]
 
     @property
     def slots(self) -> int:
-        """Issue slots of a turn of one element, roughly."""
+        """Issue slots of the code of a turn of one element, roughly."""
         return sum(max(v.op.cost, OP_SLOTS_MIN) for v in self.values() if v.op.kind != "leaf") or 1
+
+    @property
+    def work(self) -> int:
+        """Issue slots that all turns of one element take, roughly."""
+        inner = [v.attrs["recurrence"] for v in topological(self.roots) if v.op is NESTED]
+        return self.turns * (self.slots + sum(r.work - r.slots for r in inner))
 
     @functools.cached_property
     def text(self) -> str | None:
@@ -114,8 +131,8 @@ class Recurrence:
         text = text_of(Graph({str(k): v for k, v in enumerate(values)}))
         if text is None:
             return None
-        others = (self.turns, self.reverse, self.shape, len(self.carries), len(self.buffers),
-                  len(self.outs), self.going)
+        others = (self.turns, self.reverse, self.shape, self.depth, len(self.carries),
+                  len(self.buffers), len(self.outs), self.going)
         return hashlib.sha256(f"{text}\n{others}".encode()).hexdigest()
 
     def __repr__(self) -> str:
@@ -145,8 +162,11 @@ def _not_evaluated(*args: Any, **attrs: Any) -> Any:
 RECURRENCE = Op("recurrence", "recurrence", _infer, _not_evaluated)
 RECURRENCE_RESULT = Op("result", "recurrence_result", _result_infer, _not_evaluated)
 # The element of a sequence at the turn of the recurrence around.
-AT_TURN = Op("at_turn", "map", lambda x: (x.shape[1:], x.dtype), _not_evaluated, movement=True,
-             body=lambda e, index: e.read(0, (Index.of(Var("turn", e.shape(0)[0])), *index)))
+AT_TURN = Op("at_turn", "map", lambda x, depth: (x.shape[1:], x.dtype), _not_evaluated,
+             movement=True, body=lambda e, index, depth: e.read(
+                 0, (Index.of(Var(f"turn{depth}", e.shape(0)[0])), *index)))
+NESTED = Op("nested", "nested", _infer, _not_evaluated)
+NESTED_RESULT = Op("result", "nested_result", _result_infer, _not_evaluated)
 
 
 def recurrence_region(v: Value) -> Region:
@@ -180,8 +200,38 @@ def as_recurrence(loop: Value, results: Collection[int], private: Collection[Val
     """
     body: Body = loop.attrs["body"]
     size = max((v.size for v in body.roots), default=0)
-    own = [*body.carries, *body.outs]
-    if body.turns == 1 or not size or any(v.size not in (1, size) for v in own):
+    if body.turns == 1 or not size:
+        return None
+    shape = next(v.shape for v in (*body.carries, *body.outs, *body.roots) if v.size == size)
+    turn = _turn_of(body, shape, results)
+    if turn is None:
+        return None
+    inits, sequences, shared = arguments(body, loop.args)
+    buffers = _Buffers()
+    known = {v: buffers.leaf(v) for v in topological(turn.roots)
+             if v.op.kind == "leaf" and v not in body.leaves}  # constants
+    for s, x in zip(body.slices, sequences, strict=True):
+        x = _side_by_side(x, size, limits)
+        joined = x in private and x.op.kind == "map" and not x.op.opcode and (
+            x.op.cost <= RECURRENCE_JOIN_SLOTS and not x.op.partial)
+        known[s] = AT_TURN(rebuilt(x, tuple(map(buffers.expression, x.args))) if joined
+                           else buffers.expression(x), depth=0)
+    known |= {s: buffers.expression(x) for s, x in zip(body.shared, shared, strict=True)}
+    r = _nested(replace(turn.substituted(known), inits=tuple(map(buffers.expression, inits)),
+                        buffers=tuple(buffers.leaves.values())))
+    if r is None or len(topological(r.roots)) > RECURRENCE_VALUES or (
+            reads_of(r, Var("o", size)) is None):
+        return None
+    if limits.grid and len(r.buffers) + len(results) > limits.grid.max_buffers:
+        return None
+    return RECURRENCE(*buffers.leaves, recurrence=r)
+
+
+def _turn_of(body: Body, shape: tuple[int, ...], results: Collection[int]) -> Recurrence | None:
+    """A loop as a recurrence of elements of a shape, so far without first values and buffers; None
+    if elements cannot take their turns by themselves."""
+    size = math.prod(shape)
+    if any(v.size not in (1, size) for v in (*body.carries, *body.outs)):
         return None
     flag = flag_of_any(body)
     news, going = list(body.news), body.proceed
@@ -190,40 +240,62 @@ def as_recurrence(loop: Value, results: Collection[int], private: Collection[Val
         if flag.size != size or going in results:
             return None
         news[going] = body.carries[going]
-    roots = [*news, *body.outs, *(() if flag is None else (flag,))]
-    values = topological(roots)
-    if len(values) > RECURRENCE_VALUES or any(
-            v.op.kind not in ("leaf", "map") or v.op.partial for v in values):
-        return None
     if going is not None:
         if body.outs or not settles(body, going, flag, results):
             return None
     elif not body.outs:
         going = next((k for k, c in enumerate(body.carries) if c.dtype is boolean
                       and c.size == size and settles(body, k, None, results)), None)
-    inits, sequences, shared = arguments(body, loop.args)
-    buffers = _Buffers()
-    known = {v: buffers.leaf(v) for v in values
-             if v.op.kind == "leaf" and v not in body.leaves}  # constants
-    for s, x in zip(body.slices, sequences, strict=True):
-        x = _side_by_side(x, size, limits)
-        joined = x in private and x.op.kind == "map" and not x.op.opcode and (
-            x.op.cost <= RECURRENCE_JOIN_SLOTS and not x.op.partial)
-        known[s] = AT_TURN(rebuilt(x, tuple(map(buffers.expression, x.args))) if joined
-                           else buffers.expression(x))
-    known |= {s: buffers.expression(x) for s, x in zip(body.shared, shared, strict=True)}
-    rest = substituted(roots, known)
-    count = len(news)
-    r = Recurrence(body.turns, body.reverse, next(v.shape for v in own if v.size == size),
-                   body.carries, (), tuple(map(buffers.expression, inits)), tuple(rest[:count]),
-                   tuple(rest[count:count + len(body.outs)]), going,
-                   None if flag is None else rest[-1])
-    r = replace(r, buffers=tuple(buffers.leaves.values()))
-    if reads_of(r, Var("o", size)) is None:
+    return Recurrence(body.turns, body.reverse, shape, 0, body.carries, (), (), tuple(news),
+                      body.outs, going, flag)
+
+
+def _nested(r: Recurrence) -> Recurrence | None:
+    """The recurrence with those inside it in place of the loops of its body; None if one of them
+    is none, or if it is not elementwise."""
+    results: dict[Value, set[int]] = {}
+    for v in topological(r.roots):
+        if v.op.kind == "result":
+            results.setdefault(v.args[0], set()).add(v.attrs["index"])
+    new: dict[Value, Value] = {}
+    for v in topological(r.roots):
+        args = tuple(new[a] for a in v.args)
+        if v.op.kind == "loop":
+            inner = _inner(v.attrs["body"], args, r, results.get(v, ()))
+            if inner is None:
+                return None
+            new[v] = inner
+        elif v.op.kind == "result":
+            new[v] = NESTED_RESULT(*args, index=v.attrs["index"])
+        elif v.op.kind not in ("leaf", "map") or v.op.partial:
+            return None
+        else:
+            new[v] = rebuilt(v, args)
+    return r.substituted(new)
+
+
+def _inner(body: Body, args: Sequence[Value], around: Recurrence,
+           results: Collection[int]) -> Value | None:
+    """The recurrence that a loop in the body of another one is."""
+    turn = _turn_of(body, around.shape, results)
+    if turn is None or body.outs or turn.flag is not None:
         return None
-    if limits.grid and len(r.buffers) + len(results) > limits.grid.max_buffers:
-        return None
-    return RECURRENCE(*buffers.leaves, recurrence=r)
+    inits, sequences, shared = arguments(body, args)
+    outside = _Buffers()
+    known = {s: AT_TURN(outside.leaf(x), depth=around.depth + 1)
+             for s, x in zip(body.slices, sequences, strict=True)}
+    known |= {s: outside.leaf(x) for s, x in zip(body.shared, shared, strict=True)}
+    first = tuple(map(outside.leaf, inits))
+    r = _nested(replace(turn.substituted(known), inits=first, depth=around.depth + 1,
+                        buffers=tuple(outside.leaves.values())))
+    return None if r is None else NESTED(*outside.leaves, recurrence=r)
+
+
+@functools.lru_cache(64)
+def opened(node: Value) -> Recurrence:
+    """A nested recurrence in terms of the values around it."""
+    r: Recurrence = node.attrs["recurrence"]
+    return r.substituted(dict(zip(r.buffers, node.args, strict=True)))
 
 
 class _Buffers:
@@ -278,6 +350,12 @@ def reads_of(r: Recurrence, outer: Var) -> list[tuple[Value, Index]] | None:
                 return None
         elif v.op.kind == "leaf":
             places.append((v, flat))
+        elif v.op is NESTED_RESULT:
+            if flat != r.position(v, at):
+                return None
+            inner = opened(v.args[0])
+            own |= {c: r.position(c, at) for c in inner.carries}
+            stack += [(w, r.position(w, at)) for w in inner.roots]
         else:
             stack += real_reads(v, unflatten(flat, v.shape))
         if len(seen) > RECURRENCE_READS:
