@@ -17,9 +17,10 @@ from ztorch.dtypes import f32
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.lower import recurrence, tuning
+from ztorch.lower import independent, tuning
+from ztorch.lower.independent import as_recurrence
 from ztorch.lower.prepare import prepare
-from ztorch.lower.recurrence import RECURRENCE, as_recurrence
+from ztorch.lower.recurrence import RECURRENCE
 
 CASES = {case.name: case for case in LOOPS}
 RECURRENCES = ("sums", "backwards", "swapped", "counted", "escapes", "roots", "rows", "table", "inside")
@@ -46,7 +47,7 @@ def off_and_on(monkeypatch: pytest.MonkeyPatch, run: Callable[[], list[Arrays]])
     """The results are the same bits without the rule."""
     on = run()
     with monkeypatch.context() as patched:
-        patched.setattr(recurrence, "RECURRENCE_VALUES", 0)
+        patched.setattr(independent, "RECURRENCE_VALUES", 0)
         off = run()
     for a, b in zip(on, off, strict=True):
         for got, want in zip(a, b, strict=True):
@@ -136,7 +137,7 @@ def test_bodies_of_many_values() -> None:
 
         return loop(turn, 3, 4)
 
-    assert kernels(chain(tuning.RECURRENCE_VALUES // 2 - 3))[1] == 0
+    assert kernels(chain(tuning.RECURRENCE_VALUES // 2 - 9))[1] == 0
     many = chain(tuning.RECURRENCE_VALUES // 2)
     [node] = [v for v in prepare(Graph({"y": chain(2)}), NARROW).nodes() if v.op is RECURRENCE]
     assert node.attrs["recurrence"].slots > 2
