@@ -92,7 +92,8 @@ def test_the_gradient_of_such_a_loop_is_one_kernel_more() -> None:
 
 
 def loop(f: Callable[..., Any], *shape: int) -> Value:
-    return ops.scan(f, x(*shape)[0], x(*shape))[0]
+    rows = x(*shape)
+    return ops.scan(f, rows[0], rows)[0]
 
 
 REFUSED: dict[str, Value] = {
@@ -142,6 +143,21 @@ def test_bodies_of_many_values() -> None:
     [node] = [v for v in prepare(Graph({"y": chain(2)}), NARROW).nodes() if v.op is RECURRENCE]
     assert node.attrs["recurrence"].slots > 2
     assert as_recurrence(many.args[0], {0}, (), NARROW) is None
+
+
+def test_constants_of_bodies() -> None:
+    """Arrays in a body, and in the body of a loop inside it."""
+    numbers = np.linspace(0.1, 0.9, 11, dtype=np.float32)
+
+    def turn(s: Value, r: Value) -> tuple[Value, None]:
+        inner, _ = ops.scan(lambda d, _: (d * numbers[::-1].copy() + s, None), r, length=3)
+        return inner * numbers, None
+
+    one = Job(Graph({"y": loop(turn, 4, 11)}), {})
+    [a] = {*one.graph.leaves("input")}
+    fed = Job(one.graph, {a: np.random.default_rng(3).normal(size=a.shape).astype(np.float32)})
+    assert kernels(one.graph.outputs["y"]) == (["recurrence"], 0)
+    agree(fed, interpreted(fed, NARROW))
 
 
 def test_a_state_is_written_where_it_lies() -> None:

@@ -46,8 +46,7 @@ def as_recurrence(loop: Value, results: Collection[int], private: Collection[Val
         return None
     inits, sequences, shared = arguments(body, loop.args)
     buffers = _Buffers()
-    known = {v: buffers.leaf(v) for v in topological(turn.roots)
-             if v.op.kind == "leaf" and v not in body.leaves}  # constants
+    known = {v: buffers.leaf(v) for v in _constants(turn)}
     for s, x in zip(body.slices, sequences, strict=True):
         x = _side_by_side(x, size, limits)
         joined = x in private and x.op.kind == "map" and not x.op.opcode and (
@@ -55,14 +54,15 @@ def as_recurrence(loop: Value, results: Collection[int], private: Collection[Val
         known[s] = AT_TURN(rebuilt(x, tuple(map(buffers.expression, x.args))) if joined
                            else buffers.expression(x), depth=0)
     known |= {s: buffers.expression(x) for s, x in zip(body.shared, shared, strict=True)}
-    r = _nested(replace(turn.substituted(known), inits=tuple(map(buffers.expression, inits)),
-                        buffers=tuple(buffers.leaves.values())))
+    first = tuple(map(buffers.expression, inits))
+    r = _nested(replace(turn.substituted(known), inits=first), buffers)
     if r is None or len(topological(r.roots)) > RECURRENCE_VALUES or (
             reads_of(r, Var("o", size)) is None):
         return None
-    if limits.grid and len(r.buffers) + len(results) > limits.grid.max_buffers:
+    if limits.grid and len(buffers.leaves) + len(results) > limits.grid.max_buffers:
         return None
-    return RECURRENCE(*buffers.leaves, recurrence=r)
+    return RECURRENCE(*buffers.leaves, recurrence=replace(r, buffers=tuple(
+        buffers.leaves.values())))
 
 
 def _turn_of(body: Body, shape: tuple[int, ...], results: Collection[int]) -> Recurrence | None:
@@ -88,9 +88,14 @@ def _turn_of(body: Body, shape: tuple[int, ...], results: Collection[int]) -> Re
                       body.outs, going, flag)
 
 
-def _nested(r: Recurrence) -> Recurrence | None:
+def _constants(r: Recurrence) -> list[Value]:
+    """The constants of a body, which lie in memory."""
+    return [v for v in topological(r.roots) if v.attrs.get("role") == "constant"]
+
+
+def _nested(r: Recurrence, buffers: _Buffers) -> Recurrence | None:
     """The recurrence with those inside it in place of the loops of its body; None if one of them
-    is none, or if it is not elementwise."""
+    is none, or if it is not elementwise. `buffers`: those of the outermost one."""
     results: dict[Value, set[int]] = {}
     for v in topological(r.roots):
         if v.op.kind == "result":
@@ -99,7 +104,7 @@ def _nested(r: Recurrence) -> Recurrence | None:
     for v in topological(r.roots):
         args = tuple(new[a] for a in v.args)
         if v.op.kind == "loop":
-            inner = _inner(v.attrs["body"], args, r, results.get(v, ()))
+            inner = _inner(v.attrs["body"], args, r, results.get(v, ()), buffers)
             if inner is None:
                 return None
             new[v] = inner
@@ -113,20 +118,21 @@ def _nested(r: Recurrence) -> Recurrence | None:
 
 
 def _inner(body: Body, args: Sequence[Value], around: Recurrence,
-           results: Collection[int]) -> Value | None:
+           results: Collection[int], buffers: _Buffers) -> Value | None:
     """The recurrence that a loop in the body of another one is."""
     turn = _turn_of(body, around.shape, results)
     if turn is None or body.outs or turn.flag is not None:
         return None
     inits, sequences, shared = arguments(body, args)
     outside = _Buffers()
-    known = {s: AT_TURN(outside.leaf(x), depth=around.depth + 1)
-             for s, x in zip(body.slices, sequences, strict=True)}
+    known = {v: outside.leaf(buffers.leaf(v)) for v in _constants(turn)}
+    known |= {s: AT_TURN(outside.leaf(x), depth=around.depth + 1)
+              for s, x in zip(body.slices, sequences, strict=True)}
     known |= {s: outside.leaf(x) for s, x in zip(body.shared, shared, strict=True)}
     first = tuple(map(outside.leaf, inits))
-    r = _nested(replace(turn.substituted(known), inits=first, depth=around.depth + 1,
-                        buffers=tuple(outside.leaves.values())))
-    return None if r is None else NESTED(*outside.leaves, recurrence=r)
+    r = _nested(replace(turn.substituted(known), inits=first, depth=around.depth + 1), buffers)
+    return None if r is None else NESTED(*outside.leaves, recurrence=replace(
+        r, buffers=tuple(outside.leaves.values())))
 
 
 class _Buffers:
