@@ -179,7 +179,7 @@ def buffer_reads(v: Value, outer: Var) -> list[tuple[Value, Index]]:
     return [(arg_of[leaf], at) for leaf, at in reads_of(r, outer) or ()]
 
 
-@functools.lru_cache(64)
+@functools.lru_cache
 def opened(node: Value) -> Recurrence:
     """A nested recurrence in terms of the values around it."""
     r: Recurrence = node.attrs["recurrence"]
