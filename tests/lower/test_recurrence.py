@@ -170,6 +170,14 @@ def test_a_state_is_written_where_it_lies() -> None:
     agree(one, interpreted(one, NARROW, workers=3))
 
 
+def test_a_sequence_is_written_where_it_lies_after_all_that_reads_it() -> None:
+    rows = leaf("state", "rows", (5, 40), f32, np.zeros((5, 40), np.float32))
+    _, (new, old) = ops.scan(lambda s, r: (s + r, (s + r, r)), rows[0], rows)
+    one = Job(Graph({"old": old}, {"rows": new}),
+              {rows: np.random.default_rng(4).normal(size=(5, 40)).astype(np.float32)})
+    agree(one, interpreted(one, NARROW, workers=2))
+
+
 @pytest.mark.parametrize(("shape", "schedule"), [
     ((9, 100), "recurrence lanes(8) vectors(4)"), ((9, 3), "recurrence lanes(2) vectors(1)"),
     ((9, 1024), "recurrence lanes(8) vectors(8)"), ((9, 16), "recurrence lanes(8) vectors(2)")])

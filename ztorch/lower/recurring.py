@@ -126,11 +126,10 @@ class Turning:
             for v in r.steps:  # in their order, so that none waits for a long chain of others
                 self._step(r, inner, v)
             news = [self._after(r, e) for e in inner]
-            for k, out in enumerate(r.outs, len(r.carries)):
-                if k in self.results:
-                    kept = [self._element(e, out) for e in inner]
-                    for e, x in zip(inner, kept, strict=True):
-                        self._store(e, k, x)
+            kept = [(e, k, self._element(e, out)) for e in inner
+                    for k, out in enumerate(r.outs, len(r.carries)) if k in self.results]
+            for e, k, x in kept:  # last, so that nothing is read after it was overwritten in place
+                self._store(e, k, x)
             for state, new in zip(states, news, strict=True):
                 for variable, x in zip(state, new, strict=True):
                     b.set(variable, x)
