@@ -170,6 +170,23 @@ def _table(x: Value, w: Value) -> Value:
     return kept + last
 
 
+def _inside(x: Value, w: Value) -> Value:
+    """Loops for each element, with loops inside them."""
+    one, row = leaf("input", "one", (), x.dtype), leaf("input", "row", w.shape[1:], x.dtype)
+
+    def turn(s: tuple[Value, Value], r: Value) -> tuple[tuple[Value, Value], Value]:
+        state, count = s
+        state, _ = ops.scan(lambda d, q: (d * 0.5 + ops.sin(q) * r + state * one * 0.1, None),
+                            state, row, reverse=True)
+        (state, count) = ops.while_loop(lambda d: d[0] > 0.3, lambda d: (d[0] * 0.5, d[1] + 1),
+                                        (state, count), max_steps=6)
+        return (state, count), state * r
+
+    (last, count), kept = ops.scan(turn, (one, ops.full((), 0, "int32")), row[:3])
+    y = kept * last + ops.cast(count, x.dtype)
+    return vectorized([y], {one: x, row: w}, x.size)[y]
+
+
 LOOPS = [  # the first one, which the inner loop takes, runs both ways and inside another
     LoopCase("nested", _nested, ((3, 4), (5, 4))),
     LoopCase("sums", _sums, ((5, 3),)), LoopCase("sums of one turn", _sums, ((1, 16),)),
@@ -183,6 +200,7 @@ LOOPS = [  # the first one, which the inner loop takes, runs both ways and insid
     LoopCase("block", _block, ((3, 4), (4, 4))),
     LoopCase("escapes", _escapes, ((5, 7), (5, 7))), LoopCase("roots", _roots, ((37,),)),
     LoopCase("rows", _rows, ((3, 5, 6), (5,))), LoopCase("table", _table, ((4, 75), (6,))),
+    LoopCase("inside", _inside, ((21,), (21, 4))),
     LoopCase("while", _while, ((6,),)), LoopCase("cond", _cond, ((3, 3),)),
 ]
 

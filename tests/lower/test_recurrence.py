@@ -17,12 +17,13 @@ from ztorch.dtypes import f32
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.lower import recurrence, tuning
+from ztorch.lower import independent, tuning
+from ztorch.lower.independent import as_recurrence
 from ztorch.lower.prepare import prepare
-from ztorch.lower.recurrence import RECURRENCE, as_recurrence
+from ztorch.lower.recurrence import RECURRENCE
 
 CASES = {case.name: case for case in LOOPS}
-RECURRENCES = ("sums", "backwards", "swapped", "counted", "escapes", "roots", "rows", "table")
+RECURRENCES = ("sums", "backwards", "swapped", "counted", "escapes", "roots", "rows", "table", "inside")
 
 
 def x(*shape: int) -> Value:
@@ -46,7 +47,7 @@ def off_and_on(monkeypatch: pytest.MonkeyPatch, run: Callable[[], list[Arrays]])
     """The results are the same bits without the rule."""
     on = run()
     with monkeypatch.context() as patched:
-        patched.setattr(recurrence, "RECURRENCE_VALUES", 0)
+        patched.setattr(independent, "RECURRENCE_VALUES", 0)
         off = run()
     for a, b in zip(on, off, strict=True):
         for got, want in zip(a, b, strict=True):
@@ -91,7 +92,8 @@ def test_the_gradient_of_such_a_loop_is_one_kernel_more() -> None:
 
 
 def loop(f: Callable[..., Any], *shape: int) -> Value:
-    return ops.scan(f, x(*shape)[0], x(*shape))[0]
+    rows = x(*shape)
+    return ops.scan(f, rows[0], rows)[0]
 
 
 REFUSED: dict[str, Value] = {
@@ -136,11 +138,26 @@ def test_bodies_of_many_values() -> None:
 
         return loop(turn, 3, 4)
 
-    assert kernels(chain(tuning.RECURRENCE_VALUES // 2 - 3))[1] == 0
+    assert kernels(chain(tuning.RECURRENCE_VALUES // 2 - 9))[1] == 0
     many = chain(tuning.RECURRENCE_VALUES // 2)
     [node] = [v for v in prepare(Graph({"y": chain(2)}), NARROW).nodes() if v.op is RECURRENCE]
     assert node.attrs["recurrence"].slots > 2
     assert as_recurrence(many.args[0], {0}, (), NARROW) is None
+
+
+def test_constants_of_bodies() -> None:
+    """Arrays in a body, and in the body of a loop inside it."""
+    numbers = np.linspace(0.1, 0.9, 11, dtype=np.float32)
+
+    def turn(s: Value, r: Value) -> tuple[Value, None]:
+        inner, _ = ops.scan(lambda d, _: (d * numbers[::-1].copy() + s, None), r, length=3)
+        return inner * numbers, None
+
+    one = Job(Graph({"y": loop(turn, 4, 11)}), {})
+    [a] = {*one.graph.leaves("input")}
+    fed = Job(one.graph, {a: np.random.default_rng(3).normal(size=a.shape).astype(np.float32)})
+    assert kernels(one.graph.outputs["y"]) == (["recurrence"], 0)
+    agree(fed, interpreted(fed, NARROW))
 
 
 def test_a_state_is_written_where_it_lies() -> None:
@@ -151,6 +168,16 @@ def test_a_state_is_written_where_it_lies() -> None:
     plan, _ = plan_of(one.graph, NARROW)
     assert len(plan.steps) == 1 and len(plan.steps[0].locations) == 1
     agree(one, interpreted(one, NARROW, workers=3))
+
+
+def test_a_sequence_is_written_where_it_lies_after_all_that_reads_it() -> None:
+    rows = leaf("state", "rows", (5, 40), f32, np.zeros((5, 40), np.float32))
+    _, (new, old) = ops.scan(lambda s, r: (s * 0.5, (s, r)), ops.full((40,), 0.5, f32), rows)
+    one = Job(Graph({"old": old}, {"rows": new}),
+              {rows: np.random.default_rng(4).normal(size=(5, 40)).astype(np.float32)})
+    plan, _ = plan_of(one.graph, NARROW)
+    assert [s.writes for s in plan.steps] == [(True, False, True)]  # rows, the first state, `old`
+    agree(one, interpreted(one, NARROW, workers=2))
 
 
 @pytest.mark.parametrize(("shape", "schedule"), [

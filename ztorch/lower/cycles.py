@@ -29,7 +29,7 @@ def kernel_cycles(region: Region, limits: Limits) -> float:
         elif v.op is RECURRENCE:
             r = v.attrs["recurrence"]
             lanes = limits.lanes(r.widest)
-            total += r.turns * r.size * r.slots / (limits.processor.fma_ports * lanes)
+            total += r.size * r.work / (limits.processor.fma_ports * lanes)
         else:
             n = (v.args[0].size if v.op.kind == "reduce" else
                  v.args[1].size if region.in_place else v.size)

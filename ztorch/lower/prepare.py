@@ -11,9 +11,10 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
+from ztorch.lower.independent import as_recurrence
 from ztorch.lower.long_reductions import split_reduction
 from ztorch.lower.products import ProductRewrites
-from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT, as_recurrence
+from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT
 from ztorch.lower.region import COPY, is_view
 from ztorch.lower.row_blocks import in_blocks
 from ztorch.lower.turns import prepared_loop, prepared_result

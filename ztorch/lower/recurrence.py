@@ -10,26 +10,21 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from ztorch.dtypes import DType, boolean
-from ztorch.graph.body import SHARED, Body, arguments
-from ztorch.graph.op import leaf
-from ztorch.graph.rewrite import rebuilt, substituted
+from ztorch.graph.rewrite import substituted
 from ztorch.graph.text import text_of
 from ztorch.graph.value import Graph, Op, Value, topological
-from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import unflatten
-from ztorch.lower.region import COPY, Region, is_view, real_reads, view_of
-from ztorch.lower.settled import flag_of_any, settles
+from ztorch.lower.region import Region, is_view, real_reads
 from ztorch.lower.tuning import (
     OP_SLOTS_MIN,
-    RECURRENCE_JOIN_SLOTS,
     RECURRENCE_READS,
-    RECURRENCE_VALUES,
 )
 
 
@@ -41,6 +36,7 @@ class Recurrence:
     turns: int  # how many, at most
     reverse: bool  # whether turns are counted from the last one down
     shape: tuple[int, ...]  # of the elements
+    depth: int  # number of recurrences around it
     carries: tuple[Value, ...]  # leaves: the state before the turn
     buffers: tuple[Value, ...]  # leaves: what lies in memory
     inits: tuple[Value, ...]  # the first state
@@ -62,7 +58,14 @@ class Recurrence:
     @property
     def turn(self) -> Var:
         """The loop variable of the turns."""
-        return Var("turn", self.turns)
+        return Var(f"turn{self.depth}", self.turns)
+
+    def substituted(self, new: Mapping[Value, Value]) -> Recurrence:
+        """The same with some values replaced."""
+        values = iter(substituted(self.roots, new))
+        return replace(self, inits=tuple(islice(values, len(self.inits))),
+                       news=tuple(islice(values, len(self.news))),
+                       outs=tuple(islice(values, len(self.outs))), flag=next(values, None))
 
     def position(self, v: Value, outer: Index) -> Index:
         """Where the element `outer` of a carry or out lies."""
@@ -80,8 +83,10 @@ class Recurrence:
         return self.position(out, outer) + Index.of(self.turn) * out.size
 
     def values(self) -> list[Value]:
-        """All values of the body but views."""
-        return [v for v in topological(self.roots) if not is_view(v)]
+        """All values of the body but views, with those of recurrences inside it."""
+        own = [v for v in topological(self.roots) if not is_view(v)]
+        inner = [w for v in own if v.op is NESTED for w in v.attrs["recurrence"].values()]
+        return [*(v for v in own if v.op is not NESTED), *inner]
 
     @property
     def widest(self) -> DType:
@@ -92,20 +97,26 @@ class Recurrence:
     @functools.cached_property
     def steps(self) -> list[Value]:
         """What an element computes at its own position in every turn, each after what it reads."""
-        after = [*self.news, *self.outs, *(() if self.flag is None else (self.flag,))]
-        steps: set[Value] = set()
+        after = (*self.news, *self.outs, *(() if self.flag is None else (self.flag,)))
         order = topological(after)
         reached = set(after)
+        steps: set[Value] = set()
         for v in reversed(order):
-            if v in reached and v.op.opcode and v.op.kind == "map":
+            if v.op is NESTED or (v in reached and v.op.opcode):
                 steps.add(v)
-                reached.update(v.args)
+                reached.update(a for a in v.args if a.size in (1, self.size))
         return [v for v in order if v in steps]
 
     @property
     def slots(self) -> int:
-        """Issue slots of a turn of one element, roughly."""
+        """Issue slots of the code of a turn of one element, roughly."""
         return sum(max(v.op.cost, OP_SLOTS_MIN) for v in self.values() if v.op.kind != "leaf") or 1
+
+    @property
+    def work(self) -> int:
+        """Issue slots that all turns of one element take, roughly."""
+        inner = [v.attrs["recurrence"] for v in topological(self.roots) if v.op is NESTED]
+        return self.turns * (self.slots + sum(r.work - r.slots for r in inner))
 
     @functools.cached_property
     def text(self) -> str | None:
@@ -114,8 +125,8 @@ class Recurrence:
         text = text_of(Graph({str(k): v for k, v in enumerate(values)}))
         if text is None:
             return None
-        others = (self.turns, self.reverse, self.shape, len(self.carries), len(self.buffers),
-                  len(self.outs), self.going)
+        others = (self.turns, self.reverse, self.shape, self.depth, len(self.carries),
+                  len(self.buffers), len(self.outs), self.going)
         return hashlib.sha256(f"{text}\n{others}".encode()).hexdigest()
 
     def __repr__(self) -> str:
@@ -145,8 +156,11 @@ def _not_evaluated(*args: Any, **attrs: Any) -> Any:
 RECURRENCE = Op("recurrence", "recurrence", _infer, _not_evaluated)
 RECURRENCE_RESULT = Op("result", "recurrence_result", _result_infer, _not_evaluated)
 # The element of a sequence at the turn of the recurrence around.
-AT_TURN = Op("at_turn", "map", lambda x: (x.shape[1:], x.dtype), _not_evaluated, movement=True,
-             body=lambda e, index: e.read(0, (Index.of(Var("turn", e.shape(0)[0])), *index)))
+AT_TURN = Op("at_turn", "map", lambda x, depth: (x.shape[1:], x.dtype), _not_evaluated,
+             movement=True, body=lambda e, index, depth: e.read(
+                 0, (Index.of(Var(f"turn{depth}", e.shape(0)[0])), *index)))
+NESTED = Op("nested", "nested", _infer, _not_evaluated)
+NESTED_RESULT = Op("result", "nested_result", _result_infer, _not_evaluated)
 
 
 def recurrence_region(v: Value) -> Region:
@@ -165,99 +179,11 @@ def buffer_reads(v: Value, outer: Var) -> list[tuple[Value, Index]]:
     return [(arg_of[leaf], at) for leaf, at in reads_of(r, outer) or ()]
 
 
-# -- which loops are recurrences -------------------------------------------------------------------
-
-
-def as_recurrence(loop: Value, results: Collection[int], private: Collection[Value],
-                  limits: Limits) -> Value | None:
-    """The recurrence that a loop is; None if it is none.
-
-    Args:
-        loop: The loop.
-        results: The numbers of its results that are read.
-        private: The arguments that nothing else reads.
-        limits: Those of the machine.
-    """
-    body: Body = loop.attrs["body"]
-    size = max((v.size for v in body.roots), default=0)
-    own = [*body.carries, *body.outs]
-    if body.turns == 1 or not size or any(v.size not in (1, size) for v in own):
-        return None
-    flag = flag_of_any(body)
-    news, going = list(body.news), body.proceed
-    if flag is not None:
-        assert going is not None
-        if flag.size != size or going in results:
-            return None
-        news[going] = body.carries[going]
-    roots = [*news, *body.outs, *(() if flag is None else (flag,))]
-    values = topological(roots)
-    if len(values) > RECURRENCE_VALUES or any(
-            v.op.kind not in ("leaf", "map") or v.op.partial for v in values):
-        return None
-    if going is not None:
-        if body.outs or not settles(body, going, flag, results):
-            return None
-    elif not body.outs:
-        going = next((k for k, c in enumerate(body.carries) if c.dtype is boolean
-                      and c.size == size and settles(body, k, None, results)), None)
-    inits, sequences, shared = arguments(body, loop.args)
-    buffers = _Buffers()
-    known = {v: buffers.leaf(v) for v in values
-             if v.op.kind == "leaf" and v not in body.leaves}  # constants
-    for s, x in zip(body.slices, sequences, strict=True):
-        x = _side_by_side(x, size, limits)
-        joined = x in private and x.op.kind == "map" and not x.op.opcode and (
-            x.op.cost <= RECURRENCE_JOIN_SLOTS and not x.op.partial)
-        known[s] = AT_TURN(rebuilt(x, tuple(map(buffers.expression, x.args))) if joined
-                           else buffers.expression(x))
-    known |= {s: buffers.expression(x) for s, x in zip(body.shared, shared, strict=True)}
-    rest = substituted(roots, known)
-    count = len(news)
-    r = Recurrence(body.turns, body.reverse, next(v.shape for v in own if v.size == size),
-                   body.carries, (), tuple(map(buffers.expression, inits)), tuple(rest[:count]),
-                   tuple(rest[count:count + len(body.outs)]), going,
-                   None if flag is None else rest[-1])
-    r = replace(r, buffers=tuple(buffers.leaves.values()))
-    if reads_of(r, Var("o", size)) is None:
-        return None
-    if limits.grid and len(r.buffers) + len(results) > limits.grid.max_buffers:
-        return None
-    return RECURRENCE(*buffers.leaves, recurrence=r)
-
-
-class _Buffers:
-    """What a recurrence reads from memory: a leaf for each value."""
-
-    def __init__(self) -> None:
-        self.leaves: dict[Value, Value] = {}
-
-    def leaf(self, v: Value) -> Value:
-        """What stands for a value in memory."""
-        if v not in self.leaves:
-            self.leaves[v] = leaf(SHARED, f"buffer {len(self.leaves)}", v.shape, v.dtype)
-        return self.leaves[v]
-
-    def expression(self, v: Value) -> Value:
-        """A value in terms of buffers: views are looked through."""
-        if not is_view(v):
-            return self.leaf(v)
-        return rebuilt(v, tuple(map(self.expression, v.args)))
-
-
-def _side_by_side(sequence: Value, size: int, limits: Limits) -> Value:
-    """The sequence; on a grid a copy of it, where neighbouring elements lie apart in each turn, as
-    neighbouring threads read together. On a processor each lane goes along a row of its own, which
-    takes half the time of a copy."""
-    if limits.grid is None or size == 1 or not is_view(sequence) or (
-            sequence.size == sequence.shape[0]):
-        return sequence
-    axes = [Var(f"d{k}", n) for k, n in enumerate(sequence.shape)]
-    base = view_of(sequence, [Index.of(v) for v in axes])
-    column = next(v for v in reversed(axes) if v.extent > 1)
-    if base is None or base[1].factor(column) in (0, 1):
-        return sequence
-    return COPY(sequence)
+@functools.lru_cache
+def opened(node: Value) -> Recurrence:
+    """A nested recurrence in terms of the values around it."""
+    r: Recurrence = node.attrs["recurrence"]
+    return r.substituted(dict(zip(r.buffers, node.args, strict=True)))
 
 
 def reads_of(r: Recurrence, outer: Var) -> list[tuple[Value, Index]] | None:
@@ -278,6 +204,12 @@ def reads_of(r: Recurrence, outer: Var) -> list[tuple[Value, Index]] | None:
                 return None
         elif v.op.kind == "leaf":
             places.append((v, flat))
+        elif v.op is NESTED_RESULT:
+            if flat != r.position(v, at):
+                return None
+            inner = opened(v.args[0])
+            own |= {c: r.position(c, at) for c in inner.carries}
+            stack += [(w, r.position(w, at)) for w in inner.roots]
         else:
             stack += real_reads(v, unflatten(flat, v.shape))
         if len(seen) > RECURRENCE_READS:

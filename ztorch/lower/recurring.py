@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import prod
 
-from ztorch.graph.value import Value
+from ztorch.graph.value import Value, topological
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
@@ -15,7 +15,7 @@ from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import side_by_side, spread
 from ztorch.lower.positions import flatten
-from ztorch.lower.recurrence import Recurrence, buffer_reads
+from ztorch.lower.recurrence import NESTED, NESTED_RESULT, Recurrence, buffer_reads, opened
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import RecurrenceSchedule
 from ztorch.lower.tuning import (
@@ -105,7 +105,16 @@ class Turning:
     def emit(self, scopes: Sequence[Emitter]) -> None:
         """All turns of the elements of some scopes."""
         r, b = self.r, scopes[0].b
-        states = self._states(scopes)
+        for e, state in zip(scopes, self._turns(r, scopes), strict=True):
+            for k, v in enumerate(state):
+                if k in self.results:
+                    self._store(e, k, b.get(v))
+
+    def _turns(self, r: Recurrence, scopes: Sequence[Emitter]) -> list[list[Operand]]:
+        """All turns of a recurrence, of which this one may be inside another. Gives the variables
+        of the carries for each scope."""
+        b = scopes[0].b
+        states = self._states(r, scopes)
         with b.loop(0, r.turns) as n:
             turn = b.sub(r.turns - 1, n) if r.reverse else n
             inner = [e.within(bound={**e.bound, r.turn: turn}) for e in scopes]
@@ -113,30 +122,39 @@ class Turning:
             for e, state in zip(inner, states, strict=True):
                 e.here.update({c: now[v] for c, v in zip(r.carries, state, strict=True)})
             if r.going is not None:
-                b.while_(n, self._any_goes_on(inner))
-            news = [self._after(e) for e in inner]
-            for k, out in enumerate(r.outs, len(r.carries)):
-                if k in self.results:
-                    kept = [self._element(e, out) for e in inner]
-                    for e, x in zip(inner, kept, strict=True):
-                        self._store(e, k, x)
+                b.while_(n, _any(inner, r.carries[r.going]))
+            for v in r.steps:  # in their order, so that none waits for a long chain of others
+                self._step(r, inner, v)
+            news = [self._after(r, e) for e in inner]
+            kept = [(e, k, self._element(e, out)) for e in inner
+                    for k, out in enumerate(r.outs, len(r.carries)) if k in self.results]
+            for e, k, x in kept:  # last, so that nothing is read after it was overwritten in place
+                self._store(e, k, x)
             for state, new in zip(states, news, strict=True):
-                for v, x in zip(state, new, strict=True):
-                    b.set(v, x)
-        for e, state in zip(scopes, states, strict=True):
-            for k, v in enumerate(state):
-                if k in self.results:
-                    self._store(e, k, b.get(v))
+                for variable, x in zip(state, new, strict=True):
+                    b.set(variable, x)
+        return states
 
-    def _states(self, scopes: Sequence[Emitter]) -> list[list[Operand]]:
+    def _step(self, r: Recurrence, scopes: Sequence[Emitter], v: Value) -> None:
+        """Computes a value, or a recurrence inside this one, in each scope."""
+        if v.op is not NESTED:
+            for e in scopes:
+                self._element(e, v)
+            return
+        results = {w.attrs["index"]: w for w in topological(r.roots)
+                   if w.op is NESTED_RESULT and w.args[0] is v}
+        for e, state in zip(scopes, self._turns(opened(v), scopes), strict=True):
+            e.here.update({w: e.b.get(state[k]) for k, w in results.items()})
+
+    def _states(self, r: Recurrence, scopes: Sequence[Emitter]) -> list[list[Operand]]:
         """Variables of the carries for each scope, with their first values. What all elements
         compute alike is one variable."""
-        r, b = self.r, scopes[0].b
+        b = scopes[0].b
         states: list[list[Operand]] = []
         for e in scopes:
             state = []
             for k, (c, first) in enumerate(zip(r.carries, r.inits, strict=True)):
-                alike = c.size < r.size and r.flag is None
+                alike = c.size < r.size and self.r.flag is None
                 if alike and states:
                     state.append(states[0][k])
                     continue
@@ -144,32 +162,16 @@ class Turning:
             states.append(state)
         return states
 
-    def _after(self, e: Emitter) -> list[Operand]:
+    def _after(self, r: Recurrence, e: Emitter) -> list[Operand]:
         """The state of a scope after the turn."""
-        r = self.r
-        for v in r.steps:  # in their order, so that none waits for a long chain of others
-            self._element(e, v)
         news = [self._element(e, v) for v in r.news]
         if r.flag is not None:
             assert r.going is not None
-            flag = e.element(r.flag, r.index(r.flag, self.outer))
-            news[r.going] = e.b.and_(e.here[r.carries[r.going]], flag)
+            news[r.going] = e.b.and_(e.here[r.carries[r.going]], self._element(e, r.flag))
         return news
 
     def _element(self, e: Emitter, v: Value) -> Operand:
         return e.element(v, self.r.index(v, self.outer))
-
-    def _any_goes_on(self, scopes: Sequence[Emitter]) -> Operand:
-        """Lanes that hold where some element goes on."""
-        assert self.r.going is not None
-        b, some = scopes[0].b, None
-        for e in scopes:
-            goes = e.here[self.r.carries[self.r.going]]
-            if e.mask is not None and goes.lanes > 1:
-                goes = b.and_(goes, e.mask)
-            some = goes if some is None else b.or_(some, goes)
-        assert some is not None
-        return some
 
     def _store(self, e: Emitter, number: int, x: Operand) -> None:
         """An element of a result. What all elements compute alike, the first one stores."""
@@ -188,3 +190,15 @@ class Turning:
             assert start + off == 0
             return nullcontext()
         return e.b.if_(e.b.eq(start, -off))
+
+
+def _any(scopes: Sequence[Emitter], carry: Value) -> Operand:
+    """Lanes that hold where a bool carry of some element does."""
+    b, some = scopes[0].b, None
+    for e in scopes:
+        holds = e.here[carry]
+        if e.mask is not None and holds.lanes > 1:
+            holds = b.and_(holds, e.mask)
+        some = holds if some is None else b.or_(some, holds)
+    assert some is not None
+    return some
