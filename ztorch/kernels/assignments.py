@@ -103,7 +103,7 @@ class AssignmentRules(CallRules):
                   inner: tuple[LoopVar, ...]) -> LoopTensor:
         a = self.arithmetic
         if update.how == "add":
-            total = total_of(self, update, condition, inner, old.value)
+            total = total_of(self, update, old.masks, inner, old.value)
         else:
             term = a.tile(self.value(update.term))
             d = a.common([old.value, term])

@@ -11,7 +11,7 @@ from ztorch.errors import KernelError, ZtorchError, nearest
 from ztorch.graph.op import OPS
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.reading import BadIndex, index_of
-from ztorch.kernels.scope import Scope
+from ztorch.kernels.scope import Bound, Scope
 from ztorch.kernels.tile_words import BadCall
 from ztorch.kernels.tiles import Affine, LoopTensor
 from ztorch.kernels.words import METHODS, WORDS
@@ -159,7 +159,7 @@ class ExpressionRules(Scope):
             if total is None or isinstance(total, bool):
                 total = x
             elif is_and:
-                total = self.arithmetic.both(total, x)
+                total = self.both(total, x)
             else:
                 total = self.arithmetic.opposite(self.arithmetic.both(
                     self.arithmetic.opposite(total), self.arithmetic.opposite(x)))
@@ -185,9 +185,24 @@ class ExpressionRules(Scope):
             else:
                 self._check_shapes(node, a, b)
                 part = self.arithmetic.compare(op, a, b)
-            total = self.arithmetic.both(total, part)
+                self._note_bound(op, a, b, part)
+            total = self.both(total, part)
             a = b
         return total
+
+    def _note_bound(self, op: ast.cmpop, a: Any, b: Any, outcome: Any) -> None:
+        """Remembers that a comparison asks whether an index is inside of an axis."""
+        if isinstance(a, int) and isinstance(b, Affine):
+            swapped: dict[type[ast.cmpop], ast.cmpop] = {
+                ast.Lt: ast.Gt(), ast.LtE: ast.GtE(), ast.Gt: ast.Lt(), ast.GtE: ast.LtE()}
+            a, b, op = b, a, swapped.get(type(op), op)
+        if not isinstance(a, Affine) or not isinstance(b, int) or not isinstance(
+                outcome, LoopTensor):
+            return
+        if isinstance(op, (ast.GtE, ast.Gt)) and b + isinstance(op, ast.Gt) == 0:
+            self.bounds[outcome.value] = (Bound(a, None),)
+        elif isinstance(op, (ast.Lt, ast.LtE)):
+            self.bounds[outcome.value] = (Bound(a, b + isinstance(op, ast.LtE)),)
 
     def _ifexp(self, node: ast.IfExp) -> Any:
         test = self.arithmetic.truth(self.value(node.test))

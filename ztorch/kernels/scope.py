@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
@@ -24,6 +24,20 @@ class Variable:
     changes: int = 0  # number of loops, from the outer one on, in which it changes
     masks: int = 0  # number of conditions around that line
     fixed: str = ""  # why its elements cannot be written; empty: they can
+
+
+class Bound(NamedTuple):
+    """A condition on an index: that it is not below 0, or that it is below a length."""
+
+    place: Affine
+    below: int | None  # None: not below 0
+
+
+class ReadPlaces(NamedTuple):
+    """Where an array is read."""
+
+    places: tuple[Affine | LoopTensor, ...]
+    shape: tuple[int, ...]  # of the array
 
 
 class Turns(Protocol):
@@ -59,6 +73,8 @@ class Scope:
         self.loops: list[Loop] = []
         self.masks: list[Any] = []  # conditions around the line
         self.assigned: list[set[str]] = []  # for each open branch: variables that it set
+        self.bounds: dict[Value, tuple[Bound, ...]] = {}  # what conditions ask of indices
+        self.reads: list[ReadPlaces] = []  # where the expression that is evaluated reads arrays
 
     def parallel(self, depth: int) -> Axes:
         """The loops inside of a depth whose turns run all at once."""
@@ -70,6 +86,33 @@ class Scope:
         for mask in self.masks[first:]:
             total = self.arithmetic.both(total, mask)
         return total
+
+    def both(self, a: Any, b: Any) -> Any:
+        """Whether both conditions hold. It keeps what they ask of indices."""
+        total = self.arithmetic.both(a, b)
+        if isinstance(total, LoopTensor) and isinstance(a, LoopTensor) and isinstance(
+                b, LoopTensor) and a.value in self.bounds and b.value in self.bounds:
+            self.bounds[total.value] = (*self.bounds[a.value], *self.bounds[b.value])
+        return total
+
+    def unless_zero(self, first: int) -> Any:
+        """The conditions from a number on, but for those that only keep reads inside of arrays: a
+        product of what is read is zero outside."""
+        total: Any = True
+        for mask in self.masks[first:]:
+            asked = self.bounds.get(mask.value, ()) if isinstance(mask, LoopTensor) else ()
+            if not asked or not all(map(self._is_edge, asked)):
+                total = self.arithmetic.both(total, mask)
+        return total
+
+    def _is_edge(self, bound: Bound) -> bool:
+        return any(place == bound.place and bound.below in (None, n)
+                   for r in self.reads for place, n in zip(r.places, r.shape, strict=True))
+
+    def contiguous(self) -> set[LoopVar]:
+        """Loops whose neighbouring turns read neighbours in memory."""
+        last = [r.places[-1] for r in self.reads if r.places]
+        return {v for p in last if isinstance(p, Affine) for v, c in p.terms.items() if abs(c) == 1}
 
     def read(self, tile: LoopTensor, changes: int, index: ElementIndex) -> LoopTensor:
         """The elements of an array that changes in the first `changes` loops. A sequential loop
@@ -91,6 +134,7 @@ class Scope:
         index = replace(index, places=tuple(
             self.arithmetic.tile(p) if isinstance(p, Affine) and counters & {*p.terms} else p
             for p in index.places))
+        self.reads.append(ReadPlaces(index.places, tile.shape))
         return read(self.arithmetic, tile, index, bool(self.masks))
 
     # -- what statements do ----------------------------------------------------------------------

@@ -15,19 +15,21 @@ from ztorch.kernels.tiles import LETTERS, Affine, Axes, LoopTensor, LoopVar, uni
 from ztorch.kernels.writing import reduced
 
 
-def total_of(e: ExpressionRules, update: Update, condition: Any, over: Axes, old: Any
-             ) -> LoopTensor:
+def total_of(e: ExpressionRules, update: Update, masks: int, over: Axes, old: Any) -> LoopTensor:
     """The sum of a term over all turns of some loops.
 
     Args:
         e: What evaluates expressions.
         update: The statement: `old += term`, or `old -= term`.
-        condition: Which turns count.
+        masks: Number of the first condition that turns must fulfil to count.
         over: The loops.
         old: What it is added to, which decides the dtype together with the term.
     """
     a = e.arithmetic
+    e.reads.clear()
     factors = [e.value(n) for n in _factors(update.term)]
+    direct = all(isinstance(n, ast.Subscript) for n in _factors(update.term))
+    condition = e.unless_zero(masks) if direct else e.condition(masks)
     numbers = [x for x in factors if isinstance(x, (Affine, *NUMBERS))]
     tiles = [x for x in factors if isinstance(x, LoopTensor)]
     contraction = _contraction(a, tiles, condition, over)
@@ -35,7 +37,8 @@ def total_of(e: ExpressionRules, update: Update, condition: Any, over: Axes, old
         term: Any = factors[0]
         for x in factors[1:]:
             term = a.binary(ast.Mult(), term, x)
-        total = reduced(a, a.tile(term), condition, over, "add", a.common([old, term]))
+        total = reduced(a, a.tile(term), condition, over, "add", a.common([old, term]),
+                        e.contiguous())
     else:
         total = contraction
         for x in numbers:

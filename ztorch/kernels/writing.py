@@ -7,11 +7,12 @@ Turns that write the same element must combine: their sum, product, largest or s
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType
+from ztorch.dtypes import DType, i32
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
@@ -33,7 +34,7 @@ def neutral(how: str, d: DType) -> Any:
 
 
 def reduced(arithmetic: TileArithmetic, x: LoopTensor, condition: Any, over: Axes, how: str,
-            d: DType) -> LoopTensor:
+            d: DType, contiguous: Collection[LoopVar] = ()) -> LoopTensor:
     """What the turns of some loops give together.
 
     Args:
@@ -43,6 +44,7 @@ def reduced(arithmetic: TileArithmetic, x: LoopTensor, condition: Any, over: Axe
         over: The loops.
         how: A key of `COMBINE`.
         d: Dtype of the result.
+        contiguous: Loops whose neighbouring turns read neighbours in memory. Default: `()`.
     """
     x = arithmetic.cast(x, d)
     if condition is not True:
@@ -51,10 +53,13 @@ def reduced(arithmetic: TileArithmetic, x: LoopTensor, condition: Any, over: Axe
     if not over:
         return x
     value = full(x, axes)
-    places = tuple(axes.index(v) for v in over)
-    value = getattr(OPS, COMBINE[how][1])(value, axis=places)
-    return LoopTensor(value if value.dtype is d else OPS.cast(value, d),
-                tuple(v for v in axes if v not in over))
+    kept = tuple(v for v in axes if v not in over)
+    order = axes
+    if not x.shape and kept and kept[-1] in contiguous and not {*over} & {*contiguous}:
+        order = (*(v for v in axes if v in over), *kept)  # so that kept ones fill vectors
+        value = OPS.transpose(value, tuple(axes.index(v) for v in order))
+    value = getattr(OPS, COMBINE[how][1])(value, axis=tuple(order.index(v) for v in over))
+    return LoopTensor(value if value.dtype is d else OPS.cast(value, d), kept)
 
 
 def write(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex, new: LoopTensor,
@@ -239,6 +244,7 @@ def _scattered(arithmetic: TileArithmetic, array: LoopTensor, index: ElementInde
         stride *= n
     if inside is not True:
         flat = arithmetic.choose(inside, flat, -1)
+    flat = arithmetic.cast(flat, i32)
     axes = union([flat.axes, new.axes, inner, own, index.own])
     positions = OPS.reshape(full(flat, axes), (-1,))
     updates = OPS.reshape(full(new, axes), (-1,))
