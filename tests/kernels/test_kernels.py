@@ -95,6 +95,14 @@ def test_layers_of_kernels_say_what_is_wrong() -> None:
         L.Kernel(scale_shift).get_config()
 
 
+def test_on_a_device_and_in_a_thread() -> None:
+    future = scale_shift.on("cpu").submit(X, G, C)
+    np.testing.assert_allclose(future.result(timeout=60), X * G + C)
+    with pytest.raises(ValueError, match="nowhere"):
+        scale_shift.on("nowhere:0")(X, G, C)
+    assert "3 x 5 turns at once" in scale_shift.explain(X, G, C)
+
+
 def test_no_tensor_is_an_error() -> None:
     with pytest.raises(KernelError, match="takes no tensor"):
         powers(1.0, 2.0)

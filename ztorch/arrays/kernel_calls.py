@@ -9,6 +9,7 @@ from ztorch.arrays.applying import common_memory
 from ztorch.arrays.calls import Call
 from ztorch.arrays.elements import array_of, node_from
 from ztorch.arrays.node import TensorNode
+from ztorch.arrays.placement import device
 from ztorch.arrays.realize import realize
 from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
@@ -23,13 +24,17 @@ _COMPILED_IN = (bool, int, str, tuple, type(None))  # arguments that are no inpu
 _calls: Recent[Any, tuple[Call, bool]] = Recent(CAPACITY)  # by kernel, shapes and dtypes
 
 
-def on_kernel(kernel: Any, arguments: dict[str, Any]) -> Any:
+def on_kernel(kernel: Any, arguments: dict[str, Any], on: str | None = None) -> Any:
     """The results of a kernel: tensors if a tensor is among the arguments, else arrays.
 
     Args:
         kernel: The kernel.
         arguments: Tensors, arrays and numbers, by name.
+        on: The device that arrays of NumPy go to. `None` means the default. Default: `None`.
     """
+    if on is not None:
+        with device(on):
+            return on_kernel(kernel, arguments)
     inputs = {n: x for n, x in arguments.items() if not isinstance(x, _COMPILED_IN)}
     known = {n: x for n, x in arguments.items() if n not in inputs}
     name = f"kernel {kernel.source.name}"

@@ -11,7 +11,7 @@ from ztorch.errors import KernelError, ZtorchError, nearest
 from ztorch.graph.op import OPS
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.reading import BadIndex, index_of
-from ztorch.kernels.scope import Bound, Scope
+from ztorch.kernels.scope import IndexBound, Scope
 from ztorch.kernels.tile_words import BadCall
 from ztorch.kernels.tiles import Affine, LoopTensor
 from ztorch.kernels.words import METHODS, WORDS
@@ -200,9 +200,9 @@ class ExpressionRules(Scope):
                 outcome, LoopTensor):
             return
         if isinstance(op, (ast.GtE, ast.Gt)) and b + isinstance(op, ast.Gt) == 0:
-            self.bounds[outcome.value] = (Bound(a, None),)
+            self.bounds[outcome.value] = (IndexBound(a, None),)
         elif isinstance(op, (ast.Lt, ast.LtE)):
-            self.bounds[outcome.value] = (Bound(a, b + isinstance(op, ast.LtE)),)
+            self.bounds[outcome.value] = (IndexBound(a, b + isinstance(op, ast.LtE)),)
 
     def _ifexp(self, node: ast.IfExp) -> Any:
         test = self.arithmetic.truth(self.value(node.test))

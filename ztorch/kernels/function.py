@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from ztorch import dispatch
 from ztorch.errors import KernelError
+from ztorch.graph.op import leaf
 from ztorch.graph.value import Value
 from ztorch.kernels.arithmetic import NUMBERS, TileArithmetic
 from ztorch.kernels.scope import Variable
@@ -71,6 +73,10 @@ class KernelFunction:
             arguments: Values, or numbers and tuples that are compiled in, by name.
             numbers: Names of values that stand for numbers of Python's. Default: `()`.
         """
+        return self._translated(arguments, numbers)[0]
+
+    def _translated(self, arguments: dict[str, Any], numbers: Collection[str]
+                    ) -> tuple[Any, StatementRules]:
         sizes = self.signature.sizes(self.source.name, arguments) if self.signature else {}
         tensors = [x for x in arguments.values() if isinstance(x, Value)]
         arithmetic = TileArithmetic([x.dtype for x in tensors])
@@ -84,7 +90,47 @@ class KernelFunction:
         values = [t.arithmetic.tile(part).value for part in parts]
         if self.signature:
             self.signature.check_results(self.source.name, values, sizes)
-        return tuple(values) if isinstance(result, tuple) else values[0]
+        return (tuple(values) if isinstance(result, tuple) else values[0]), t
+
+    def on(self, device: str) -> PlacedKernel:
+        """The kernel on a device, also for arrays of NumPy.
+
+        Args:
+            device: Such as `"cpu"` or `"vulkan:0"`; `zt.devices()` lists them.
+
+        Examples:
+            >>> import numpy as np, ztorch as zt
+            >>> @zt.kernel
+            ... def double(x):
+            ...     return x * 2
+            >>> double.on("cpu").submit(np.arange(3.0)).result(timeout=60)
+            array([0., 2., 4.])
+        """
+        return PlacedKernel(self, device)
+
+    def explain(self, *args: Any, **named: Any) -> str:
+        """Says of each loop whether its turns run at once, and if not, why.
+
+        Args:
+            *args: Arrays and numbers, as for a call.
+            **named: Likewise.
+
+        Examples:
+            >>> import numpy as np, ztorch as zt
+            >>> @zt.kernel
+            ... def decay(x):
+            ...     out = np.empty_like(x)
+            ...     s = 0.0
+            ...     for t in range(x.shape[0]):
+            ...         s = s * 0.5 + x[t]
+            ...         out[t] = s
+            ...     return out
+            >>> print(decay.explain(np.ones(8)))  # doctest: +ELLIPSIS
+            line ...: for t in range(x.shape[0]):  # 8 turns in order: s in one turn ...
+        """
+        arguments = {n: leaf("input", n, x.shape, str(x.dtype)) if hasattr(x, "shape") else x
+                     for n, x in self.bind(args, named).items()}
+        return "\n".join(self._translated(arguments, ())[1].notes.values())
 
     def debug(self, *args: Any, **named: Any) -> Any:
         """Runs the function as plain Python on NumPy arrays, where breakpoints and prints work.
@@ -102,6 +148,33 @@ class KernelFunction:
                                  **{name: _plain(x) for name, x in named.items()})
         finally:
             _debugging.reset(token)
+
+
+class PlacedKernel:
+    """A kernel on one device."""
+
+    def __init__(self, kernel: KernelFunction, device: str):
+        self.kernel, self.device = kernel, device
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return dispatch.on_kernel(self.kernel, self.kernel.bind(args, named), self.device)
+
+    def submit(self, *args: Any, **named: Any) -> Future[Any]:
+        """Runs it in another thread.
+
+        Args:
+            *args: Arguments of the kernel.
+            **named: Likewise.
+
+        Returns:
+            A future: `result(timeout=...)` waits for what the kernel returns.
+        """
+        return _threads().submit(self, *args, **named)
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "ztorch kernels")
 
 
 def _plain(x: Any) -> Any:

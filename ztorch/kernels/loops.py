@@ -62,15 +62,20 @@ class LoopRules(AssignmentRules):
         name = s.target.id
         var = LoopVar(name, turns)
         counter = first.plus(Affine({var: step}))
-        if not hasattr(s, ENDS) and conflict(s, {*self.env}, self._counters(
-                {name: counter}, ordered=True, ragged=last is not None)) is None:
+        problem = None if hasattr(s, ENDS) else conflict(s, {*self.env}, self._counters(
+            {name: counter}, ordered=True, ragged=last is not None))
+        if problem is None and not hasattr(s, ENDS):
+            self.note(s, f"{turns} turns at once")
             past = None if last is None else (ast.Lt() if step > 0 else ast.Gt(), counter, last)
             self._at_once(s, [var], {name: (counter if turns > 1 else first).simple()}, past)
         elif turns <= UNROLLED_TURNS and last is None and not hasattr(s, ENDS):
+            self.note(s, f"{turns} turns written out: {problem.reason if problem else ''}")
             for k in range(turns):
                 self.bind(name, first.plus(k * step).simple())
                 self.block(s.body)
         else:
+            self.note(s, f"{turns} turns in order: {problem.reason}" if problem else
+                      f"up to {turns} turns in order: it may end early")
             in_order(self, s, name, first, step, turns, last)
 
     def _counters(self, values: dict[str, Affine], ordered: bool, ragged: bool = False) -> Counters:
@@ -98,6 +103,7 @@ class LoopRules(AssignmentRules):
         if problem is not None:
             raise self.source.error(problem.node, f"the turns of zt.grid have no order, but "
                                     f"{problem.reason}", "use range(...) for turns in order")
+        self.note(s, f"{' x '.join(map(str, extents))} turns at once")
         if 0 not in extents:
             plain = [c.simple() if v.extent > 1 else 0
                      for c, v in zip(counters, loops, strict=True)]

@@ -26,7 +26,7 @@ class Variable:
     fixed: str = ""  # why its elements cannot be written; empty: they can
 
 
-class Bound(NamedTuple):
+class IndexBound(NamedTuple):
     """A condition on an index: that it is not below 0, or that it is below a length."""
 
     place: Affine
@@ -73,7 +73,8 @@ class Scope:
         self.loops: list[Loop] = []
         self.masks: list[Any] = []  # conditions around the line
         self.assigned: list[set[str]] = []  # for each open branch: variables that it set
-        self.bounds: dict[Value, tuple[Bound, ...]] = {}  # what conditions ask of indices
+        self.bounds: dict[Value, tuple[IndexBound, ...]] = {}  # what conditions ask of indices
+        self.notes: dict[tuple[str, int], str] = {}  # how each loop runs, by file and line
         self.reads: list[ReadPlaces] = []  # where the expression that is evaluated reads arrays
 
     def parallel(self, depth: int) -> Axes:
@@ -105,7 +106,7 @@ class Scope:
                 total = self.arithmetic.both(total, mask)
         return total
 
-    def _is_edge(self, bound: Bound) -> bool:
+    def _is_edge(self, bound: IndexBound) -> bool:
         return any(place == bound.place and bound.below in (None, n)
                    for r in self.reads for place, n in zip(r.places, r.shape, strict=True))
 
@@ -156,6 +157,12 @@ class Scope:
                named: dict[str, Any]) -> Any:
         """The result of another function."""
         raise NotImplementedError
+
+    def note(self, loop: ast.For, how: str) -> None:
+        """Remembers how a loop runs."""
+        line = self.source.first_line + loop.lineno - 1
+        text = self.source.lines[loop.lineno - 1].strip()
+        self.notes[self.source.file, line] = f"line {line}: {text}  # {how}"
 
     def _at(self, number: int) -> Scope:
         """The scope around one of the loops."""

@@ -49,6 +49,7 @@ class StatementRules(LoopRules):
                                     "write a loop")
         inner = StatementRules(source_of(function), self.arithmetic, (*self.calls, function))
         inner.loops, inner.masks, inner.max_steps = self.loops, self.masks, self.max_steps
+        inner.notes = self.notes
         try:
             bound = inner.source.signature(function, args, named)
         except TypeError as error:

@@ -4,6 +4,7 @@ such as a matrix product: it is never written out."""
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 from typing import Any
 
@@ -13,6 +14,8 @@ from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.patterns import Update
 from ztorch.kernels.tiles import LETTERS, Affine, Axes, LoopTensor, LoopVar, union
 from ztorch.kernels.writing import reduced
+
+WRITTEN_OUT_TURNS = 16  # turns up to which a sum that is no contraction is written out
 
 
 def total_of(e: ExpressionRules, update: Update, masks: int, over: Axes, old: Any) -> LoopTensor:
@@ -34,9 +37,10 @@ def total_of(e: ExpressionRules, update: Update, masks: int, over: Axes, old: An
     tiles = [x for x in factors if isinstance(x, LoopTensor)]
     contraction = _contraction(a, tiles, condition, over)
     if contraction is None:
-        term: Any = factors[0]
-        for x in factors[1:]:
-            term = a.binary(ast.Mult(), term, x)
+        if condition is True and 1 < _size(over) <= WRITTEN_OUT_TURNS and not any(
+                t.shape for t in tiles):
+            return _written_out(a, factors, over, update.negative)
+        term = _product(a, factors)
         total = reduced(a, a.tile(term), condition, over, "add", a.common([old, term]),
                         e.contiguous())
     else:
@@ -44,6 +48,34 @@ def total_of(e: ExpressionRules, update: Update, masks: int, over: Axes, old: An
         for x in numbers:
             total = a.binary(ast.Mult(), total, x)
     return a.apply("neg", total) if update.negative else total
+
+
+def _product(a: Any, factors: list[Any]) -> Any:
+    product = factors[0]
+    for x in factors[1:]:
+        product = a.binary(ast.Mult(), product, x)
+    return product
+
+
+def _written_out(a: Any, factors: list[Any], over: Axes, negative: bool) -> Any:
+    """The sum of few turns, such as the places of a small window: a chain of additions, which is
+    part of what is computed around it."""
+    tensors = [a.tile(x) if isinstance(x, Affine) else x for x in factors]
+    total: Any = None
+    for turns in itertools.product(*(range(v.extent) for v in over)):
+        place = dict(zip(over, turns, strict=True))
+        term = _product(a, [_turn_of(x, place) for x in tensors])
+        total = term if total is None else a.binary(ast.Add(), total, term)
+    return a.apply("neg", total) if negative else total
+
+
+def _turn_of(x: Any, place: dict[LoopVar, int]) -> Any:
+    """A value in one turn of some loops."""
+    if not isinstance(x, LoopTensor):
+        return x
+    kept = tuple(v for v in x.axes if v not in place)
+    key = tuple(place.get(v, slice(None)) for v in x.axes)
+    return LoopTensor(OPS.slice_by(x.value, key), kept, x.weak) if len(kept) < len(key) else x
 
 
 def _factors(node: ast.expr) -> list[ast.expr]:
