@@ -12,7 +12,7 @@ from benchmarks.timing import Timing
 
 # The first word that a name holds decides.
 PEERS = {"fused": "#c9a227", "eager": "#e8702a", "compile": "#7a5cd6", "export": "#b23a8e",
-         "numpy": "#2a9d62", "onnx": "#2f6fdb", "keras": "#d0312d"}
+         "numpy": "#2a9d62", "numba": "#5a8a8a", "onnx": "#2f6fdb", "keras": "#d0312d"}
 OWN = ("levels",)  # comparisons of ztorch with itself have no place among the peers
 
 

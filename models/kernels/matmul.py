@@ -2,6 +2,7 @@
 
 A sum of products is recognised for what it is: the three loops become one matrix product, with the
 blocks and vectors that the machine likes best. What is done to `acc` afterwards is fused with it.
+A signature names sizes: a call in which two sizes of one name differ is an error.
 """
 
 import numpy as np
@@ -9,9 +10,9 @@ import numpy as np
 import ztorch as zt
 
 
-@zt.kernel
+@zt.kernel("any[m, k], any[k, n] -> any[m, n]")
 def matmul(a, b):
-    """(m, k) times (k, n)."""
+    """The product of two matrices."""
     out = np.empty((a.shape[0], b.shape[1]), a.dtype)
     for i, j in zt.grid(*out.shape):
         acc = 0.0
@@ -21,9 +22,9 @@ def matmul(a, b):
     return out
 
 
-@zt.kernel
+@zt.kernel("any[b, m, k], any[b, k, n] -> any[b, m, n]")
 def batched_matmul(a, b):
-    """A product for each matrix of two stacks: (n, m, k) times (n, k, p)."""
+    """The products of two stacks of matrices, one by one."""
     out = np.empty((a.shape[0], a.shape[1], b.shape[2]), a.dtype)
     for n, i, j in zt.grid(*out.shape):
         acc = 0.0

@@ -135,4 +135,7 @@ EVERY = [
     KernelCase("histogram.weighted_histogram", lambda r: (
         r.integers(0, 5, 20).astype(np.int32), r.normal(size=20)), (("bins", 5),)),
     KernelCase("k_means.k_means_step", normal((12, 3), (4, 3))),
+    KernelCase("edit_distance.edit_distance", lambda r: (r.integers(0, 3, 6), r.integers(0, 3, 5))),
+    KernelCase("bilinear.warp", normal((4, 5), (4, 5, 2))),
+    KernelCase("n_body.forces", lambda r: (r.normal(size=(5, 3)), r.uniform(0.5, 1.5, 5))),
 ]

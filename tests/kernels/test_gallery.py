@@ -39,7 +39,7 @@ INTERPRETED = {"one lane": SCALAR, "few lanes": NARROW, "many lanes": WIDE,
                "groups": GROUPS, "subgroups": SUBGROUPS}
 FOLDER = Path(__file__).parents[2] / "models" / "kernels"
 # Whose results are integers and bools alone.
-NO_GRADIENT = {"reductions.row_truths", "reductions.row_argmin", "mandelbrot.mandelbrot",
+NO_GRADIENT = {"edit_distance.edit_distance", "reductions.row_truths", "reductions.row_argmin", "mandelbrot.mandelbrot",
                "histogram.histogram"}
 
 
