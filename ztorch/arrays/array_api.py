@@ -86,7 +86,6 @@ _FUNCTIONS: dict[Callable[..., Any], str] = {
     lambda x, /: None: _UNARY,
     lambda x1, x2, /: None: _BINARY,
     lambda x, /, *, axis=None, keepdims=False: None: _REDUCTIONS,
-    lambda x, /, *, axis=None, correction=0.0, keepdims=False: None: "std var",
     lambda x, /, *, axis=-1, descending=False, stable=True: None: "argsort sort",
     lambda x, /, *, axis=-1, n=1, prepend=None, append=None: None: "diff",
     lambda x, /, *, axis=None: None: "flip",
@@ -248,6 +247,26 @@ def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
         return ()
     parts: tuple[Tensor, ...] = compute("unstack", (x,), {"axis": axis})
     return parts
+
+
+def std(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False
+        ) -> Tensor:
+    """The standard deviation along axes; NaN where a correction leaves no elements."""
+    return _spread("std", x, axis, correction, keepdims)
+
+
+def var(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False
+        ) -> Tensor:
+    """The variance along axes; NaN where a correction leaves no elements."""
+    return _spread("var", x, axis, correction, keepdims)
+
+
+def _spread(op: str, x: Tensor, axis: Any, correction: float, keepdims: Any) -> Tensor:
+    axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    none = correction and math.prod(x.shape[k] for k in axes if k < x.ndim) <= correction
+    y: Tensor = compute(op, (x,), {"axis": axis, "correction": 0 if none else correction,
+                                   "keepdims": keepdims})
+    return y * nan if none else y
 
 
 # -- creation --------------------------------------------------------------------------------------
