@@ -23,8 +23,7 @@ xp = zt.array_api
 
 COMPLEX = "there are no complex numbers; zt.ops.fft takes pairs (real, imag)"
 EXCLUDED = {  # what the standard has and we have not
-    "complex64": COMPLEX, "complex128": COMPLEX, "conj": COMPLEX, "real": COMPLEX, "imag": COMPLEX,
-    "fft": COMPLEX}
+    "complex64": COMPLEX, "complex128": COMPLEX, "fft": COMPLEX}
 
 FOREIGN = ("strict", "ArrayAPI", "ModuleType", "Device")  # of the library, not of the standard
 
@@ -418,3 +417,31 @@ def test_axes_that_must_be_told() -> None:
     for name in ("take", "cumulative_sum", "cumulative_prod"):
         with pytest.raises(ShapeError, match=rf"{name} needs axis="):
             ours(name)(*([x, xp.asarray([0])] if name == "take" else [x]))
+
+
+# -- corners -----------------------------------------------------------------------------------------
+
+
+def test_corners_that_the_suite_of_the_standard_looks_into() -> None:
+    small, wide = (zt.tensor(np.array(v, d)) for v, d in (([0, 1, 200], np.uint8),
+                                                          ([300, 2, 3], np.uint16)))
+    assert (-small).tolist() == xp.negative(small).tolist() == [0, 255, 56]
+    assert xp.linalg.outer(small, wide).dtype.long == xp.vecdot(small, wide).dtype.long == "uint16"
+    assert xp.vecdot(small, wide).tolist() == 602
+    assert xp.repeat(small, zt.tensor([1, 0, 2])).tolist() == [0, 200, 200]
+    assert xp.unstack(xp.zeros((2, 0)), axis=1) == ()
+    assert np.isnan(xp.std(xp.zeros((1, 2)), axis=0, correction=1.0).numpy()).all()
+    for k in (-1 << 40, 1 << 31):
+        assert xp.eye(2, k=k).tolist() == [[0, 0], [0, 0]]
+        assert xp.tril(xp.ones((2, 2)), k=k).tolist() == np.tril(np.ones((2, 2)), k).tolist()
+    assert not np.signbit(xp.sign(zt.tensor([-0.0])).numpy()).any()
+    with pytest.raises(ShapeError, match="one axis or more"):
+        xp.nonzero(xp.asarray(3.0))
+    x = np.random.default_rng(0).normal(size=(2, 4, 3))
+    rtol = np.array([1e-3, 0.5])
+    np.testing.assert_allclose(xp.linalg.pinv(zt.tensor(x), rtol=zt.tensor(rtol)).numpy(),
+                               np.linalg.pinv(x, rtol=rtol), atol=1e-12)
+    assert xp.linalg.matrix_rank(zt.tensor(x), rtol=zt.tensor(rtol)).tolist() == [
+        np.linalg.matrix_rank(a, rtol=r) for a, r in zip(x, rtol, strict=True)]
+    assert complex(zt.tensor(2.5)) == 2.5 and xp.imag(small).tolist() == [0, 0, 0]
+    assert xp.real(small).tolist() == xp.conj(small).tolist() == small.tolist()

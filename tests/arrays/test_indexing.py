@@ -90,7 +90,7 @@ KEYS: list[Any] = [
     (slice(None), A[0, :, :, 0] % 2 == 0), (A[:, 0, 0, 0] >= 0, 1), (1, A[0, :, 0, 0] > 5, 2),
     (A[:, 0, 0, 0] >= 0, slice(None), [1, 3]), [], ([], [], slice(None)), ((0, 1), (2, 0)),
     (slice(np.int64(1), np.int8(3)),), (np.int64(-1), np.uint8(2)), range(2), np.array(1),
-    (np.array([1], np.uint64), 0), A < 0, (Ellipsis, None, slice(3, 0, -2)),
+    (np.array([1], np.uint64), 0), A < 0, np.array(False), np.array(True), (Ellipsis, None, slice(3, 0, -2)),
 ]
 
 
@@ -108,7 +108,7 @@ def test_as_numpy(key: Any) -> None:
 @pytest.mark.parametrize(("key", "words"), [
     (2, "index 2 is out of range for axis 0"), ((0, -4), "index -4 is out of range for axis 1"),
     ((0,) * 5, "5 indices for a tensor of shape"), ((..., 0, ...), "one Ellipsis"),
-    (True, "one bool"), ((np.True_, 0), "one bool"), (np.array(False), "one bool"), (1.0, "by 1.0"),
+    (True, "one bool"), ((np.True_, 0), "one bool"), (1.0, "by 1.0"),
     ("a", "by 'a'"), ([0.5], "array of float64"), (np.zeros(0), "array of float64"),
     ([0, 2], "index 2 is out of range for an axis of size 2"), (([0, 1], [0, -4]), "index -4"),
     (([0, 1], [0, 1, 2]), r"\(2,\) and \(3,\)"), (np.ones(3, bool), "bools of shape"),

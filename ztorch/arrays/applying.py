@@ -40,9 +40,11 @@ def apply(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         A node, or a list of them if the op has several results; a value of a graph, or what the op
         returns for it, if an argument is one.
     """
-    known = _CallArguments(name, args, attrs)
-    call = known.call()
-    return _apply_first(name, args, attrs, known.key) if call is None else known.record(call)
+    key, operands, has_tensors, has_arrays = _sorted(name, args, attrs)
+    call = _remembered(key)
+    if call is None:
+        return _apply_first(name, args, attrs, key)
+    return _recorded(call, _placed(call, operands, has_tensors) if has_arrays else operands)
 
 
 def apply_again(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
@@ -50,72 +52,67 @@ def apply_again(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     before; else None."""
     for x in args:
         if isinstance(x, (Handle, list, tuple)):
-            known = _CallArguments(name, args, attrs)
-            call = known.call() if known.has_tensors else None
-            return None if call is None else known.record(call)
+            key, operands, has_tensors, has_arrays = _sorted(name, args, attrs)
+            call = _remembered(key) if has_tensors else None
+            if call is None:
+                return None
+            return _recorded(call, _placed(call, operands, True) if has_arrays else operands)
     return None
 
 
-class _CallArguments:
-    """The arguments of an op, as far as they can be sorted without its signature.
+# The arguments of an op, as far as they can be sorted without its signature: what their call is
+# remembered by, or None if it is not to be; a node for each tensor, an array for each array, and
+# numbers; whether there is a tensor among them, and an array of NumPy.
+_Sorted = tuple[tuple[Any, ...] | None, list[Any], bool, bool]
 
-    Attributes:
-        key: What their call is remembered by; None if it is not to be.
-        operands: A node for each tensor, an array for each array, and numbers.
-        has_tensors: Whether there is a tensor among them.
-    """
 
-    __slots__ = ("has_arrays", "has_tensors", "key", "operands")
+def _sorted(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> _Sorted:
+    has_tensors = has_arrays = False
+    operands: list[Any] = []
+    key: list[Any] = [name]
+    positions, rest, names = tensor_places(name)
+    if len(args) == rest + 1 and isinstance(args[rest], (list, tuple)):
+        args = (*args[:rest], *args[rest])  # a list of tensors stands for all of them
+    for k, x in enumerate(args):
+        if isinstance(x, Handle):
+            node = x.node
+            has_tensors = True
+            key.append(node.spec)
+            operands.append(node)
+        elif k not in positions and k < rest:
+            key.append((type(x), x))
+        elif type(x) in NUMBERS:
+            key.append(type(x))
+            operands.append(x)
+        elif type(x) is np.ndarray or isinstance(x, np.generic):
+            has_arrays = True
+            key.append((x.dtype, x.shape))
+            operands.append(np.asarray(x))
+        else:
+            return None, operands, has_tensors, has_arrays
+    for label, x in attrs.items():
+        if isinstance(x, Handle) or (label in names and x is not None):
+            return None, operands, has_tensors, has_arrays  # an operand by name
+        key.append((label, type(x), x))
+    if not has_tensors:
+        key.append(memory_of(default_device()))
+    return tuple(key), operands, has_tensors, has_arrays
 
-    def __init__(self, name: str, args: tuple[Any, ...], attrs: dict[str, Any]):
-        self.key: tuple[Any, ...] | None = None
-        self.has_tensors = self.has_arrays = False
-        operands: list[Any] = []
-        self.operands = operands
-        key: list[Any] = [name]
-        positions, rest, names = tensor_places(name)
-        if len(args) == rest + 1 and isinstance(args[rest], (list, tuple)):
-            args = (*args[:rest], *args[rest])  # a list of tensors stands for all of them
-        for k, x in enumerate(args):
-            if isinstance(x, Handle):
-                node = x.node
-                self.has_tensors = True
-                key.append(node.spec)
-                operands.append(node)
-            elif k not in positions and k < rest:
-                key.append((type(x), x))
-            elif type(x) in NUMBERS:
-                key.append(type(x))
-                operands.append(x)
-            elif type(x) is np.ndarray or isinstance(x, np.generic):
-                self.has_arrays = True
-                key.append((x.dtype, x.shape))
-                operands.append(np.asarray(x))
-            else:
-                return
-        for label, x in attrs.items():
-            if isinstance(x, Handle) or (label in names and x is not None):
-                return  # an operand by name
-            key.append((label, type(x), x))
-        if not self.has_tensors:
-            key.append(memory_of(default_device()))
-        self.key = tuple(key)
 
-    def call(self) -> Call | None:
-        """The call that is remembered for them, if there is one."""
-        try:
-            return None if self.key is None else recorded.get(self.key)
-        except TypeError:  # a list, which cannot be hashed
-            return None
+def _remembered(key: tuple[Any, ...] | None) -> Call | None:
+    """The call that is remembered for a key, if there is one."""
+    try:
+        return None if key is None else recorded.get(key)
+    except TypeError:  # a list, which cannot be hashed
+        return None
 
-    def record(self, call: Call) -> Any:
-        """Its results."""
-        operands = self.operands
-        if self.has_arrays:  # beside tensors, the call runs later, and arrays may change till then
-            operands = [node_of_array(x, s.dtype, s.memory, copy=self.has_tensors)
-                        if type(x) is np.ndarray and isinstance(s, Spec) else x
-                        for x, s in zip(operands, call.operands, strict=True)]
-        return _recorded(call, operands)
+
+def _placed(call: Call, operands: list[Any], copy: bool) -> list[Any]:
+    """The operands of a call with nodes for arrays. Beside tensors, the call runs later, and arrays
+    may change till then."""
+    return [node_of_array(x, s.dtype, s.memory, copy=copy)
+            if type(x) is np.ndarray and isinstance(s, Spec) else x
+            for x, s in zip(operands, call.operands, strict=True)]
 
 
 def _recorded(call: Call, operands: Sequence[Any]) -> Any:

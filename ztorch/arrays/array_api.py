@@ -86,17 +86,14 @@ _FUNCTIONS: dict[Callable[..., Any], str] = {
     lambda x, /: None: _UNARY,
     lambda x1, x2, /: None: _BINARY,
     lambda x, /, *, axis=None, keepdims=False: None: _REDUCTIONS,
-    lambda x, /, *, axis=None, correction=0.0, keepdims=False: None: "std var",
     lambda x, /, *, axis=-1, descending=False, stable=True: None: "argsort sort",
     lambda x, /, *, axis=-1, n=1, prepend=None, append=None: None: "diff",
     lambda x, /, *, axis=None: None: "flip",
-    lambda x, /, *, axis=0: None: "unstack",
     lambda x, /, axis: None: "expand_dims squeeze",
     lambda x, /, axes: None: "permute_dims",
     lambda x, /, shape: None: "broadcast_to",
     lambda x, /, shift, *, axis=None: None: "roll",
     lambda x, source, destination, /: None: "moveaxis",
-    lambda x, repeats, /, *, axis=None: None: "repeat",
     lambda x, repetitions, /: None: "tile",
     lambda x, indices, /, *, axis=-1: None: "take_along_axis",
     lambda x, /, *, k=0: None: "tril triu",
@@ -117,8 +114,23 @@ for _signature, _names in _FUNCTIONS.items():
 
 def negative(x: Tensor, /) -> Tensor:
     """-x; of unsigned integers, what is left of 0."""
-    y: Tensor = compute("sub", (0, x), {}) if x.dtype.kind == "u" else compute("neg", (x,), {})
+    y: Tensor = -x
     return y
+
+
+def conj(x: Tensor, /) -> Tensor:
+    """x, since there are no complex numbers."""
+    return x
+
+
+def real(x: Tensor, /) -> Tensor:
+    """x, since there are no complex numbers."""
+    return x
+
+
+def imag(x: Tensor, /) -> Tensor:
+    """Zeros, since there are no complex numbers."""
+    return zeros_like(x)
 
 
 def _rounding(name: str) -> Callable[[Tensor], Tensor]:
@@ -219,6 +231,42 @@ def cumulative_prod(x: Tensor, /, *, axis: int | None = None, dtype: Dtype = Non
                                           "dtype": total_dtype(x, dtype),
                                           "include_initial": include_initial})
     return y
+
+
+def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
+    """Each element repeated: as often as a number says, or each as often as a tensor says, which is
+    computed for that."""
+    counts = repeats.tolist() if isinstance(repeats, Tensor) else repeats
+    y: Tensor = compute("repeat", (x, counts), {"axis": axis})
+    return y
+
+
+def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+    """The slices along an axis, without that axis."""
+    if -x.ndim <= axis < x.ndim and not x.shape[axis]:
+        return ()
+    parts: tuple[Tensor, ...] = compute("unstack", (x,), {"axis": axis})
+    return parts
+
+
+def std(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False
+        ) -> Tensor:
+    """The standard deviation along axes; NaN where a correction leaves no elements."""
+    return _spread("std", x, axis, correction, keepdims)
+
+
+def var(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False
+        ) -> Tensor:
+    """The variance along axes; NaN where a correction leaves no elements."""
+    return _spread("var", x, axis, correction, keepdims)
+
+
+def _spread(op: str, x: Tensor, axis: Any, correction: float, keepdims: Any) -> Tensor:
+    axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    none = correction and math.prod(x.shape[k] for k in axes if k < x.ndim) <= correction
+    y: Tensor = compute(op, (x,), {"axis": axis, "correction": 0 if none else correction,
+                                   "keepdims": keepdims})
+    return y * nan if none else y
 
 
 # -- creation --------------------------------------------------------------------------------------

@@ -47,7 +47,6 @@ _FUNCTIONS: dict[Callable[..., Any], str] = {
     lambda x, /, *, offset=0: None: "diagonal",
     lambda x, /, *, keepdims=False, ord="fro": None: "matrix_norm",
     lambda x, n, /: None: "matrix_power",
-    lambda x, /, *, rtol=None: None: "matrix_rank pinv",
     lambda x, /, *, axis=None, keepdims=False, ord=2: None: "vector_norm",
     lambda x1, x2, /, *, axis=-1: None: "cross vecdot",
     lambda x1, x2, /, *, axes=2: None: "tensordot",
@@ -60,6 +59,37 @@ for _signature, _names in _FUNCTIONS.items():
 def eigh(x: Tensor, /) -> EighResult:
     """The eigenvalues and eigenvectors of symmetric matrices: `zt.ops.eigh`."""
     return EighResult(*compute("eigh", (x,), {}))
+
+
+def matrix_rank(x: Tensor, /, *, rtol: Any = None) -> Tensor:
+    """The number of singular values above a share of the largest, which may be one for each
+    matrix: `zt.ops.matrix_rank`."""
+    if not isinstance(rtol, Tensor):
+        y: Tensor = compute("matrix_rank", (x,), {"rtol": rtol})
+        return y
+    s = compute("svdvals", (x,), {})
+    return _above(s, rtol).sum(axis=-1).astype("int32")
+
+
+def pinv(x: Tensor, /, *, rtol: Any = None) -> Tensor:
+    """The pseudoinverse; singular values up to a share of the largest, which may be one for each
+    matrix, count as 0: `zt.ops.pinv`."""
+    if not isinstance(rtol, Tensor):
+        y: Tensor = compute("pinv", (x,), {"rtol": rtol})
+        return y
+    u, s, vh = compute("svd", (x,), {"full_matrices": False})
+    counts = _above(s, rtol)
+    inverse = compute("where", (counts, 1 / compute("where", (counts, s, 1), {}), 0), {})
+    y = (vh.mT * inverse[..., None, :]) @ u.mT
+    return y
+
+
+def _above(s: Tensor, rtol: Tensor) -> Tensor:
+    """Which singular values are above a share of the largest of their matrix."""
+    if not s.size:
+        return s > 0
+    above: Tensor = s > s.max(axis=-1, keepdims=True) * rtol.astype(s.dtype)[..., None]
+    return above
 
 
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ztorch.arrays.creation import full
 from ztorch.arrays.ranges import arange
 from ztorch.arrays.tensor import Tensor, compute
+from ztorch.errors import ShapeError
 
 
 class UniqueAllResult(NamedTuple):
@@ -47,6 +48,8 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
         >>> [at.tolist() for at in zt.array_api.nonzero(zt.tensor([[0, 2], [3, 0]]))]
         [[0, 1], [1, 0]]
     """
+    if not x.ndim:
+        raise ShapeError("nonzero takes a tensor with one axis or more, not a single number")
     at = _positions(x.size, x)[x.reshape(-1) != 0]
     parts: list[Tensor] = []
     for n in reversed(x.shape):

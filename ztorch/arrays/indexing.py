@@ -41,6 +41,9 @@ def indexed(x: Any, key: Any, compute: Compute, is_tensor: Callable[[Any], bool]
     Raises:
         ShapeError: The key does not fit the tensor's shape, or a position is out of range.
     """
+    if not isinstance(key, (tuple, np.bool_)) and getattr(key, "shape", None) == () and (
+            key.dtype == bool or getattr(key.dtype, "kind", "") == "b"):  # all, or none
+        return indexed(x, (None,), compute, is_tensor)[:int(bool(key))]
     parts = [_plain(k, is_tensor) for k in (key if isinstance(key, tuple) else (key,))]
     keys, split = _for_each_axis(parts, x.shape)
     if any(isinstance(k, np.ndarray) or is_tensor(k) for k in keys):

@@ -27,7 +27,7 @@ def set_operators(tensor: type[Handle], compute: Compute) -> None:
         compute: The way of all ops.
     """
     for python, op in UNARY.items():
-        setattr(tensor, f"__{python}__", _unary(tensor, op, compute))
+        setattr(tensor, f"__{python}__", _unary(tensor, op, _wrapping(compute)))
     for python, op in (BINARY | COMPARISONS).items():
         setattr(tensor, f"__{python}__", _binary(tensor, op, compute))
     for python, op in EQUALITY.items():
@@ -79,6 +79,13 @@ def _binary(tensor: type[Handle], op: str, compute: Compute) -> Callable[[Handle
 def _unless_none(compute: Compute) -> Compute:
     """The same, but nothing is compared with None, which may lie beside tensors in a list."""
     return lambda op, args, attrs: NotImplemented if args[1] is None else compute(op, args, attrs)
+
+
+def _wrapping(compute: Compute) -> Compute:
+    """The same, but unsigned integers have a negative, modulo their range."""
+    return lambda op, args, attrs: (
+        compute("sub", (0, *args), attrs) if op == "neg" and args[0].dtype.kind == "u" else
+        compute(op, args, attrs))
 
 
 def _reflected(tensor: type[Handle], op: str, compute: Compute) -> Callable[[Handle, Any], Any]:

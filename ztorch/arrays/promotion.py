@@ -15,8 +15,9 @@ from ztorch.ir.opcodes import OPCODES
 _RANK = {"b": 0, "u": 1, "s": 1, "f": 2}  # of kinds of dtypes: which one can hold the other
 _KINDS = {bool: "b", int: "s", float: "f"}  # of Python's numbers
 
-# Functions of elements that are neither an opcode nor one of NumPy's ufuncs.
-_OF_ELEMENTS = ("clip", "isclose", "nextafter", "remainder", "where")
+# Functions of elements that are neither an opcode nor one of NumPy's ufuncs, and products.
+_OF_ELEMENTS = ("clip", "cross", "isclose", "matmul", "nextafter", "outer", "remainder",
+                "tensordot", "vecdot", "where")
 
 # The dtype that bools are computed in, where ops take none.
 _OF_BOOLS = {**dict.fromkeys(("less", "less_equal", "greater", "greater_equal"), u8),

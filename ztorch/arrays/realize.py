@@ -69,8 +69,7 @@ def _compute_call(node: TensorNode) -> bool:
     s = node.spec
     pool = memory(s.memory)
     result = pool.alloc(s.nbytes)
-    program = program_of(call, code_for(s.memory))
-    program.run(pool, leaves, places, numbers, [result.place])
+    program_of(call, code_for(s.memory)).run(pool, leaves, places, numbers, [result.place])
     if _keeps_operands.get():
         node.block = result
     else:

@@ -156,6 +156,9 @@ class Tensor(Handle, Operators):
     def __int__(self) -> int:
         return int(self.item())
 
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
     def __float__(self) -> float:
         return float(self.item())
 
@@ -189,11 +192,14 @@ class Tensor(Handle, Operators):
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return dispatch.array_namespace(api_version)
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
+                   copy: Any = None) -> Any:
         self._need_cpu()
         if self.dtype is bf16:
             raise BufferError("NumPy's DLPack has no bfloat16; use .astype('float32')")
-        return self.numpy().__dlpack__(**options)
+        options = {"stream": stream, "max_version": max_version, "dl_device": dl_device,
+                   "copy": copy}
+        return self.numpy().__dlpack__(**{k: v for k, v in options.items() if v is not None})
 
     def __dlpack_device__(self) -> tuple[int, int]:
         self._need_cpu()

@@ -6,9 +6,9 @@ too: `x.relu()` is `zt.ops.relu(x)`.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from ztorch.errors import ShapeError
@@ -20,6 +20,18 @@ BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "divide", "pow": 
           "xor": "bitwise_xor", "lshift": "shift_left", "rshift": "shift_right"}
 COMPARISONS = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
 UNARY = {"neg": "neg", "pos": "positive", "abs": "abs", "invert": "bitwise_not"}
+
+
+def _op_method(name: str) -> FunctionType:
+    """An op as a method. NumPy's functions pass `out` and `dtype`, if only as None."""
+    def method(self: Operators, *args: Any, out: None = None, **attrs: Any) -> Any:
+        if attrs and attrs.get("dtype", 0) is None:
+            del attrs["dtype"]
+        return self.apply_op(name, self, *args, **attrs)
+
+    method.__name__ = method.__qualname__ = name
+    assert isinstance(method, FunctionType)
+    return method
 
 
 class Operators:
@@ -85,14 +97,11 @@ class Operators:
             raise AttributeError(name)
         for table in self.ops():
             if name in table:
-                return functools.partial(self._method, name)
+                method = _op_method(name)
+                setattr(type(self), name, method)  # the next one is found at once
+                bound: Callable[..., Any] = method.__get__(self)
+                return bound
         raise AttributeError(f"a tensor has no {name!r}; compute with zt.ops")
-
-    def _method(self, name: str, *args: Any, out: None = None, **attrs: Any) -> Any:
-        """Calls an op as a method. NumPy's functions pass `out` and `dtype`, if only as None."""
-        if attrs.get("dtype", 0) is None:
-            del attrs["dtype"]
-        return self.apply_op(name, self, *args, **attrs)
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *itertools.chain(*self.ops())})

@@ -10,6 +10,8 @@ import functools
 import importlib
 import inspect
 import pkgutil
+import sys
+import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -35,14 +37,25 @@ _CONTROL = ("checkpoint", "cond", "scan", "while_loop")  # take functions, so no
 __all__ = sorted((*REGISTRY, *_CONTROL))
 
 
+class _Found(types.ModuleType):
+    """This module's class, which has the ops that somebody has asked for: in the module itself,
+    names such as `any` would shadow Python's."""
+
+
+sys.modules[__name__].__class__ = _Found
+
+
 def __getattr__(name: str) -> Callable[..., Any]:
+    asked = name
     name = ALIASES.get(name, name)
     if name not in REGISTRY:
         hint = f"; {INSTEAD[name]}" if name in INSTEAD else ""
         if not hint and not name.startswith("_"):
             hint = nearest(name, (*REGISTRY, *ALIASES), likeness=0.7)
         raise AttributeError(f"module 'ztorch.ops' has no attribute {name!r}{hint}")
-    return _public(name)  # not stored: names such as `any` would shadow Python's in this file
+    call = _public(name)
+    setattr(_Found, asked, staticmethod(call))
+    return call
 
 
 def __dir__() -> list[str]:

@@ -79,6 +79,7 @@ def eye(rows: int, columns: int | None = None, k: int = 0,
         <cast f32[3x3]>
     """
     columns = rows if columns is None else columns
+    k = max(-rows, min(k, columns))  # no diagonal, beyond these
     on = OPS.equal(OPS.iota((rows, columns), 0) + k, OPS.iota((rows, columns), 1))
     return OPS.cast(on, dtype)
 

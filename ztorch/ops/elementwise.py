@@ -203,7 +203,8 @@ def sign(x: Value) -> Value:
     Returns:
         A tensor of the shape and dtype of `x`.
     """
-    positive = OPS.where(x > 0.0, ones_like(x), stop_gradient(x))  # zero and NaN stay
+    zero = stop_gradient(x) + 0  # 0.0 for -0.0; NaN stays
+    positive = OPS.where(x > 0.0, ones_like(x), zero)
     return positive if x.dtype.kind == "u" else OPS.where(x < 0.0, -ones_like(x), positive)
 
 

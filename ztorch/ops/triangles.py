@@ -15,6 +15,7 @@ def _below(x: Value, k: int) -> Value:
     if x.rank < 2:
         raise shape_error("triangles are parts of matrices, not of", x.shape)
     rows, columns = x.shape[-2:]
+    k = max(-rows - 1, min(k, columns))  # all of them or none, beyond these
     return OPS.less_equal(OPS.iota((1, columns), 1), OPS.iota((rows, 1), 0) + k)
 
 

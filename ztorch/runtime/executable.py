@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,12 +117,13 @@ class NativeCall:
                                             ctypes.addressof(self.outputs), params, arena, None)
         symbol = library[function.symbol]
         symbol.restype = None
-        self._run = functools.partial(symbol, ctypes.byref(self._frame))
+        # One run by one worker.
+        self.once = functools.partial(symbol, ctypes.byref(self._frame))
 
     def run(self) -> None:
         """One run by all workers."""
         if self.workers == 1:
-            self._run()
+            self.once()
         else:
             self._run_shared()
 
@@ -132,7 +133,7 @@ class NativeCall:
         pool = workers(self.workers, self._library)
         with pool.lock:
             self._frame[4] = pool.control.value
-            self._run()
+            self.once()
 
 
 class HostCall(BoundCall):
@@ -174,6 +175,22 @@ class HostMemoryCall(MemoryCall):
             native.inputs[:] = inputs
         native.outputs[:] = outputs
         native.run()
+
+    def alone(self) -> Callable[[Sequence[int], Sequence[int]], None]:
+        super().alone()
+        native = self._native
+        if native.workers > 1:
+            return self.run
+        input_table, output_table, run_once = native.inputs, native.outputs, native.once
+
+        def run(inputs: Sequence[int], outputs: Sequence[int],
+                owner: MemoryCall = self) -> None:  # which keeps the memory that the code works in
+            if inputs:
+                input_table[:] = inputs
+            output_table[:] = outputs
+            run_once()
+
+        return run
 
 
 def _array(shape: tuple[int, ...], d: DType) -> np.ndarray:
