@@ -190,7 +190,7 @@ FAULTS = [
     Fault("codegen", "ztorch/codegen/object_cache.py", "if check != hashlib.sha256(key + code).digest():", "if len(check) != DIGEST:", "codegen/test_object_cache.py"),
     Fault("codegen", "ztorch/codegen/object_cache.py", "for _, nbytes, path in sorted(files):", "for _, nbytes, path in sorted(files)[::-1]:", "codegen/test_object_cache.py"),
     Fault("codegen", "ztorch/codegen/object_cache.py", 'digest.update(len(raw).to_bytes(8, "little"))', "pass", "codegen/test_object_cache.py"),
-    Fault("codegen", "ztorch/codegen/assemble.py", "(text, row(target), llvm_identity(), _source())", "(text, row(target), _source())", "codegen/test_object_cache.py"),
+    Fault("codegen", "ztorch/codegen/assemble.py", "row(_options(target)), llvm_identity(), _source()", "row(_options(target)), _source()", "codegen/test_object_cache.py"),
     Fault("templates", "templates/llvm/instr.ll.j2", "icmp slt", "icmp sle", "codegen/test_render.py"),
     Fault("optimizers", "ztorch/optimizers/sgd.py", "self.momentum - down)", "self.momentum + down)", "test_optimizers.py"),
     Fault("initializers", "ztorch/initializers/variance_scaling.py", "math.sqrt(3 * variance)", "math.sqrt(2 * variance)", "test_initializers.py"),
