@@ -86,7 +86,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item in kept and item.get_closest_marker("slow") is None:
                 chosen.setdefault(inner_loop.name_of(item.nodeid), item)
-        if not config.getoption("update_few"):
+        if os.environ["ZTORCH_FEW"] == "quick":
             for name in inner_loop.left_out():
                 chosen.pop(name, None)
         kept = set(chosen.values())
@@ -98,6 +98,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_configure(config: pytest.Config) -> None:
     """Another checkout's package, or peers that this run promised to have, end the run at once."""
+    if not hasattr(config, "workerinput"):  # a worker of xdist inherits what was found here
+        named = config.args_source == pytest.Config.ArgsSource.ARGS
+        os.environ["ZTORCH_FEW"] = "all" if named or config.getoption("update_few") else "quick"
     if config.getoption("update_few"):
         config.pluginmanager.register(inner_loop.Stopwatch())
     os.environ["ZTORCH_FULL"] = "1" if config.getoption("full") else ""  # for lists of cases, and workers

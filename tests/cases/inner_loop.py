@@ -1,6 +1,7 @@
-"""What `--few` leaves out: tests whose first case takes long, listed in `inner_loop.txt`.
+"""What `--few` leaves out of all tests: those whose first case takes long, listed in `inner_loop.txt`.
 
-`python -m pytest --few --update-few` runs them too and writes the list anew.
+Where files or folders are named, as in `python -m pytest --few tests/lower`, none of their tests is left
+out. `python -m pytest --few --update-few` runs all and writes the list anew.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases.covering import share
 from tests.cases.grouping import together
 from tests.cases.samples import Case, cases
 from ztorch import ops
@@ -38,10 +39,11 @@ def examples_of(case: Case, which: Sequence[bool]) -> list[list[np.ndarray]]:
 
 
 def batches(case: Case) -> list[list[bool]]:
-    """Which arguments may differ between examples: all, or each by itself."""
+    """Which arguments may differ between examples: all, or each by itself; of those each run takes one
+    a sample, another for the next."""
     count = len(case.sample.shapes)
     alone = [[k == n for k in range(count)] for n in range(count)] if count > 1 else []
-    return [[True] * count, *alone]
+    return [[True] * count, *share(alone, case.number, max(count, 1))]
 
 
 def check(roots: Sequence[Value], leaves: Sequence[Value], rows: list[list[np.ndarray]],

@@ -15,10 +15,10 @@ import pytest
 import ztorch as zt
 from tests.cases.grouping import together
 from tests.cases.samples import Case, cases
+from tests.cases.zoo import NAMES, small
 from tests.interchange.onnx_files import UNWRITABLE, agrees, kinds, ours, rows, runtime
 from ztorch import layers as L
 from ztorch import ops
-from ztorch.commands.recipe import find, zoo
 from ztorch.errors import ConfigError, Unsupported, WeightsError
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, constant, leaf, remember_calls
@@ -42,16 +42,15 @@ def randomised(model: Model) -> Model:
 
 # -- the zoo ---------------------------------------------------------------------------------------
 
-LARGE = dict.fromkeys(("bert_base", "resnet18", "cifar_resnet", "mobilenet", "unet"), ":small")
 SLOW = {"unet", "mobilenet", "bert_base"}
-FULL = {"resnet18", "cifar_resnet"}  # deeper, of what mobilenet and unet are made of
+FULL = {"resnet18", "cifar_resnet"}  # made of what mobilenet and unet are made of
 ZOO = [pytest.param(n, marks=pytest.mark.full if n in FULL else pytest.mark.slow if n in SLOW else ())
-       for n in zoo()]
+       for n in NAMES]
 
 
 @pytest.mark.parametrize("name", ZOO)
 def test_the_zoo(name: str, tmp_path: Path) -> None:
-    model = find(name + LARGE.get(name, "")).model
+    model = small(name).model
     path = tmp_path / "model.onnx"
     zt.onnx.save(model, path)
     x = rows(model, 2)

@@ -32,7 +32,7 @@ from ztorch.host import c_compiler
 from ztorch.host.settings import using
 
 pytestmark = needs_compiler
-EVERY = [job for of_op in sharing(3, 6).values() for job in of_op]
+EVERY = [job for of_op in sharing(3, 12).values() for job in of_op]
 
 
 def equal(got: list[np.ndarray], want: list[np.ndarray], label: str) -> None:
