@@ -126,6 +126,7 @@ def judge(case: SuiteCase, compiled: bool = True) -> Verdict:
         for inputs, outputs in case.data:
             feeds = {port.name: _codes(x, port.format) for port, x in zip(
                 file.inputs, inputs, strict=False)}
+            fixed.update((name, None) for name, x in feeds.items() if x is None)
             while True:
                 try:
                     results = _computed(layer_of(file, fixed), feeds, compiled)

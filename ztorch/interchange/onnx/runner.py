@@ -106,11 +106,23 @@ class NodeRunner:
 
         node = Node(spec, inputs, self.context, self.keeps_floats, run=run)
         result = self._called(node)
+        results = result if isinstance(result, tuple) else (result,)
+        self._need_all_used(node, len(results))
+        return results
+
+    def _need_all_used(self, node: Node, count: int) -> None:
+        """Raises Unsupported where an importer overlooked a part of the node, which a later version
+        of the standard may have added."""
+        spec = node.spec
         ignored = [name for name in node.ignored if spec.op != "Constant" and not
                    is_default(spec.proto, spec.opset, name)]
         if ignored:
             raise Unsupported(f"attribute {', '.join(map(repr, ignored))}")
-        return result if isinstance(result, tuple) else (result,)
+        if node.unread:
+            raise Unsupported(f"input {node.unread[0]}")
+        if any(spec.outputs[count:]):
+            raise Unsupported("only its first output is computed" if count == 1 else
+                              f"only its first {count} outputs are computed")
 
     def _called(self, node: Node) -> Result:
         location = f"{self.path}: node {node.spec}"
