@@ -137,7 +137,7 @@ def test_what_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match="version 1"):
         model().load_weights(path)
     path.write_bytes(gguf({**FILES["float"], "x": (16, (1, 256), bytes(66))}))
-    with pytest.raises(Unsupported, match="tensor 'x' has the type IQ2_XXS.*Q4_K"):
+    with pytest.raises(Unsupported, match=r"tensor 'x' has the type IQ2_XXS.*Q4_K"):
         model().load_weights(path)
 
 

@@ -122,16 +122,13 @@ def layer_of(file: OnnxFile, constants: Mapping[str, Any], outputs: Sequence[str
         if key not in names:
             raise ConfigError(f"{file.path}: {unknown('input', key, names)}")
     left_out = {key for key, x in constants.items() if x is None}
-    constants = {key: x for key, x in constants.items() if x is not None}
-    nodes = tuple(replace(spec, inputs=tuple("" if name in left_out else name
-                                             for name in spec.inputs)) for spec in file.nodes)
     arrays = dict(file.arrays)
     arrays.update((port.name, _stored(port, np.asarray(constants[port.name])))
-                  for port in file.inputs if port.name in constants)
-    inputs = tuple(port for port in file.inputs if port.name not in constants
-                   and port.name not in left_out)
-    changed = replace(file, nodes=nodes, arrays=arrays, inputs=inputs)
-    return OnnxGraph(changed, _outputs(file, outputs), {}, keeps_floats=True, name=name)
+                  for port in file.inputs if port.name in constants.keys() - left_out)
+    inputs = tuple(port for port in file.inputs if port.name not in constants)
+    changed = replace(file, arrays=arrays, inputs=inputs)
+    return OnnxGraph(changed, _outputs(file, outputs), {}, keeps_floats=True, left_out=left_out,
+                     name=name)
 
 
 def _stored(port: Port, array: np.ndarray) -> np.ndarray | StoredCodes:

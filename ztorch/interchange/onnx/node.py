@@ -41,6 +41,11 @@ class Coded:
         return self.codes.shape
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """An input of the graph that is left out."""
+
+
 class NeedsNumbers(Unsupported):
     """Numbers are needed while importing, and depend on inputs of the graph."""
 
