@@ -174,10 +174,6 @@ DAMAGE: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
     "few numbers": (_few_numbers, "initializer 'b' of shape .* holds 2 numbers, not 3"),
     "no weight": (_no_weight, "model.onnx: node Gemm 'gemm' reads 'w', which nothing gives"),
     "twice": (_twice, "two initializers named 'w'"),
-    "a cycle": (_cycle, "model.onnx: node Gemm 'gemm' depends on its own result: "
-                        "Gemm 'gemm' -> Relu 'relu' -> Gemm 'gemm'"),
-    "another order": (_order, "model.onnx: node Relu 'relu' reads 'h', which only a later node "
-                              "gives, Gemm 'gemm'"),
     "no output": (_no_output, "no node gives the output 'z'|not a valid ONNX file"),
     "wrong shape": (_wrong_shape, "node Gemm 'gemm'"),
     "odd attribute": (_odd_attribute, "node Transpose 't'"),
@@ -194,6 +190,15 @@ def test_damage(name: str, tmp_path: Path) -> None:
     change, message = DAMAGE[name]
     with pytest.raises(ZtorchError, match=message):
         load(broken(change, tmp_path))
+
+
+def test_nodes_that_cannot_be_ordered(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"model.onnx: node Gemm 'gemm' depends on its own result: "
+                                            r"Gemm 'gemm' -> Relu 'relu' -> Gemm 'gemm'"):
+        load(broken(_cycle, tmp_path))
+    with pytest.raises(ArtifactError, match=r"model.onnx: node Relu 'relu' reads 'h', which only a "
+                                            r"later node gives, Gemm 'gemm'"):
+        load(broken(_order, tmp_path))
 
 
 # -- data beside the model -------------------------------------------------------------------------

@@ -73,9 +73,9 @@ def test_inputs_that_shapes_depend_on(tmp_path: Path) -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     fixed = layer(tmp_path, nodes, inputs, constants={"shape": np.array([3, 2])})
     np.testing.assert_array_equal(evaluated(fixed, x), x.reshape(3, 2))
-    with pytest.raises(Unsupported, match="Reshape 'y': input 1 depends on the data.* 'shape'"):
+    with pytest.raises(Unsupported, match=r"Reshape 'y': input 1 depends on the data.* 'shape'"):
         evaluated(layer(tmp_path, nodes, inputs), x, np.array([3, 2]))
-    with pytest.raises(ConfigError, match="unknown input 'shapes'.*shape"):
+    with pytest.raises(ConfigError, match=r"unknown input 'shapes'.*shape"):
         layer(tmp_path, nodes, inputs, constants={"shapes": np.array([3, 2])})
 
 
@@ -97,6 +97,25 @@ def test_an_op_becomes_what_the_standard_defines_it_by(tmp_path: Path,
     monkeypatch.delitem(NODES, "Elu")
     y = evaluated(graph, np.float32([-1, 3]))
     np.testing.assert_allclose(y, [2 * np.expm1(-1), 3], rtol=1e-6)
+
+
+def test_optional_inputs_are_decided_while_importing(tmp_path: Path) -> None:
+    def branch(name: str, *nodes: Any) -> Any:
+        return helper.make_graph([*nodes], name, [], [info(f"{name}_y", TensorProto.FLOAT, 2)])
+
+    nodes = [helper.make_node("OptionalHasElement", ["b"], ["is_there"]),
+             helper.make_node("If", ["is_there"], ["y"],
+                              then_branch=branch("some", helper.make_node("Add", ["x", "b"], [
+                                  "some_y"])),
+                              else_branch=branch("none", helper.make_node("Neg", ["x"], [
+                                  "none_y"])))]
+    inputs, x = [info("x", TensorProto.FLOAT, 2), info("b", TensorProto.FLOAT, 2)], np.float32([1, 2])
+    assert evaluated(layer(tmp_path, nodes, inputs), x, x).tolist() == [2, 4]
+    without = layer(tmp_path, nodes, inputs, constants={"b": None})
+    assert evaluated(without, x).tolist() == [-1, -2]
+    kept = [helper.make_node("Optional", ["x"], ["o"]),
+            helper.make_node("OptionalGetElement", ["o"], ["y"])]
+    assert evaluated(layer(tmp_path, kept, inputs[:1]), x).tolist() == [1, 2]
 
 
 MANY = (200, 100)

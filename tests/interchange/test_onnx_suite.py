@@ -6,6 +6,7 @@ import collections
 
 import pytest
 
+from tests.cases import available
 from tests.cases.covering import full
 from tools.onnx_suite import OUTCOMES, PAGE, RANDOM_OPS, SuiteCase, cases, exceptions, judge
 from ztorch.interchange.onnx.node import NODES
@@ -18,12 +19,15 @@ def suite() -> list[SuiteCase]:
     return list(cases())
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["numpy", "compiled"])
-def test_what_passed_still_passes(suite: list[SuiteCase], compiled: bool) -> None:
+@pytest.mark.parametrize("device", [None, "cpu", pytest.param("vulkan:0", marks=pytest.mark.full)])
+def test_what_passed_still_passes(suite: list[SuiteCase], device: str | None) -> None:
+    """All with NumPy; a sample compiled for each device, in a full run all for the CPU."""
+    if device == "vulkan:0":
+        available.device("vulkan")  # or the test is skipped
     known, faults = exceptions(), []
-    for case in suite[::EACH] if compiled and not full() else suite:
+    for case in suite if device is None or (device == "cpu" and full()) else suite[::EACH]:
         expected, _ = known.get(case.name, ("pass", ""))
-        verdict = judge(case, compiled)
+        verdict = judge(case, device)
         if verdict.outcome != expected and (verdict.outcome, expected) != ("pass", "rounding"):
             faults.append(f"{case.name}: {verdict.outcome}, not {expected}: {verdict.reason}")
     assert not faults, "\n".join([*faults, "run python -m tools.onnx_suite --write, if it is right"])
@@ -49,5 +53,5 @@ def test_the_suite_tries_every_op(suite: list[SuiteCase]) -> None:
     known = exceptions()
     tried = {node.op_type for case in suite if case.name not in known
              for node in case.model.graph.node}
-    elsewhere = {"GlobalLpPool", *RANDOM_OPS}  # test_onnx_nodes.py, test_onnx_layer.py
+    elsewhere = {"GlobalLpPool", "Optional", *RANDOM_OPS}  # test_onnx_nodes.py, test_onnx_layer.py
     assert {name.rpartition(".")[2] for name in NODES} - tried - elsewhere == set()

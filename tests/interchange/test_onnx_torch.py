@@ -13,7 +13,8 @@ from tests import references
 from tests.interchange.onnx_files import runtime, single, written
 from ztorch.interchange.onnx import load
 
-NETWORKS = ("lenet", "resnet", "mobilenet", "unet", "encoder", "lstm", "gru", "rnn", "autoencoder")
+NETWORKS = ("lenet", "resnet", "mobilenet", "unet", "encoder", "lstm", "gru", "rnn", "autoencoder",
+            "windows")
 
 
 def exported(name: str, dynamo: bool, path: Path, dynamic: bool = True) -> tuple[Any, Any]:
@@ -26,7 +27,7 @@ def exported(name: str, dynamo: bool, path: Path, dynamic: bool = True) -> tuple
 
 
 # The newer exporter takes seconds a network: each run takes a network of each kind, a full run all.
-DYNAMO = ("unet", "encoder", "gru")
+DYNAMO = ("unet", "encoder", "gru", "windows")
 
 
 @pytest.mark.parametrize(("name", "dynamo"), [

@@ -61,6 +61,26 @@ class Reader(nn.Module):
         return nn.functional.log_softmax(self.end(self.read(x)[0][:, -1]), -1)
 
 
+class Windows(nn.Module):
+    """Shifted windows with a mask that is written into, and elements looked up by two axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = nn.Linear(4, 4)
+        self.places = nn.Parameter(torch.randn(9))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.roll(x, (-1, -2), (1, 2))
+        x = x.clone()
+        x[:, 1:3, ::2] = x[:, 1:3, ::2] * 2 + 1
+        mask = torch.zeros(4, 4)
+        mask[:2, 2:] = -1.0
+        at = torch.arange(16).reshape(4, 4) % 9
+        scores = self.query(x) @ x.transpose(1, 2) + self.places[at] + mask
+        y = torch.softmax(scores, -1) @ x
+        return y[:, torch.tensor([0, 3, 1]), torch.tensor([2, 2, 0])]
+
+
 def lenet() -> nn.Module:
     return nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.Tanh(), nn.AvgPool2d(2),
                          nn.Conv2d(6, 16, 5), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(),
@@ -97,6 +117,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "mobilenet": (mobilenet, (3, 8, 8)), "unet": (UNet, (2, 8, 8)), "encoder": (Encoder, (6,)),
     "lstm": (lambda: Reader(nn.LSTM), (4, 5)), "gru": (lambda: Reader(nn.GRU), (4, 5)),
     "rnn": (lambda: Reader(nn.RNN), (4, 5)), "autoencoder": (autoencoder, (3, 4)),
+    "windows": (Windows, (4, 4)),
 }
 
 

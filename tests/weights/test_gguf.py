@@ -43,18 +43,13 @@ def blocks(name: str) -> np.ndarray:
     return rows
 
 
-@pytest.mark.parametrize("name", HALVES)
-def test_blocks(name: str) -> None:
-    kind = next(b for b in BLOCK_TYPES.values() if b.name == name)
-    numbers = kind.decode(blocks(name))
-    assert numbers.shape == (2, kind.numbers) and numbers.dtype == np.float32
-    flat = numbers.reshape(-1)
-    actual = [*flat[[0, 7, 21, 45, -1]].tolist(), float(np.abs(flat).sum(dtype=np.float64))]
-    np.testing.assert_allclose(actual, EXPECTED[name], rtol=1e-6)
-
-
-def test_every_block_type_is_tried() -> None:
-    assert {b.name for b in BLOCK_TYPES.values()} == set(HALVES)
+def test_blocks() -> None:
+    for kind in BLOCK_TYPES.values():
+        numbers = kind.decode(blocks(kind.name))
+        assert numbers.shape == (2, kind.numbers) and numbers.dtype == np.float32
+        flat = numbers.reshape(-1)
+        actual = [*flat[[0, 7, 21, 45, -1]].tolist(), float(np.abs(flat).sum(dtype=np.float64))]
+        np.testing.assert_allclose(actual, EXPECTED[kind.name], rtol=1e-6, err_msg=kind.name)
 
 
 def text(s: str) -> bytes:
@@ -93,15 +88,15 @@ FILES = {  # the two weights in several types
 }
 
 
-@pytest.mark.parametrize("kind", FILES)
-def test_a_file_is_loaded_by_names(kind: str, tmp_path: Path) -> None:
+def test_a_file_is_loaded_by_names(tmp_path: Path) -> None:
     path = tmp_path / "w.gguf"
-    path.write_bytes(gguf(FILES[kind]))
-    loaded = model()
-    loaded.load_weights(path)
-    kernel, bias = loaded.get_weights()
-    np.testing.assert_array_equal(kernel, KERNEL.T if kind == "float" else KERNEL.T / 2)
-    np.testing.assert_array_equal(bias, [1, -2])
+    for kind, tensors in FILES.items():
+        path.write_bytes(gguf(tensors))
+        loaded = model()
+        loaded.load_weights(path)
+        kernel, bias = loaded.get_weights()
+        np.testing.assert_array_equal(kernel, KERNEL.T if kind == "float" else KERNEL.T / 2)
+        np.testing.assert_array_equal(bias, [1, -2])
 
 
 def test_names_of_llama_are_mapped(tmp_path: Path) -> None:
@@ -137,7 +132,7 @@ def test_what_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match="version 1"):
         model().load_weights(path)
     path.write_bytes(gguf({**FILES["float"], "x": (16, (1, 256), bytes(66))}))
-    with pytest.raises(Unsupported, match="tensor 'x' has the type IQ2_XXS.*Q4_K"):
+    with pytest.raises(Unsupported, match=r"tensor 'x' has the type IQ2_XXS.*Q4_K"):
         model().load_weights(path)
 
 

@@ -141,11 +141,14 @@ class OnnxReader:
 
     def port(self, info: Any) -> Port:
         """An input or output, with its declared shape."""
-        kind = info.type.WhichOneof("value")
+        kind, described = info.type.WhichOneof("value"), info.type
+        if kind == "optional_type":
+            described = info.type.optional_type.elem_type
+            kind = described.WhichOneof("value")
         if kind != "tensor_type":
             raise Unsupported(f"{self.source}: {info.name!r} is a {kind or 'thing without type'}, "
                               "not a tensor")
-        t = info.type.tensor_type
+        t = described.tensor_type
         if t.elem_type not in DTYPES and t.elem_type not in FORMATS:
             raise Unsupported(f"{self.source}: {info.name!r} has dtype "
                               f"{self.type_name(t.elem_type)}, which ztorch does not compute with")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,9 +15,16 @@ from ztorch.graph.op import constant, leaf
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.contents import NodeSpec, OnnxFile, StoredCodes
 from ztorch.interchange.onnx.formats import FORMATS, CodeFormat
-from ztorch.interchange.onnx.node import Coded, FloatInitializer, NeedsNumbers, Node, Tensor
+from ztorch.interchange.onnx.node import (
+    Coded,
+    FloatInitializer,
+    LeftOut,
+    NeedsNumbers,
+    Node,
+    Tensor,
+)
 from ztorch.interchange.onnx.protobuf import Port
-from ztorch.interchange.onnx.runner import NodeRunner
+from ztorch.interchange.onnx.runner import NodeRunner, present
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import leaves
@@ -44,12 +51,13 @@ class OnnxGraph(Layer):
     takes_many = True
 
     def __init__(self, file: OnnxFile, outputs: Sequence[str], sizes: Mapping[str, int],
-                 keeps_floats: bool = False, **common: Any):
+                 keeps_floats: bool = False, left_out: Collection[str] = (), **common: Any):
         super().__init__(**common)
         self.file = file
         self.outputs = tuple(outputs)
         self.sizes = dict(sizes)
         self.keeps_floats = keeps_floats
+        self.left_out = frozenset(left_out)  # names of inputs
         self.nodes = _needed(file.nodes, outputs)
         self.stored: dict[str, Weight] = {}
 
@@ -67,10 +75,11 @@ class OnnxGraph(Layer):
         runner = NodeRunner(self.file.path, context, partial(self._initial, context),
                             self.keeps_floats)
         results: tuple[Tensor | None, ...]
-        tensors: dict[str, Tensor | None] = {
+        tensors: dict[str, Tensor | LeftOut | None] = {
             name: self._initial(context, name, array) for name, array in self.file.arrays.items()}
         tensors.update((port.name, self._input(port, v))
                        for port, v in zip(self.file.inputs, x, strict=True))
+        tensors.update(dict.fromkeys(self.left_out, LeftOut()))
         faults: list[UnsupportedNode] = []
         for spec in self.nodes:
             try:
@@ -85,8 +94,9 @@ class OnnxGraph(Layer):
         for name in self.outputs:
             if tensors.get(name) is None:
                 raise ArtifactError(f"{self.file.path}: no node gives the output {name!r}")
-        ends = Node(NodeSpec("", "", "", {}, (), ()), tuple(tensors[name] for name in self.outputs),
-                    context, self.keeps_floats)
+        ends = Node(NodeSpec("", "", "", {}, (), ()),
+                    tuple(present(tensors[name]) for name in self.outputs), context,
+                    self.keeps_floats)
         return [y.codes if isinstance(y, Coded) else ends.as_value(y) for y in ends.inputs
                 if y is not None]
 

@@ -90,7 +90,7 @@ def load_layer(path: str | os.PathLike[str], *, constants: Mapping[str, Any] | N
     Args:
         path: The file.
         constants: Numbers of inputs that are known now, by name. Inputs that shapes depend on must
-            be among them. Default: `None`.
+            be among them. `None` for an input that may be left out. Default: `None`.
         outputs: The names of outputs to keep; None: all. Default: `None`.
         name: The name of the layer. Default: `"graph"`.
 
@@ -121,12 +121,14 @@ def layer_of(file: OnnxFile, constants: Mapping[str, Any], outputs: Sequence[str
     for key in constants:
         if key not in names:
             raise ConfigError(f"{file.path}: {unknown('input', key, names)}")
+    left_out = {key for key, x in constants.items() if x is None}
     arrays = dict(file.arrays)
     arrays.update((port.name, _stored(port, np.asarray(constants[port.name])))
-                  for port in file.inputs if port.name in constants)
+                  for port in file.inputs if port.name in constants.keys() - left_out)
     inputs = tuple(port for port in file.inputs if port.name not in constants)
-    return OnnxGraph(replace(file, arrays=arrays, inputs=inputs), _outputs(file, outputs), {},
-                     keeps_floats=True, name=name)
+    changed = replace(file, arrays=arrays, inputs=inputs)
+    return OnnxGraph(changed, _outputs(file, outputs), {}, keeps_floats=True, left_out=left_out,
+                     name=name)
 
 
 def _stored(port: Port, array: np.ndarray) -> np.ndarray | StoredCodes:

@@ -41,6 +41,11 @@ class Coded:
         return self.codes.shape
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """An input of the graph that is left out."""
+
+
 class NeedsNumbers(Unsupported):
     """Numbers are needed while importing, and depend on inputs of the graph."""
 
@@ -88,7 +93,7 @@ class Node:
     inputs: tuple[Tensor | None, ...]  # None where one is left out
     context: Context
     keeps_floats: bool = False  # whether floats have the dtypes of the file
-    asked: set[str] = field(default_factory=set)  # names of attributes that were asked for
+    asked: set[str | int] = field(default_factory=set)  # attributes and inputs that were read
     run: Callable[[InnerGraph, Sequence[Tensor]], list[Tensor]] | None = None  # an inner graph
 
     @property
@@ -102,6 +107,11 @@ class Node:
                 and name not in REDUNDANT]
 
     @property
+    def unread(self) -> list[int]:
+        """Inputs that the importer did not look at."""
+        return [k for k, x in enumerate(self.inputs) if x is not None and k not in self.asked]
+
+    @property
     def opset(self) -> int:
         return self.spec.opset
 
@@ -112,10 +122,12 @@ class Node:
 
     def has(self, k: int) -> bool:
         """Whether input k is present: many are optional."""
+        self.asked.add(k)
         return k < len(self.inputs) and self.inputs[k] is not None
 
     def input(self, k: int) -> Tensor:
         """Input k: a value of the graph, or numbers."""
+        self.asked.add(k)
         tensor = self.inputs[k] if k < len(self.inputs) else None
         if tensor is None:
             raise ValueError(f"input {k} is missing")

@@ -72,7 +72,7 @@ def body_of(proto: Any, opset: int, types: list[tuple[int, tuple[int, ...]] | No
     onnx = package()
     try:
         schema = onnx.defs.get_schema(proto.op_type, opset, proto.domain)
-    except onnx.defs.SchemaError:
+    except (onnx.defs.SchemaError, TypeError):  # TypeError: of versions beyond its integers
         return None
     if schema.has_context_dependent_function:
         rows = [(onnx.TypeProto() if t is None else
@@ -100,7 +100,7 @@ def is_default(proto: Any, opset: int, name: str) -> bool:
     onnx = package()
     try:
         schema = onnx.defs.get_schema(proto.op_type, opset, proto.domain)
-    except onnx.defs.SchemaError:
+    except (onnx.defs.SchemaError, TypeError):  # TypeError: of versions beyond its integers
         return False
     if name not in schema.attributes:
         return False

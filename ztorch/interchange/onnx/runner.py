@@ -18,6 +18,7 @@ from ztorch.interchange.onnx.file import OnnxReader, versions
 from ztorch.interchange.onnx.node import (
     LIMIT,
     NODES,
+    LeftOut,
     NeedsNumbers,
     Node,
     Result,
@@ -30,7 +31,7 @@ from ztorch.layers.context import Context
 _DAMAGE = (  # what nodes of a damaged file raise
     ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
-Tensors = Mapping[str, Tensor | None]  # by name; None behind a node that is not supported
+Tensors = Mapping[str, Tensor | LeftOut | None]  # by name; None behind an unsupported node
 
 
 class NoSuchOp(Unsupported):
@@ -58,7 +59,7 @@ class NodeRunner:
             raise NoSuchOp(_unknown(spec))
         if blocked:
             return (None,) * len(spec.outputs)  # behind a node that is not supported
-        inputs = tuple(tensors[name] if name else None for name in spec.inputs)
+        inputs = tuple(present(tensors[name]) if name else None for name in spec.inputs)
         try:
             results = self._imported(spec, inputs, tensors)
         except Unsupported as error:
@@ -79,14 +80,14 @@ class NodeRunner:
 
     def inside(self, graph: InnerGraph, inputs: Sequence[Tensor], around: Tensors) -> list[Tensor]:
         """The outputs of a graph within the graph, which reads tensors around it."""
-        known = {**around, **{name: self.initial(name, array)
-                              for name, array in graph.arrays.items()}}
+        known = dict(around)
+        known.update((name, self.initial(name, array)) for name, array in graph.arrays.items())
         known.update(zip(graph.inputs, inputs, strict=True))
         self._all(graph.nodes, known)
-        outputs = [known[name] for name in graph.outputs]
+        outputs = [present(known[name]) for name in graph.outputs]
         return [x for x in outputs if x is not None]
 
-    def _all(self, nodes: Sequence[NodeSpec], known: dict[str, Tensor | None]) -> None:
+    def _all(self, nodes: Sequence[NodeSpec], known: dict[str, Tensor | LeftOut | None]) -> None:
         for spec in nodes:
             try:
                 results = self.results(spec, known)
@@ -106,11 +107,23 @@ class NodeRunner:
 
         node = Node(spec, inputs, self.context, self.keeps_floats, run=run)
         result = self._called(node)
+        results = result if isinstance(result, tuple) else (result,)
+        self._need_all_used(node, len(results))
+        return results
+
+    def _need_all_used(self, node: Node, count: int) -> None:
+        """Raises Unsupported where an importer overlooked a part of the node, which a later version
+        of the standard may have added."""
+        spec = node.spec
         ignored = [name for name in node.ignored if spec.op != "Constant" and not
                    is_default(spec.proto, spec.opset, name)]
         if ignored:
             raise Unsupported(f"attribute {', '.join(map(repr, ignored))}")
-        return result if isinstance(result, tuple) else (result,)
+        if node.unread:
+            raise Unsupported(f"input {node.unread[0]}")
+        if any(spec.outputs[count:]):
+            raise Unsupported("only its first output is computed" if count == 1 else
+                              f"only its first {count} outputs are computed")
 
     def _called(self, node: Node) -> Result:
         location = f"{self.path}: node {node.spec}"
@@ -136,14 +149,14 @@ class NodeRunner:
         if body is None:
             return None
         named = zip(body.input, inputs, strict=False)
-        known: dict[str, Tensor | None] = {name: x for name, x in named if x is not None}
+        known: dict[str, Tensor | LeftOut | None] = {name: x for name, x in named if x is not None}
         for node in body.node:
             for k, name in enumerate(node.input):
                 if name in body.input and name not in known:  # an input that is left out
                     node.input[k] = ""
         reader = OnnxReader(package(), self.path, Path(), versions(body))
         self._all([reader.node(n) for n in body.node], known)
-        return tuple(known.get(name) for name in body.output)
+        return tuple(present(known.get(name)) for name in body.output)
 
 
 def known_now(x: Tensor) -> Tensor:
@@ -153,6 +166,11 @@ def known_now(x: Tensor) -> Tensor:
         return x
     [array] = evaluate([x], {})
     return array
+
+
+def present(x: Tensor | LeftOut | None) -> Tensor | None:
+    """A tensor, or None where it is left out."""
+    return None if isinstance(x, LeftOut) else x
 
 
 def _unknown(spec: NodeSpec) -> str:

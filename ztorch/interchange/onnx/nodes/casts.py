@@ -106,7 +106,7 @@ def _aligned(n: Node, scale: Value, shape: tuple[int, ...]) -> Value:
 
 @node("QuantizeLinear")
 def _quantize(n: Node) -> Result:
-    x, scale = n.value(0), n.value(1)
+    x, scale = n.value(0), n.value(1, trainable=False)
     number, saturate = n.attr("output_dtype", 0), bool(n.attr("saturate", 1))
     kind: Kind = kind_of(n, n.type_number(2) if n.has(2) else number or u8.onnx)
     precision = n.dtype_of(n.attr("precision")) if n.attr("precision", 0) else scale.dtype

@@ -93,6 +93,16 @@ def _loop(n: Node) -> Result:
     return (*last, *stacks)
 
 
+@node("Optional", "OptionalGetElement", but="of tensors that are there")
+def _optional(n: Node) -> Result:
+    return n.input(0)
+
+
+@node("OptionalHasElement")
+def _has_element(n: Node) -> Result:
+    return np.array(n.has(0))
+
+
 @node("If", but="branches of the same shapes, unless the condition is a constant")
 def _if(n: Node) -> Result:
     pred, _, _ = n.input(0), n.attr("then_branch"), n.attr("else_branch")

@@ -15,7 +15,7 @@ from ztorch.ops.control import scan
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULT = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
-_LEFT_OUT = "no clip, no peepholes"
+_LEFT_OUT = "no clip"
 Function = Callable[[Value], Value]
 
 
@@ -27,6 +27,7 @@ class _Way:
     recurrent: Value
     bias: Value | None
     recurrent_bias: Value | None
+    peepholes: list[Value] | None  # of the input, output and forget gate of an LSTM
     functions: list[Function]
 
 
@@ -68,8 +69,6 @@ def _recurrent(n: Node) -> Result:
 def _check(n: Node, steps: int, batch: int) -> Value | None:
     """Which steps of each row count, `(steps, batch)`; None where all do."""
     n.only(clip=None, input_forget=0)
-    if n.has(7):
-        n.unsupported("peepholes")
     if not n.has(4):
         return None
     lengths = OPS.cast(n.value(4), "int32")
@@ -81,9 +80,10 @@ def _check(n: Node, steps: int, batch: int) -> Value | None:
 def _way(n: Node, d: int, w: Value, r: Value) -> _Way:
     width = w.shape[1]
     bias = n.value(3)[d] if n.has(3) else None
+    peepholes = _parts(n.value(7)[d:d + 1], r.shape[-1]) if n.has(7) else None
     return _Way(OPS.transpose(w[d]), OPS.transpose(r[d]),
                 None if bias is None else bias[:width], None if bias is None else bias[width:],
-                _functions(n, d, w.shape[0]))
+                peepholes, _functions(n, d, w.shape[0]))
 
 
 def _functions(n: Node, d: int, directions: int) -> list[Function]:
@@ -139,7 +139,11 @@ def _lstm(n: Node, x: Value, state: tuple[Value, ...], way: _Way, units: int) ->
     gate, cell, out = way.functions
     z = _plus(x + OPS.matmul(state[0], way.recurrent), way.recurrent_bias)
     into, output, forget, new = _parts(z, units)
+    if way.peepholes is not None:
+        into, forget = into + way.peepholes[0] * state[1], forget + way.peepholes[2] * state[1]
     c = gate(forget) * state[1] + gate(into) * cell(new)
+    if way.peepholes is not None:
+        output = output + way.peepholes[1] * c
     return gate(output) * out(c), c
 
 
