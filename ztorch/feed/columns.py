@@ -13,6 +13,7 @@ from ztorch.dtypes import DType, need_no_mask, to_storage
 from ztorch.errors import DataError
 
 CONVERT_AT_ONCE = 256 << 20  # bytes; larger arrays are converted batch by batch, to save memory
+DIRECT_BYTES = 1 << 14  # from which on arrays are used in place; copying less takes no longer
 _TOLERANCE = 1e-5  # how far rounding may take a probability below 0 or above 1
 
 
