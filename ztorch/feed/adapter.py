@@ -11,11 +11,11 @@ from ztorch.config import number
 from ztorch.dtypes import DType, dtype, i32
 from ztorch.errors import ConfigError, DataError, Unsupported, unknown
 from ztorch.feed.columns import (
-    DIRECT_BYTES,
     as_array,
     check_weights,
     one_per_row,
     pad,
+    reads_in_place,
     store,
 )
 from ztorch.feed.ports import InputPort, TargetPort
@@ -270,12 +270,6 @@ class DataAdapter(NamedTuple):
         if rows < len(weights):
             pad(staging, rows)
         return float(rows if row_weights is None else row_weights.sum(dtype=np.float64))
-
-
-def reads_in_place(call: BoundCall, name: str, array: np.ndarray, d: DType) -> bool:
-    """Has a call read a full batch of an input of dtype d where it lies, if that can be and pays.
-    """
-    return array.nbytes >= DIRECT_BYTES and d.in_numpy and call.read_from(name, array)
 
 
 def _parts(role: str, value: Any, names: list[str], kind: str, suffix: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import numpy as np
 
 from ztorch.dtypes import DType
 from ztorch.errors import ConfigError
-from ztorch.feed.adapter import Columns, DataAdapter, reads_in_place, rows_of
-from ztorch.feed.columns import store
+from ztorch.feed.adapter import Columns, DataAdapter, rows_of
+from ztorch.feed.columns import reads_in_place, store
 from ztorch.feed.sequences import Sequences
 
 if TYPE_CHECKING:
