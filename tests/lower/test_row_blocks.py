@@ -174,7 +174,7 @@ def test_rules() -> None:
     for sizes, limits, expected in (
             ((256, 256, 64), ZEN3, True), ((255, 256, 64), ZEN3, False),
             ((256, 256, 65), ZEN3, False), ((256, 256, 64), grid, False),
-            ((1 << 14, 1 << 13, 64), grid, True), ((64, 1 << 12, 257), ZEN3, False),
+            ((1 << 16, 1 << 15, 64), grid, True), ((1 << 16, 1 << 14, 64), grid, False), ((64, 1 << 12, 257), ZEN3, False),
             ((1024, 1024, 64, "state"), ZEN3, False)):
         graph, shape = product(*sizes)
         assert is_blocked(in_blocks(graph, limits), shape) == expected, sizes
