@@ -86,7 +86,20 @@ class NumpyExecutable:
         self._values.clear()
 
 
-class NumpyCall:
+class CopyingCall:
+    """What reads and writes its own buffers alone, as the contract of calls allows."""
+
+    def read_from(self, name: str, array: np.ndarray) -> bool:
+        return False
+
+    def write_to(self, name: str, array: np.ndarray) -> bool:
+        return False
+
+    def release(self) -> None:
+        pass
+
+
+class NumpyCall(CopyingCall):
     """One function's staging buffers and its step."""
 
     def __init__(self, executable: NumpyExecutable, function: str, graph: Graph):
@@ -107,7 +120,7 @@ class NumpyCall:
                 e._values[name] = np.array(value, e.states[name].dtype.numpy)
 
 
-class NullCall:
+class NullCall(CopyingCall):
     """A step that takes no time, to see what the loop itself costs."""
 
     def __init__(self, call: NumpyCall):

@@ -103,11 +103,13 @@ def test_asarray_shares_what_it_can() -> None:
     assert shared.tolist() == [0, 5, 0]
     assert np.shares_memory(shared.numpy(), a) and not np.shares_memory(zt.tensor(a).numpy(), a)
     assert zt.asarray(shared, copy=False) is not None
-    for wrong in (lambda: zt.asarray(a, "float64", copy=False), lambda: zt.asarray(a[1:], copy=False),
+    torn = np.zeros(13, np.uint8)[1:].view(np.float32)  # its elements begin at odd bytes
+    for wrong in (lambda: zt.asarray(a, "float64", copy=False), lambda: zt.asarray(torn, copy=False),
                   lambda: zt.asarray([1.0], copy=False), lambda: zt.asarray(a[::-1], copy=False)):
         with pytest.raises(ConfigError, match="cannot be shared"):
             wrong()
-    np.testing.assert_array_equal(zt.asarray(a[1:]).numpy(), a[1:])
+    np.testing.assert_array_equal(zt.asarray(a[1:], copy=False).numpy(), a[1:])
+    np.testing.assert_array_equal(zt.asarray(torn).numpy(), torn)
 
 
 def test_shared_memory_outlives_its_array() -> None:

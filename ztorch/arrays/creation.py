@@ -78,7 +78,7 @@ def asarray(data: Any, dtype: DType | str | None = None, device: str | None = No
             node.spec.memory == "cpu" and np.may_share_memory(
                 stored_array(node), as_host_array("a tensor's data", data))):
         raise ConfigError("this array's memory cannot be shared with a tensor: it must lie on the "
-                          "tensor's device, in C order, at a multiple of 64 bytes, in the same "
+                          "tensor's device, in C order, with whole elements aligned, in the same "
                           "dtype; leave copy=False out")
     return tensor_of(node)
 

@@ -7,27 +7,27 @@ from typing import Any
 import numpy as np
 
 from ztorch.arrays.exchange import as_host_array, default_dtype, dtype_of, shown, stored
-from ztorch.arrays.memory import HostPool, memory
+from ztorch.arrays.memory import Allocation, HostPool, memory
 from ztorch.arrays.node import Handle, TensorNode, computed
 from ztorch.arrays.placement import default_device, memory_of
 from ztorch.arrays.realize import realize
-from ztorch.arrays.specs import spec
+from ztorch.arrays.specs import Spec, spec
 from ztorch.dtypes import DType
 from ztorch.errors import DeviceError
 
+RETURNED_BYTES = 1 << 16  # of a result from which on its memory is reused; mapping new costs more
+
 
 class _View:
-    """The memory of a node, which it keeps alive, as NumPy asks for it."""
+    """A block of memory, which it keeps alive, as NumPy asks for it."""
 
     __slots__ = ("__array_interface__", "block")
 
-    def __init__(self, node: TensorNode):
-        block = node.block  # another thread that computes it too may replace the node's
-        assert block is not None
+    def __init__(self, block: Allocation, own: Spec, writable: bool = False):
         self.block = block
         self.__array_interface__ = {
-            "shape": node.spec.shape, "typestr": node.spec.dtype.numpy.str, "version": 3,
-            "data": (block.place, True)}
+            "shape": own.shape, "typestr": own.dtype.numpy.str, "version": 3,
+            "data": (block.place, not writable)}
 
 
 def stored_array(node: TensorNode) -> np.ndarray:
@@ -37,7 +37,9 @@ def stored_array(node: TensorNode) -> np.ndarray:
         realize([node])
     own = node.spec
     if own.memory == "cpu":
-        return np.asarray(_View(node))
+        block = node.block  # another thread that computes it too may replace the node's
+        assert block is not None
+        return np.asarray(_View(block, own))
     array = np.empty(own.shape, own.dtype.numpy)
     assert node.block is not None
     memory(own.memory).download(node.block, array)
@@ -51,11 +53,18 @@ def array_of(node: TensorNode) -> np.ndarray:
     realize([node])
     if own.memory != "cpu":
         return shown(stored_array(node).copy(), own.dtype)
-    assert node.block is not None
-    if node.block.memory is None:  # it belongs to somebody
+    block = node.block
+    assert block is not None
+    pool = block.memory
+    if pool is None:  # it belongs to somebody
         return shown(stored_array(node).copy(), own.dtype)
-    elements = node.block.detached()[:own.nbytes]
-    return shown(elements.view(own.dtype.numpy).reshape(own.shape), own.dtype)
+    elements = block.detached()
+    if block.nbytes < RETURNED_BYTES:
+        array = elements[:own.nbytes].view(own.dtype.numpy).reshape(own.shape)
+    else:  # the block goes back to its pool when nobody has the array any more
+        returning = Allocation(pool, block.nbytes, elements, block.place)
+        array = np.asarray(_View(returning, own, writable=True))
+    return shown(array, own.dtype)
 
 
 def node_of_array(array: np.ndarray, d: DType, place: str, copy: bool) -> TensorNode:

@@ -121,9 +121,10 @@ class HostPool(Pool):
 
     def lend(self, array: np.ndarray) -> Allocation | None:
         """A block that is the array itself, or None if compiled code cannot read it in place."""
-        address = array.__array_interface__["data"][0]
-        if address % BUFFER_ALIGN or not array.flags.c_contiguous or not array.dtype.isnative:
+        flags = array.flags
+        if not (flags.aligned and flags.c_contiguous and array.dtype.isnative):
             return None
+        address = array.__array_interface__["data"][0]
         return Allocation(None, array.nbytes, array.reshape(-1).view(np.uint8), address)
 
     def _alloc(self, nbytes: int) -> np.ndarray:

@@ -10,12 +10,20 @@ import numpy as np
 from ztorch.config import number
 from ztorch.dtypes import DType, dtype, i32
 from ztorch.errors import ConfigError, DataError, Unsupported, unknown
-from ztorch.feed.columns import as_array, check_weights, one_per_row, pad, store
+from ztorch.feed.columns import (
+    as_array,
+    check_weights,
+    one_per_row,
+    pad,
+    reads_in_place,
+    store,
+)
 from ztorch.feed.ports import InputPort, TargetPort
 from ztorch.feed.sequences import Sequences
 from ztorch.runtime.buckets import BATCH, Buckets
 
 if TYPE_CHECKING:
+    from ztorch.runtime.running import BoundCall
     from ztorch.runtime.snapshot import Metadata
     from ztorch.runtime.spec import FunctionSpec
 
@@ -238,17 +246,20 @@ class DataAdapter(NamedTuple):
 
     # -- one batch --------------------------------------------------------------------------------
 
-    def stage(self, staging: Mapping[str, np.ndarray], columns: Columns,
+    def stage(self, call: BoundCall, columns: Columns,
               row_weights: np.ndarray | None = None) -> float:
-        """Writes at most a batch of rows into the staging buffers, and fills these up. Returns the
-        sum of the weights of the rows."""
-        dtypes, rows = self.dtypes, 0
+        """Has a call read at most a batch of rows: where they lie, or from its own buffers, which
+        are filled up. Returns the sum of the weights of the rows."""
+        staging, dtypes, rows = call.inputs, self.dtypes, 0
+        call.release()
         for name, array in columns.items():
             rows = len(array)
             if name not in staging:  # no loss depends on it
                 continue
             if isinstance(array, Sequences):
                 array = array.padded(np.arange(rows), staging[name].shape[1])
+            elif reads_in_place(call, name, array, dtypes[name]):
+                continue
             store(staging[name][:rows], dtypes[name], array)
         if "real" in staging:
             staging["real"][:rows] = 1

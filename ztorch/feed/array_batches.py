@@ -10,7 +10,7 @@ import numpy as np
 from ztorch.dtypes import DType
 from ztorch.errors import ConfigError
 from ztorch.feed.adapter import Columns, DataAdapter, rows_of
-from ztorch.feed.columns import store
+from ztorch.feed.columns import reads_in_place, store
 from ztorch.feed.sequences import Sequences
 
 if TYPE_CHECKING:
@@ -51,10 +51,12 @@ def permutation(seed: int, epoch: int, rows: int) -> np.ndarray:
 class _Copier:
     """Copies rows of one array to its staging buffer, converting where dtypes differ."""
 
-    __slots__ = ("_dtype", "_gathered", "_source", "_staging")
+    __slots__ = ("_call", "_dtype", "_gathered", "_name", "_source", "_staging")
 
-    def __init__(self, source: np.ndarray, staging: np.ndarray, dtype: DType):
+    def __init__(self, source: np.ndarray, call: BoundCall, name: str, dtype: DType):
+        staging = call.inputs[name]
         self._source, self._staging, self._dtype = source, staging, dtype
+        self._call, self._name = call, name
         same_dtype = source.dtype == staging.dtype and dtype.in_numpy
         self._gathered = staging if same_dtype else np.empty(staging.shape, source.dtype)
 
@@ -66,9 +68,10 @@ class _Copier:
             store(self._staging, self._dtype, self._gathered)
 
     def slice(self, rows: slice) -> None:
-        """Consecutive rows, as the first of the buffer."""
+        """Consecutive rows, as the first of the buffer; a full batch is read where it lies."""
         part = self._source[rows]
-        store(self._staging[:len(part)], self._dtype, part)
+        if not reads_in_place(self._call, self._name, part, self._dtype):
+            store(self._staging[:len(part)], self._dtype, part)
 
 
 class _SequenceCopier:
@@ -101,7 +104,7 @@ class _Stage:
         self.call = call
         self._copiers = [
             _SequenceCopier(array, staging[name], dtypes[name]) if isinstance(array, Sequences) else
-            _Copier(array, staging[name], dtypes[name])
+            _Copier(array, call, name, dtypes[name])
             for name, array in columns.items() if name in staging]  # no loss depends on the others
         self._real = staging.get("real")
         self._weights = staging.get("w")  # None: the function predicts
@@ -113,6 +116,7 @@ class _Stage:
         """Some rows, no more than the buffers hold. The rest of the buffers gets these rows again,
         at weight 0; to predict, it keeps rows of older data, which do no harm."""
         full, weights = count == self._size, self._weights
+        self.call.release()
         if isinstance(rows, slice) and (full or weights is None):
             for copier in self._copiers:
                 copier.slice(rows)

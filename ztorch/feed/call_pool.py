@@ -6,6 +6,10 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
+from ztorch.feed.columns import DIRECT_BYTES
+
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
@@ -59,6 +63,7 @@ class BorrowedCall:
         return self.call
 
     def __exit__(self, *exception: object) -> None:
+        self.call.release()
         self._free.append(self.call)
 
 
@@ -84,3 +89,17 @@ class BorrowedCalls:
     def __exit__(self, *exception: object) -> None:
         for borrowed in self._borrowed.values():
             borrowed.__exit__(*exception)
+
+
+def run_into_new(call: BoundCall, rows: int) -> dict[str, np.ndarray]:
+    """Runs a call, and returns the first rows of its outputs in arrays of their own. Large outputs
+    of a full batch are written there by the call itself."""
+    results: dict[str, np.ndarray] = {}
+    for name, own in call.outputs.items():
+        if own.nbytes >= DIRECT_BYTES and len(own) == rows:
+            array = np.empty(own.shape, own.dtype)
+            if call.write_to(name, array):
+                results[name] = array
+    call()
+    return {name: results[name] if name in results else own[:rows].copy()
+            for name, own in call.outputs.items()}

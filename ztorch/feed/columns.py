@@ -5,14 +5,18 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ztorch.dtypes import DType, need_no_mask, to_storage
 from ztorch.errors import DataError
 
+if TYPE_CHECKING:
+    from ztorch.runtime.running import BoundCall
+
 CONVERT_AT_ONCE = 256 << 20  # bytes; larger arrays are converted batch by batch, to save memory
+DIRECT_BYTES = 1 << 14  # from which on arrays are used in place; copying less takes no longer
 _TOLERANCE = 1e-5  # how far rounding may take a probability below 0 or above 1
 
 
@@ -178,6 +182,12 @@ def check_weights(weights: np.ndarray, name: str) -> np.ndarray:
 
 
 # -- staging -----------------------------------------------------------------------------------
+
+
+def reads_in_place(call: BoundCall, name: str, array: np.ndarray, d: DType) -> bool:
+    """Has a call read a full batch of an input of dtype d where it lies, if that can be and pays.
+    """
+    return array.nbytes >= DIRECT_BYTES and d.in_numpy and call.read_from(name, array)
 
 
 def store(target: np.ndarray, d: DType, values: np.ndarray) -> None:

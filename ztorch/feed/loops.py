@@ -112,6 +112,7 @@ def predict(pool: CallPool, batches: BatchSource, open_axes: Mapping[str, str],
         if progress:
             progress.begin(steps=batches.steps)
         for batch in batches.epoch(calls):
+            results.prepare(batch)
             batch.call()
             results.add(batch)
             done += 1

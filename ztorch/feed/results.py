@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ztorch.feed.columns import DIRECT_BYTES
+
 if TYPE_CHECKING:
     from ztorch.feed.array_batches import Batch
 
@@ -27,10 +29,23 @@ class Results:
         self._whole: dict[str, np.ndarray] = {}
         self._parts: dict[str, list[np.ndarray]] = {}
         self._rows: dict[str, dict[int, np.ndarray]] = {}  # by the number of the row
+        self._written: set[str] = set()  # outputs of this batch that the call writes in their place
+
+    def prepare(self, batch: Batch) -> None:
+        """Has the call of a full batch write large outputs where they belong."""
+        self._written.clear()
+        if not self._total or self._open_axes or not isinstance(batch.rows, slice):
+            return
+        for name, y in batch.call.outputs.items():
+            if len(y) == batch.real and y.nbytes >= DIRECT_BYTES and batch.call.write_to(
+                    name, self._all(name, y)[batch.rows]):
+                self._written.add(name)
 
     def add(self, batch: Batch) -> None:
         """Takes the outputs that the call of a batch has just computed."""
         for name, y in batch.call.outputs.items():
+            if name in self._written:
+                continue
             if name in self._open_axes:
                 numbers = (range(batch.rows.start, batch.rows.stop)
                            if isinstance(batch.rows, slice) else batch.rows.tolist())
@@ -41,9 +56,13 @@ class Results:
             elif not self._total:
                 self._parts.setdefault(name, []).append(y[:batch.real].copy())
             else:
-                if name not in self._whole:
-                    self._whole[name] = np.empty((self._total, *y.shape[1:]), y.dtype)
-                self._whole[name][batch.rows] = y[:batch.real]
+                self._all(name, y)[batch.rows] = y[:batch.real]
+
+    def _all(self, name: str, y: np.ndarray) -> np.ndarray:
+        """The array of all rows of an output; `y` are those of a batch."""
+        if name not in self._whole:
+            self._whole[name] = np.empty((self._total, *y.shape[1:]), y.dtype)
+        return self._whole[name]
 
     def outputs(self) -> Outputs:
         """The outputs for all rows, in their order."""

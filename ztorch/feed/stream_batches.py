@@ -65,7 +65,7 @@ class StreamBatches:
             rows = rows_of(columns)
             self._adapter.need_whole_batches(rows, self.batch_size)
             call = calls.fitting(self._adapter.sizes(columns))
-            weight = self._adapter.stage(call.inputs, columns, weights)
+            weight = self._adapter.stage(call, columns, weights)
             yield Batch(call, rows, weight, slice(first_row, first_row + rows),
                         self._adapter.lengths(columns))
             done, first_row = done + 1, first_row + rows

@@ -19,6 +19,7 @@ from ztorch.lower.tuning import (
     BLOCK_ROWS_MAX,
     BLOCK_ROWS_MIN,
     BLOCK_SHARE,
+    GRID_BLOCK_BYTES,
     GRID_WIDE_BYTES,
     WIDE_BYTES,
     WIDE_RATIO,
@@ -40,7 +41,7 @@ def _block_rows(shape: WideShape, limits: Limits) -> int:
     row = f32.bytes * shape.columns
     size = row * shape.rows
     if limits.grid is not None:
-        room, least, most = GRID_WIDE_BYTES, GRID_WIDE_BYTES, shape.rows
+        room, least, most = GRID_BLOCK_BYTES, GRID_WIDE_BYTES, shape.rows
         size *= math.prod(shape.batch)
     else:
         room, least = int(limits.processor.l2_bytes * BLOCK_SHARE), WIDE_BYTES

@@ -165,8 +165,10 @@ BLOCK_SEGMENTS = row(
     "BLOCK_SEGMENTS", 4, "segments", "of rows that may see different numbers of columns: with "
     "four, causal attention takes 5/8 of the work of all columns", "chosen by the size of the code")
 GRID_WIDE_BYTES = row(
-    "GRID_WIDE_BYTES", 1 << 28, "bytes", "of all wide values of one shape, from which on a grid "
-    "computes them in blocks of rows, and of a block of them", CHOSEN)
+    "GRID_WIDE_BYTES", 1 << 33, "bytes", "of all wide values of one shape, from which on a grid "
+    "computes them in blocks of rows: what would not fit its memory", CHOSEN)
+GRID_BLOCK_BYTES = row(
+    "GRID_BLOCK_BYTES", 1 << 28, "bytes", "of such a block on a grid", CHOSEN)
 
 # -- elementwise and reducing loops on a processor -------------------------------------------------
 

@@ -33,7 +33,7 @@ def run_batch(program: Stateful, function: str, x: Any, y: Any, sample_weight: A
     adapter.need_whole_batches(rows, program.batch_size)
     with program.calls.fitting(function, adapter.sizes(columns)) as call:
         scores = EpochScores(program)
-        weight = adapter.stage(call.inputs, columns, row_weights)
+        weight = adapter.stage(call, columns, row_weights)
         if weight:
             call()
             scores.add(call, weight)

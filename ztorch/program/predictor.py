@@ -15,7 +15,7 @@ from ztorch import dispatch
 from ztorch.arguments import checked
 from ztorch.config import flag
 from ztorch.feed.adapter import Columns, checked_batch_size, is_stream, rows_of
-from ztorch.feed.call_pool import CallPool
+from ztorch.feed.call_pool import CallPool, run_into_new
 from ztorch.program.stateful import Path, Stateful
 
 if TYPE_CHECKING:
@@ -112,10 +112,10 @@ class Predictor(Stateful):
         count = rows_of(columns)
         self.adapter.need_whole_batches(count, self.batch_size)
         with self.calls.fitting("predict", self.adapter.sizes(columns)) as call:
-            self.adapter.stage(call.inputs, columns)  # rows of older data after these do no harm
-            call()
+            self.adapter.stage(call, columns)  # rows of older data after these do no harm
             if not self.metadata.open_axes:
-                return self._as_declared({n: y[:count].copy() for n, y in call.outputs.items()})
+                return self._as_declared(run_into_new(call, count))
+            call()
             from ztorch.feed.array_batches import Batch
             from ztorch.feed.results import Results
 

@@ -148,6 +148,31 @@ class HostCall(BoundCall):
                               (self._native.outputs, self.outputs)):
             for k, array in enumerate(arrays.values()):
                 table[k] = array.ctypes.data
+        self._redirected: list[tuple[Any, int, int]] = []  # table, entry, and its own address
+
+    def read_from(self, name: str, array: np.ndarray) -> bool:
+        return self._redirect(self._native.inputs, self.inputs, name, array)
+
+    def write_to(self, name: str, array: np.ndarray) -> bool:
+        return self._redirect(self._native.outputs, self.outputs, name, array)
+
+    def release(self) -> None:
+        for table, k, address in self._redirected:
+            table[k] = address
+        self._redirected.clear()
+
+    def _redirect(self, table: Any, own: dict[str, np.ndarray], name: str,
+                  array: np.ndarray) -> bool:
+        """Has runs use an array in place of one of its own. Compiled code needs no more alignment
+        than that of an element."""
+        like, flags = own[name], array.flags
+        if array.dtype != like.dtype or array.shape != like.shape or not (
+                flags.c_contiguous and flags.aligned):
+            return False
+        k = list(own).index(name)
+        self._redirected.append((table, k, table[k]))
+        table[k] = array.__array_interface__["data"][0]
+        return True
 
     @property
     def workers(self) -> int:

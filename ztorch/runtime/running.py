@@ -139,6 +139,20 @@ class BoundCall(ABC):
                 program.refresh()
             self.run()
 
+    def read_from(self, name: str, array: np.ndarray) -> bool:
+        """Has runs read an input from an array of the caller's, until `release`. False if that
+        cannot be: then the input must be copied."""
+        return False
+
+    def write_to(self, name: str, array: np.ndarray) -> bool:
+        """Has runs write an output to an array of the caller's, until `release`. False if that
+        cannot be: then the output must be copied."""
+        return False
+
+    def release(self) -> None:
+        """Has runs read and write `inputs` and `outputs` again."""
+        return
+
     @abstractmethod
     def run(self) -> None:
         """One run. The caller holds the lock of the program."""
