@@ -148,7 +148,7 @@ FAULTS = [
     Fault("layers", "ztorch/layers/decoding.py", "OPS.less_equal(OPS.iota(shape, 2)", "OPS.less(OPS.iota(shape, 2)", "program/test_generate.py"),
     Fault("lower", "ztorch/lower/placed.py", "b.ge(place, 0)", "b.ge(place, -1)", "lower/test_placed.py"),
     Fault("lower", "ztorch/lower/placement.py", "state in self.read_by(r) for r in others", "False for r in others", "lower/test_carried_states.py"),
-    Fault("model", "ztorch/model/function_graphs.py", "for w in self.model.weights if w.trains]", "for w in self.model.weights]", "model/test_learned.py"),
+    Fault("model", "ztorch/model/function_graphs.py", "for w in self.model.weights if w.trains]", "for w in self.model.weights]", "model/test_fit_on_models.py"),
     Fault("model", "ztorch/model/loss_scale.py", "OPS.where(finite, grown, OPS", "OPS.where(finite, scale, OPS", "model/test_mixed.py"),
     Fault("model", "ztorch/model/loss_scale.py", "OPS.where(goes_on, count, 0)", "OPS.where(finite, count, 0)", "model/test_mixed.py"),
     Fault("model", "ztorch/model/loss_scale.py", "OPS.maximum(scale * 0.5, 1.0)", "scale * 0.5", "model/test_mixed.py"),

@@ -69,6 +69,9 @@ class OutOfMemory(DeviceError):
     """A device has too little free memory."""
 
 
+MOST_LISTED = 8  # names in an error: more are not read
+
+
 def nearest(name: object, known: Iterable[str], likeness: float = 0.5) -> str:
     """A suggestion to append to a message; empty if no name is near.
 
@@ -96,7 +99,7 @@ def nearest(name: object, known: Iterable[str], likeness: float = 0.5) -> str:
 
 def unknown(kind: str, name: object, known: Iterable[str],
             also: Iterable[str] = ()) -> UnknownName:
-    """An UnknownName that lists the known names and suggests the nearest one.
+    """An UnknownName that lists the known names, of many the eight nearest, and suggests one.
 
     Names in `also` may be suggested too, but are not listed.
 
@@ -105,4 +108,12 @@ def unknown(kind: str, name: object, known: Iterable[str],
     """
     names = sorted(known)
     hint = nearest(name, [*also, *names]) or "."
-    return UnknownName(f"unknown {kind} {str(name)!r}{hint} Known: {', '.join(names)}")
+    more = ""
+    if len(names) > MOST_LISTED:
+        import difflib
+
+        likeness = {n: difflib.SequenceMatcher(None, n.lower(), str(name).lower()).ratio()
+                    for n in names}
+        more = f" and {len(names) - MOST_LISTED} more"
+        names = sorted(names, key=lambda n: -likeness[n])[:MOST_LISTED]
+    return UnknownName(f"unknown {kind} {str(name)!r}{hint} Known: {', '.join(names)}{more}")

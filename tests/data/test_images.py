@@ -104,10 +104,10 @@ def test_split_and_fit(pets: Path) -> None:
     train, rest = zt.data.image_folder(pets, (6, 8), batch_size=5, seed=0).split(0.25)
     assert (train.rows, rest.rows) == (14, 4) and rest.seed is None
     assert not set(train._rows) & set(rest._rows) and len(set(train._rows) | set(rest._rows)) == 18
-    model = zt.Sequential([L.Input((6, 8, 3)), L.RandomFlip(), L.GlobalAveragePooling2D(),
-                           L.Dense(2, activation="softmax")])
 
     def trained() -> zt.Program:
+        model = zt.Sequential([L.Input((6, 8, 3)), L.RandomFlip(), L.GlobalAveragePooling2D(),
+                               L.Dense(2, activation="softmax")])
         p = model.compile("cpu", batch_size=8, optimizer=zt.optimizers.Adam(0.1),
                           loss="sparse_categorical_crossentropy", metrics=["accuracy"])
         again, _ = zt.data.image_folder(pets, (6, 8), batch_size=5, seed=0).split(0.25)

@@ -32,7 +32,7 @@ TRIED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     **{name: ((7, 6, 3), how) for name, how in AUGMENTING.items()},
     **{name: ((6,), how) for name, how in CELLS.items()},
     "StackedRNNCells": ((6,), {"cells": [L.GRUCell(3)]}),
-    "Input": ((), {"shape": (3,)})}
+    "Operation": ((6,), {"op": "softplus"}), "Input": ((), {"shape": (3,)})}
 
 
 def test_every_layer_is_tried() -> None:

@@ -20,6 +20,7 @@ from ztorch.errors import UnknownName, Unsupported
 OURS = {
     **dict.fromkeys(("PositionEmbedding", "RotaryEmbedding", "TransformerEncoder",
                      "TransformerDecoder"), "KerasHub's names and weights: test_attention.py"),
+    "Operation": "an op on a symbolic tensor: test_symbolic_ops.py",
     "SinusoidalPosition": "KerasHub's SinePositionEncoding, which adds itself here",
     **dict.fromkeys(("Residual", "Parallel"), "branches within a Sequential"),
     "Kernel": "Keras has no kernels: tests/kernels",

@@ -216,7 +216,7 @@ IN_TRAINING = {"BatchNormalization", "Dropout", "SpatialDropout1D", "SpatialDrop
 CELLS: dict[str, dict[str, Any]] = {
     "SimpleRNNCell": {"units": 3}, "LSTMCell": {"units": 3}, "GRUCell": {"units": 3}}
 NO_TWIN = {
-    "Input": "computes nothing",
+    "Input": "computes nothing", "Operation": "ops are compared by themselves",
     **dict.fromkeys((*CELLS, "StackedRNNCells"), "a step of RNN, which is tried with them"),
     **dict.fromkeys(("RandomFlip", "RandomCrop", "RandomTranslation", "RandomContrast",
                      "RandomBrightness", "RandomErasing"),

@@ -98,7 +98,7 @@ PREDICTS = {
     "ztorch.feed", "ztorch.feed.columns", "ztorch.feed.call_pool", "ztorch.feed.adapter",
     "ztorch.feed.ports", "ztorch.feed.sequences",
     "ztorch.program", "ztorch.program.program", "ztorch.program.predictor",
-    "ztorch.program.stateful",
+    "ztorch.program.stateful", "ztorch.program.verbs",
 }
 SLOW = {"pathlib", "dataclasses", "csv", "tempfile", "zipfile", "logging", "subprocess", "asyncio",
         "safetensors", "concurrent.futures"}

@@ -146,7 +146,8 @@ class StandIn(Operators):
 def stand_in(arguments: Iterable[Any]) -> StandIn | None:
     """The first stand-in among arguments, or in a list of them."""
     for x in arguments:
-        inner = stand_in(x) if isinstance(x, (list, tuple)) else x
+        inner = (stand_in(x) if isinstance(x, (list, tuple)) else
+                 x.symbol if hasattr(type(x), "symbol") else x)  # an Input has one
         if isinstance(inner, StandIn):
             return inner
     return None

@@ -8,6 +8,7 @@ from typing import Any
 from ztorch.config import number, positive
 from ztorch.dtypes import DType, dtype
 from ztorch.graph.op import OPS, shape_error
+from ztorch.graph.operators import BINARY, COMPARISONS, UNARY
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.activation import ActivationLike, activate, checked_activation
@@ -41,6 +42,8 @@ class Input(Layer):
         (time, 10)
     """
 
+    __array_priority__ = 1000  # NumPy arrays leave mixed operators to us
+
     def __init__(self, shape: Any, dtype: DType | str | None = None, **common: Any):
         super().__init__(**common)
         self.shape = declared_shape("Input(shape=...)", shape)
@@ -69,40 +72,20 @@ class Input(Layer):
     def call(self, x: Value, context: Context) -> Value:
         return x
 
-    def __add__(self, other: Any) -> Any:
-        return self.symbol + other
-
-    def __sub__(self, other: Any) -> Any:
-        return self.symbol - other
-
-    def __mul__(self, other: Any) -> Any:
-        return self.symbol * other
-
-    def __neg__(self) -> Any:
-        return -self.symbol
-
-    __radd__, __rmul__ = __add__, __mul__
-
-    def __rsub__(self, other: Any) -> Any:
-        return other - self.symbol
-
-    # Operators that need numbers: the symbolic tensor raises the error.
     def __array__(self, *_: Any, **__: Any) -> Any:
         return self.symbol.__array__()
 
     def __getitem__(self, key: Any) -> Any:
         return self.symbol[key]
 
-    def __truediv__(self, other: Any) -> Any:
-        return self.symbol / other
 
-    def __pow__(self, other: Any) -> Any:
-        return self.symbol ** other
+def _of_symbol(operator: str) -> Any:
+    """The operator of an Input: that of its symbolic tensor."""
+    return lambda self, *others: getattr(self.symbol, operator)(*others)
 
-    def __gt__(self, other: Any) -> Any:
-        return self.symbol > other
 
-    __rtruediv__, __matmul__, __lt__, __ge__, __le__ = __truediv__, __pow__, __gt__, __gt__, __gt__
+for _operator in (*UNARY, *COMPARISONS, *BINARY, *(f"r{name}" for name in BINARY)):
+    setattr(Input, f"__{_operator}__", _of_symbol(f"__{_operator}__"))
 
 
 def dtype_name(d: DType | str) -> str:

@@ -7,13 +7,14 @@ from typing import Any
 
 from ztorch import dispatch
 from ztorch.graph.operators import Operators
-from ztorch.graph.value import Value
+from ztorch.graph.value import StandIn, Value
 from ztorch.layers.symbol import leaves
 
 
 def has_tensors(inputs: Sequence[Any]) -> bool:
     """Whether a layer is called on tensors, which are no values of a graph."""
-    return any(isinstance(x, Operators) and not isinstance(x, Value) for x in leaves(inputs))
+    return any(isinstance(x, Operators) and not isinstance(x, (Value, StandIn))
+               for x in leaves(inputs))
 
 
 class OnTensors:

@@ -65,10 +65,11 @@ def weight_arguments(layer: Any, name: Any, shape: Any,
     Without a name a weight is called "weight", until the attribute that holds it is known.
     """
     if not isinstance(name, str | None):  # (shape, initializer), as in Keras
-        name, shape, initializer = None, name, initializer if shape == () else shape
+        left_out = isinstance(shape, tuple) and not shape
+        name, shape, initializer = None, name, initializer if left_out else shape
     shape = (shape,) if isinstance(shape, int) else tuple(shape or ())
     taken = {w.name for w in layer.own_weights}
     if name is None:
         name = next(n for k in itertools.count() if (
             n := f"weight_{k}" if k else "weight") not in taken)
-    return name, shape, initializer or "glorot_uniform", taken
+    return name, shape, "glorot_uniform" if initializer is None else initializer, taken

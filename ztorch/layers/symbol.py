@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 
 from ztorch.dtypes import DType
 from ztorch.errors import ConfigError
-from ztorch.graph.value import Value, layer_scope
+from ztorch.graph.op import ALIASES, REGISTRY, leaf
+from ztorch.graph.value import StandIn, Value, layer_scope
 from ztorch.initializers import Shape
 from ztorch.layers.context import Context, Producers, States
 from ztorch.layers.tree import LayerNode
@@ -22,17 +23,17 @@ class NoNumbers(ConfigError, AttributeError):
     """A symbolic tensor is used where numbers are needed."""
 
 
-class SymbolicTensor:
+class SymbolicTensor(StandIn):
     """A tensor of a model that is being declared. Its shape leaves out the batch.
 
-    `+`, `-` and `*` with another one, or with a number, are layers too: Add, Subtract, Multiply
-    and Rescaling.
+    Operators and ops of `zt.ops` on it are layers too: Add, Subtract, Multiply and Rescaling, and
+    `Operation` for all others. For them axis 0 is the batch.
 
     >>> from ztorch.layers import Dense, Input
     >>> x = Input((4,))
     >>> y = Dense(3)(x)
-    >>> y.shape, (y + Dense(3)(x)).shape
-    ((3,), (3,))
+    >>> y.shape, (y + Dense(3)(x)).shape, (x[:, :2] / 2.0).shape
+    ((3,), (3,), (2,))
     """
 
     def __init__(self, value: Value, layer: LayerNode, call: LayerCall | None,
@@ -44,7 +45,7 @@ class SymbolicTensor:
         self.mask = mask  # which of its steps count; None: all
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> Shape:  # type: ignore[override]
         return self.value.shape[1:]
 
     @property
@@ -56,28 +57,44 @@ class SymbolicTensor:
 
     # -- operators ---------------------------------------------------------------------------------
 
-    def _with(self, layer: str, other: Any) -> Any:
-        return self._layer(layer)([self, other]) if as_symbol(other) is not None else NotImplemented
+    @staticmethod
+    def apply_op(name: str, *args: Any, **attrs: Any) -> Any:
+        symbol = next(s for s in symbols((args, attrs)))
+        return symbol.layer_class("Operation").of(name, args, attrs)
+
+    @staticmethod
+    def ops() -> tuple[Any, ...]:
+        return REGISTRY, ALIASES
+
+    def layer_class(self, name: str) -> Any:
+        """The class of layers of this name."""
+        return type(self.layer).known[name]
+
+    def _merged(self, layer: str, op: str, other: Any, reflected: bool = False) -> Any:
+        """By a merge layer with another tensor, else by an op."""
+        if as_symbol(other) is not None:
+            return self.layer_class(layer)()([other, self] if reflected else [self, other])
+        return self.apply_op(op, *((other, self) if reflected else (self, other)))
 
     def _scaled(self, scale: float, offset: float) -> Any:
-        return self._layer("Rescaling", scale=scale, offset=offset)(self)
-
-    def _layer(self, name: str, **keywords: Any) -> Any:
-        return type(self.layer).known[name](**keywords)
+        return self.layer_class("Rescaling")(scale=scale, offset=offset)(self)
 
     def __add__(self, other: Any) -> Any:
-        return self._scaled(1.0, other) if _number(other) else self._with("Add", other)
+        return self._scaled(1.0, other) if _number(other) else self._merged("Add", "add", other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
-        return self._scaled(1.0, -other) if _number(other) else self._with("Subtract", other)
+        return self._scaled(1.0, -other) if _number(other) else self._merged(
+            "Subtract", "sub", other)
 
     def __rsub__(self, other: Any) -> Any:
-        return self._scaled(-1.0, other) if _number(other) else NotImplemented
+        return self._scaled(-1.0, other) if _number(other) else self._merged(
+            "Subtract", "sub", other, reflected=True)
 
     def __mul__(self, other: Any) -> Any:
-        return self._scaled(other, 0.0) if _number(other) else self._with("Multiply", other)
+        return self._scaled(other, 0.0) if _number(other) else self._merged(
+            "Multiply", "mul", other)
 
     __rmul__ = __mul__
 
@@ -86,32 +103,33 @@ class SymbolicTensor:
 
     # -- what it cannot do -------------------------------------------------------------------------
 
-    def _refuse(self, *_: Any, example: str = "ops.mean(x, axis=1)") -> NoReturn:
-        raise NoNumbers(f"{self!r} has no numbers while the model is declared; compute with it in "
-                        f"a layer, such as Lambda(lambda x: {example})(tensor)")
+    def _refuse(self, *_: Any, fix: str = "zt.ops") -> NoReturn:
+        raise NoNumbers(f"{self!r} has no numbers while the model is declared; compute with {fix}")
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse()
+        self._refuse(fix="zt.ops instead of NumPy, such as zt.ops.mean(x, axis=1)")
 
     def __bool__(self) -> NoReturn:
-        self._refuse(example="ops.where(x > 0.0, x, 0.0)")
+        self._refuse(fix="zt.ops.where(x > 0.0, x, 0.0) in place of if")
 
     def __iter__(self) -> NoReturn:
-        self._refuse(example="x[:, 0]")
+        self._refuse(fix="its parts, such as x[:, 0]: the first axis is the batch")
 
-    def __getitem__(self, key: Any) -> NoReturn:
-        self._refuse(example="x[:, 0]")
+    @property
+    def T(self) -> NoReturn:
+        """Refused: the batch is no axis of the shape."""
+        raise ConfigError(f"{self!r} does not count the batch among its axes; use "
+                          "zt.ops.transpose(x, (0, 2, 1)), which does")
 
-    def _divide(self, other: Any) -> NoReturn:
-        self._refuse(example="x / 2.0")
-
-    __truediv__ = __rtruediv__ = _divide
-    __pow__ = __matmul__ = __lt__ = __gt__ = __le__ = __ge__ = _refuse
+    mT = ndim = T
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # Python and NumPy probe for optional protocols
-            raise AttributeError(name)
-        self._refuse()
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("__"):  # Python and NumPy probe for optional protocols
+                raise
+        self._refuse(fix=f"zt.ops: there is no op {name!r}")
 
 
 def _number(x: Any) -> bool:
@@ -198,7 +216,5 @@ def _together(inputs: Iterable[SymbolicTensor]) -> Producers:
 
 def source(layer: LayerNode, shape: Shape, d: DType | str) -> SymbolicTensor:
     """The symbolic tensor of an Input."""
-    from ztorch.graph.op import leaf
-
     with layer_scope(layer.name):
         return SymbolicTensor(leaf("input", layer.name, (1, *shape), d), layer, None, {})

@@ -17,8 +17,7 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
     """Base class of metrics.
 
     A subclass implements `values`, one number for each element or position: an epoch reports the
-    mean over all rows. One that is no mean is a `SumMetric`. As in Keras, it may be written with
-    `update_state` and `result` instead: variables begin at zero, and `update_state` adds to them.
+    mean over all rows. One that is no mean is a `SumMetric`.
 
     Args:
         name: Name in the history. `None` uses the metric's own name. Default: `None`.

@@ -14,7 +14,7 @@ from ztorch.metrics.confusion import ratio
 from ztorch.metrics.metric import SumMetric, Weigh
 
 
-class IoU(SumMetric, names=("io_u",)):
+class IoU(SumMetric, names=("io_u", "iou")):
     """Intersection over union of the regions of classes: their mean over some classes.
 
     Classes that neither targets nor predictions hold do not count.
@@ -79,7 +79,7 @@ class IoU(SumMetric, names=("io_u",)):
         return ratio(OPS.sum(ratio(both, union) * there), OPS.sum(there))
 
 
-class MeanIoU(IoU, names=("mean_io_u",)):
+class MeanIoU(IoU, names=("mean_io_u", "mean_iou")):
     """The mean intersection over union of all classes.
 
     Classes that neither targets nor predictions hold do not count.

@@ -13,12 +13,11 @@ if TYPE_CHECKING:
 def swap_averages(program: Stateful) -> None:
     """Exchanges the weights and their means. Before the first step there are no means."""
     program.need("train")
-    averages = _averages(program)
-    if not averages:
+    if not any(name.endswith("/average") for name in program.executable.states):
         raise ConfigError("there are no running means of weights; compile with an optimizer that "
                           "keeps them, such as optimizer=Adam(use_ema=True)")
     executable = program.executable
-    for name, average in averages.items() if _has_stepped(program) else ():
+    for name, average in _averages(program).items():
         before = executable.state(name)
         executable.set_state(name, executable.state(average))
         executable.set_state(average, before)
@@ -27,15 +26,13 @@ def swap_averages(program: Stateful) -> None:
 def take_averages(program: Stateful) -> None:
     """Sets weights to their means, where there are any: what `fit` ends with."""
     executable = program.executable
-    for name, average in _averages(program).items() if _has_stepped(program) else ():
+    for name, average in _averages(program).items():
         executable.set_state(name, executable.state(average))
 
 
 def _averages(program: Stateful) -> dict[str, str]:
-    """The state with the mean of each weight that has one."""
+    """The state with the mean of each weight that has one; none before the first step."""
+    executable = program.executable
     names = {name: f"optimizer/{name}/average" for name in program.weight_names}
-    return {name: state for name, state in names.items() if state in program.executable.states}
-
-
-def _has_stepped(program: Stateful) -> bool:
-    return bool(program.executable.state("optimizer/step") > 0)
+    kept = {name: state for name, state in names.items() if state in executable.states}
+    return kept if kept and executable.state("optimizer/step") > 0 else {}

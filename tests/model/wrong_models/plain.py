@@ -109,9 +109,6 @@ CASES: dict[str, Case] = {
     "a normalisation of integers": lambda: zt.Sequential(
         [L.Input((4,), dtype="int32"), L.BatchNormalization()]).build(),
     "a layer that returns nothing": lambda: row(Silent()),
-    "an array added to an input": lambda: np.ones(4) + L.Input((4,), name="x"),
-    "an input that is compared": lambda: L.Input((4,), name="signed") > 0.0,
-    "a part of an input": lambda: L.Input((4, 3), name="x")[:, 0],
     "a layer called on an array": lambda: L.Dense(3)(rows(2, 4)),
     "a layer called on nothing": lambda: L.Dense(3)(),
     "a layer called on a layer": lambda: L.Dense(3)(L.Dense(4, name="before")),
