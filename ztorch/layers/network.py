@@ -124,12 +124,18 @@ class Network(Layer, abstract=True):
         return dict(zip(self.output_names, leaves(outputs), strict=True))
 
     @property
-    def open_axes(self) -> dict[str, str]:
-        """The name of the axis whose size varies, by input that has one. Without a name it is
-        called by its position."""
-        prefix = {name: f"{name}." if name else "" for name in self.inputs}
-        return {name: getattr(x.shape[0], "name", None) or f"{prefix[name]}axis1"
-                for name, x in self.inputs.items() if x.is_open}
+    def open_axes(self) -> dict[str, dict[int, str]]:
+        """The names of axes whose size varies, by number, for each input that has some. Without a
+        name an axis is called by its position."""
+        axes = {name: {k: n.name or f"{name}.axis{k + 1}".removeprefix(".")
+                       for k, n in enumerate(x.shape) if isinstance(n, OpenSize)}
+                for name, x in self.inputs.items()}
+        return {name: names for name, names in axes.items() if names}
+
+    @property
+    def axis_names(self) -> list[str]:
+        """The names of all axes whose size varies."""
+        return list(dict.fromkeys(n for axes in self.open_axes.values() for n in axes.values()))
 
     def leaves(self, batch: int, d: DType = f32,
                sizes: Mapping[str, int] | None = None) -> dict[str, Value]:
@@ -137,15 +143,16 @@ class Network(Layer, abstract=True):
         `sizes` are those of open axes by name; None leaves them open."""
         shapes = {name: x.shape for name, x in self.inputs.items()}
         if sizes is not None:
-            shapes |= {name: (sizes[axis], *shapes[name][1:])
-                       for name, axis in self.open_axes.items()}
+            shapes |= {name: tuple(sizes[axes[k]] if k in axes else n
+                                   for k, n in enumerate(shapes[name]))
+                       for name, axes in self.open_axes.items()}
         return {name: leaf("input", port("x", name), (batch, *shapes[name]), x.dtype or d)
                 for name, x in self.inputs.items()}
 
     def called(self, x: Mapping[str, Value], context: Context) -> dict[str, Value]:
         """The outputs by name, for inputs by name."""
-        for name, axis in self.open_axes.items():
-            context.padding.begin(x[name], 1, axis)
+        for name, axes in self.open_axes.items():
+            context.padding.begin(x[name], {k + 1: axis for k, axis in axes.items()})
         return self.named_outputs(self.call(x[""] if "" in x else dict(x), context))
 
     def call(self, x: Any, context: Context) -> Any:
@@ -194,7 +201,7 @@ class Network(Layer, abstract=True):
 
     def _trace(self, sizes: Mapping[str, int] | None = None) -> tuple[Any, list[Traced]]:
         """The shapes of outputs, and all layers. Without sizes, shapes show the names of axes."""
-        padding = Padding(sizes or dict.fromkeys(self.open_axes.values(), int(OpenSize.TRACED)))
+        padding = Padding(sizes or dict.fromkeys(self.axis_names, int(OpenSize.TRACED)))
         context = Context(states=States(data=False, root=self.path), padding=padding)
         outputs = self.called(self.leaves(1, sizes=sizes), context)
         shape = padding.named_shape if sizes is None else lambda v: v.shape[1:]
