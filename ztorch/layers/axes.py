@@ -67,6 +67,17 @@ def _open_size(label: str, size: Any) -> OpenSize:
     return OpenSize(name)
 
 
+def named_axes(shape: Shape, owner: str) -> dict[int, str]:
+    """The names of the open axes of an input, by number. One without a name is called by its
+    position, after the name of the input where there are several.
+
+    >>> named_axes((OpenSize("time"), 4), ""), named_axes((OpenSize(None), 4), "left")
+    ({0: 'time'}, {0: 'left.axis1'})
+    """
+    return {k: n.name or f"{owner}.axis{k + 1}".removeprefix(".")
+            for k, n in enumerate(shape) if isinstance(n, OpenSize)}
+
+
 def checked_axes(label: str, axis: Any) -> int | tuple[int, ...]:
     """An integer or a tuple of integers, or a ConfigError that begins with the label."""
     axes = whole_numbers(label, axis if isinstance(axis, (list, tuple)) else (axis,))

@@ -17,7 +17,7 @@ from ztorch.graph.op import leaf, shape_error
 from ztorch.graph.value import Value, topological
 from ztorch.host import processor
 from ztorch.layers import wiring
-from ztorch.layers.axes import OpenSize
+from ztorch.layers.axes import OpenSize, named_axes
 from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
@@ -99,8 +99,7 @@ class Network(Layer, abstract=True):
             raise ConfigError(f"model {self.name!r} has {len(named)} layers, none at index {index}")
         if isinstance(name, str) and name in named:
             return self.inner[named[name]]
-        raise ConfigError(f"model {self.name!r} has no layer {name!r}; it has "
-                          f"{', '.join(named)}")
+        raise ConfigError(f"model {self.name!r} has no layer {name!r}; it has {', '.join(named)}")
 
     # -- inputs and outputs ------------------------------------------------------------------------
 
@@ -125,12 +124,8 @@ class Network(Layer, abstract=True):
 
     @property
     def open_axes(self) -> dict[str, dict[int, str]]:
-        """The names of axes whose size varies, by number, for each input that has some. Without a
-        name an axis is called by its position."""
-        axes = {name: {k: n.name or f"{name}.axis{k + 1}".removeprefix(".")
-                       for k, n in enumerate(x.shape) if isinstance(n, OpenSize)}
-                for name, x in self.inputs.items()}
-        return {name: names for name, names in axes.items() if names}
+        """The names of axes whose size varies, by number, for each input that has some."""
+        return {name: axes for name, x in self.inputs.items() if (axes := named_axes(x.shape, name))}
 
     @property
     def axis_names(self) -> list[str]:
@@ -143,9 +138,8 @@ class Network(Layer, abstract=True):
         `sizes` are those of open axes by name; None leaves them open."""
         shapes = {name: x.shape for name, x in self.inputs.items()}
         if sizes is not None:
-            shapes |= {name: tuple(sizes[axes[k]] if k in axes else n
-                                   for k, n in enumerate(shapes[name]))
-                       for name, axes in self.open_axes.items()}
+            shapes |= {name: tuple(sizes[axes[k]] if k in axes else n for k, n in enumerate(
+                shapes[name])) for name, axes in self.open_axes.items()}
         return {name: leaf("input", port("x", name), (batch, *shapes[name]), x.dtype or d)
                 for name, x in self.inputs.items()}
 
@@ -158,8 +152,7 @@ class Network(Layer, abstract=True):
     def call(self, x: Any, context: Context) -> Any:
         """The outputs for a batch, as values of the graph."""
         values = self._by_name(x)
-        return self._wiring.run({declared.symbol: values[name]
-                                 for name, declared in self.inputs.items()}, context)
+        return self._wiring.run({i.symbol: values[n] for n, i in self.inputs.items()}, context)
 
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
         """Raises a ShapeError unless inputs have the shapes that they are declared with."""
@@ -181,8 +174,8 @@ class Network(Layer, abstract=True):
             return {name: x[name] for name in names}
         if isinstance(x, (list, tuple)) and len(x) == len(names):
             return dict(zip(names, x, strict=True))
-        received = (f"those named {', '.join(map(str, x))}" if isinstance(x, dict) else
-                 "one" if isinstance(x, Value) else str(len(x)))
+        received = f"those named {', '.join(map(str, x))}" if isinstance(x, dict) else (
+            "one" if isinstance(x, Value) else str(len(x)))
         raise shape_error(f"it takes {len(names)} tensors ({', '.join(names)}), not {received}",
                           fix="give them as a list in this order, or as a dict by these names")
 
@@ -221,7 +214,7 @@ class Network(Layer, abstract=True):
     def input_shape(self) -> Any:
         """The shape of one example; with several inputs, a dict by name."""
         self.build()
-        shapes = {name: declared.shape for name, declared in self.inputs.items()}
+        shapes = {name: x.shape for name, x in self.inputs.items()}
         return shapes.get("", shapes)
 
     @input_shape.setter
@@ -231,7 +224,7 @@ class Network(Layer, abstract=True):
     @property
     def input_dtype(self) -> Any:
         """The dtype of the input, if it is not the model's; with several inputs, a dict by name."""
-        dtypes = {name: declared.dtype for name, declared in self.inputs.items()}
+        dtypes = {name: x.dtype for name, x in self.inputs.items()}
         return dtypes.get("", dtypes)
 
     @property
@@ -255,7 +248,7 @@ class Network(Layer, abstract=True):
         """Raises an error if this machine lacks memory for so many bytes per parameter."""
         n = self.count_params()
         processor.need_memory(f"model {self.name!r} with {n:,} parameters", n * bytes_each,
-                         "make layers smaller; summary() shows which are large")
+                              "make layers smaller; summary() shows which are large")
 
     def get_weights(self) -> list[np.ndarray]:
         """Copies of all weights, in Keras' order."""
