@@ -93,8 +93,7 @@ class Network(Layer, abstract=True):
         """The layer of that name or at that index."""
         named = {layer.name: k for k, layer in enumerate(self.inner)}
         if index is not None:
-            at = whole("get_layer(index=...)", index, least=-len(named))
-            if at < len(named):
+            if (at := whole("get_layer(index=...)", index, least=-len(named))) < len(named):
                 return self.inner[at]
             raise ConfigError(f"model {self.name!r} has {len(named)} layers, none at index {index}")
         if isinstance(name, str) and name in named:
@@ -125,7 +124,8 @@ class Network(Layer, abstract=True):
     @property
     def open_axes(self) -> dict[str, dict[int, str]]:
         """The names of axes whose size varies, by number, for each input that has some."""
-        return {name: axes for name, x in self.inputs.items() if (axes := named_axes(x.shape, name))}
+        axes = {name: named_axes(x.shape, name) for name, x in self.inputs.items()}
+        return {name: a for name, a in axes.items() if a}
 
     @property
     def axis_names(self) -> list[str]:
@@ -151,8 +151,8 @@ class Network(Layer, abstract=True):
 
     def call(self, x: Any, context: Context) -> Any:
         """The outputs for a batch, as values of the graph."""
-        values = self._by_name(x)
-        return self._wiring.run({i.symbol: values[n] for n, i in self.inputs.items()}, context)
+        x = self._by_name(x)
+        return self._wiring.run({i.symbol: x[name] for name, i in self.inputs.items()}, context)
 
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
         """Raises a ShapeError unless inputs have the shapes that they are declared with."""
@@ -174,8 +174,8 @@ class Network(Layer, abstract=True):
             return {name: x[name] for name in names}
         if isinstance(x, (list, tuple)) and len(x) == len(names):
             return dict(zip(names, x, strict=True))
-        received = f"those named {', '.join(map(str, x))}" if isinstance(x, dict) else (
-            "one" if isinstance(x, Value) else str(len(x)))
+        received = (f"those named {', '.join(map(str, x))}" if isinstance(x, dict) else
+                    "one" if isinstance(x, Value) else str(len(x)))
         raise shape_error(f"it takes {len(names)} tensors ({', '.join(names)}), not {received}",
                           fix="give them as a list in this order, or as a dict by these names")
 
@@ -224,8 +224,8 @@ class Network(Layer, abstract=True):
     @property
     def input_dtype(self) -> Any:
         """The dtype of the input, if it is not the model's; with several inputs, a dict by name."""
-        dtypes = {name: x.dtype for name, x in self.inputs.items()}
-        return dtypes.get("", dtypes)
+        d = {name: x.dtype for name, x in self.inputs.items()}
+        return d.get("", d)
 
     @property
     def output_shape(self) -> Any:
