@@ -11,7 +11,7 @@ import ztorch as zt
 from tests.cases.available import PLAYED
 from tests.cases.available import device as opened
 from ztorch import layers as L
-from ztorch.errors import DataError
+from ztorch.errors import DataError, Unsupported
 
 random = np.random.default_rng(0)
 
@@ -56,3 +56,22 @@ def test_wrong_tensors_are_errors() -> None:
             program.predict(zt.zeros((2, 4), dtype="int32"))
         with pytest.raises(DataError, match="from 0 to 6"):
             program.predict(zt.full((2, 3), 7, dtype="int32"))
+
+
+@pytest.mark.parametrize("device", ["cpu", "opencl:0"])
+def test_open_axes_take_tensors_of_one_size(device: str) -> None:
+    if device != "cpu":
+        opened("opencl")
+    words = zt.Sequential([L.Input(("time", 4)), L.Conv1D(3, 3, padding="same"),
+                           L.LSTM(3, return_sequences=True)], seed=1)
+    program = words.compile(device, batch_size=(2, 4), sizes=(4, 8))
+    x = random.normal(size=(7, 6, 4)).astype(np.float32)
+    for size in (6, 1, 4):
+        for place in dict.fromkeys(("cpu", device)):
+            y = program.predict(zt.tensor(x[:, :size], device=place))
+            assert y.device == device
+            np.testing.assert_array_equal(y.numpy(), program.predict(x[:, :size]))
+    with pytest.raises(DataError, match="axis 'time' of x has size 9, and this program"):
+        program.predict(zt.zeros((1, 9, 4)))
+    with pytest.raises(Unsupported, match="rows of different sizes are not tensors"):
+        program.predict([zt.zeros((2, 4)), zt.zeros((3, 4))])

@@ -16,9 +16,9 @@ def test_rows_are_filled_up_by_their_own_last_step() -> None:
     order = np.array([2, 0, 1, 0])
     wanted = np.stack([np.concatenate([ROWS[k], ROWS[k][-1:].repeat(5 - len(ROWS[k]), 0)])
                        for k in order])
-    np.testing.assert_array_equal(rows.padded(order, 5), wanted)
+    np.testing.assert_array_equal(rows.padded(order, (5,)), wanted)
     out = np.zeros((4, 5, 2), np.int32)
-    assert rows.padded(order, 5, out) is out
+    assert rows.padded(order, (5,), out) is out
     np.testing.assert_array_equal(out, wanted)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ztorch as zt
 from tests import references
 from ztorch import layers as L
 from ztorch.dtypes import f64
@@ -245,3 +246,28 @@ def test_masks_of_another_length_or_batch_are_named() -> None:
         L.Add()([x, x], mask=[L.Input((5,), dtype="bool")])
     with pytest.raises(ShapeError, match=r"layer 'flatten': it cannot be called like this.*'mask'"):
         L.Flatten()(x, mask=L.Input((5,), dtype="bool"))
+
+
+def test_masks_travel_between_layers_on_tensors_as_in_keras() -> None:
+    """From layer to layer, in gradients too, but not through operations in between."""
+    keras = references.keras()
+    ids = np.array([[1, 2, 0, 0], [3, 4, 5, 0]], np.int32)
+    layers = [L.Embedding(9, 4, mask_zero=True), L.Dropout(0.5), L.LSTM(3, return_sequences=True),
+              L.GlobalAveragePooling1D()]
+    theirs = [keras.layers.Embedding(9, 4, mask_zero=True), keras.layers.Dropout(0.5),
+              keras.layers.LSTM(3, return_sequences=True), keras.layers.GlobalAveragePooling1D()]
+    y, want = zt.tensor(ids), keras.ops.convert_to_tensor(ids)
+    for own, other in zip(layers, theirs, strict=True):
+        for layer, tensor in ((own, y), (other, want)):
+            layer(tensor)  # makes weights
+        own.set_weights([random.normal(size=w.shape) for w in own.weights])
+        other.set_weights(own.get_weights())
+        y, want = own(y), other(want)
+    np.testing.assert_allclose(y.numpy(), keras.ops.convert_to_numpy(want), rtol=0, atol=1e-6)
+    embedding, _, lstm, mean = layers
+    assert not np.allclose(mean(lstm(embedding(zt.tensor(ids)) * 1.0)).numpy(), y.numpy())
+
+    x = zt.tensor(np.where([[[1], [1], [0], [0]]], random.normal(size=(1, 4, 4)), 0.0),
+                  dtype="float32")
+    slopes = zt.grad(lambda x: mean(lstm(L.Masking()(x))).sum())(x).numpy()
+    assert (slopes[:, :2] != 0).all() and (slopes[:, 2:] == 0).all()

@@ -21,7 +21,7 @@ def padded(build: Callable[[Value], Value]) -> list[int]:
     """The padded axes of what is made of a tensor (batch, time, width)."""
     padding = Padding({"time": TIME})
     x = leaf("input", "x", (BATCH, TIME, WIDTH), "float32")
-    padding.begin(x, 1, "time")
+    padding.begin(x, {1: "time"})
     return sorted(padding.of(build(x)))
 
 
@@ -94,8 +94,8 @@ def test_what_mixes_steps_is_refused() -> None:
 def test_two_axes_that_meet_are_refused() -> None:
     padding = Padding({"time": TIME, "other": TIME})
     x, y = (leaf("input", name, (BATCH, TIME, WIDTH), "float32") for name in "xy")
-    padding.begin(x, 1, "time")
-    padding.begin(y, 1, "other")
+    padding.begin(x, {1: "time"})
+    padding.begin(y, {1: "other"})
     with pytest.raises(Unsupported, match="combines axes 'time' and 'other', whose sizes"):
         padding.of(x + y)
     assert sorted(padding.of(ops.matmul(x, ops.transpose(y, (0, 2, 1))))) == [1, 2]
@@ -104,5 +104,5 @@ def test_two_axes_that_meet_are_refused() -> None:
 def test_nothing_is_padded_without_sizes() -> None:
     padding = Padding()
     x = leaf("input", "x", (BATCH, TIME), "float32")
-    padding.begin(x, 1, "time")
+    padding.begin(x, {1: "time"})
     assert padding.of(ops.sum(x)) == {} and padding.along(x, 1) is None and padding.real(x) is None

@@ -34,8 +34,9 @@ VERSIONS = 256  # specs of inputs that a layer is kept for
 class _Traced(NamedTuple):
     """A layer for inputs of certain specs."""
 
-    call: Call  # (weights, inputs, counters) -> (outputs, new weights, new counters)
+    call: Call  # (weights, inputs, masks, counters) -> (outputs, new weights, masks, new counters)
     tree: Any  # shape of the tree of outputs
+    masked: tuple[int, ...]  # numbers of the outputs that have a mask
     counters: list[Cell]  # seed and step of random numbers, and states of stateful layers
     changed: list[Cell]  # those of them that each call changes
     keepers: list[tuple[Layer, int]]  # stateful layers, and the rows of their states
@@ -51,6 +52,8 @@ class _Memory:
 
 _traced: weakref.WeakKeyDictionary[Layer, Recent[Any, _Traced]] = weakref.WeakKeyDictionary()
 _memories: weakref.WeakKeyDictionary[Layer, _Memory] = weakref.WeakKeyDictionary()
+# The mask of a tensor that a layer returned, for the next layer. It does not pass operations.
+_masks: weakref.WeakKeyDictionary[TensorNode, TensorNode] = weakref.WeakKeyDictionary()
 # The tensor of each weight, with the array that it holds.
 _tensors: weakref.WeakKeyDictionary[Weight, dict[str, tuple[np.ndarray, TensorNode]]] = (
     weakref.WeakKeyDictionary())
@@ -143,14 +146,16 @@ def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments, 
             place: str) -> tuple[Any, dict[Weight, TensorNode]]:
     """The outputs of a layer, and its weights after the call."""
     leaves, tree = flatten(arguments)
-    nodes = [*weights, *(operand_of(f"layer {layer.name!r}", x, place, True)
-                          for x in leaves)]
+    own = [operand_of(f"layer {layer.name!r}", x, place, True) for x in leaves]
+    masks = {k: _masks[x] for k, x in enumerate(own) if x in _masks}
+    nodes = [*weights, *own, *masks.values()]
     specs = tuple(n.spec for n in nodes)
     versions = _traced.setdefault(layer, Recent(VERSIONS))
-    traced = versions.get((tree, specs, training))
+    key = tree, specs, training, tuple(masks)
+    traced = versions.get(key)
     if traced is None:
-        traced = _trace(layer, specs, tree, training, place)
-        versions.put((tree, specs, training), traced)
+        traced = _trace(layer, specs, tree, training, place, tuple(masks))
+        versions.put(key, traced)
     _need_same_rows(traced.keepers)
     results = record(traced.call, (*nodes, *(cell.get() for cell in traced.counters)))
     for cell, node in zip(traced.changed, results[len(results) - len(traced.changed):],
@@ -158,31 +163,44 @@ def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments, 
         cell.set(node)
     outputs = iter(map(tensor_of, results))
     tree_of_outputs = unflatten(traced.tree, outputs)
-    return tree_of_outputs, dict(zip(layer.weights, (t.node for t in outputs), strict=False))
+    new = dict(zip(layer.weights, (t.node for t in outputs), strict=False))
+    first = len(results) - len(traced.changed) - len(traced.masked)
+    _masks.update((results[k], results[first + n]) for n, k in enumerate(traced.masked))
+    return tree_of_outputs, new
 
 
-def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool, place: str) -> _Traced:
-    count = len(layer.weights)
+def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool, place: str,
+           masked: tuple[int, ...]) -> _Traced:
+    """The layer for inputs of these specs, of which those of the numbers `masked` have a mask."""
+    count, inputs_end = len(layer.weights), len(specs) - len(masked)
     computed = next((s.dtype for s in specs[count:] if s.dtype.is_float), f32)
     states = States(computed, root=layer.path, seed=layer.model_seed)
     context = Context(training=training, states=states)
-    xs = [leaf("input", f"x{k}", s.shape, s.dtype) for k, s in enumerate(specs[count:])]
+    xs = [leaf("input", f"x{k}", s.shape, s.dtype)
+          for k, s in enumerate(specs[count:inputs_end])]
+    known_masks = [leaf("input", f"mask{k}", s.shape, s.dtype)
+                   for k, s in zip(masked, specs[inputs_end:], strict=True)]
+    context.masks.update((xs[k], mask) for k, mask in zip(masked, known_masks, strict=True))
     inputs, keywords = unflatten(tree, iter(xs))
     outputs, shape = flatten(layer(*inputs, context=context, **keywords))
     kept = [context.stored(w) for w in layer.weights]
     known = set(kept)
     counters = [s for s in states.leaves.values() if s not in known]
     changed = [s for s in counters if s in context.updates]
-    roots = [*outputs, *(context.updates.get(s, s) for s in (*kept, *changed))]
+    masks = {k: context.masks[y] for k, y in enumerate(outputs) if y in context.masks}
+    roots = [*outputs, *(context.updates.get(s, s) for s in kept), *masks.values(),
+             *(context.updates.get(s, s) for s in changed)]
 
     def build(values: Sequence[Value]) -> list[Value]:
-        return substituted(roots, dict(zip([*kept, *xs, *counters], values, strict=True)))
+        return substituted(roots, dict(zip([*kept, *xs, *known_masks, *counters], values,
+                                            strict=True)))
 
     cells = {s: _remembered(context.keepers[s], s, place) if s in context.keepers else
              _counter(s, place) for s in counters}
     kinds = (*specs, *(c.node.spec for c in cells.values()))
     dtypes: list[DType] = [*(computed for _ in kept), *(s.dtype for s in kinds[count:])]
-    return _Traced(Call(layer.name, kinds, dtypes, build, place), shape, list(cells.values()),
+    return _Traced(Call(layer.name, kinds, dtypes, build, place), shape, tuple(masks),
+                   list(cells.values()),
                    [cells[s] for s in changed],
                    [(cast(Layer, keeper), s.shape[0]) for s, keeper in context.keepers.items()])
 

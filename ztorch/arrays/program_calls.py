@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ztorch.arrays.elements import moved, node_of_array
 from ztorch.arrays.memory import memory
 from ztorch.arrays.node import computed
@@ -14,7 +16,9 @@ from ztorch.arrays.placement import memory_of
 from ztorch.arrays.realize import realize
 from ztorch.arrays.specs import spec
 from ztorch.arrays.tensor import Tensor, compute, tensor_of
+from ztorch.dtypes import i32
 from ztorch.errors import DataError, Unsupported
+from ztorch.runtime.buckets import open_axes_of
 
 if TYPE_CHECKING:
     from ztorch.runtime.running import MemoryCall, Running
@@ -24,16 +28,16 @@ _calls: weakref.WeakKeyDictionary[Running, dict[str, MemoryCall]] = weakref.Weak
 
 def predict(program: Any, x: Any) -> dict[str, Tensor]:
     """The outputs of a program by port, for tensors; see `Predictor.predict`."""
-    if program.metadata.open_axes:
-        raise Unsupported(f"program {program.name!r} takes sequences of several sizes as arrays "
-                          "only; pass x.numpy()")
     running = program.executable
     place = memory_of(program.device)
     columns = _columns(program.adapter, x, place)
     rows, batch = len(next(iter(columns.values()))), program.batch_size
     program.adapter.need_whole_batches(rows, batch)
-    parts = [_batch(_call(running, program.buckets.function("predict", (min(batch, rows - k),))),
-                    {port: column[k:k + batch] for port, column in columns.items()}, place)
+    sizes = _sizes(program.adapter, columns)
+    parts = [_batch(_call(running, program.buckets.function(
+        "predict", (min(batch, rows - k), *sizes.values()))),
+                    {port: column[k:k + batch] for port, column in columns.items()}, sizes,
+                    program.metadata.open_axes, place)
              for k in range(0, rows, batch)]
     if len(parts) == 1:
         return parts[0]
@@ -48,13 +52,37 @@ def _call(running: Running, function: str) -> MemoryCall:
     return calls[function]
 
 
-def _batch(call: MemoryCall, columns: Mapping[str, Tensor], place: str) -> dict[str, Tensor]:
-    """The outputs for at most a batch of rows."""
+def _sizes(adapter: Any, columns: Mapping[str, Tensor]) -> dict[str, int]:
+    """The size of rows along each open axis, by name; the same for all of them."""
+    sizes = dict.fromkeys(adapter.open_axes, 0)
+    for p in adapter.input_ports:
+        label = f"x{p.name and f'[{p.name!r}]'}"
+        for axis, name in p.axes.items():
+            size = columns[p.port].shape[1 + axis]
+            adapter.buckets.need_size(name, size, label)
+            if sizes[name] not in (0, size):
+                raise DataError(f"{label} has size {size} along axis {name!r}, and another input "
+                                f"has {sizes[name]}; they must be as many")
+            sizes[name] = size
+    return sizes
+
+
+def _batch(call: MemoryCall, columns: Mapping[str, Tensor], sizes: Mapping[str, int],
+           open_axes: Mapping[str, str], place: str) -> dict[str, Tensor]:
+    """The outputs for at most a batch of rows, all of the same sizes along open axes."""
     inputs = []
-    rows = 0
+    rows = len(next(iter(columns.values())))
     for port, t in call.function.inputs.items():
+        if port not in columns:  # the sizes of rows
+            lengths = np.full(t.shape, sizes[port.partition("/")[2]], np.int32)
+            inputs.append(node_of_array(lengths, i32, place, copy=True))
+            continue
         column = columns[port]
-        rows = len(column)
+        for axis, n in enumerate(t.shape[1:], 1):
+            if column.shape[axis] < n:  # the last element fills up each row
+                last = node_of_array(np.minimum(np.arange(n), column.shape[axis] - 1).astype(
+                    np.int32), i32, place, copy=True)
+                column = compute("take", (column, tensor_of(last)), {"axis": axis})
         if rows < t.shape[0]:
             missing = (t.shape[0] - rows, *(0,) * (len(t.shape) - 1))
             column = compute("pad", (column, (0,) * len(t.shape), missing), {})
@@ -65,7 +93,11 @@ def _batch(call: MemoryCall, columns: Mapping[str, Tensor], place: str) -> dict[
                for port, t in call.function.outputs.items()}
     call([n.block.place for n in inputs if n.block is not None],
          [n.block.place for n in outputs.values() if n.block is not None])
-    return {port: tensor_of(n)[:rows] for port, n in outputs.items()}
+    ends = {port: {axis + 1: sizes[name] for axis, name in open_axes_of(text).items()}
+            for port, text in open_axes.items()}
+    return {port: tensor_of(n)[tuple(
+        slice(rows if axis == 0 else ends.get(port, {}).get(axis)) for axis in range(
+            len(n.spec.shape)))] for port, n in outputs.items()}
 
 
 def _columns(adapter: Any, x: Any, place: str) -> dict[str, Tensor]:
@@ -75,7 +107,9 @@ def _columns(adapter: Any, x: Any, place: str) -> dict[str, Tensor]:
         columns = {}
         for p in adapter.input_ports:
             t = parts[p.port]
-            if t.shape[1:] != p.shape or not t.size:
+            if not t.size or len(t.shape) != 1 + len(p.shape) or any(
+                    n != m and axis not in p.axes
+                    for axis, (n, m) in enumerate(zip(t.shape[1:], p.shape, strict=True))):
                 raise DataError(f"x{p.name and f'[{p.name!r}]'} has shape {t.shape}; this program "
                                 f"takes (rows, {', '.join(map(str, p.shape))})")
             if p.range is not None and t.size:
@@ -88,9 +122,20 @@ def _columns(adapter: Any, x: Any, place: str) -> dict[str, Tensor]:
             raise DataError(f"inputs have {' and '.join(map(str, sorted(counts)))} rows; each row "
                             "needs all inputs")
         return columns
-    arrays = adapter.inputs(x)  # of the host: checked as any array
+    arrays = {port: _even(a) for port, a in adapter.inputs(x).items()}  # checked as any array
     return {p.port: tensor_of(moved(node_of_array(arrays[p.port], p.dtype, "cpu", copy=False),
                                     place)) for p in adapter.input_ports}
+
+
+def _even(rows: Any) -> np.ndarray:
+    """Rows of one size as an array."""
+    if isinstance(rows, np.ndarray):
+        return rows
+    if any(n.min() != n.max() for n in rows.sizes.values()):
+        raise Unsupported("rows of different sizes are not tensors: pass rows of one size, or "
+                          "arrays, such as [row.numpy() for row in rows]")
+    padded: np.ndarray = rows.padded(np.arange(len(rows)), rows[0].shape)
+    return padded
 
 
 def _by_port(adapter: Any, x: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ztorch.artifact.c_interface import CFunction, CInterface, identifier
-from ztorch.runtime.buckets import Buckets, verb_of
+from ztorch.runtime.buckets import Buckets, open_axes_of, verb_of
 from ztorch.runtime.spec import ProgramSpec
 
 
@@ -52,11 +52,13 @@ def choosers(c: CInterface, spec: ProgramSpec, axes: Mapping[str, tuple[int, ...
         c: The interface of the library.
         spec: Describes its program.
         axes: The sizes of axes that vary, by name.
-        open_axes: The axis that varies, by port.
+        open_axes: The axes that vary, by port, as metadata have them.
     """
     buckets = Buckets(axes)
     if len(buckets) == 1 and not open_axes:
         return ()
+    if any(list(open_axes_of(text)) != [0] for text in open_axes.values()):
+        return ()  # rows of images do not lie one behind the other: the caller pads them
     names = {axis: "rows" if k == 0 else identifier(axis, "axis") for k, axis in enumerate(axes)}
     known = dict(zip(spec.functions, c.functions, strict=True))
     made = []

@@ -12,6 +12,8 @@ from ztorch.artifact.web import write_web
 from ztorch.codegen import targets
 from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.traced_model import TracedModel
+from ztorch.errors import Unsupported
+from ztorch.runtime.buckets import open_axes_of
 from ztorch.runtime.snapshot import Snapshot
 
 
@@ -29,11 +31,18 @@ def export_web(traced: TracedModel, path: str | os.PathLike[str], *,
     Returns:
         The paths of the files.
 
+    Raises:
+        Unsupported: Another axis than the first of a row is open.
+
     Examples:
         ```python
         export_web(model.trace(batch_size=1), "page", weights=program.weights)
         ```
     """
+    for axes in traced.metadata.open_axes.values():
+        if list(open_axes_of(axes)) != [0]:
+            raise Unsupported(f"model {traced.metadata.name!r} leaves axes {axes!r} open; pages "
+                              "fill up sequences only: leave the first axis alone open, or none")
     compiled = compile_functions(traced.functions, targets.target("webgpu"),
                                  traced.metadata.name)
     params = put_states(compiled.spec, compiled.params, weights or {})

@@ -19,8 +19,8 @@ from ztorch.feed.columns import (
     store,
 )
 from ztorch.feed.ports import InputPort, TargetPort
-from ztorch.feed.sequences import Sequences
-from ztorch.runtime.buckets import BATCH, Buckets
+from ztorch.feed.sequences import Ragged
+from ztorch.runtime.buckets import BATCH, Buckets, open_axes_of
 
 if TYPE_CHECKING:
     from ztorch.runtime.running import BoundCall
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ztorch.runtime.spec import FunctionSpec
 
 # Rows by port (x, y/NAME, lengths/AXIS ...), all with the same number of rows.
-Columns = dict[str, np.ndarray | Sequences]
+Columns = dict[str, np.ndarray | Ragged]
 
 
 def rows_of(columns: Columns) -> int:
@@ -84,7 +84,7 @@ class DataAdapter(NamedTuple):
                 port, tuple(x.shape[1:]), dtype(x.dtype),
                 None if limits is None else
                 (limits.low, limits.high, f"layer {limits.layer!r}"),
-                metadata.open_axes.get(port, "")))
+                open_axes_of(metadata.open_axes.get(port, ""))))
         scoring = functions.get("train") or functions.get("evaluate")
         target_ports = []
         for port, y in (scoring.inputs.items() if scoring else ()):
@@ -93,7 +93,7 @@ class DataAdapter(NamedTuple):
                 target_ports.append(TargetPort(
                     port, tuple(y.shape[1:]), dtype(y.dtype), metadata.classes.get(port[2:]),
                     loss.name if loss else "", bool(metadata.probabilities.get(port[2:])),
-                    metadata.open_axes.get(port, "")))
+                    open_axes_of(metadata.open_axes.get(port, ""))))
         return cls(buckets, tuple(input_ports), tuple(target_ports), stateful)
 
     @property
@@ -154,18 +154,20 @@ class DataAdapter(NamedTuple):
         """The columns, and for each open axis the sizes of rows along it."""
         for p in self.input_ports:
             rows = columns[p.port]
-            if isinstance(rows, Sequences):
+            if isinstance(rows, Ragged):
                 label = f"x[{p.name!r}]{suffix}" if self.several_inputs else f"x{suffix}"
-                self.buckets.need_size(p.axis, int(rows.lengths.max()), label)
-                self._need_same_lengths(columns.setdefault(
-                    f"lengths/{p.axis}", rows.lengths.astype(np.int32)), rows, label, p.axis)
+                for axis, name in p.axes.items():
+                    sizes = rows.sizes[axis]
+                    self.buckets.need_size(name, int(sizes.max()), label)
+                    self._need_same_lengths(columns.setdefault(
+                        f"lengths/{name}", sizes.astype(np.int32)), sizes, label, name)
         return columns
 
     @staticmethod
-    def _need_same_lengths(lengths: np.ndarray | Sequences, rows: Sequences, label: str,
+    def _need_same_lengths(lengths: np.ndarray | Ragged, sizes: np.ndarray, label: str,
                            axis: str) -> None:
-        for k in np.flatnonzero(lengths != rows.lengths)[:1]:
-            raise DataError(f"row {k} of {label} has {rows.lengths[k]} steps along axis {axis!r}, "
+        for k in np.flatnonzero(lengths != sizes)[:1]:
+            raise DataError(f"row {k} of {label} has {sizes[k]} steps along axis {axis!r}, "
                             f"and {lengths[int(k)]} in another input; they must be as many")
 
     # -- targets ----------------------------------------------------------------------------------
@@ -177,9 +179,11 @@ class DataAdapter(NamedTuple):
         columns = self._targets(value, rows_of(inputs), suffix, first_row)
         for p in self.target_ports:
             rows = columns[p.port]
-            if isinstance(rows, Sequences):
+            if isinstance(rows, Ragged):
                 label = f"y[{p.name!r}]{suffix}" if p.name else f"y{suffix}"
-                self._need_same_lengths(inputs[f"lengths/{p.axis}"], rows, label, p.axis)
+                for axis, name in p.axes.items():
+                    self._need_same_lengths(inputs[f"lengths/{name}"], rows.sizes[axis], label,
+                                            name)
         return columns
 
     def _targets(self, value: Any, rows: int, suffix: str, first_row: int) -> Columns:
@@ -220,8 +224,8 @@ class DataAdapter(NamedTuple):
         return weights
 
     def _class_weights(self, class_weight: Mapping[int, float],
-                       y: np.ndarray | Sequences) -> np.ndarray:
-        if isinstance(y, Sequences):
+                       y: np.ndarray | Ragged) -> np.ndarray:
+        if isinstance(y, Ragged):
             raise DataError("class_weight needs one label a row; weigh rows with sample_weight")
         if not isinstance(class_weight, Mapping):
             raise DataError("class_weight takes a dict from class number to weight, such as "
@@ -256,8 +260,8 @@ class DataAdapter(NamedTuple):
             rows = len(array)
             if name not in staging:  # no loss depends on it
                 continue
-            if isinstance(array, Sequences):
-                array = array.padded(np.arange(rows), staging[name].shape[1])
+            if isinstance(array, Ragged):
+                array = array.padded(np.arange(rows), staging[name].shape[1:])
             elif reads_in_place(call, name, array, dtypes[name]):
                 continue
             store(staging[name][:rows], dtypes[name], array)

@@ -11,7 +11,7 @@ from ztorch.dtypes import DType
 from ztorch.errors import ConfigError
 from ztorch.feed.adapter import Columns, DataAdapter, rows_of
 from ztorch.feed.columns import reads_in_place, store
-from ztorch.feed.sequences import Sequences
+from ztorch.feed.sequences import Ragged
 
 if TYPE_CHECKING:
     from ztorch.feed.call_pool import BorrowedCalls
@@ -79,16 +79,16 @@ class _SequenceCopier:
 
     __slots__ = ("_dtype", "_source", "_staging")
 
-    def __init__(self, source: Sequences, staging: np.ndarray, dtype: DType):
+    def __init__(self, source: Ragged, staging: np.ndarray, dtype: DType):
         self._source, self._staging, self._dtype = source, staging, dtype
 
     def gather(self, rows: np.ndarray) -> None:
         """The rows with these numbers, as the first of the buffer."""
-        target, size = self._staging[:len(rows)], self._staging.shape[1]
+        target, shape = self._staging[:len(rows)], self._staging.shape[1:]
         if self._source.dtype == target.dtype and self._dtype.in_numpy:
-            self._source.padded(rows, size, target)
+            self._source.padded(rows, shape, target)
         else:
-            store(target, self._dtype, self._source.padded(rows, size))
+            store(target, self._dtype, self._source.padded(rows, shape))
 
     def slice(self, rows: slice) -> None:
         """Consecutive rows, as the first of the buffer."""
@@ -103,7 +103,7 @@ class _Stage:
         staging = call.inputs
         self.call = call
         self._copiers = [
-            _SequenceCopier(array, staging[name], dtypes[name]) if isinstance(array, Sequences) else
+            _SequenceCopier(array, staging[name], dtypes[name]) if isinstance(array, Ragged) else
             _Copier(array, call, name, dtypes[name])
             for name, array in columns.items() if name in staging]  # no loss depends on the others
         self._real = staging.get("real")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,8 @@ from ztorch.feed.columns import (
     shape_hint,
     spell,
 )
-from ztorch.feed.sequences import Sequences
+from ztorch.feed.grids import Grids
+from ztorch.feed.sequences import Ragged, Sequences
 
 
 class InputPort(NamedTuple):
@@ -30,18 +32,21 @@ class InputPort(NamedTuple):
     shape: tuple[int, ...]  # of a row
     dtype: DType
     range: tuple[int, int, str] | None = None  # least and greatest number, and the layer that asks
-    axis: str = ""  # the name of its first axis, if the size of that varies
+    axes: Mapping[int, str] = MappingProxyType({})  # of a row whose size varies, by number: names
 
     @property
     def name(self) -> str:
         """What users call it; empty where it is the only one."""
         return self.port[2:]
 
-    def rows(self, value: Any, name: str) -> np.ndarray | Sequences:
+    def rows(self, value: Any, name: str) -> np.ndarray | Ragged:
         """What a user passed, as rows of the input's shape. Errors call it `name`."""
-        if self.axis:
-            steps = self._replace(shape=self.shape[1:], axis="")
-            return sequences(value, name, self.shape, self.axis, steps.array_of_rows)
+        if list(self.axes) == [0]:
+            steps = self._replace(shape=self.shape[1:])
+            return sequences(value, name, self.shape, self.axes[0], steps.array_of_rows)
+        if self.axes:
+            return grids(value, name, self.shape, self.axes, lambda row, label: self._replace(
+                shape=row.shape).array_of_rows(row[None], label)[0])
         return self.array_of_rows(value, name)
 
     def array_of_rows(self, value: Any, name: str) -> np.ndarray:
@@ -66,20 +71,24 @@ class TargetPort(NamedTuple):
     classes: int | None = None  # it holds class numbers, all below this
     loss: str = ""  # the name of its loss
     probabilities: bool = False  # it holds numbers from 0 to 1
-    axis: str = ""  # the name of its first axis, if the size of that varies
+    axes: Mapping[int, str] = MappingProxyType({})  # of a row whose size varies, by number: names
 
     @property
     def name(self) -> str:
         """What users call it; empty where it is the only one."""
         return self.port[2:]
 
-    def rows(self, value: Any, rows: int, name: str, first_row: int = 0) -> np.ndarray | Sequences:
+    def rows(self, value: Any, rows: int, name: str, first_row: int = 0) -> np.ndarray | Ragged:
         """What a user passed, as rows of the target's shape; every label is checked. Errors call
         it `name`, and count rows from `first_row`."""
-        if self.axis and value is not None:
-            port = self._replace(shape=self.shape[1:], axis="")
-            targets = sequences(value, name, self.shape, self.axis,
-                              lambda steps, label: port.array_of_rows(steps, len(steps), label))
+        if self.axes and value is not None:
+            port = self._replace(shape=self.shape[1:])
+            targets: Ragged = sequences(
+                value, name, self.shape, self.axes[0],
+                lambda steps, label: port.array_of_rows(steps, len(steps), label)) if (
+                list(self.axes) == [0]) else grids(
+                value, name, self.shape, self.axes, lambda row, label: self._replace(
+                    shape=row.shape).array_of_rows(row[None], 1, label)[0])
             if len(targets) != rows:
                 raise DataError(f"x has {rows} rows but {name} has {len(targets)}; each row of x "
                                 "needs one target")
@@ -154,3 +163,30 @@ def sequences(value: Any, name: str, row: tuple[int, ...], axis: str,
         for k in range(count):
             checked(array[k], f"{name}[{k}]")
         raise
+
+
+def grids(value: Any, name: str, row: tuple[int, ...], axes: Mapping[int, str],
+          checked: Callable[[np.ndarray, str], np.ndarray]) -> Grids:
+    """Rows that may differ in size along some axes: an array, or a list of arrays.
+
+    Args:
+        value: What a user passed.
+        name: What errors call it.
+        row: The shape of the largest row.
+        axes: The names of the axes, by number.
+        checked: Makes a row of an array, or raises an error that calls it by a name.
+    """
+    several = isinstance(value, (list, tuple)) or getattr(value, "dtype", None) == np.object_
+    rows = []
+    for k, item in enumerate(value if several else as_array(value, name)):
+        array = as_array(item, f"{name}[{k}]")
+        if array.ndim != len(row) or not array.size or any(
+                n != m for axis, (n, m) in enumerate(zip(array.shape, row, strict=True))
+                if axis not in axes):
+            sizes = ", ".join(str(axes.get(axis, n)) for axis, n in enumerate(row))
+            raise DataError(f"{name}[{k}] has shape {array.shape}, but the model takes rows of "
+                            f"({sizes})")
+        rows.append(checked(array, f"{name}[{k}]"))
+    if not rows:
+        raise DataError(f"{name} is empty; pass at least one row")
+    return Grids(rows, list(axes))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztorch.feed.columns import DIRECT_BYTES
+from ztorch.runtime.buckets import open_axes_of
 
 if TYPE_CHECKING:
     from ztorch.feed.array_batches import Batch
@@ -21,11 +22,12 @@ class Results:
 
     Args:
         total: How many rows there are; 0 if that is not known beforehand.
-        open_axes: The name of the axis that varies, by output.
+        open_axes: The axes that vary, by output, as metadata have them.
     """
 
     def __init__(self, total: int, open_axes: Mapping[str, str]):
-        self._total, self._open_axes = total, open_axes
+        self._total = total
+        self._open_axes = {name: open_axes_of(text) for name, text in open_axes.items()}
         self._whole: dict[str, np.ndarray] = {}
         self._parts: dict[str, list[np.ndarray]] = {}
         self._rows: dict[str, dict[int, np.ndarray]] = {}  # by the number of the row
@@ -49,10 +51,13 @@ class Results:
             if name in self._open_axes:
                 numbers = (range(batch.rows.start, batch.rows.stop)
                            if isinstance(batch.rows, slice) else batch.rows.tolist())
-                lengths = batch.lengths[self._open_axes[name]].tolist()
+                sizes = {axis: batch.lengths[named].tolist()
+                         for axis, named in self._open_axes[name].items()}
+                parts = [tuple(slice(sizes[axis][k] if axis in sizes else None)
+                               for axis in range(y.ndim - 1)) for k in range(len(numbers))]
                 self._rows.setdefault(name, {}).update(
-                    (row, y[k, :n].copy())
-                    for k, (row, n) in enumerate(zip(numbers, lengths, strict=True)))
+                    (row, y[k][part].copy())
+                    for k, (row, part) in enumerate(zip(numbers, parts, strict=True)))
             elif not self._total:
                 self._parts.setdefault(name, []).append(y[:batch.real].copy())
             else:

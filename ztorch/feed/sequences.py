@@ -7,6 +7,8 @@ from typing import overload
 
 import numpy as np
 
+from ztorch.feed.grids import Grids
+
 
 class Sequences:
     """Rows whose steps lie one behind the other in one array.
@@ -19,7 +21,7 @@ class Sequences:
         >>> rows = Sequences(np.array([1, 2, 3, 4, 5, 6]), np.array([2, 1, 3]))
         >>> rows[2], rows[1:].lengths
         (array([4, 5, 6]), array([1, 3]))
-        >>> rows.padded(np.array([0, 2]), 4)
+        >>> rows.padded(np.array([0, 2]), (4,))
         array([[1, 2, 2, 2],
                [4, 5, 6, 6]])
     """
@@ -58,15 +60,27 @@ class Sequences:
             return Sequences(self.steps[first:first + lengths.sum()], lengths)
         return self.steps[self._starts[rows]:self._starts[rows] + self.lengths[rows]]
 
-    def padded(self, rows: np.ndarray, size: int, out: np.ndarray | None = None) -> np.ndarray:
-        """Rows of these numbers, each of them `size` steps long: its last step fills it up. So all
-        steps are such as the model was made for."""
-        steps = np.minimum(np.arange(size), self.lengths[rows, None] - 1)
+    @property
+    def sizes(self) -> dict[int, np.ndarray]:
+        """The sizes of rows, by the axis of a row."""
+        return {0: self.lengths}
+
+    def padded(self, rows: np.ndarray, shape: tuple[int, ...],
+               out: np.ndarray | None = None) -> np.ndarray:
+        """Rows of these numbers, all of one shape: its last step fills up each. So all steps are
+        such as the model was made for."""
+        steps = np.minimum(np.arange(shape[0]), self.lengths[rows, None] - 1)
         return self.steps.take(self._starts[rows, None] + steps, 0, out, "clip")
 
 
-def joined(parts: Sequence[np.ndarray | Sequences]) -> np.ndarray | Sequences:
+Ragged = Sequences | Grids  # rows that differ in size
+
+
+def joined(parts: Sequence[np.ndarray | Ragged]) -> np.ndarray | Ragged:
     """Several arrays, or several rows of sequences, one behind the other."""
+    if isinstance(parts[0], Grids):
+        rows = [part[k] for part in parts for k in range(len(part))]
+        return Grids(rows, parts[0].axes)
     if isinstance(parts[0], Sequences):
         sequences = [part for part in parts if isinstance(part, Sequences)]
         return Sequences(np.concatenate([part.steps for part in sequences]),

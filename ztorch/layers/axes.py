@@ -51,19 +51,31 @@ class OpenSize(int):
 
 
 def declared_shape(label: str, shape: Any) -> Shape:
-    """The shape of an Input, whose first axis may be open: None or a name in place of a size."""
-    if isinstance(shape, (list, tuple)) and shape and (shape[0] is None
-                                                       or isinstance(shape[0], (str, OpenSize))):
-        first = shape[0].name if isinstance(shape[0], OpenSize) else shape[0]
-        if first is not None and (not first.isprintable() or "/" in first or "@" in first
-                                  or first in ("", "batch")):
-            raise ConfigError(f"{label} names an axis {first!r}; a name is printable, without '/' "
-                              "and '@', and not 'batch'")
-        return (OpenSize(first), *checked_shape(label, shape[1:]))
-    if isinstance(shape, (list, tuple)) and any(n is None or isinstance(n, str) for n in shape):
-        raise ConfigError(f"{label} is {tuple(shape)}: only the first axis may be open, such as "
-                          "('time', 64); give the others a size")
-    return checked_shape(label, shape)
+    """The shape of an Input, whose axes may be open: None or a name in place of a size."""
+    if not isinstance(shape, (list, tuple)):
+        return checked_shape(label, shape)
+    return tuple(_open_size(label, n) if n is None or isinstance(n, (str, OpenSize)) else
+                 checked_shape(label, (n,))[0] for n in shape)
+
+
+def _open_size(label: str, size: Any) -> OpenSize:
+    name = size.name if isinstance(size, OpenSize) else size
+    if name is not None and (not name.isprintable() or {*name} & {*"/@,"}
+                             or name in ("", "batch")):
+        raise ConfigError(f"{label} names an axis {name!r}; a name is printable, without '/', '@' "
+                          "and ',', and not 'batch'")
+    return OpenSize(name)
+
+
+def named_axes(shape: Shape, owner: str) -> dict[int, str]:
+    """The names of the open axes of an input, by number. One without a name is called by its
+    position, after the name of the input where there are several.
+
+    >>> named_axes((OpenSize("time"), 4), ""), named_axes((OpenSize(None), 4), "left")
+    ({0: 'time'}, {0: 'left.axis1'})
+    """
+    return {k: n.name or f"{owner}.axis{k + 1}".removeprefix(".")
+            for k, n in enumerate(shape) if isinstance(n, OpenSize)}
 
 
 def checked_axes(label: str, axis: Any) -> int | tuple[int, ...]:

@@ -50,15 +50,10 @@ class Input(Layer):
         self.dtype = None if dtype is None else dtype_name(dtype)
         self.input_shape = self.shape
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the size of its first axis is chosen when the model is compiled."""
-        return isinstance(next(iter(self.shape), None), OpenSize)
-
     def takes(self, shape: Shape) -> bool:
         """Whether examples may have this shape."""
-        return shape == self.shape or (self.is_open and len(shape) == len(self.shape)
-                                       and shape[1:] == self.shape[1:])
+        return len(shape) == len(self.shape) and all(
+            n == m or isinstance(m, OpenSize) for n, m in zip(shape, self.shape, strict=True))
 
     def get_config(self) -> dict[str, Any]:
         shape = [n.name if isinstance(n, OpenSize) else n for n in self.shape]

@@ -17,7 +17,7 @@ from ztorch.graph.op import leaf, shape_error
 from ztorch.graph.value import Value, topological
 from ztorch.host import processor
 from ztorch.layers import wiring
-from ztorch.layers.axes import OpenSize
+from ztorch.layers.axes import OpenSize, named_axes
 from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
@@ -93,14 +93,12 @@ class Network(Layer, abstract=True):
         """The layer of that name or at that index."""
         named = {layer.name: k for k, layer in enumerate(self.inner)}
         if index is not None:
-            at = whole("get_layer(index=...)", index, least=-len(named))
-            if at < len(named):
+            if (at := whole("get_layer(index=...)", index, least=-len(named))) < len(named):
                 return self.inner[at]
             raise ConfigError(f"model {self.name!r} has {len(named)} layers, none at index {index}")
         if isinstance(name, str) and name in named:
             return self.inner[named[name]]
-        raise ConfigError(f"model {self.name!r} has no layer {name!r}; it has "
-                          f"{', '.join(named)}")
+        raise ConfigError(f"model {self.name!r} has no layer {name!r}; it has {', '.join(named)}")
 
     # -- inputs and outputs ------------------------------------------------------------------------
 
@@ -124,12 +122,15 @@ class Network(Layer, abstract=True):
         return dict(zip(self.output_names, leaves(outputs), strict=True))
 
     @property
-    def open_axes(self) -> dict[str, str]:
-        """The name of the axis whose size varies, by input that has one. Without a name it is
-        called by its position."""
-        prefix = {name: f"{name}." if name else "" for name in self.inputs}
-        return {name: getattr(x.shape[0], "name", None) or f"{prefix[name]}axis1"
-                for name, x in self.inputs.items() if x.is_open}
+    def open_axes(self) -> dict[str, dict[int, str]]:
+        """The names of axes whose size varies, by number, for each input that has some."""
+        axes = {name: named_axes(x.shape, name) for name, x in self.inputs.items()}
+        return {name: a for name, a in axes.items() if a}
+
+    @property
+    def axis_names(self) -> list[str]:
+        """The names of all axes whose size varies."""
+        return list(dict.fromkeys(n for axes in self.open_axes.values() for n in axes.values()))
 
     def leaves(self, batch: int, d: DType = f32,
                sizes: Mapping[str, int] | None = None) -> dict[str, Value]:
@@ -137,22 +138,21 @@ class Network(Layer, abstract=True):
         `sizes` are those of open axes by name; None leaves them open."""
         shapes = {name: x.shape for name, x in self.inputs.items()}
         if sizes is not None:
-            shapes |= {name: (sizes[axis], *shapes[name][1:])
-                       for name, axis in self.open_axes.items()}
+            shapes |= {name: tuple(sizes[axes[k]] if k in axes else n for k, n in enumerate(
+                shapes[name])) for name, axes in self.open_axes.items()}
         return {name: leaf("input", port("x", name), (batch, *shapes[name]), x.dtype or d)
                 for name, x in self.inputs.items()}
 
     def called(self, x: Mapping[str, Value], context: Context) -> dict[str, Value]:
         """The outputs by name, for inputs by name."""
-        for name, axis in self.open_axes.items():
-            context.padding.begin(x[name], 1, axis)
+        for name, axes in self.open_axes.items():
+            context.padding.begin(x[name], {k + 1: axis for k, axis in axes.items()})
         return self.named_outputs(self.call(x[""] if "" in x else dict(x), context))
 
     def call(self, x: Any, context: Context) -> Any:
         """The outputs for a batch, as values of the graph."""
-        values = self._by_name(x)
-        return self._wiring.run({declared.symbol: values[name]
-                                 for name, declared in self.inputs.items()}, context)
+        x = self._by_name(x)
+        return self._wiring.run({i.symbol: x[name] for name, i in self.inputs.items()}, context)
 
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
         """Raises a ShapeError unless inputs have the shapes that they are declared with."""
@@ -175,7 +175,7 @@ class Network(Layer, abstract=True):
         if isinstance(x, (list, tuple)) and len(x) == len(names):
             return dict(zip(names, x, strict=True))
         received = (f"those named {', '.join(map(str, x))}" if isinstance(x, dict) else
-                 "one" if isinstance(x, Value) else str(len(x)))
+                    "one" if isinstance(x, Value) else str(len(x)))
         raise shape_error(f"it takes {len(names)} tensors ({', '.join(names)}), not {received}",
                           fix="give them as a list in this order, or as a dict by these names")
 
@@ -194,7 +194,7 @@ class Network(Layer, abstract=True):
 
     def _trace(self, sizes: Mapping[str, int] | None = None) -> tuple[Any, list[Traced]]:
         """The shapes of outputs, and all layers. Without sizes, shapes show the names of axes."""
-        padding = Padding(sizes or dict.fromkeys(self.open_axes.values(), int(OpenSize.TRACED)))
+        padding = Padding(sizes or dict.fromkeys(self.axis_names, int(OpenSize.TRACED)))
         context = Context(states=States(data=False, root=self.path), padding=padding)
         outputs = self.called(self.leaves(1, sizes=sizes), context)
         shape = padding.named_shape if sizes is None else lambda v: v.shape[1:]
@@ -214,7 +214,7 @@ class Network(Layer, abstract=True):
     def input_shape(self) -> Any:
         """The shape of one example; with several inputs, a dict by name."""
         self.build()
-        shapes = {name: declared.shape for name, declared in self.inputs.items()}
+        shapes = {name: x.shape for name, x in self.inputs.items()}
         return shapes.get("", shapes)
 
     @input_shape.setter
@@ -224,8 +224,8 @@ class Network(Layer, abstract=True):
     @property
     def input_dtype(self) -> Any:
         """The dtype of the input, if it is not the model's; with several inputs, a dict by name."""
-        dtypes = {name: declared.dtype for name, declared in self.inputs.items()}
-        return dtypes.get("", dtypes)
+        d = {name: x.dtype for name, x in self.inputs.items()}
+        return d.get("", d)
 
     @property
     def output_shape(self) -> Any:
@@ -248,7 +248,7 @@ class Network(Layer, abstract=True):
         """Raises an error if this machine lacks memory for so many bytes per parameter."""
         n = self.count_params()
         processor.need_memory(f"model {self.name!r} with {n:,} parameters", n * bytes_each,
-                         "make layers smaller; summary() shows which are large")
+                              "make layers smaller; summary() shows which are large")
 
     def get_weights(self) -> list[np.ndarray]:
         """Copies of all weights, in Keras' order."""

@@ -64,7 +64,8 @@ def mixed(v: Value, args: list[Padded]) -> Unsupported:
     """The error of a value that mixes padding into results."""
     names = dict.fromkeys(mask.axis for padded in args for mask in padded.values())
     where = f"layer {v.layer!r}" if v.layer else "the model"
-    if len(names) > 1:
+    masks = {mask for padded in args for mask in padded.values()}
+    if len(names) > 1 and not any(len(padded) == len(masks) for padded in args):
         return Unsupported(f"{where} combines axes {' and '.join(map(repr, names))}, whose sizes "
                            "vary apart, by op "
                            f"{v.op.name}; give both Inputs the same name for the axis")
@@ -76,10 +77,10 @@ def mixed(v: Value, args: list[Padded]) -> Unsupported:
 
 
 def place(v: Value, before: int, mask: Mask) -> tuple[int, int]:
-    """The axis that a padded one is, or is the last part of; and the steps before it there."""
+    """The axis that a padded one is, or is a part of; and the steps before it there."""
     for axis, size in enumerate(v.shape):
         outer = math.prod(v.shape[:axis])
-        if outer <= before and before * mask.size == outer * size:
+        if outer <= before < outer * size and outer * size % (before * mask.size) == 0:
             return axis, before // outer
     raise AssertionError((v, before, mask))
 
@@ -118,13 +119,22 @@ def _broadcast(v: Value, args: list[Padded]) -> Padded | None:
 
 
 def _reshape(v: Value, args: list[Padded]) -> Padded | None:
-    """The order of elements stays. No later axis may become one with a padded one, and it may not
-    be divided; nor may the batch."""
+    """The order of elements stays. No later axis may become one with a padded one, unless it is
+    padded, too; and it may not be divided, nor may the batch."""
+    padded = args[0]
     ends = {math.prod(v.shape[:k + 1]): math.prod(v.shape[:k]) for k in range(v.rank)
             if v.shape[k] > 1}
-    fits = all(ends.get(before * mask.size, before + 1) <= before
-               and v.shape[0] % mask.batch == 0 for before, mask in args[0].items())
-    return dict(args[0]) if fits else None
+
+    def start(before: int, mask: Mask) -> int:
+        """The steps before the axis that it is the last part of, with other padded ones."""
+        end = before * mask.size
+        while end not in ends and end in padded:
+            end *= padded[end].size
+        return ends.get(end, end)
+
+    fits = all(start(before, mask) <= before and v.shape[0] % mask.batch == 0
+               for before, mask in padded.items())
+    return dict(padded) if fits else None
 
 
 def _transpose(v: Value, args: list[Padded]) -> Padded | None:

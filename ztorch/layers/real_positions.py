@@ -43,17 +43,21 @@ class Padding:
     _steps: int = 1  # rows that are steps of one row, within a TimeDistributed
     _real_steps: Value | None = None  # which of them are real
 
-    def begin(self, x: Value, axis: int, name: str) -> None:
-        """Notes that an axis of an input varies. The function gets an input with the sizes of rows
-        along it. An axis of size 1 needs none: sizes are at least 1."""
-        if name not in self.sizes or self.sizes[name] == 1:
-            return
-        if name not in self._named:
-            batch, size = x.shape[0], self.sizes[name]
-            lengths = leaf("input", f"{LENGTHS}/{name}", (batch,), "int32")
-            position = OPS.iota((batch, size), 1, "int32")
-            self._named[name] = Mask(name, OPS.less(position, OPS.expand_dims(lengths, 1)))
-        self.declare(x, {axis: self._named[name]})
+    def begin(self, x: Value, axes: Mapping[int, str]) -> None:
+        """Notes that axes of an input vary. The function gets an input with the sizes of rows along
+        each. An axis of size 1 needs none: sizes are at least 1."""
+        padded = {}
+        for axis, name in axes.items():
+            if self.sizes.get(name, 1) == 1:
+                continue
+            if name not in self._named:
+                batch, size = x.shape[0], self.sizes[name]
+                lengths = leaf("input", f"{LENGTHS}/{name}", (batch,), "int32")
+                position = OPS.iota((batch, size), 1, "int32")
+                self._named[name] = Mask(name, OPS.less(position, OPS.expand_dims(lengths, 1)))
+            padded[axis] = self._named[name]
+        if padded:
+            self.declare(x, padded)
 
     def declare(self, v: Value, padded: Mapping[int, Mask]) -> Value:
         """Notes which axes of a tensor are padded, whatever it was computed from. Returns it."""

@@ -56,7 +56,7 @@ def framed(x: Value, first: int, windows: Sequence[Window], fill: Any,
         context: Context of the trace.
 
     Returns:
-        The tensor, whose padding is hidden, and the padded axes of the results of windows.
+        The tensor, and the padded axes of the results of windows.
     """
     padding = context.padding
     padded = padding.of(x)
@@ -84,7 +84,7 @@ def framed(x: Value, first: int, windows: Sequence[Window], fill: Any,
             results[axis] = padding.shortened(mask, window.first_unread(), window.stride, count)
         else:  # every row has this one
             del results[axis]
-    return padding.declare(x, {}), results
+    return x, results
 
 
 def _size_modulo(mask: Mask, remainder: int, modulus: int) -> Value:

@@ -40,7 +40,7 @@ class Generation:
         if len(model.input_shape) != 1 or not self.dtype.is_int:
             raise self._unsupported(model, f"takes {model.input_shape} of {self.dtype}")
         self.model, self.states, self.rows = model, states, rows
-        varies = model.open_axes.get("")  # the name of the axis of the length, if that is open
+        varies = model.open_axes.get("", {}).get(0)  # the axis of the length, if that is open
         self.length = sizes[varies] if varies else model.input_shape[0]
         self.turns = min(TURNS, self.length)
         if len(model.output_shape) != 2 or not (varies or model.output_shape[0] == self.length):

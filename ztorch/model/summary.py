@@ -74,7 +74,7 @@ def print_summary(model: Network, print_fn: Callable[[str], Any] = print) -> Non
     print_fn(f"Model: {model.name}")
     print_fn("\n".join([rule, show(table[0]), rule, *map(show, table[1:]), rule]))
     print_fn(f"Parameters: {total:,} ({_size(size)} as float32), of them {trainable:,} trainable")
-    open_axes = dict.fromkeys(model.open_axes.values())
+    open_axes = model.axis_names
     steps = (f" of size {int(OpenSize.TRACED)} along {' and '.join(open_axes)}" if open_axes
              else "")
     print_fn(f"FLOPs for one example{steps}: {sum(r.flops for r in rows):,} (a multiply-add is 2)")

@@ -23,7 +23,7 @@ from ztorch.model.generation import Generation
 from ztorch.model.objectives import Objective, losses_of, objectives_of
 from ztorch.model.summary import layer_rows
 from ztorch.optimizers import Optimizer
-from ztorch.runtime.buckets import BATCH, Buckets, Sizes
+from ztorch.runtime.buckets import BATCH, Buckets, Sizes, spelled_axes
 from ztorch.runtime.snapshot import IdRange, Metadata, NamedConfig, WeightRow
 from ztorch.runtime.spec import RESULTS
 
@@ -136,15 +136,16 @@ class BucketGraphs:
 
     @property
     def open_axes(self) -> dict[str, str]:
-        """The name of the axis that varies, by port. It is the first after the batch."""
+        """The axes that vary, by port, as metadata have them."""
         named = {port(role, name): self.context.padding.of(v)
                  for role, side in (("x", self.x), ("y", self.outputs)) for name, v in side.items()}
-        return {name: padded[1].axis for name, padded in named.items() if padded}
+        return {name: spelled_axes({k - 1: mask.axis for k, mask in padded.items()})
+                for name, padded in named.items() if padded}
 
 
 def sizes_of(model: Network, sizes: Any) -> dict[str, tuple[int, ...]]:
     """The sizes of each open axis, from what users pass: a dict, or the sizes of the only one."""
-    axes = list(dict.fromkeys(model.open_axes.values()))
+    axes = model.axis_names
     if not axes:
         if sizes is not None:
             raise ConfigError(f"sizes={sizes!r}: no Input of model {model.name!r} has an axis "
@@ -169,16 +170,15 @@ def sizes_of(model: Network, sizes: Any) -> dict[str, tuple[int, ...]]:
 def need_no_mixing(model: Network) -> None:
     """Raises Unsupported where a layer would mix padding of an open axis into results. It is found
     before shapes that depend on the size, for which errors would be less clear."""
-    sizes = dict.fromkeys(model.open_axes.values(), int(OpenSize.TRACED))
+    sizes = dict.fromkeys(model.axis_names, int(OpenSize.TRACED))
     context = Context(states=States(data=False, root=model.path), padding=Padding(sizes))
     for y in model.called(model.leaves(1, sizes=sizes), context).values() if sizes else ():
         padded = context.padding.of(y)
-        if any(axis != 1 for axis in padded):
-            raise Unsupported(f"layer {y.layer!r} gives an output of shape {y.shape[1:]} whose "
-                              "varying axis is not the first; end the model with a Permute")
-        if any((mask.offset, mask.stride) != (0, 1) for mask in padded.values()):
-            raise Unsupported(f"layer {y.layer!r} gives an output of shape {y.shape[1:]}, which "
-                              f"has fewer steps than axis {padded[1].axis!r}; end the model with a "
+        for mask in padded.values():
+            if (mask.offset, mask.stride) == (0, 1):
+                continue
+            raise Unsupported(f"layer {y.layer!r} gives an output of shape {y.shape[1:]}, whose "
+                              f"size is not that of axis {mask.axis!r}; end the model with a "
                               "layer that gives one result a row, such as "
                               "GlobalAveragePooling1D, or that keeps all steps")
 

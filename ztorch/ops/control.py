@@ -142,7 +142,9 @@ def while_loop(cond: Callable[..., Any], body: Callable[..., Any], init: Any,
         cond: `cond(state)` returns a bool tensor of one element: whether to go on.
         body: `body(state)` returns the next state, of the same shapes and dtypes.
         init: The first state: a tensor, or dicts, lists and tuples of them.
-        max_steps: The most turns. Programs have a fixed size, so there must be a limit.
+        max_steps: The most turns. Programs have a fixed size, so there must be a limit. A CPU stops
+            where the condition fails; other devices take all turns, of which those after the end
+            change nothing.
 
     Returns:
         The last state.

@@ -28,6 +28,25 @@ def verb_of(function: str) -> str:
     return function.partition("@")[0]
 
 
+def open_axes_of(text: str) -> dict[int, str]:
+    """The names of axes of a row whose size varies, by number, from a text of metadata: a name or
+    nothing for each axis.
+
+    >>> open_axes_of("time"), open_axes_of("height,width"), open_axes_of(",width")
+    ({0: 'time'}, {0: 'height', 1: 'width'}, {1: 'width'})
+    """
+    return {axis: name for axis, name in enumerate(text.split(",")) if name}
+
+
+def spelled_axes(axes: Mapping[int, str]) -> str:
+    """The text of metadata for the names of axes by number.
+
+    >>> spelled_axes({0: "height", 1: "width"}), spelled_axes({1: "width"})
+    ('height,width', ',width')
+    """
+    return ",".join(axes.get(axis, "") for axis in range(max(axes) + 1))
+
+
 class Buckets:
     """The buckets of a program.
 

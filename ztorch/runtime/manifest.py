@@ -13,7 +13,7 @@ from ztorch.errors import ArtifactError
 from ztorch.files.container import AGAIN, MANIFEST
 from ztorch.files.kinds import TEXT, BadValue, ListOf, MapOf, OneOf, OrNone, String, Whole
 from ztorch.files.schema import Record, field
-from ztorch.runtime.buckets import BATCH, Buckets, verb_of
+from ztorch.runtime.buckets import BATCH, Buckets, open_axes_of, verb_of
 from ztorch.runtime.snapshot import Metadata, Training
 from ztorch.runtime.spec import (
     MAX_BYTES,
@@ -151,10 +151,10 @@ def check_buckets(program: Metadata, spec: ProgramSpec) -> None:
                                f"{buckets.name(verb, bucket)!r} of so many rows", "axes", BATCH)
             size_of = dict(zip(listed, bucket, strict=True))
             for t in (*function.inputs.values(), *function.outputs.values()):
-                axis = program.open_axes.get(t.name)
-                if axis is not None and t.shape[1:2] != (size_of.get(axis),):
-                    raise BadValue(axis, "the name of an axis whose sizes its functions take",
-                                   "open_axes", t.name)
+                axes = open_axes_of(program.open_axes.get(t.name, ""))
+                if any(t.shape[1 + k:2 + k] != (size_of.get(name),) for k, name in axes.items()):
+                    raise BadValue(program.open_axes[t.name], "the name of an axis whose sizes its "
+                                   "functions take", "open_axes", t.name)
 
 
 # -- what must agree in a program -----------------------------------------------------------------

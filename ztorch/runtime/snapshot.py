@@ -101,7 +101,7 @@ class Metadata(Record):
     batch_size: int = field(COUNT, default=1)  # rows of a step
     axes: dict[str, tuple[int, ...]] = field(  # sizes of each axis that varies, "batch" first
         MapOf(ListOf(COUNT)), default={})
-    open_axes: dict[str, str] = field(  # by port: the axis that is the first after the batch
+    open_axes: dict[str, str] = field(  # by port: its axes after the batch, "height,width"
         MapOf(TEXT), default={})
     dtype: str = field(TEXT, default="float32")  # it computes in; mixed_float16, mixed_bfloat16
     input_shape: dict[str, tuple[int, ...]] = field(  # of one row

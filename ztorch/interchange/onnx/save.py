@@ -83,7 +83,7 @@ def encode(model: Model, batch_size: int | None = None, weights: Mapping[str, An
     model.need_memory(4 + 4 * d.bytes)  # the model's own, in the graph, and twice in the file
     states = States(d, seed=model.seed, root=model.path)
     if model.open_axes:
-        axes = ", ".join(map(repr, model.open_axes.values()))
+        axes = ", ".join(map(repr, model.axis_names))
         raise Unsupported(f"ONNX files have no sizes to choose from, and model {model.name!r} "
                           f"leaves axis {axes} open; give its Input a fixed size")
     if batch_size is not None:

@@ -1,0 +1,123 @@
+"""Programs for images of several sizes, and other axes than the first: results are those of the
+exact size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from ztorch import layers as L
+from ztorch.compile.c_library import export_c
+from ztorch.compile.web_page import export_web
+from ztorch.errors import DataError, Unsupported
+
+SIZES = {"height": (4, 9), "width": (5, 8)}
+SHAPE = ("height", "width", 3)
+MODELS = {
+    "strided": lambda: [L.Conv2D(4, 3, strides=2, padding="same", activation="relu"),
+                        L.BatchNormalization(momentum=0.5), L.MaxPooling2D(2, padding="same"),
+                        L.GlobalAveragePooling2D()],
+    "valid": lambda: [L.Conv2D(4, 2), L.AveragePooling2D((3, 2), strides=(1, 2), padding="same"),
+                      L.SeparableConv2D(3, 3, padding="same"), L.GlobalMaxPooling2D()],
+    "pixels": lambda: [L.Conv2D(4, 3, padding="same"), L.LayerNormalization(), L.Dropout(0.0)],
+    "probabilities": lambda: [L.DepthwiseConv2D(3, padding="same"), L.Softmax(axis=(1, 2))],
+}
+
+
+def model(kind: str, shape: tuple[Any, ...] = SHAPE) -> zt.Sequential:
+    return zt.Sequential([L.Input(shape), *MODELS[kind](), L.Dense(2)], seed=3, name="images")
+
+
+def compiled(kind: str, shape: tuple[Any, ...] = SHAPE, **options: Any) -> Any:
+    sizes = {} if shape != SHAPE else {"sizes": SIZES}
+    return model(kind, shape).compile("cpu:scalar", **{
+        "batch_size": 2, "loss": "mse", "optimizer": zt.optimizers.SGD(0.1), **sizes, **options})
+
+
+def data(kind: str, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(10 * height + width)
+    y = (2, height, width, 2) if kind in ("pixels", "probabilities") else (2, 2)
+    return (random.normal(size=(2, height, width, 3)).astype(np.float32),
+            random.normal(size=y).astype(np.float32))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_results_are_those_of_the_exact_size(kind: str) -> None:
+    program = compiled(kind)
+    first = program.get_weights()
+    for height, width in ((3, 5), (7, 6), (9, 8)):
+        exact = compiled(kind, (height, width, 3))
+        x, y = data(kind, height, width)
+        program.set_weights(first)
+        exact.set_weights(first)
+        got = program.predict(x)
+        assert got.shape == y.shape
+        np.testing.assert_allclose(got, exact.predict(x), rtol=0, atol=2e-6)
+        for _ in range(2):
+            assert program.train_on_batch(x, y) == pytest.approx(exact.train_on_batch(x, y),
+                                                                 rel=1e-5)
+        for ours, theirs in zip(program.get_weights(), exact.get_weights(), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=3e-6)
+
+
+def test_images_of_several_sizes_in_one_batch() -> None:
+    program = compiled("pixels")
+    images = [data("pixels", h, w) for h, w in ((9, 5), (2, 8), (4, 4), (1, 1), (6, 7))]
+    x, y = [x[0] for x, _ in images], [y[0] for _, y in images]
+    rows = program.predict(x)
+    assert [row.shape for row in rows] == [target.shape for target in y]
+    for image, row in zip(x, rows, strict=True):
+        np.testing.assert_allclose(program.predict(image[None])[0], row, rtol=0, atol=1e-6)
+    losses = program.fit(x, y, epochs=3, verbose=0).history["loss"]
+    assert losses[2] < losses[0]
+
+
+def test_an_axis_that_is_not_the_first(tmp_path: Path) -> None:
+    """Sequences with channels first, whose steps come last; in an artifact, too."""
+    layers = [L.Conv1D(4, 3, padding="same", data_format="channels_first"), L.ReLU()]
+    words = zt.Sequential([L.Input((3, None)), *layers], seed=1)
+    program = words.compile("cpu:scalar", batch_size=2, sizes=(4, 8))
+    program.save(tmp_path / "words.zt")
+    x = np.random.default_rng(0).normal(size=(2, 3, 6)).astype(np.float32)
+    exact = zt.Sequential([L.Input((3, 6)), L.Conv1D(
+        4, 3, padding="same", data_format="channels_first"), L.ReLU()], seed=1)
+    want = exact.compile("cpu:scalar", batch_size=2).predict(x)
+    for p in (program, zt.load(tmp_path / "words.zt")):
+        np.testing.assert_allclose(p.predict(x), want, rtol=0, atol=1e-6)
+    assert words.axis_names == ["axis2"]
+    again = zt.Sequential.from_json(words.to_json())
+    assert again.axis_names == ["axis2"]
+
+
+def test_data_that_do_not_fit() -> None:
+    program = compiled("valid")
+    with pytest.raises(DataError, match=r"axis 'width' of x has size 9, and this program is "
+                       r"compiled for sizes up to 8 \(5, 8\)"):
+        program.predict(np.zeros((1, 4, 9, 3)))
+    with pytest.raises(DataError, match=r"x\[1\] has shape \(4, 4\), but the model takes rows of "
+                       r"\(height, width, 3\)"):
+        program.predict([np.zeros((4, 4, 3)), np.zeros((4, 4))])
+
+
+@pytest.mark.parametrize("layers, fault", [
+    (lambda: [L.Flatten()], "layer 'flatten' would mix padding into its result: op reshape"),
+    (lambda: [L.Conv2D(3, 3)], r"layer 'conv2d' gives an output of shape \(2, 2, 3\), whose size "
+                               "is not that of axis 'height'"),
+    (lambda: [L.Conv2DTranspose(3, 3, strides=2)], "layer 'conv2d_transpose' would mix padding"),
+    (lambda: [L.UpSampling2D(2)], "layer 'up_sampling2d' would mix padding"),
+])
+def test_what_is_refused_is_named(layers: Any, fault: str) -> None:
+    with pytest.raises(Unsupported, match=fault):
+        zt.Sequential([L.Input(SHAPE), *layers()]).trace(1, sizes=SIZES)
+
+
+def test_pages_refuse_and_c_libraries_leave_padding_to_the_caller(tmp_path: Path) -> None:
+    traced = model("valid").trace(2, sizes=SIZES)
+    with pytest.raises(Unsupported, match="'height,width' open; pages fill up sequences only"):
+        export_web(traced, tmp_path)
+    names = {path.name for path in export_c(traced, tmp_path / "c")}
+    assert "images.h" in names and "images_sizes.c" not in names
