@@ -224,11 +224,6 @@ class Node:
             if actual != value:
                 self.unsupported(f"{name}={actual!r}; only {value!r} is supported")
 
-    def only_first_output(self) -> None:
-        """Raises Unsupported where the file uses further outputs."""
-        if any(self.spec.outputs[1:]):
-            self.unsupported("only its first output is computed")
-
     def numbers_like(self, k: int, array: Any) -> Tensor:
         """Numbers as a tensor of the dtype of input k."""
         tensor = self.input(k)

@@ -54,7 +54,7 @@ def _flat_positions(indices: Value, sizes: Sequence[int]) -> Value:
     return at
 
 
-@node("GatherND", but="positions out of range that are only known later meet the nearest")
+@node("GatherND", but="positions out of range that are only known later may meet others")
 def _gather_nd(n: Node) -> Result:
     x, indices, batch = n.value(0), n.value(1), n.attr("batch_dims", 0)
     depth = indices.shape[-1]
@@ -112,7 +112,7 @@ def _now(positions: Value) -> Value | np.ndarray:
     return positions if known is None else known
 
 
-@node("ScatterND", but="positions out of range that are only known later are ignored")
+@node("ScatterND", but="positions out of range that are only known later may meet others")
 def _scatter_nd(n: Node) -> Result:
     x, indices, updates = n.value(0), n.value(1), n.value(2)
     depth = indices.shape[-1]
@@ -123,8 +123,8 @@ def _scatter_nd(n: Node) -> Result:
     return OPS.reshape(y, x.shape)
 
 
-@node("ScatterElements", "Scatter", but="positions out of range that are only known later are "
-                                        "ignored")
+@node("ScatterElements", "Scatter", but="positions out of range that are only known later may "
+                                        "meet others")
 def _scatter_elements(n: Node) -> Result:
     x, indices, updates = n.value(0), n.value(1), n.value(2)
     axis = range(x.rank)[n.attr("axis", 0)]

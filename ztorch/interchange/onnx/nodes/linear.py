@@ -39,10 +39,9 @@ def _det(n: Node) -> Result:
     return OPS.det(n.value(0))
 
 
-@node("Attention", but="no past keys and values, no softcap, first output only")
+@node("Attention")
 def _attention(n: Node) -> Result:
-    n.only_first_output()
-    n.only(softcap=0.0)
+    n.only(softcap=0.0)  # else what the standard defines Attention by is imported
     if n.has(4) or n.has(5) or n.has(6):
         n.unsupported("past keys and values, or lengths of them")
     q, k, v = (n.value(j) for j in range(3))

@@ -31,9 +31,8 @@ def _batch_norm(n: Node) -> Result:
     return y, *running
 
 
-@node("LayerNormalization", but="first output only")
+@node("LayerNormalization")
 def _layer_norm(n: Node) -> Result:
-    n.only_first_output()
     x = n.value(0)
     axes = tuple(range(x.rank)[n.attr("axis", -1):])
     y = OPS.standardize(x, axis=axes, epsilon=n.attr("epsilon", 1e-5)) * n.value(1)
