@@ -35,6 +35,7 @@ from ztorch.arrays.array_api_dtypes import (
     uint32,
     uint64,
 )
+from ztorch.arrays.array_api_extras import conj, imag, real, repeat, std, unstack, var
 from ztorch.arrays.array_api_sets import (
     nonzero,
     unique_all,
@@ -116,21 +117,6 @@ def negative(x: Tensor, /) -> Tensor:
     """-x; of unsigned integers, what is left of 0."""
     y: Tensor = -x
     return y
-
-
-def conj(x: Tensor, /) -> Tensor:
-    """x, since there are no complex numbers."""
-    return x
-
-
-def real(x: Tensor, /) -> Tensor:
-    """x, since there are no complex numbers."""
-    return x
-
-
-def imag(x: Tensor, /) -> Tensor:
-    """Zeros, since there are no complex numbers."""
-    return zeros_like(x)
 
 
 def _rounding(name: str) -> Callable[[Tensor], Tensor]:
@@ -233,42 +219,6 @@ def cumulative_prod(x: Tensor, /, *, axis: int | None = None, dtype: Dtype = Non
     return y
 
 
-def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
-    """Each element repeated: as often as a number says, or each as often as a tensor says, which is
-    computed for that."""
-    counts = repeats.tolist() if isinstance(repeats, Tensor) else repeats
-    y: Tensor = compute("repeat", (x, counts), {"axis": axis})
-    return y
-
-
-def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """The slices along an axis, without that axis."""
-    if -x.ndim <= axis < x.ndim and not x.shape[axis]:
-        return ()
-    parts: tuple[Tensor, ...] = compute("unstack", (x,), {"axis": axis})
-    return parts
-
-
-def std(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False
-        ) -> Tensor:
-    """The standard deviation along axes; NaN where a correction leaves no elements."""
-    return _spread("std", x, axis, correction, keepdims)
-
-
-def var(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False
-        ) -> Tensor:
-    """The variance along axes; NaN where a correction leaves no elements."""
-    return _spread("var", x, axis, correction, keepdims)
-
-
-def _spread(op: str, x: Tensor, axis: Any, correction: float, keepdims: Any) -> Tensor:
-    axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    none = correction and math.prod(x.shape[k] for k in axes if k < x.ndim) <= correction
-    y: Tensor = compute(op, (x,), {"axis": axis, "correction": 0 if none else correction,
-                                   "keepdims": keepdims})
-    return y * nan if none else y
-
-
 # -- creation --------------------------------------------------------------------------------------
 
 
@@ -330,9 +280,10 @@ empty, ones, zeros = map(_filled, (creation.empty, creation.ones, creation.zeros
 empty_like, ones_like, zeros_like = map(
     _filled_like, (ranges.empty_like, ranges.ones_like, ranges.zeros_like))
 
-__all__ = ["bool", "can_cast", "finfo", "float32", "float64", "iinfo", "int8", "int16", "int32",
-           "int64", "isdtype", "linalg", "nonzero", "result_type", "uint8", "uint16", "uint32",
-           "uint64", "unique_all", "unique_counts", "unique_inverse", "unique_values"]
+__all__ = ["bool", "can_cast", "conj", "finfo", "float32", "float64", "iinfo", "imag", "int8",
+           "int16", "int32", "int64", "isdtype", "linalg", "nonzero", "real", "repeat",
+           "result_type", "std", "uint8", "uint16", "uint32", "uint64", "unique_all",
+           "unique_counts", "unique_inverse", "unique_values", "unstack", "var"]
 __all__ += [name for name in list(globals()) if not name.startswith("_") and (
     name in ("e", "inf", "nan", "newaxis", "pi")
     or (name != "namespace" and getattr(globals()[name], "__module__", "") == __name__))]

@@ -1,0 +1,62 @@
+"""Functions of `zt.array_api` of which the standard wants more than the ops do: spreads, repeated
+elements and slices, and the parts of complex numbers, which there are none of.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ztorch.arrays import ranges
+from ztorch.arrays.tensor import Tensor, compute
+
+
+def conj(x: Tensor, /) -> Tensor:
+    """x, since there are no complex numbers."""
+    return x
+
+
+def real(x: Tensor, /) -> Tensor:
+    """x, since there are no complex numbers."""
+    return x
+
+
+def imag(x: Tensor, /) -> Tensor:
+    """Zeros, since there are no complex numbers."""
+    return ranges.zeros_like(x)
+
+
+def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
+    """Each element repeated: as often as a number says, or each as often as a tensor says, which is
+    computed for that."""
+    counts = repeats.tolist() if isinstance(repeats, Tensor) else repeats
+    y: Tensor = compute("repeat", (x, counts), {"axis": axis})
+    return y
+
+
+def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+    """The slices along an axis, without that axis."""
+    if -x.ndim <= axis < x.ndim and not x.shape[axis]:
+        return ()
+    parts: tuple[Tensor, ...] = compute("unstack", (x,), {"axis": axis})
+    return parts
+
+
+def std(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False
+        ) -> Tensor:
+    """The standard deviation along axes; NaN where a correction leaves no elements."""
+    return _spread("std", x, axis, correction, keepdims)
+
+
+def var(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False
+        ) -> Tensor:
+    """The variance along axes; NaN where a correction leaves no elements."""
+    return _spread("var", x, axis, correction, keepdims)
+
+
+def _spread(op: str, x: Tensor, axis: Any, correction: float, keepdims: Any) -> Tensor:
+    axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    none = correction and math.prod(x.shape[k] for k in axes if k < x.ndim) <= correction
+    y: Tensor = compute(op, (x,), {"axis": axis, "correction": 0 if none else correction,
+                                   "keepdims": keepdims})
+    return y * math.nan if none else y
