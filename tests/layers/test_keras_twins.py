@@ -24,6 +24,7 @@ OURS = {
     "SinusoidalPosition": "KerasHub's SinePositionEncoding, which adds itself here",
     **dict.fromkeys(("Residual", "Parallel"), "branches within a Sequential"),
     "Kernel": "Keras has no kernels: tests/kernels",
+    "Checkpoint": "Keras has RematScope: program/test_memory_limit.py",
 }
 
 # Arguments of Keras that are refused by name, as wrong ones are.

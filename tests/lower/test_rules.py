@@ -18,7 +18,7 @@ from ztorch.graph.narrow import ROUNDED
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower import tuning
+from ztorch.lower import grid_tuning, tuning
 from ztorch.lower.frozen import Derived
 from ztorch.lower.grid_rows import Team, team
 from ztorch.lower.placement import Location
@@ -28,6 +28,7 @@ from ztorch.lower.tiling import choose, pack, packed_columns, panel_columns, reg
 from ztorch.machines.processors import ANY, PROCESSORS, processor
 
 LOWER = Path(tuning.__file__).parent
+TABLES = ("tuning.py", "grid_tuning.py")
 AVX2 = TARGETS["avx2"].limits
 ZEN3 = replace(AVX2, processor=processor("zen3"))
 
@@ -348,10 +349,11 @@ def test_a_deep_product_of_few_tiles_is_cut() -> None:
 
 
 def test_every_constant_says_what_it_is_and_is_used() -> None:
-    used = {node.id for path in LOWER.glob("*.py") if path.name != "tuning.py"
+    used = {node.id for path in LOWER.glob("*.py") if path.name not in TABLES
             for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
+    constants = {**vars(tuning), **vars(grid_tuning)}
     for name, row in tuning.TABLE.items():
-        assert name == row.name and getattr(tuning, name) == row.value and name in used
+        assert name == row.name and constants[name] == row.value and name in used
         assert row.unit and row.meaning and row.evidence
 
 
@@ -361,7 +363,7 @@ KNOWN = {("grid_mma.py", 16), ("grid_rows.py", 32), ("grid_strips.py", 3), ("gri
 
 
 def test_no_other_number_hides_in_lowering() -> None:
-    found = {(path.name, node.value) for path in LOWER.glob("*.py") if path.name not in ("tuning.py", "passes.py")
+    found = {(path.name, node.value) for path in LOWER.glob("*.py") if path.name not in (*TABLES, "passes.py")
              for node in ast.walk(ast.parse(path.read_text()))
              if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value not in (0, 1, 2)}
     assert found <= KNOWN

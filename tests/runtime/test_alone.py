@@ -96,7 +96,7 @@ PREDICTS = {
     "ztorch.runtime.load", "ztorch.runtime.manifest", "ztorch.runtime.spec",
     "ztorch.runtime.snapshot", "ztorch.runtime.buckets",
     "ztorch.feed", "ztorch.feed.columns", "ztorch.feed.call_pool", "ztorch.feed.adapter",
-    "ztorch.feed.ports", "ztorch.feed.sequences",
+    "ztorch.feed.ports", "ztorch.feed.sequences", "ztorch.feed.grids",
     "ztorch.program", "ztorch.program.program", "ztorch.program.predictor",
     "ztorch.program.stateful", "ztorch.program.verbs",
 }

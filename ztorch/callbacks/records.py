@@ -52,9 +52,9 @@ class ModelCheckpoint(Monitor):
             raise ConfigError(f"save_freq={save_freq!r} must be 'epoch' or a number of batches")
         self.filepath = os.fspath(filepath)
         if not self.filepath.endswith(".zt"):
-            need_name(filepath, "checkpoints", ".safetensors", "name it .zt for the "
-                                 "whole program, or .safetensors for weights (save_weights_only="
-                                 "True) or for what load_checkpoint goes on from")
+            need_name(filepath, "checkpoints", (".safetensors", ".ckpt"), "name it .zt for the "
+                      "whole program, or .safetensors for weights (save_weights_only=True) or for "
+                      "what load_checkpoint goes on from")
         self.verbose = verbose
         self.save_best_only = flag("ModelCheckpoint(save_best_only=...)", save_best_only)
         self.save_weights_only = flag("ModelCheckpoint(save_weights_only=...)", save_weights_only)

@@ -28,9 +28,9 @@ from ztorch.codegen.targets import Target
 from ztorch.compile.cpu_code import cpu_code
 from ztorch.compile.description import describe_program, initial_parameters
 from ztorch.compile.device_code import device_code
+from ztorch.compile.memory_sizes import byte_count
 from ztorch.compile.targeting import target_for
 from ztorch.compile.watch import Watch
-from ztorch.config import byte_count
 from ztorch.errors import DeviceError, Unsupported, unknown
 from ztorch.graph import passes
 from ztorch.graph.value import Graph

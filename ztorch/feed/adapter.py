@@ -10,14 +10,7 @@ import numpy as np
 from ztorch.config import number
 from ztorch.dtypes import DType, dtype, i32
 from ztorch.errors import ConfigError, DataError, Unsupported, unknown
-from ztorch.feed.columns import (
-    as_array,
-    check_weights,
-    one_per_row,
-    pad,
-    reads_in_place,
-    store,
-)
+from ztorch.feed.columns import as_array, check_weights, one_per_row, pad, reads_in_place, store
 from ztorch.feed.ports import InputPort, TargetPort
 from ztorch.feed.sequences import Ragged
 from ztorch.runtime.buckets import BATCH, Buckets, open_axes_of

@@ -19,11 +19,13 @@ _SUFFIXES = (".zt", ".safetensors", ".keras", ".h5", ".hdf5", ".pt", ".pth", ".b
              ".msgpack", ".mlmodel", ".mlpackage", ".json", ".yaml", ".csv", ".zip", ".tar", ".gz")
 
 
-def need_name(path: str | os.PathLike[str], content: str, own: str, fix: str) -> None:
+def need_name(path: str | os.PathLike[str], content: str, own: str | tuple[str, ...],
+              fix: str) -> None:
     """Raises an error if `path` ends in a suffix that stands for another kind of file than `own`;
     `content` and `fix` are parts of its text."""
     name = os.fspath(path)
-    if name.lower().endswith(tuple(suffix for suffix in _SUFFIXES if suffix != own)):
+    allowed = own if isinstance(own, tuple) else (own,)
+    if name.lower().endswith(tuple(suffix for suffix in _SUFFIXES if suffix not in allowed)):
         raise ConfigError(f"cannot write {content} to {name!r}, the name of a file of another "
                           f"kind; {fix}")
 

@@ -268,8 +268,7 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
         if not isinstance(weights, Iterable):
             raise WeightsError("set_weights takes a list of arrays, in the order of get_weights, "
                                f"not {weights!r}")
-        weights = list(weights)
-        if len(weights) != len(current):
+        if len(weights := list(weights)) != len(current):
             raise WeightsError(f"{kind} {self.name!r} has {len(current)} weights, {len(weights)} "
                                "were given; use the weights of a model with the same layers")
         checked_ = [w.checked(array) for w, array in zip(current, weights, strict=True)]
@@ -287,8 +286,8 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
         return sum(w.size for w in self.weights)
 
     def get_config(self) -> dict[str, Any]:
-        arguments = {k: v for k, v in super().get_config().items()
-               if k not in ("name", "trainable", "input_shape")}  # a model's Input has the shape
+        common = ("name", "trainable", "input_shape")  # a model's Input has the shape
+        arguments = {k: v for k, v in super().get_config().items() if k not in common}
         return {"name": self.name, **arguments, **({} if self.trainable else {"trainable": False})}
 
     def __getattr__(self, name: str) -> Any:

@@ -41,8 +41,8 @@ def write_checkpoint(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
 
         write_checkpoint("run.safetensors", program.snapshot())
     """
-    need_name(path, "a checkpoint", ".safetensors", "name it .safetensors, or write the whole "
-              "program with program.save('NAME.zt')")
+    need_name(path, "a checkpoint", (".safetensors", ".ckpt"), "name it .safetensors, or write the "
+              "whole program with program.save('NAME.zt')")
     assert snapshot.training is not None, "a checkpoint is of a program that trains"
     safetensors.write(path, snapshot.states(), {
         "format": FORMAT, "model": snapshot.spec.name,
