@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType, boolean
-from ztorch.graph.body import Body, carry_leaf, slice_leaf
+from ztorch.graph.body import Body, carry_leaf, dependents, slice_leaf
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value, topological
 from ztorch.kernels.arithmetic import NUMBERS
@@ -27,6 +27,7 @@ from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, full, reorde
 from ztorch.kernels.uses import assigned, definitions, parts, reads_of
 from ztorch.ops.control import looped
 
+PRODUCTS_KEPT = 2  # times the elements of its products that a turn keeps for a gradient, roughly
 TRIALS_MAX = 8  # how often the shapes and dtypes of a state may grow before they must agree
 
 
@@ -170,6 +171,7 @@ def _finish(t: ExpressionRules, s: ast.For, steps: OrderedTurns, state: dict[str
     slices = [(leaf, x) for leaf, x in steps.slices if leaf in used]
     body = Body(steps.twin.extent, False, tuple(leaves), tuple(leaf for leaf, _ in slices), (),
                 tuple(news), tuple(outs), proceed)
+    body = replace(body, recompute=_recomputes(body))
     ends, stacks = looped(body, inits, [x for _, x in slices], ahead=False)
     plain = {*assigned(s.body)}
     for n, y in zip(state, ends, strict=False):
@@ -185,6 +187,14 @@ def _finish(t: ExpressionRules, s: ast.For, steps: OrderedTurns, state: dict[str
             condition = _all_turns(next(rest), condition.axes, steps.twin)
         t.store(name, renamed(index, steps.var, steps.twin), whole, condition,
                 union([inner, (steps.twin,)]), how)
+
+
+def _recomputes(body: Body) -> bool:
+    """Whether a gradient computes turns again: where their products, such as blocks of scores, are
+    larger than the state that must be kept for it."""
+    values = dependents(body.roots, (*body.carries, *body.slices))
+    products = sum(v.size for v in values if v.op.kind == "contract")
+    return PRODUCTS_KEPT * products > sum(v.size for v in body.carries)
 
 
 def _typed(t: ExpressionRules, x: LoopTensor, axes: Axes, shape: tuple[int, ...], d: DType
