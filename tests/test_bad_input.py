@@ -69,7 +69,6 @@ DECLARED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: L.Dense(3, name=NASTY), ConfigError, "control character"),
     (lambda: L.Dense(3, name="x" * 201), ConfigError, "of a Dense has 201 characters"),
     (lambda: L.Dnse(3), AttributeError, "did you mean 'Dense'"),
-    (lambda: L.Input((3, None)), ConfigError, "only the first axis may be open"),
     (lambda: L.Input((-1,)), ConfigError, "positive integer"),
     (lambda: row(L.Dense(3, kernel_initializer="zeroes")), UnknownName, "did you mean 'zeros'"),
     (lambda: row(L.Reshape(6)), ConfigError, "target_shape.*tuple.*not 6"),

@@ -91,8 +91,9 @@ def test_every_op(ops: list[str], fake: FakeCuda) -> None:
     # These train on the devices of test_zoo.py, and their ops and gradients run above.
     *(pytest.param(n, marks=pytest.mark.full) for n in ("text_classifier", "autoencoder", "tabular_regressor"))])
 def test_models_train_as_on_the_cpu(name: str, fake: FakeCuda) -> None:
-    recipe, losses, predicted = small(name), {}, {}
+    losses, predicted = {}, {}
     for device in ("cpu", "cuda:0"):
+        recipe = small(name)  # a model anew: one that was compiled goes on from what it learned
         program = compiled(recipe, device, BATCH)
         x, y = rows(program.executable, program.metadata, recipe, STEPS)
         losses[device] = program.fit(x, y, epochs=1, verbose=0, shuffle=False).history["loss"]

@@ -43,9 +43,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of what is compiled from now on."""
     names: list[str] = []
 
-    def counted(functions: Any, target: Any, name: str) -> Any:
+    def counted(functions: Any, target: Any, name: str, **options: Any) -> Any:
         names.append(name)
-        return compile_functions(functions, target, name)
+        return compile_functions(functions, target, name, **options)
 
     monkeypatch.setattr(pipeline, "compile_functions", counted)
     return names

@@ -123,11 +123,11 @@ def test_a_closed_program_says_so(program: Program) -> None:
 
 KINDS: dict[str, tuple[str, Callable[[Program, Path], Any]]] = {
     "artifact": (".zt", lambda p, path: p.save(path)),
-    "checkpoint": (".safetensors", lambda p, path: p.save_checkpoint(path)),
+    "checkpoint": (".safetensors .ckpt", lambda p, path: p.save_checkpoint(path)),
     "weights": (".safetensors", lambda p, path: p.save_weights(path)),
     "weights of a model": (".safetensors .h5", lambda _, path: model().save_weights(path)),
     "for PyTorch": (".safetensors", lambda _, path: model().save_weights(path, layout="torch")),
-    "callback": (".zt .safetensors", lambda p, path: p.fit(
+    "callback": (".zt .safetensors .ckpt", lambda p, path: p.fit(
         X, Y, verbose=0, callbacks=ModelCheckpoint(path)))}
 
 

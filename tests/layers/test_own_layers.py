@@ -40,7 +40,7 @@ class Linear(L.Layer):
         return zt.ops.matmul(inputs, self.w) + self.b
 
 
-class Block(L.Layer):
+class TwoParts(L.Layer):
     """Layers as attributes and in a list, with their weights and Keras' `training`."""
 
     def __init__(self, **common: Any) -> None:
@@ -89,7 +89,7 @@ X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 
 def test_layers_as_in_keras_are_those_with_a_context() -> None:
     """Alike in names of weights, training and predictions, bit for bit."""
-    plain, ours = run(Block(name="block")), run(Twin(name="block"))
+    plain, ours = run(TwoParts(name="block")), run(Twin(name="block"))
     assert plain.weight_names == ours.weight_names
     assert plain.weight_names[:3] == ["block/factor", "block/linear/w", "block/linear/b"]
     for program in (plain, ours):
@@ -104,7 +104,7 @@ def test_layers_as_in_keras_on_tensors_and_in_configs() -> None:
     y = layer(zt.tensor(X))
     np.testing.assert_allclose(y.numpy(), X @ layer.w.value + 1, rtol=1e-6)
     assert [w.path for w in layer.weights] == ["row/w", "row/b"]
-    made = zt.Sequential([L.Input((3,)), Block(), Linear(1)])
+    made = zt.Sequential([L.Input((3,)), TwoParts(), Linear(1)])
     again = zt.Sequential.from_json(made.to_json())
     assert [w.path for w in again.weights] == [w.path for w in made.weights]
     with pytest.raises(ConfigError, match="is a tensor only in the call of a layer"):

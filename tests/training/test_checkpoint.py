@@ -175,9 +175,10 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         program.load_checkpoint(path)
     with pytest.raises(WeightsError, match=r"cannot read .*No such file"):
         program.load_weights(tmp_path / "none")
-    program.save_weights(path)
+    weights = tmp_path / "run.safetensors"
+    program.save_weights(weights)
     with pytest.raises(WeightsError, match=r"is not a checkpoint.*load_weights"):
-        program.load_checkpoint(path)
+        program.load_checkpoint(weights)
 
 
 def test_damaged_or_newer_metadata(tmp_path: Path) -> None:

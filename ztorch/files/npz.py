@@ -20,7 +20,7 @@ def is_npz(data: bytes) -> bool:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = archive.namelist()
-    except (zipfile.BadZipFile, ValueError, OSError):
+    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
         return False
     return bool(names) and all(name.endswith(".npy") for name in names)
 

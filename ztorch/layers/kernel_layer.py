@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ztorch.errors import ConfigError, unknown
+from ztorch.errors import ConfigError, KernelError, unknown
 from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
@@ -104,7 +104,10 @@ class Kernel(Layer):
                               f"({', '.join(self.inputs_taken)}), not {len(inputs)}")
         arguments = dict(zip(self.inputs_taken, inputs, strict=True))
         arguments |= {w.name: context.read(w) for w in self.own_weights}
-        y = self.function(**arguments, **self.options)
+        try:
+            y = self.function(**arguments, **self.options)
+        except KernelError as error:
+            raise KernelError(f"layer {self.path!r}: {error}") from None
         if not isinstance(y, Value):
             raise shape_error(f"{self.function!r} returns {len(y)} tensors",
                               fix="a layer gives one; return it alone")

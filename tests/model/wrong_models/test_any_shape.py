@@ -7,8 +7,10 @@ import inspect
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 
+import ztorch as zt
 from tests.cases.grouping import together
 from ztorch import layers as L
 from ztorch.errors import ZtorchError
@@ -25,12 +27,24 @@ CELLS = ("SimpleRNNCell", "LSTMCell", "GRUCell", "StackedRNNCells")  # they take
 LAYERS = {cls.__name__: cls for cls in L.LAYERS.values() if cls.__module__.startswith("ztorch.layers")}
 
 
+@zt.kernel
+def running_sum(x):
+    out = np.empty_like(x)
+    for i in range(x.shape[0]):
+        out[i] = x[i] + (out[i - 1] if i > 0 else 0)
+    return out
+
+
 def made(name: str) -> L.Layer:
     if name in ("Bidirectional", "TimeDistributed"):
         return LAYERS[name](L.LSTM(2) if name == "Bidirectional" else L.Dense(2))
     if name in ("Residual", "Parallel"):
         inner = [L.Dense(6), L.Dense(6)]
         return L.Residual(*inner) if name == "Residual" else L.Parallel(inner)
+    if name == "Checkpoint":
+        return L.Checkpoint(L.Dense(2))
+    if name == "Kernel":
+        return L.Kernel(running_sum)
     if name == "RNN":
         return L.RNN(L.GRUCell(3))
     needed = [p.name for p in inspect.signature(LAYERS[name]).parameters.values()
