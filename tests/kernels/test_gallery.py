@@ -28,9 +28,11 @@ from tests.parity import (
     agree,
     interpreted,
 )
+from ztorch import ops
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import f32
+from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Graph
 from ztorch.kernels import KernelFunction
@@ -166,10 +168,13 @@ def test_every_machine(machine: str) -> None:
 # -- memory ------------------------------------------------------------------------------------------
 
 
-def arena(positions: int, **options: Any) -> int:
-    """Bytes that flash attention needs beside its inputs and outputs."""
+def arena(positions: int, slopes: bool = False, **options: Any) -> int:
+    """Bytes that flash attention, or its gradient, needs beside its inputs and outputs."""
     leaves = leaves_of([np.empty((1, 2, positions, 16), np.float32)] * 3)
-    graph = Graph({"y": flash_attention(*leaves, **options)})
+    y = flash_attention(*leaves, **options)
+    graph = Graph({"y": y})
+    if slopes:
+        graph = Graph({f"g{k}": g for k, g in enumerate(gradients(ops.sum(y * y), leaves))})
     return compile_functions({"f": graph}, TARGETS[HERE[-1]], "memory").spec.arena_bytes
 
 
@@ -178,3 +183,4 @@ def test_memory_of_flash_attention_grows_with_the_positions() -> None:
         small, large = (arena(n, block=64, causal=causal) for n in (512, 2048))
         assert large <= 4.2 * small
         assert large < 2048 * 2048 * 4  # the scores of one head alone
+    assert arena(1024, slopes=True, block=64) < 2 * 1024 * 1024 * 4  # the scores of both heads

@@ -102,7 +102,9 @@ def _grad(o: Any, upstreams: Mapping[int, Value], loop: Value, *args: Value,
     """`upstreams`: gradients of results, by their index."""
     backward = Backward(loop, upstreams)
     turn, inits, sequences = backward.loop()
-    return backward.slopes(*repeat(turn, inits, sequences, backward.inside))
+    # Turns that are computed again are many small products on purpose.
+    return backward.slopes(*repeat(turn, inits, sequences, backward.inside,
+                                   ahead=not body.recompute))
 
 
 def _batch(one: Value, many: Examples, body: Body) -> Value:

@@ -187,11 +187,12 @@ class Backward:
 
     def _total(self, v: Value, depends: set[Value]) -> Callable[..., Value]:
         """The sum of v over all turns, as a function of the results of this loop. A sum of products
-        is one product of stacks. A block has one turn, in which it computes all again."""
+        is one product of stacks, unless turns are computed again to save memory: then each adds its
+        own. A block has one turn, in which it computes all again."""
         if self.body.recompute and self.body.turns == 1:
             self.outs.append(v)
             return lambda stacks, sums: OPS.reshape(stacks[v], v.shape)
-        if v.op.kind == "contract":
+        if v.op.kind == "contract" and not self.body.recompute:
             a, b = (self._stack(x, depends) for x in v.args)
             attrs = v.attrs
             return lambda stacks, sums: _long_product(a(stacks), b(stacks), v.op, attrs)
