@@ -103,6 +103,23 @@ def test_on_a_device_and_in_a_thread() -> None:
     assert "3 x 5 turns at once" in scale_shift.explain(X, G, C)
 
 
+@zt.kernel
+def smooth(x):
+    taps = [0.25, 0.5, 0.25]
+    out = np.zeros_like(x)
+    for i in range(1, x.shape[0] - 1):
+        for k in range(3):
+            out[i] += taps[k] * x[i + k - 1]
+    return out
+
+
+def test_numbers_in_a_list_are_a_table() -> None:
+    np.testing.assert_allclose(smooth(C * 3), [0, 3, 3, 3, 0])
+    half = np.arange(6, dtype=np.float16)
+    assert smooth(half).dtype == np.float16
+    np.testing.assert_allclose(smooth(half), smooth.debug(half), rtol=1e-3)
+
+
 def test_no_tensor_is_an_error() -> None:
     with pytest.raises(KernelError, match="takes no tensor"):
         powers(1.0, 2.0)

@@ -90,8 +90,9 @@ def _array_conflict(loop: ast.For, name: str, writes: list[tuple[ast.Subscript, 
                for k in range(min(len(p) for p in used))):
             continue
         if reads:
-            return Conflict(reads[0], f"{name} is read here and written in another turn of "
-                            f"{target}")
+            strangers = [r for r in reads if not same(r, writes[0][0])]
+            return Conflict((strangers or reads)[0], f"{name} is read here and written in another "
+                            f"turn of {target}")
         if len(hows) == 1 and None not in hows:
             continue
         depends = all(any(target in names_in(part) for part in p) for p in places)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.errors import KernelError, ZtorchError, nearest
-from ztorch.graph.op import OPS
+from ztorch.graph.op import OPS, constant
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.reading import BadIndex, index_of
 from ztorch.kernels.scope import IndexBound, Scope
@@ -220,10 +220,9 @@ class ExpressionRules(Scope):
     def _subscript(self, node: ast.Subscript) -> Any:
         of = self.value(node.value)
         key = self.value(node.slice)
+        if isinstance(key, (LoopTensor, Affine)) and isinstance(of, tuple):
+            of = self._table(node, of)
         if not isinstance(of, LoopTensor):
-            if isinstance(key, (LoopTensor, Affine)):
-                raise self.source.error(node, "a tuple can only be indexed by a known integer",
-                                        "use an array")
             try:
                 return of[key]
             except (TypeError, IndexError, KeyError) as error:
@@ -234,6 +233,14 @@ class ExpressionRules(Scope):
             return self.read(of, changes, index_of(key, of.shape))
         except BadIndex as error:
             raise self.source.error(node, str(error)) from None
+
+    def _table(self, node: ast.Subscript, numbers: tuple[Any, ...]) -> LoopTensor:
+        """A tuple of numbers as an array, which can be indexed by what is not known."""
+        if not all(isinstance(x, NUMBERS) for x in numbers):
+            raise self.source.error(node, "a tuple can only be indexed by a known integer",
+                                    "use an array")
+        d = self.arithmetic.common(numbers)
+        return LoopTensor(constant(np.array(numbers, d.numpy), d), (), weak=True)
 
     def _slice(self, node: ast.Slice) -> Any:
         return slice(*(None if n is None else self.value(n)
@@ -256,7 +263,5 @@ def _known_object(x: Any) -> Any:
     if isinstance(x, np.generic):
         return LoopTensor(OPS.full((), x.item(), str(x.dtype)))
     if isinstance(x, np.ndarray):
-        from ztorch.graph.op import constant
-
         return LoopTensor(constant(x))
     return tuple(x) if isinstance(x, list) else x
