@@ -27,6 +27,8 @@ class AssignmentRules(CallRules):
         if len(s.targets) == 1 and self._run_update(s, s.targets[0]):
             return
         x = self.value(s.value)
+        if len(s.targets) > 1 and isinstance(x, LoopTensor) and x.shape:
+            raise self.source.error(s, "one array would have two names", "make an array for each")
         for target in s.targets:
             self._assign(s, target, x, s.value)
 
@@ -45,10 +47,13 @@ class AssignmentRules(CallRules):
                 ) -> None:
         if isinstance(target, ast.Name):
             view = isinstance(source, (ast.Subscript, ast.Name, ast.Attribute))
-            fixed = ""
+            if isinstance(x, tuple) and source is not None:
+                self._check_tuple(s, source)
             if view and isinstance(x, LoopTensor) and x.shape and source is not None:
-                fixed = f"{target.id} is {ast.unparse(source)} by another name"
-            self.bind(target.id, x, fixed)
+                self.bind(target.id, x, f"{target.id} is {ast.unparse(source)} by another name",
+                          self._array_of(source))
+            else:
+                self.bind(target.id, x)
         elif isinstance(target, (ast.Tuple, ast.List)):
             if not isinstance(x, (tuple, range)) or len(x) != len(target.elts):
                 count = len(x) if isinstance(x, (tuple, range)) else 1
@@ -60,13 +65,31 @@ class AssignmentRules(CallRules):
         else:
             raise self.source.error(target, "only variables and elements of arrays can be set")
 
-    def bind(self, name: str, x: Any, fixed: str = "") -> None:
+    def _array_of(self, source: ast.expr) -> tuple[str, Any] | None:
+        """The array of this function that an expression is a part of, and what it holds now."""
+        while isinstance(source, (ast.Subscript, ast.Attribute)):
+            source = source.value
+        variable = self.env.get(source.id) if isinstance(source, ast.Name) else None
+        if variable is None or not isinstance(source, ast.Name):
+            return None
+        return variable.of or (source.id, variable.value)
+
+    def _check_tuple(self, s: ast.stmt, source: ast.expr) -> None:
+        """A tuple would not see later writes to the arrays in it."""
+        for n in source.elts if isinstance(source, (ast.Tuple, ast.List)) else ():
+            variable = self.env.get(n.id) if isinstance(n, ast.Name) else None
+            if variable and isinstance(variable.value, LoopTensor) and variable.value.shape and (
+                    not variable.fixed):
+                raise self.source.error(s, "an array that can be written would be in a tuple, too",
+                                        "keep its name")
+
+    def bind(self, name: str, x: Any, fixed: str = "", of: tuple[str, Any] | None = None) -> None:
         """Gives a variable a value."""
         old = self.env.get(name)
         now = len(self.loops)
         depth = now if old is None or self.parallel(old.depth) else old.depth
         changes = now if old is None else max(old.changes, depth)
-        self.env[name] = Variable(x, depth, changes, len(self.masks), fixed)
+        self.env[name] = Variable(x, depth, changes, len(self.masks), fixed, of)
         if self.assigned:
             self.assigned[-1].add(name)
 

@@ -24,6 +24,7 @@ class Variable:
     changes: int = 0  # number of loops, from the outer one on, in which it changes
     masks: int = 0  # number of conditions around that line
     fixed: str = ""  # why its elements cannot be written; empty: they can
+    of: tuple[str, Any] | None = None  # the array that it is a part of, and what that held then
 
 
 class IndexBound(NamedTuple):
@@ -144,7 +145,7 @@ class Scope:
         """Runs statements in order."""
         raise NotImplementedError
 
-    def bind(self, name: str, x: Any, fixed: str = "") -> None:
+    def bind(self, name: str, x: Any, fixed: str = "", of: tuple[str, Any] | None = None) -> None:
         """Gives a variable a value."""
         raise NotImplementedError
 
