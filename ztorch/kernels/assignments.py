@@ -65,14 +65,13 @@ class AssignmentRules(CallRules):
         else:
             raise self.source.error(target, "only variables and elements of arrays can be set")
 
-    def _array_of(self, source: ast.expr) -> tuple[str, Any] | None:
-        """The array of this function that an expression is a part of, and what it holds now."""
+    def _array_of(self, source: ast.expr) -> str:
+        """The array of this function that an expression is a part of."""
         while isinstance(source, (ast.Subscript, ast.Attribute)):
             source = source.value
-        variable = self.env.get(source.id) if isinstance(source, ast.Name) else None
-        if variable is None or not isinstance(source, ast.Name):
-            return None
-        return variable.of or (source.id, variable.value)
+        if not isinstance(source, ast.Name) or source.id not in self.env:
+            return ""
+        return self.env[source.id].of or source.id
 
     def _check_tuple(self, s: ast.stmt, source: ast.expr) -> None:
         """A tuple would not see later writes to the arrays in it."""
@@ -83,8 +82,9 @@ class AssignmentRules(CallRules):
                 raise self.source.error(s, "an array that can be written would be in a tuple, too",
                                         "keep its name")
 
-    def bind(self, name: str, x: Any, fixed: str = "", of: tuple[str, Any] | None = None) -> None:
+    def bind(self, name: str, x: Any, fixed: str = "", of: str = "") -> None:
         """Gives a variable a value."""
+        self.env = {n: replace(v, of="") if v.of == name else v for n, v in self.env.items()}
         old = self.env.get(name)
         now = len(self.loops)
         depth = now if old is None or self.parallel(old.depth) else old.depth
@@ -151,6 +151,7 @@ class AssignmentRules(CallRules):
                 target, f"{name} cannot be written: {old.fixed or 'it is no array'}",
                 "write to an array that the function makes, such as np.empty_like(x)")
         index = index_of(self.value(target.slice), old.value.shape)
+        self.mark_parts([name])
         late = next((loop for loop in self.loops[old.depth:] if loop.turns
                      and name in loop.turns.late), None)
         inner = self.parallel(old.depth)

@@ -11,7 +11,7 @@ from ztorch.errors import KernelError, ZtorchError, nearest
 from ztorch.graph.op import OPS, constant
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.reading import BadIndex, index_of
-from ztorch.kernels.scope import IndexBound, Scope, Variable
+from ztorch.kernels.scope import IndexBound, Scope
 from ztorch.kernels.tile_words import BadCall
 from ztorch.kernels.tiles import Affine, LoopTensor
 from ztorch.kernels.words import METHODS, WORDS
@@ -48,7 +48,10 @@ class ExpressionRules(Scope):
     def _name(self, node: ast.Name) -> Any:
         variable = self.env.get(node.id)
         if variable is not None:
-            self._check_view(node, variable)
+            if variable.stale:
+                raise self.source.error(node, f"{node.id} was taken from {variable.of}, which is "
+                                        "written after that", "take it after the writes, or use "
+                                        "a .copy()")
             return variable.value
         if node.id == "<range>":
             return range
@@ -61,15 +64,6 @@ class ExpressionRules(Scope):
                     "set it before") from None
             raise self.source.error(
                 node, f"{node.id} is not defined{nearest(node.id, self.env)}") from None
-
-    def _check_view(self, node: ast.Name, variable: Variable) -> None:
-        """In NumPy a slice sees later writes to its array. Here it is a copy: nobody may notice."""
-        if variable.of is not None and variable.of[0] in self.env:
-            array, value = variable.of
-            if self.env[array].value is not value:
-                raise self.source.error(node, f"{node.id} was taken from {array}, which was "
-                                        "written since", "take it after the writes, or use a "
-                                        ".copy()")
 
     @property
     def local_names(self) -> set[str]:

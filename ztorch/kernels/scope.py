@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -24,7 +24,8 @@ class Variable:
     changes: int = 0  # number of loops, from the outer one on, in which it changes
     masks: int = 0  # number of conditions around that line
     fixed: str = ""  # why its elements cannot be written; empty: they can
-    of: tuple[str, Any] | None = None  # the array that it is a part of, and what that held then
+    of: str = ""  # name of the array that it is a part of
+    stale: bool = False  # whether that array was written since
 
 
 class IndexBound(NamedTuple):
@@ -145,7 +146,7 @@ class Scope:
         """Runs statements in order."""
         raise NotImplementedError
 
-    def bind(self, name: str, x: Any, fixed: str = "", of: tuple[str, Any] | None = None) -> None:
+    def bind(self, name: str, x: Any, fixed: str = "", of: str = "") -> None:
         """Gives a variable a value."""
         raise NotImplementedError
 
@@ -158,6 +159,12 @@ class Scope:
                named: dict[str, Any]) -> Any:
         """The result of another function."""
         raise NotImplementedError
+
+    def mark_parts(self, arrays: Iterable[str]) -> None:
+        """Marks what was taken from arrays that are written: in NumPy a slice sees later writes,
+        here it is a copy, and nobody may notice."""
+        names = set(arrays)
+        self.env = {n: replace(v, stale=True) if v.of in names else v for n, v in self.env.items()}
 
     def note(self, loop: ast.For, how: str) -> None:
         """Remembers how a loop runs."""
