@@ -108,6 +108,9 @@ def test_kernels_need_source() -> None:
     with pytest.raises(KernelError, match="lambda"):
         zt.kernel(lambda x: x)
     names: dict[str, Any] = {}
-    exec("def k(x):\n    return x", names)
-    with pytest.raises(KernelError, match="source cannot be read"):
-        zt.kernel(names["k"])
+    other = "def another(x):\n    return x\n"
+    for file, text in (("<nowhere>", ""), ("<a script>", "import os\n"), ("<a file>", other)):
+        linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+        exec(compile("def k(x):\n    return x", file, "exec"), names)
+        with pytest.raises(KernelError, match="source cannot be read"):
+            zt.kernel(names["k"])

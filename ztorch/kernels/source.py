@@ -72,20 +72,19 @@ def source_of(function: Callable[..., Any]) -> Source:
     code: CodeType | None = getattr(function, "__code__", None)
     if code is None:
         raise KernelError(f"a kernel is written as a function with def, not {function!r}")
-    try:
-        text = inspect.getsource(function)
-    except (OSError, TypeError):
-        raise KernelError(f"kernel {name}: its source cannot be read; kernels are parsed, so write "
-                          "them in a file or a notebook cell") from None
-    plain = textwrap.dedent(text)
-    indent = len(text.split("\n", 1)[0]) - len(plain.split("\n", 1)[0])
-    try:
-        tree: ast.stmt | None = ast.parse(plain).body[0]
-    except SyntaxError:
-        tree = None  # a lambda in the middle of an expression
-    if not isinstance(tree, ast.FunctionDef):
+    if code.co_name == "<lambda>" or inspect.iscoroutinefunction(function):
         raise KernelError(f"kernel {name}: a kernel is written as a function with def, not as a "
                           "lambda or a coroutine")
+    try:
+        text = inspect.getsource(function)
+        plain = textwrap.dedent(text)
+        tree = ast.parse(plain).body[0]
+    except (OSError, TypeError, SyntaxError, IndexError):
+        tree = None
+    if not isinstance(tree, ast.FunctionDef) or tree.name != code.co_name:  # or of another function
+        raise KernelError(f"kernel {name}: its source cannot be read; kernels are parsed, so write "
+                          "them in a file or a notebook cell")
+    indent = len(text.split("\n", 1)[0]) - len(plain.split("\n", 1)[0])
     closure = inspect.getclosurevars(function)
     names = {**function.__globals__, **closure.nonlocals}
     return Source(name, code.co_filename, code.co_firstlineno, indent,
