@@ -120,6 +120,41 @@ def test_numbers_in_a_list_are_a_table() -> None:
     np.testing.assert_allclose(smooth(half), smooth.debug(half), rtol=1e-3)
 
 
+@zt.kernel
+def along_the_diagonal(x, w, taps: tuple = (1, 1)):
+    n = x.shape[0]
+    out = np.zeros(n, x.dtype)
+    for i in range(n):
+        total = 0.0
+        for k in range(w.shape[0]):
+            at = i + k - 20
+            if 0 <= at < n:
+                total += x[at, at] * w[k]
+        out[i] = scaled(total, taps[0])
+    return out
+
+
+def scaled(x, factor):  # after the kernel that calls it
+    return x * factor / 2
+
+
+def test_guards_hold_where_an_index_is_a_lookup() -> None:
+    """A lookup outside of an array reads its ends, not zeros."""
+    x, w = np.random.default_rng(3).standard_normal((6, 6)), np.linspace(1, 2, 40)
+    np.testing.assert_allclose(along_the_diagonal(x, w), along_the_diagonal.debug(x, w), rtol=1e-12)
+
+
+def test_tuples_of_other_numbers_are_other_kernels() -> None:
+    x = np.arange(4, dtype=np.int32)
+    assert first(x, (2, 1)).dtype == np.int32
+    assert first(x, (2.0, 1)).dtype == np.float32
+
+
+@zt.kernel
+def first(x, factors):
+    return x * factors[0]
+
+
 def test_no_tensor_is_an_error() -> None:
     with pytest.raises(KernelError, match="takes no tensor"):
         powers(1.0, 2.0)

@@ -46,7 +46,8 @@ def on_kernel(kernel: Any, arguments: dict[str, Any], on: str | None = None) -> 
     operands = [x if type(x) is float else node_from(x, None, place, copy=of_tensors)
                 for x in inputs.values()]
     kinds = tuple(o.spec if isinstance(o, TensorNode) else type(o) for o in operands)
-    key = (kernel, kinds, tuple(inputs), tuple((n, type(x), x) for n, x in known.items()))
+    # In text, 1 differs from 1.0 and True, also inside tuples.
+    key = (kernel, kinds, tuple(inputs), repr(known))
     call = _calls.get(key)
     if call is None:
         single = [False]

@@ -34,9 +34,9 @@ class _Plainer:
         out: list[ast.stmt] = []
         for k, s in enumerate(statements):
             out += self.statement(s)
-            flags = [flag for kind, flag in zip((ast.Break, ast.Continue), self.flags[-1:][0]
-                                                if self.flags else (), strict=False)
-                     if _leaves(s, kind)]
+            pairs = zip((ast.Break, ast.Continue), self.flags[-1] if self.flags else (),
+                        strict=False)
+            flags = [flag for kind, flag in pairs if _leaves(s, kind)]
             rest = statements[k + 1:]
             if flags and rest:
                 test: Any = _name(flags[0]) if len(flags) == 1 else ast.BoolOp(

@@ -115,14 +115,9 @@ def read(arithmetic: TileArithmetic, source: LoopTensor, index: ElementIndex, gu
     value = source.value
     labels: list[LoopVar | None] = list(source.axes)
     first = len(labels)
-    affine = [p for p in index.places if isinstance(p, Affine)]
     data = [k for k, p in enumerate(index.places) if isinstance(p, LoopTensor)]
-    used = [v for p in affine for v in p.terms]
-    clash = len(set(used)) < len(used) or any(v in labels for v in used)
     lookup = index.places[data[0]] if data else None
-    if isinstance(lookup, LoopTensor):
-        clash = clash or len(data) > 1 or bool({*lookup.axes} & {*used, *labels})
-    if clash:
+    if needs_lookup(source, index):
         return _gathered(arithmetic, source, index)
     for k in reversed(range(len(index.places))):
         place = index.places[k]
@@ -138,6 +133,15 @@ def read(arithmetic: TileArithmetic, source: LoopTensor, index: ElementIndex, gu
     loops = union((v,) for v in labels if v is not None and v not in index.own)
     value = reordered(value, labels, (*loops, *index.own))
     return _shaped(LoopTensor(value, loops), index)
+
+
+def needs_lookup(source: LoopTensor, index: ElementIndex) -> bool:
+    """Whether an index is more than movement: a loop occurs twice, or several places are data."""
+    used = [v for p in index.places if isinstance(p, Affine) for v in p.terms]
+    data = [p for p in index.places if isinstance(p, LoopTensor)]
+    looked_up = {v for p in data for v in p.axes}
+    return (len(set(used)) < len(used) or len(data) > 1 or bool({*source.axes} & {*used})
+            or bool(looked_up & {*used, *source.axes}))
 
 
 def _shaped(tile: LoopTensor, index: ElementIndex) -> LoopTensor:

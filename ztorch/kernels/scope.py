@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.kernels.arithmetic import TileArithmetic
-from ztorch.kernels.reading import ElementIndex, read
+from ztorch.kernels.reading import ElementIndex, needs_lookup, read
 from ztorch.kernels.source import Source
 from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar
 
@@ -65,7 +65,7 @@ class Loop:
 
 
 class Scope:
-    """The state of a translation. ExpressionRules and statements build on it."""
+    """The state of a translation. Expressions and statements build on it."""
 
     def __init__(self, source: Source, arithmetic: TileArithmetic, calls: tuple[Any, ...] = ()):
         self.source = source
@@ -137,7 +137,8 @@ class Scope:
         index = replace(index, places=tuple(
             self.arithmetic.tile(p) if isinstance(p, Affine) and counters & {*p.terms} else p
             for p in index.places))
-        self.reads.append(ReadPlaces(index.places, tile.shape))
+        if not needs_lookup(tile, index):  # which reads no zeros outside of the array
+            self.reads.append(ReadPlaces(index.places, tile.shape))
         return read(self.arithmetic, tile, index, bool(self.masks))
 
     # -- what statements do ----------------------------------------------------------------------

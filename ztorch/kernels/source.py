@@ -6,7 +6,8 @@ import ast
 import builtins
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections import ChainMap
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -24,7 +25,7 @@ class Source:
     indent: int  # columns that were cut from each line
     lines: tuple[str, ...]  # of its text, without the indent
     tree: ast.FunctionDef
-    names: dict[str, Any]  # globals and closure of the function
+    names: Mapping[str, Any]  # globals and closure of the function
 
     def error(self, node: ast.AST, problem: str, fix: str = "") -> KernelError:
         """An error that shows a place of the source.
@@ -86,6 +87,6 @@ def source_of(function: Callable[..., Any]) -> Source:
                           "them in a file or a notebook cell")
     indent = len(text.split("\n", 1)[0]) - len(plain.split("\n", 1)[0])
     closure = inspect.getclosurevars(function)
-    names = {**function.__globals__, **closure.nonlocals}
+    names = ChainMap(dict(closure.nonlocals), function.__globals__)  # which may still grow
     return Source(name, code.co_filename, code.co_firstlineno, indent,
                   tuple(plain.split("\n")), tree, names)
