@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +20,9 @@ from ztorch.kernels.signature import Signature, parsed
 from ztorch.kernels.source import Source, source_of
 from ztorch.kernels.statements import StatementRules
 from ztorch.kernels.tiles import LoopTensor
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 # Whether kernels run as plain Python, those that others call too.
 _debugging: ContextVar[bool] = ContextVar("debugging", default=False)
@@ -174,6 +176,8 @@ class PlacedKernel:
 
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor  # slow to import
+
     return ThreadPoolExecutor(1, "ztorch kernels")
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ztorch.errors import ConfigError, KernelError, unknown
 from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
-from ztorch.kernels import KernelFunction
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import leaves
+
+if TYPE_CHECKING:
+    from ztorch.kernels import KernelFunction
 
 
 class Kernel(Layer):
@@ -53,6 +55,8 @@ class Kernel(Layer):
 
     def __init__(self, function: KernelFunction, weights: Mapping[str, Any] | None = None,
                  options: Mapping[str, Any] | None = None, **common: Any):
+        from ztorch.kernels import KernelFunction  # only now: other layers do without
+
         super().__init__(**common)
         if not isinstance(function, KernelFunction):
             raise ConfigError(f"Kernel takes a function with @zt.kernel, not {function!r}")
