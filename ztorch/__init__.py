@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ztorch.arrays.creation import tensor as tensor
     from ztorch.arrays.creation import zeros as zeros
     from ztorch.arrays.custom_gradient import custom_gradient as custom_gradient
+    from ztorch.arrays.exporting import export as export
     from ztorch.arrays.functions import compiled as compiled
     from ztorch.arrays.gradients import grad as grad
     from ztorch.arrays.gradients import hessian as hessian
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from ztorch.model.model import Model as Model
     from ztorch.model.sequential import Sequential as Sequential
     from ztorch.ops.elementwise import stop_gradient as stop_gradient
+    from ztorch.program.function import load_function as load_function
     from ztorch.program.program import Program as Program
     from ztorch.program.program import load as load
     from ztorch.runtime.devices import best_device as best_device
@@ -75,7 +77,8 @@ _MODULES = ("backends", "callbacks", "data", "errors", "initializers", "layers",
 _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "program.program",
           "load": "program.program", "load_keras": "interchange.keras",
           "best_device": "runtime.devices", "devices": "runtime.devices",
-          "compiled": "arrays.functions", "kernel": "kernels", "grid": "kernels",
+          "compiled": "arrays.functions", "export": "arrays.exporting",
+          "load_function": "program.function", "kernel": "kernels", "grid": "kernels",
           "Tensor": "arrays.tensor", "allow_transfers": "arrays.applying",
           "custom_gradient": "arrays.custom_gradient",
           "lazy": "arrays.recording", "vmap": "arrays.vmap", "stop_gradient": "ops",
@@ -141,6 +144,7 @@ _dispatch("array_namespace", "arrays.array_api", "namespace")
 _dispatch("update", "arrays.updates", "update")
 _dispatch("call_layer", "arrays.layer_calls", "call_layer")
 _dispatch("predict", "arrays.program_calls", "predict")
+_dispatch("call_function", "arrays.program_calls", "call_function")
 _dispatch("feed", "arrays.program_feed", "feed")
 _dispatch("weight", "arrays.program_weights", "weight")
 _dispatch("set_weight", "arrays.program_weights", "set_weight")

@@ -29,6 +29,7 @@ call_layer: Callable[..., Any]  # a layer, its inputs, training= -> its output
 stateless_call: Callable[[Any, Any, Any, Any, bool], Any]  # a layer, weights, inputs, training
 reset_states: Callable[[Any], None]  # a layer
 from_library: Callable[[str], Any]  # a public name of `library/` -> what has that name
+call_function: Callable[[Any, Any], Any]  # loaded code, arguments by port -> outputs by port
 predict: Callable[[Any, Any], Any]  # a program, tensors -> its outputs by port
 feed: Callable[[Any, Any], Any]  # a program, x -> what feeds it tensors; None: x is none of those
 weight: Callable[[Any, str], Any]  # a program, the name of a weight -> a tensor

@@ -24,7 +24,7 @@ from ztorch.errors import ArtifactError
 from ztorch.files.kinds import BadValue
 from ztorch.runtime.load import read_artifact
 from ztorch.runtime.loops import MAX_BINDINGS, MAX_DEPTH, MAX_RUNS
-from ztorch.runtime.manifest import check_program
+from ztorch.runtime.program_checks import check_program
 from ztorch.runtime.remote import Remote
 from ztorch.runtime.spec import (
     MAX_BYTES,

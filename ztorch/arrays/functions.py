@@ -10,20 +10,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ztorch.arrays.applying import common_memory
-from ztorch.arrays.cells import Cell, is_tracing, tracing
+from ztorch.arrays.cells import Cell, is_tracing
 from ztorch.arrays.elements import array_of, operand_of
+from ztorch.arrays.function_trace import function_trace
 from ztorch.arrays.memory import memory
-from ztorch.arrays.node import TensorNode, computed, placeholder
+from ztorch.arrays.node import TensorNode, computed
 from ztorch.arrays.placement import code_for, default_device
 from ztorch.arrays.programs import ArrayProgram
 from ztorch.arrays.realize import keeps_operands, realize
 from ztorch.arrays.recent import Recent
 from ztorch.arrays.specs import Spec, spec
-from ztorch.arrays.structure import walk
 from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.dtypes import f32, f64
-from ztorch.errors import ConfigError, ZtorchError
-from ztorch.graph.tracing import NotTraced, traced
+from ztorch.errors import ConfigError
 from ztorch.graph.trees import LEAF, flatten, unflatten
 
 CAPACITY = 256  # versions of a function that are kept
@@ -153,28 +152,10 @@ class _Version(NamedTuple):
 
 def _trace(function: Callable[..., Any], name: str, arguments: Sequence[Any], shape: Any,
            place: str) -> _Version:
-    """Calls a function with tensors that have no values, and compiles what it does with them."""
-    inside = [placeholder(a.spec) if isinstance(a, TensorNode) else a for a in arguments]
-    tree = unflatten(shape, iter([tensor_of(a) if isinstance(a, TensorNode) else a
-                                  for a in inside]))
-    try:
-        with tracing() as trace:
-            leaves, result_tree = flatten(traced(_spread(function), name, tree))
-        if not leaves or not all(isinstance(y, Tensor) for y in leaves):
-            raise NotTraced(f"{name} must give a tensor, or a tree of tensors, not "
-                            f"{next((y for y in leaves if not isinstance(y, Tensor)), None)!r}")
-    except ZtorchError as error:
-        shown = ", ".join(repr(a.spec) if isinstance(a, TensorNode) else repr(a) for a in arguments)
-        raise type(error)(f"{error}\n    in {name}({shown})") from None
-    nodes = [*(y.node for y in leaves), *trace.written.values()]
-    pending = walk(nodes, [*(a for a in inside if isinstance(a, TensorNode)), *trace.read.values()])
-    captured = pending.leaves[sum(isinstance(a, TensorNode) for a in inside) + len(trace.read):]
-    slots = tuple(pending.slots[n] for n in nodes)
+    """Compiles what a function does with tensors like these."""
+    trace = function_trace(function, name, arguments, shape)
+    pending, cells = trace.pending, trace.cells
+    slots = tuple(pending.slots[n] for n in trace.nodes)
     program = ArrayProgram(tuple(pending.key), slots, code_for(place), name)
-    return _Version(program, pending.numbers, result_tree, [n.spec for n in nodes], captured,
-                    list(trace.read), list(trace.written), place)
-
-
-def _spread(function: Callable[..., Any]) -> Callable[[Any], Any]:
-    """A function of one tree of all arguments."""
-    return lambda tree: function(*tree[0], **tree[1])
+    return _Version(program, pending.numbers, trace.tree, [n.spec for n in trace.nodes],
+                    trace.captured, list(cells.read), list(cells.written), place)

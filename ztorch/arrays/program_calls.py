@@ -1,17 +1,17 @@
-"""Programs on tensors: `program.predict(tensor)` reads and writes the memory of tensors; nothing
-leaves the device."""
+"""Programs and functions from files on tensors: `program.predict(tensor)` reads and writes the
+memory of tensors; nothing leaves the device."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztorch.arrays.elements import moved, node_of_array
+from ztorch.arrays.elements import moved, node_from, node_of_array
 from ztorch.arrays.memory import memory
-from ztorch.arrays.node import computed
+from ztorch.arrays.node import TensorNode, computed
 from ztorch.arrays.placement import memory_of
 from ztorch.arrays.realize import realize
 from ztorch.arrays.specs import spec
@@ -19,6 +19,7 @@ from ztorch.arrays.tensor import Tensor, compute, tensor_of
 from ztorch.dtypes import i32
 from ztorch.errors import DataError, Unsupported
 from ztorch.runtime.buckets import open_axes_of
+from ztorch.runtime.spec import ARGUMENT, CALL
 
 if TYPE_CHECKING:
     from ztorch.runtime.running import MemoryCall, Running
@@ -43,6 +44,32 @@ def predict(program: Any, x: Any) -> dict[str, Tensor]:
         return parts[0]
     return {port: compute("concat", tuple(part[port] for part in parts), {"axis": 0})
             for port in parts[0]}
+
+
+def call_function(running: Running, arguments: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The outputs of a function from a file by port, for tensors and arrays by port."""
+    place = memory_of(running.device)
+    call = _call(running, CALL)
+    inputs = []
+    for port, t in call.function.inputs.items():
+        node = node_from(arguments[port], None, place, copy=False)
+        label = f"{running.name}: argument {port.removeprefix(ARGUMENT)!r}"
+        if node.spec.shape != t.shape:
+            raise DataError(f"{label} has shape {node.spec.shape}; this function takes {t.shape}")
+        inputs.append(node if node.spec.dtype is t.dtype else
+                      tensor_of(node).astype(t.dtype).node)
+    return {port: tensor_of(n) for port, n in _outputs(call, inputs, place).items()}
+
+
+def _outputs(call: MemoryCall, inputs: Sequence[TensorNode], place: str) -> dict[str, TensorNode]:
+    """The outputs of a native call by port, for nodes in the memory it runs on."""
+    realize(inputs)
+    pool = memory(place)
+    outputs = {port: computed(spec(t.shape, t.dtype, place), pool.alloc(t.nbytes))
+               for port, t in call.function.outputs.items()}
+    call([n.block.place for n in inputs if n.block is not None],
+         [n.block.place for n in outputs.values() if n.block is not None])
+    return outputs
 
 
 def _call(running: Running, function: str) -> MemoryCall:
@@ -87,12 +114,7 @@ def _batch(call: MemoryCall, columns: Mapping[str, Tensor], sizes: Mapping[str, 
             missing = (t.shape[0] - rows, *(0,) * (len(t.shape) - 1))
             column = compute("pad", (column, (0,) * len(t.shape), missing), {})
         inputs.append(column.node)
-    realize(inputs)
-    pool = memory(place)
-    outputs = {port: computed(spec(t.shape, t.dtype, place), pool.alloc(t.nbytes))
-               for port, t in call.function.outputs.items()}
-    call([n.block.place for n in inputs if n.block is not None],
-         [n.block.place for n in outputs.values() if n.block is not None])
+    outputs = _outputs(call, inputs, place)
     ends = {port: {axis + 1: sizes[name] for axis, name in open_axes_of(text).items()}
             for port, text in open_axes.items()}
     return {port: tensor_of(n)[tuple(

@@ -16,7 +16,7 @@ from ztorch.abi import BUFFER_ALIGN, align_up
 from ztorch.codegen.cpuid import Question, questions
 from ztorch.dtypes import DType
 from ztorch.errors import Unsupported
-from ztorch.runtime.spec import FunctionSpec, ProgramSpec, TensorSpec
+from ztorch.runtime.spec import ARGUMENT, CALL, FunctionSpec, ProgramSpec, TensorSpec
 
 LONGEST = 100  # characters of the model's name that names of files and functions begin with
 
@@ -86,7 +86,7 @@ class CInterface:
     needs: tuple[str, ...]  # CPU features
     functions: tuple[CFunction, ...]
     states: tuple[CState, ...]
-    batch: int  # rows
+    batch: int  # rows; 0 in a function of tensors
     sizes: tuple[tuple[str, int, str], ...]  # macro, numbers in a row, meaning
     params_bytes: int
     arena_bytes: int
@@ -160,6 +160,20 @@ def describe(spec: ProgramSpec, name: str, changing: Collection[str]) -> CInterf
                           _shape(s.shape, s.dtype), math.prod(s.shape), s.offset,
                           identifier(s.role, "state"))
                    for s in spec.states.values())
+    sizes = [] if CALL in spec.functions else _row_sizes(spec)
+    cpuid, xcr0 = questions(spec.needs) if spec.arch == "x86_64" else ((), 0)
+    params, arena = _rounded_up(spec.params_bytes), _rounded_up(spec.arena_bytes)
+    predict = spec.functions.get("predict")
+    batch = next(iter(predict.inputs.values())).shape[0] if predict else 0
+    promise = repr((functions, states, sizes, batch, params, arena, BUFFER_ALIGN))
+    return CInterface(
+        name, name.upper(), spec.target, spec.needs, functions, states, batch, tuple(sizes),
+        params, arena, cpuid, xcr0, zlib.crc32(promise.encode()))
+
+
+def _row_sizes(spec: ProgramSpec) -> list[tuple[str, int, str]]:
+    """For each input, output and target of a model: a macro, the numbers in a row, what they are.
+    """
     predict = spec.functions["predict"]
     scored = next((f.inputs for f in spec.functions.values() if "w" in f.inputs), {})
     targets = {n: t for n, t in scored.items() if n[0] == "y"}
@@ -172,13 +186,7 @@ def describe(spec: ProgramSpec, name: str, changing: Collection[str]) -> CInterf
             sizes.append((macros.new(f"{role}_{part.upper()}_SIZE" if port else f"{role}_SIZE",
                                      role), math.prod(t.shape[1:]),
                           f"numbers in a row of {meaning}{f' ({part})' if port else ''}"))
-    cpuid, xcr0 = questions(spec.needs) if spec.arch == "x86_64" else ((), 0)
-    params, arena = _rounded_up(spec.params_bytes), _rounded_up(spec.arena_bytes)
-    batch = next(iter(predict.inputs.values())).shape[0]
-    promise = repr((functions, states, sizes, batch, params, arena, BUFFER_ALIGN))
-    return CInterface(
-        name, name.upper(), spec.target, spec.needs, functions, states, batch, tuple(sizes),
-        params, arena, cpuid, xcr0, zlib.crc32(promise.encode()))
+    return sizes
 
 
 def _verb(function: str) -> str:
@@ -189,13 +197,17 @@ def _verb(function: str) -> str:
 
 def _function(f: FunctionSpec, prefix: str, verb: str, changes: bool) -> CFunction:
     names = _Names("params", "arena")
-    inputs = tuple(_tensor(t, names, t.name == "w") for t in f.inputs.values())
-    outputs = tuple(_tensor(t, names, not t.shape) for t in f.outputs.values())
-    return CFunction(f"{prefix}_{verb}", f.symbol, verb, inputs, outputs, changes)
+    alone = f.name == CALL  # a function of tensors has the name of the library
+    inputs = tuple(_tensor(t, names.new(t.name.removeprefix(ARGUMENT if alone else ""), "value"),
+                           t.name == "w") for t in f.inputs.values())
+    outputs = tuple(_tensor(t, names.new(t.name, "value"), not t.shape and not alone)
+                    for t in f.outputs.values())
+    return CFunction(prefix if alone else f"{prefix}_{verb}", f.symbol, verb, inputs, outputs,
+                     changes)
 
 
-def _tensor(t: TensorSpec, names: _Names, optional: bool) -> CTensor:
-    return CTensor(names.new(t.name, "value"), _c_type(t.dtype, t.name), _shape(t.shape, t.dtype),
+def _tensor(t: TensorSpec, name: str, optional: bool) -> CTensor:
+    return CTensor(name, _c_type(t.dtype, t.name), _shape(t.shape, t.dtype),
                    _LLVM.get(t.dtype.name, ""), math.prod(t.shape), optional)
 
 

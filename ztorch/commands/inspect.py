@@ -55,9 +55,10 @@ def _as_text(artifact: Artifact) -> str:
     lines += ["", "Functions", table((
         (f.name, *(", ".join(f"{s.name} {_shape(s.shape)} {s.dtype}" for s in side.values())
                    for side in (f.inputs, f.outputs))) for f in functions), "  ")]
-    lines += ["", f"Weights, {sum(s.nbytes for s in weights):,} bytes", table((
-        (s.name, _shape(s.shape), str(s.dtype), "" if s.trainable else "frozen")
-        for s in weights), "  ")]
+    if weights:
+        lines += ["", f"Weights, {sum(s.nbytes for s in weights):,} bytes", table((
+            (s.name, _shape(s.shape), str(s.dtype), "" if s.trainable else "frozen")
+            for s in weights), "  ")]
     if others:
         lines += [f"  and {len(others)} states of training, {sum(s.nbytes for s in others):,} "
                   "bytes"]

@@ -6,7 +6,7 @@ import os
 from contextlib import AbstractContextManager, nullcontext
 
 from ztorch.arguments import checked
-from ztorch.errors import ArtifactError
+from ztorch.errors import ArtifactError, ConfigError
 from ztorch.program.predictor import Predictor
 from ztorch.program.stateful import Path
 from ztorch.program.verbs import Verbs
@@ -94,6 +94,9 @@ def load(path: Path, threads: int | None = None) -> Program:
 
     where = os.fspath(path)
     spec, code, params, metadata, training = read_artifact(where)
+    if metadata.arguments is not None:
+        raise ConfigError(f"{where} holds a function, not a model; zt.load_function({where!r}) "
+                          "loads it")
     try:
         program = Program(start(spec, code, params, threads), metadata)
     except ArtifactError as error:  # about the library in it

@@ -13,7 +13,7 @@ import json
 import numpy as np
 
 from ztorch.host.memory import aligned
-from ztorch.runtime.manifest import check_params, check_symbols
+from ztorch.runtime.program_checks import check_params, check_symbols
 from ztorch.runtime.spec import ProgramSpec
 
 LENGTH = 8  # bytes of the header's size

@@ -127,6 +127,8 @@ class Metadata(Record):
     optimizer: NamedConfig | None = field(  # null: it does not train
         OrNone(NamedConfig), default=None)
     weights: tuple[WeightRow, ...] = field(ListOf(WeightRow), default=())  # in Keras' order
+    arguments: tuple[str, ...] | None = field(  # of a function of tensors, in order; null: a model
+        OrNone(ListOf(TEXT)), default=None)
 
 
 # -- where training stands ------------------------------------------------------------------------

@@ -26,6 +26,8 @@ from ztorch.files.kinds import (
 from ztorch.files.schema import Record, field
 from ztorch.machines.processors import SIMD_LEVELS
 
+CALL = "call"  # the function of a program that is no model, but a function of tensors
+ARGUMENT = "x/"  # with the name of one of its arguments: the port that takes it
 RESULTS = "results"  # the function that computes metrics from totals, in programs that have such
 SUMS = "sums/"  # with the names of such a metric and of a sum: what evaluate and train add to it
 PREPARE = "prepare"  # the function that computes derived states, in programs that have any
@@ -165,7 +167,7 @@ class ProgramSpec(Record):
     target: str = field(TARGET_NAME)  # what its code was generated for
     arch: str = field(TEXT)  # instruction set of a CPU, or chip of a device (empty: any)
     needs: tuple[str, ...] = field(ListOf(TEXT))  # features the CPU must have
-    functions: dict[str, FunctionSpec] = field(ByName(FunctionSpec))  # predict at least
+    functions: dict[str, FunctionSpec] = field(ByName(FunctionSpec))  # predict or call at least
     states: dict[str, StateSpec] = field(ByName(StateSpec))  # in params
     params_bytes: int = field(SIZE)  # of the block of states and constants
     arena_bytes: int = field(SIZE)  # of the block that holds everything else a step needs

@@ -1,0 +1,180 @@
+"""`zt.export`: a function of tensors, compiled ahead of time and written to a file."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ztorch.arguments import checked
+from ztorch.arrays.elements import stored_array
+from ztorch.arrays.exchange import as_host_array, dtype_of, shown
+from ztorch.arrays.function_trace import FunctionTrace, function_trace
+from ztorch.arrays.node import Handle, TensorNode, placeholder
+from ztorch.arrays.placement import device as default
+from ztorch.arrays.specs import Spec, spec
+from ztorch.arrays.structure import number_dtypes, rebuild
+from ztorch.artifact.write import write_artifact
+from ztorch.compile.c_library import export_c
+from ztorch.compile.pipeline import compile_functions
+from ztorch.compile.targeting import target_for
+from ztorch.compile.traced_model import TracedModel
+from ztorch.dtypes import f32
+from ztorch.errors import ConfigError, KernelError
+from ztorch.graph.op import OPS, constant, leaf
+from ztorch.graph.trees import LEAF, flatten
+from ztorch.graph.value import Graph
+from ztorch.kernels.signature import ArrayType, parsed
+from ztorch.runtime.devices import resolve
+from ztorch.runtime.snapshot import Metadata, Snapshot
+from ztorch.runtime.spec import ARGUMENT, CALL
+
+_COMPILED_IN = (bool, int, float, str, tuple, type(None))
+
+
+@checked
+def export(function: Callable[..., Any], path: str | os.PathLike[str], *arguments: Any,
+           device: str = "cpu", library: bool = False, sizes: Mapping[str, int] | None = None,
+           **named: Any) -> list[Path]:
+    """Compiles a function of tensors for a device, and writes it to a file that needs no source.
+
+    Args:
+        function: A kernel, a compiled function, or any function of tensors. It returns a tensor, or
+            a list, tuple or dict of tensors.
+        path: The file, NAME.zt, which `zt.load_function` loads; with `library` a folder.
+        *arguments: What the function takes, each as a type, such as `"f32[64, 1024]"` or `"f32[]"`,
+            or as an array or tensor of that shape and dtype. Numbers and other strings are compiled
+            in. A kernel with a signature needs `sizes` alone.
+        device: The device, which need not be in this machine, such as `"cuda:sm_90"`. Default:
+            `"cpu"`.
+        library: Whether to write a C library: NAME.h, libNAME.so, libNAME.a and an example; for the
+            device `"c"`, C source. Default: `False`.
+        sizes: The sizes that names in types stand for. Default: `None`.
+        **named: Arguments of the function by name.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        ConfigError: An argument has no type, or the function keeps state.
+
+    Examples:
+        >>> import os, tempfile, numpy as np, ztorch as zt
+        >>> @zt.kernel("f32[b, n], f32[n] -> f32[b, n]")
+        ... def scale(x, g):
+        ...     out = np.empty_like(x)
+        ...     for i, j in zt.grid(*x.shape):
+        ...         out[i, j] = x[i, j] * g[j]
+        ...     return out
+        >>> path = os.path.join(tempfile.mkdtemp(), "scale.zt")
+        >>> files = zt.export(scale, path, sizes={"b": 2, "n": 3})
+        >>> zt.load_function(path)(np.ones((2, 3)), [1, 2, 3])[0]
+        array([1., 2., 3.], dtype=float32)
+    """
+    name = getattr(function, "__name__", "function")
+    bound = _bound(function, name, arguments, named, dict(sizes or {}))
+    names = {id(x): n for n, x in bound.arguments.items() if isinstance(x, TensorNode)}
+    leaves, shape = flatten((bound.args, bound.kwargs))
+    with default("cpu"):  # what the function makes lies beside its arguments
+        trace = function_trace(function, name, leaves, shape)
+    ports = [ARGUMENT + names[id(x)] for x in leaves if isinstance(x, TensorNode)]
+    graph = _graph(name, trace, ports)
+    metadata = Metadata(name, 0, {}, {}, (), arguments=tuple(names.values()),
+                        outputs_are="one" if "y" in graph.outputs else _several(trace.tree))
+    if library:
+        return export_c(TracedModel({CALL: graph}, metadata), path, device=device)
+    compiled = compile_functions({CALL: graph}, target_for(resolve(device, here=False)), name)
+    write_artifact(path, Snapshot(compiled.spec, compiled.code, compiled.params, metadata))
+    return [Path(path)]
+
+
+def _bound(function: Callable[..., Any], name: str, arguments: tuple[Any, ...],
+           named: dict[str, Any], sizes: dict[str, int]) -> inspect.BoundArguments:
+    """The arguments of the call to trace: a node for each tensor."""
+    signature = inspect.signature(function)
+    own = getattr(function, "signature", None)  # of a kernel
+    if own is not None and not arguments and not named:
+        arguments = own.arguments
+    try:
+        bound = signature.bind(*arguments, **named)
+    except TypeError as error:
+        raise ConfigError(f"{name}: {error}; export takes the type of each argument, such as "
+                          f"\"f32[64, 1024]\": {name}{signature}") from None
+    bound.apply_defaults()
+    for key, x in bound.arguments.items():
+        own_spec = _spec(f"{name}: argument {key!r}", x, sizes)
+        if own_spec is not None:
+            bound.arguments[key] = placeholder(own_spec)
+    return bound
+
+
+def _spec(label: str, x: Any, sizes: Mapping[str, int]) -> Spec | None:
+    """The shape and dtype of a tensor that is an argument; None if it is compiled in."""
+    if isinstance(x, Handle):
+        return spec(x.node.spec.shape, x.node.spec.dtype, "cpu")
+    if isinstance(x, str) and "[" in x:
+        try:
+            kinds = parsed(x).arguments
+        except KernelError as error:
+            raise ConfigError(f"{label}: {error}") from None
+        if len(kinds) != 1:
+            raise ConfigError(f"{label} is {x!r}; give one type, such as 'f32[64, 1024]'")
+        x = kinds[0]
+    if isinstance(x, ArrayType):
+        return _sized(label, x, sizes)
+    if isinstance(x, _COMPILED_IN):
+        return None
+    if isinstance(x, (dict, list)):
+        raise ConfigError(f"{label} is a {type(x).__name__}; a function in a file takes tensors, "
+                          "so give each an argument of its own")
+    array = as_host_array(label, x)
+    return spec(array.shape, dtype_of(array.dtype), "cpu")
+
+
+def _sized(label: str, kind: ArrayType, sizes: Mapping[str, int]) -> Spec:
+    if kind.dims is None:
+        raise ConfigError(f"{label} may have any shape ({kind.text}); give a type with its sizes, "
+                          "such as 'f32[64, 1024]'")
+    unknown = [d for d in kind.dims if isinstance(d, str) and d not in sizes]
+    if unknown:
+        raise ConfigError(f"{label} is {kind.text}, and the size of {unknown[0]!r} is not known; "
+                          f"give sizes={{{unknown[0]!r}: 64}}")
+    shape = tuple(sizes[d] if isinstance(d, str) else d for d in kind.dims)
+    return spec(shape, kind.dtype or f32, "cpu")
+
+
+def _graph(name: str, trace: FunctionTrace, ports: list[str]) -> Graph:
+    """The graph of a function, with an input for each port."""
+    if trace.cells.read or trace.cells.written:
+        raise ConfigError(f"{name} draws random numbers or keeps state from call to call, which a "
+                          "file cannot; take random numbers and state as arguments")
+    pending = trace.pending
+    tensors = pending.leaves[:len(ports)]
+    inputs = [leaf("input", port, n.spec.shape, n.spec.dtype)
+              for port, n in zip(ports, tensors, strict=True)]
+    constants = [constant(shown(stored_array(n), n.spec.dtype), n.spec.dtype)
+                 for n in trace.captured]
+    numbers = [OPS.full((), x, d) for x, d in zip(
+        pending.numbers, number_dtypes(pending.key), strict=True)]
+    values = rebuild(pending.key, [*inputs, *constants], numbers)
+    results = [values[pending.slots[n]] for n in trace.nodes]
+    if any(not v.size for v in results):
+        raise ConfigError(f"{name} gives a tensor without elements; there is nothing to compile")
+    return Graph(dict(zip(_outputs(name, trace.tree), results, strict=True)))
+
+
+def _outputs(name: str, tree: Any) -> list[str]:
+    """The ports of the results."""
+    if tree == LEAF:
+        return ["y"]
+    kind, keys, parts = tree
+    if any(part != LEAF for part in parts):
+        raise ConfigError(f"{name} returns a tree of tensors; a function in a file returns one, or "
+                          "a list or dict of them")
+    return [f"y/{k}" for k in (keys if kind is dict else range(keys))]
+
+
+def _several(tree: Any) -> str:
+    return "dict" if tree[0] is dict else "list"

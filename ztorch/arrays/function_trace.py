@@ -1,0 +1,60 @@
+"""What a function of tensors computes: it is called once, with tensors that have no values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ztorch.arrays.cells import Trace, tracing
+from ztorch.arrays.node import TensorNode, placeholder
+from ztorch.arrays.structure import Pending, walk
+from ztorch.arrays.tensor import Tensor, tensor_of
+from ztorch.errors import ZtorchError
+from ztorch.graph.tracing import NotTraced, traced
+from ztorch.graph.trees import flatten, unflatten
+
+
+class FunctionTrace(NamedTuple):
+    """What a function computes for arguments of certain shapes and dtypes."""
+
+    tree: Any  # shape of the tree of results
+    nodes: list[TensorNode]  # leaves of that tree, then the new tensors of cells
+    cells: Trace  # the cells that it reads and changes
+    pending: Pending  # all that these nodes depend on
+    captured: list[TensorNode]  # computed tensors that the function refers to
+
+
+def function_trace(function: Callable[..., Any], name: str, arguments: Sequence[Any],
+                   shape: Any) -> FunctionTrace:
+    """Calls a function with tensors that have no values.
+
+    Args:
+        function: The function.
+        name: Its name, for errors.
+        arguments: The leaves of its arguments: nodes of tensors, and what is compiled in.
+        shape: The shape of the tree of its arguments: a tuple, and a dict of those by name.
+
+    Raises:
+        NotTraced: It does not give tensors, or wants their values.
+    """
+    inside = [placeholder(a.spec) if isinstance(a, TensorNode) else a for a in arguments]
+    tree = unflatten(shape, iter([tensor_of(a) if isinstance(a, TensorNode) else a
+                                  for a in inside]))
+    try:
+        with tracing() as cells:
+            leaves, result_tree = flatten(traced(_spread(function), name, tree))
+        if not leaves or not all(isinstance(y, Tensor) for y in leaves):
+            raise NotTraced(f"{name} must give a tensor, or a tree of tensors, not "
+                            f"{next((y for y in leaves if not isinstance(y, Tensor)), None)!r}")
+    except ZtorchError as error:
+        shown = ", ".join(repr(a.spec) if isinstance(a, TensorNode) else repr(a) for a in arguments)
+        raise type(error)(f"{error}\n    in {name}({shown})") from None
+    nodes = [*(y.node for y in leaves), *cells.written.values()]
+    inputs = [a for a in inside if isinstance(a, TensorNode)] + [*cells.read.values()]
+    pending = walk(nodes, inputs)
+    return FunctionTrace(result_tree, nodes, cells, pending, pending.leaves[len(inputs):])
+
+
+def _spread(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    """A function of one tree of all arguments."""
+    return lambda tree: function(*tree[0], **tree[1])
