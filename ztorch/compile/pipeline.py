@@ -34,6 +34,7 @@ from ztorch.compile.watch import Watch
 from ztorch.errors import DeviceError, Unsupported, unknown
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
+from ztorch.host.settings import current
 from ztorch.lower.frozen import Derived
 from ztorch.lower.placement import Params
 from ztorch.lower.plan import Plan, Schedules, lower
@@ -79,7 +80,19 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
         raise DeviceError(f"{device} names a chip, which is enough to export for it, not to run; "
                           f"name a device, such as {place.backend}:0")
     compiled = compile_functions(functions, target, name, memory_limit=limit)
+    if current().interpret:
+        return _interpreted(compiled, device)
     return start(compiled.spec, compiled.code, compiled.params, threads, place.ordinal)
+
+
+def _interpreted(compiled: Compiled, device: str) -> Running:
+    """A program that the interpreter plays, for ZTORCH_INTERPRET=1."""
+    from ztorch.compile.interpreted import Interpreted
+
+    if compiled.spec.backend != "cpu":
+        raise Unsupported(f"ZTORCH_INTERPRET=1 plays programs of the CPU, and {device} is none; "
+                          "compile for 'cpu', or for 'cpu:scalar', whose kernels are simplest")
+    return Interpreted(compiled.spec, compiled.code, compiled.params, compiled.plans)
 
 
 @contextmanager

@@ -44,7 +44,8 @@ def build(functions: Mapping[str, Graph], device: str, name: str) -> Running:
         name: The name of the program.
     """
     place = resolve(device)
-    key = None if place.ordinal is None else _key(functions, target_for(place), name)
+    kept = place.ordinal is not None and not current().interpret
+    key = _key(functions, target_for(place), name) if kept else None
     if key is None:
         from ztorch.compile import pipeline  # a program that is kept needs none of its stages
 

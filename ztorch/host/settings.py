@@ -38,6 +38,7 @@ class Settings(NamedTuple):
     opencl_il: bool = True  # prefer SPIR-V to OpenCL C if the driver accepts it
     cache: str | None = None  # folder for assembled code; None (ZTORCH_CACHE=0): no cache
     lazy: bool = True  # ops on tensors are recorded, and computed together when a value is needed
+    interpret: bool = False  # the interpreter of the IR plays the code for the CPU, and checks it
     cubin: bool = False  # assemble CUDA code here for one chip, not in the driver
 
 
@@ -66,6 +67,7 @@ def _read() -> Settings:
         opencl_il=bool(_whole("ZTORCH_OPENCL_IL", 1)),
         cache=_cache(),
         lazy=bool(_whole("ZTORCH_LAZY", 1)),
+        interpret=bool(_whole("ZTORCH_INTERPRET", 0)),
         cubin=bool(_whole("ZTORCH_CUBIN", 0)),
     )
 

@@ -17,15 +17,18 @@ from ztorch.ir.registers import Registers, Step
 
 
 def interpret(kernel: Kernel, buffers: dict[str, np.ndarray], workers: int = 1,
-              grid: Grid | None = None, races: bool = True, subgroup: int = 8) -> None:
+              grid: Grid | None = None, races: bool = True, subgroup: int = 8,
+              written: dict[str, np.ndarray] | None = None) -> None:
     """Run a kernel on NumPy arrays (as they lie in memory: bf16 as uint16), writing in place.
 
     Without `grid` the launch is as large as the kernel's grid loops. A grid or block loop gives
     every workgroup or thread its own counter values (and is a serial loop where there is but one);
     a parallel loop runs serially, and where the kernel asks for `worker` so many of them run side
-    by side. For the race detector each trip of a parallel loop is a thread of its own.
-    Raises `InterpretError` for an access out of bounds, a race, a
-    divergent barrier or a read of something never written.
+    by side. For the race detector each trip of a parallel loop is a thread of its own. `written`
+    are masks of the elements that were written before, for buffers of which not all were; what the
+    kernel writes is noted in them.
+    Raises `InterpretError` for an access out of bounds, a race, a divergent barrier or a read of
+    something never written.
 
     >>> from ztorch.dtypes import f32
     >>> from ztorch.ir.builder import Builder
@@ -38,7 +41,8 @@ def interpret(kernel: Kernel, buffers: dict[str, np.ndarray], workers: int = 1,
     >>> y.tolist()
     [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0]
     """
-    machine = Interpreter(kernel, buffers, workers, grid or launch_grid(kernel), races, subgroup)
+    machine = Interpreter(kernel, buffers, workers, grid or launch_grid(kernel), races, subgroup,
+                          written or {})
     with np.errstate(all="ignore"):
         _run(machine.steps)
     machine.steps.clear()  # they refer to the machine, which holds the buffers

@@ -34,7 +34,7 @@ class Lockstep:
     """Threads in lockstep. `active` masks those that take part in the current `if` or loop."""
 
     def __init__(self, kernel: Kernel, buffers: dict[str, np.ndarray], workers: int, grid: Grid,
-                 races: bool, subgroup: int):
+                 races: bool, subgroup: int, written: dict[str, np.ndarray]):
         self.kernel = kernel
         self.size = math.prod(kernel.workgroup)  # threads of a workgroup
         self.workers = workers if kernel.opcodes() & {"worker", "workers"} else 1
@@ -52,6 +52,8 @@ class Lockstep:
         self.unset: dict[int, np.ndarray] = {}  # by id: threads that have not set a variable
         parallel = any(i.attrs.get("kind") == "parallel" for i in kernel.body)
         self.stores = {m.name: self.open(m, buffers) for m in kernel.memories}
+        for name, mask in written.items():
+            self.stores[name].known = mask
         if races and (self.threads > 1 or parallel):
             for store in self.stores.values():
                 if store.spec.access != "r" and store.spec.space != "local":

@@ -12,6 +12,7 @@ from ztorch.errors import DeviceError, ZtorchError, unknown
 from ztorch.host import processor
 from ztorch.host.c_compiler import compiler
 from ztorch.host.choices import choices
+from ztorch.host.settings import current
 from ztorch.machines.backends import before_cpu
 from ztorch.machines.processors import PROCESSORS, SIMD_LEVELS
 from ztorch.runtime.spec import CPU_LEVELS, ProgramSpec
@@ -100,6 +101,8 @@ def best_device() -> str:
     """
     if chosen := choices().default:
         return chosen
+    if current().interpret:  # which plays the CPU
+        return "cpu"
     for name in before_cpu():
         for d in registry.seen(name)[0] if registry.known(name) else ():
             if d.kind in ("gpu", "integrated"):

@@ -1,0 +1,128 @@
+"""A program that the interpreter of the kernel IR plays, for ZTORCH_INTERPRET=1.
+
+Each access is checked: bounds, races between workers, and reads of memory that nobody has written.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import lying
+from ztorch.host.memory import aligned
+from ztorch.ir.interpret import interpret
+from ztorch.ir.verify import verify
+from ztorch.lower.placement import Location
+from ztorch.lower.plan import Plan
+from ztorch.runtime.running import BoundCall, MemoryCall, Running
+from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
+
+WORKERS = 2  # that share a kernel, so that races between them are seen
+
+
+class Interpreted(Running):
+    """Runs the functions of a program for a CPU, without its code."""
+
+    def __init__(self, spec: ProgramSpec, code: bytes, params: np.ndarray,
+                 plans: Mapping[str, Plan]):
+        super().__init__(spec, code, spec.where, spec.memory_bytes)
+        self._params = params
+        self._plans = plans
+
+    def bind(self, function: str) -> InterpretedCall:
+        return InterpretedCall(self, self.functions[function])
+
+    def bind_memory(self, function: str) -> InterpretedMemoryCall:
+        return InterpretedMemoryCall(self, self.functions[function])
+
+    @property
+    def params(self) -> np.ndarray:
+        return self._params
+
+    def _view(self, state: StateSpec) -> np.ndarray:
+        part = self._params[state.offset:state.offset + state.nbytes]
+        return part.view(lying(state.dtype).numpy).reshape(state.shape)
+
+    def _read_state(self, state: StateSpec) -> np.ndarray:
+        return self._view(state).copy()
+
+    def _write_state(self, state: StateSpec, value: np.ndarray) -> None:
+        self._view(state)[...] = value
+
+    def _copy_state(self, state: StateSpec, memory: int, into_state: bool) -> None:
+        places = self._params.ctypes.data + state.offset, memory
+        target, source = places if into_state else places[::-1]
+        ctypes.memmove(target, source, state.nbytes)
+
+    def play(self, function: str, inputs: Sequence[np.ndarray],
+             outputs: Sequence[np.ndarray]) -> None:
+        """One run on the bytes of inputs and outputs, in the order of the function."""
+        plan = self._plans[function]
+        arena = aligned(plan.arena)
+        written = np.zeros(plan.arena, bool)
+        results = [np.zeros(y.size, bool) for y in outputs]  # which bytes of them are written
+
+        def part(place: Location) -> tuple[np.ndarray, np.ndarray | None]:
+            """The bytes at a location, and which of them were written; None: all were."""
+            bounds = slice(place.offset, place.offset + place.size)
+            if place.space == "inputs":
+                return inputs[place.offset], None
+            if place.space == "outputs":
+                return outputs[place.offset], results[place.offset]
+            if place.space == "params":
+                return self._params[bounds], None
+            return arena[bounds], written[bounds]
+
+        for step, places in plan.runs(lambda place: bool(part(place)[0][0])):
+            verify(step.kernel)
+            buffers: dict[str, np.ndarray] = {}
+            masks: dict[str, np.ndarray] = {}
+            parts: list[tuple[np.ndarray, np.ndarray, int]] = []
+            memories = [m for m in step.kernel.memories if m.space == "global"]
+            for m, place in zip(memories, places, strict=True):
+                data, known = part(place)
+                buffers[m.name] = data.view(m.dtype.numpy)
+                if known is not None:
+                    masks[m.name] = np.asarray(known.reshape(-1, m.dtype.bytes).all(1))
+                    parts.append((known, masks[m.name], m.dtype.bytes))
+            interpret(step.kernel, buffers, WORKERS, written=masks)
+            for known, mask, nbytes in parts:
+                known |= np.repeat(mask, nbytes)
+
+
+class InterpretedCall(BoundCall):
+    """A function with arrays of its own."""
+
+    program: Interpreted
+
+    def __init__(self, program: Interpreted, function: FunctionSpec):
+        super().__init__(program, function)
+        self.inputs = {n: np.zeros(t.shape, t.dtype.numpy) for n, t in function.inputs.items()}
+        self.outputs = {n: np.zeros(t.shape, t.dtype.numpy) for n, t in function.outputs.items()}
+
+    def run(self) -> None:
+        self.program.play(self.function.name, [_bytes(x) for x in self.inputs.values()],
+                          [_bytes(y) for y in self.outputs.values()])
+
+
+class InterpretedMemoryCall(MemoryCall):
+    """A function on addresses."""
+
+    program: Interpreted
+
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        self.program.play(self.function.name, _at(inputs, self.function.inputs),
+                          _at(outputs, self.function.outputs))
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)
+
+
+def _at(addresses: Sequence[int], tensors: Mapping[str, TensorSpec]) -> list[np.ndarray]:
+    """The memory at addresses."""
+    return [np.ctypeslib.as_array((ctypes.c_uint8 * t.nbytes).from_address(address))
+            for address, t in zip(addresses, tensors.values(), strict=True)]
