@@ -5,7 +5,6 @@ Each access is checked: bounds, races between workers, and reads of memory that 
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -53,9 +52,9 @@ class Interpreted(Running):
         self._view(state)[...] = value
 
     def _copy_state(self, state: StateSpec, memory: int, into_state: bool) -> None:
-        places = self._params.ctypes.data + state.offset, memory
+        places = _bytes(self._view(state)), _at(memory, state.nbytes)
         target, source = places if into_state else places[::-1]
-        ctypes.memmove(target, source, state.nbytes)
+        target[...] = source
 
     def play(self, function: str, inputs: Sequence[np.ndarray],
              outputs: Sequence[np.ndarray]) -> None:
@@ -114,15 +113,25 @@ class InterpretedMemoryCall(MemoryCall):
     program: Interpreted
 
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        self.program.play(self.function.name, _at(inputs, self.function.inputs),
-                          _at(outputs, self.function.outputs))
+        f = self.function
+        self.program.play(f.name, _parts(inputs, f.inputs), _parts(outputs, f.outputs))
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1).view(np.uint8)
 
 
-def _at(addresses: Sequence[int], tensors: Mapping[str, TensorSpec]) -> list[np.ndarray]:
-    """The memory at addresses."""
-    return [np.ctypeslib.as_array((ctypes.c_uint8 * t.nbytes).from_address(address))
-            for address, t in zip(addresses, tensors.values(), strict=True)]
+def _parts(addresses: Sequence[int], tensors: Mapping[str, TensorSpec]) -> list[np.ndarray]:
+    return [_at(address, t.nbytes) for address, t in zip(addresses, tensors.values(), strict=True)]
+
+
+class _Memory:
+    """Memory of the caller's, as NumPy asks for it."""
+
+    def __init__(self, address: int, nbytes: int):
+        self.__array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "version": 3,
+                                    "data": (address, False)}
+
+
+def _at(address: int, nbytes: int) -> np.ndarray:
+    return np.asarray(_Memory(address, nbytes))
