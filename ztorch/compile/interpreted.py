@@ -125,7 +125,7 @@ def _parts(addresses: Sequence[int], tensors: Mapping[str, TensorSpec]) -> list[
     return [_at(address, t.nbytes) for address, t in zip(addresses, tensors.values(), strict=True)]
 
 
-class _Memory:
+class _AddressedBytes:
     """Memory of the caller's, as NumPy asks for it."""
 
     def __init__(self, address: int, nbytes: int):
@@ -134,4 +134,4 @@ class _Memory:
 
 
 def _at(address: int, nbytes: int) -> np.ndarray:
-    return np.asarray(_Memory(address, nbytes))
+    return np.asarray(_AddressedBytes(address, nbytes))
