@@ -21,7 +21,7 @@ from ztorch.interchange.onnx.contents import (
 )
 from ztorch.interchange.onnx.formats import FORMATS
 from ztorch.interchange.onnx.order import need_order
-from ztorch.interchange.onnx.protobuf import DTYPES, MOST, Port, package
+from ztorch.interchange.onnx.protobuf import DTYPES, MOST, Port, package, without_data
 
 OPSETS = range(6, 29)  # versions of ONNX's ops that are read
 _MOST_NODES = 1_000_000  # more than any model has
@@ -83,7 +83,7 @@ class OnnxReader:
         graph = proto.graph
         nodes = tuple(self.node(n) for n in graph.node)
         need_order(self.source, nodes, {*arrays, *(v.name for v in graph.input)})
-        light = self._without_data(proto)
+        light = without_data(proto)
         self._tried(lambda: self.onnx.checker.check_model(light))
         return OnnxFile(
             self.source, self.opsets,
@@ -110,24 +110,6 @@ class OnnxReader:
             lines = [line for line in str(error).splitlines() if line.strip()]
             raise ArtifactError(f"{self.source} is not a valid ONNX file: "
                                 f"{' '.join(lines[:3]) or type(error).__name__}") from None
-
-    def _without_data(self, proto: Any) -> Any:
-        """The model with inputs in place of large arrays. The checker need not see them, and would
-        open external files by itself, in any folder."""
-        light = self.onnx.ModelProto()
-        light.CopyFrom(proto)
-        declared = {v.name for v in light.graph.input}
-        kept = []
-        for tensor in light.graph.initializer:
-            if len(tensor.raw_data) < 1024 and (
-                    tensor.data_location != self.onnx.TensorProto.EXTERNAL):
-                kept.append(tensor)
-            elif tensor.name not in declared:
-                light.graph.input.append(self.onnx.helper.make_tensor_value_info(
-                    tensor.name, tensor.data_type, tensor.dims))
-        del light.graph.initializer[:]
-        light.graph.initializer.extend(kept)
-        return light
 
     def _inferred(self, light: Any) -> dict[str, Port]:
         try:

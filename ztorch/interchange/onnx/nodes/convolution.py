@@ -49,23 +49,23 @@ def _pads(n: Node, lengths: Shape, span: Shape, stride: Shape) -> Pairs:
 
 @node("Conv")
 def _conv(n: Node) -> Result:
-    y = _convolved(n, n.value(0), n.value(1))
+    y = convolved(n, n.value(0), n.value(1))
     return channels_first(y + n.value(2) if n.has(2) else y)
 
 
 @node("ConvInteger")
 def _conv_integer(n: Node) -> Result:
-    return channels_first(_convolved(n, shifted(n, 0, 2), shifted(n, 1, 3, 0)))
+    return channels_first(convolved(n, shifted(n, 0, 2), shifted(n, 1, 3, 0)))
 
 
 @node("QLinearConv")
 def _quantized_conv(n: Node) -> Result:
-    y = _convolved(n, shifted(n, 0, 2), shifted(n, 3, 5, 0))
+    y = convolved(n, shifted(n, 0, 2), shifted(n, 3, 5, 0))
     y = y + n.value(8) if n.has(8) else y
     return channels_first(requantized(n, y, n.value(1) * n.value(4), 6))
 
 
-def _convolved(n: Node, x: Value, kernel: Value) -> Value:
+def convolved(n: Node, x: Value, kernel: Value) -> Value:
     """The convolution, channels last."""
     x, count = channels_last(x), kernel.rank - 2
     if x.rank != kernel.rank:
@@ -225,10 +225,15 @@ def _col2im(n: Node) -> Result:
     return y[key]
 
 
+def average_pooled(n: Node, x: Value) -> Value:
+    """The means of windows over positions, channels first."""
+    seen, places, counts = _windows(n, channels_last(x), 0)
+    return channels_first(OPS.sum(seen, axis=places) / counts)
+
+
 @node("AveragePool")
 def _average_pool(n: Node) -> Result:
-    seen, places, counts = _windows(n, channels_last(n.value(0)), 0)
-    return channels_first(OPS.sum(seen, axis=places) / counts)
+    return average_pooled(n, n.value(0))
 
 
 @node("GlobalAveragePool", "GlobalMaxPool")

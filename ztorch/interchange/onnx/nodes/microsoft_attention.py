@@ -1,0 +1,207 @@
+"""Attention as ONNX Runtime joins it: products with weights, heads, caches and rotations in one."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ztorch.graph.op import OPS, constant
+from ztorch.graph.value import Value
+from ztorch.interchange.onnx.node import Node, Result, node
+from ztorch.interchange.onnx.nodes.microsoft import MICROSOFT
+
+
+def _in_heads(x: Value, heads: int) -> Value:
+    """(batch, length, heads * size) as (batch, heads, length, size)."""
+    return OPS.transpose(OPS.reshape(x, (*x.shape[:2], heads, -1)), (0, 2, 1, 3))
+
+
+def _joined(x: Value) -> Value:
+    """(batch, heads, length, size) as (batch, length, heads * size)."""
+    x = OPS.transpose(x, (0, 2, 1, 3))
+    return OPS.reshape(x, (*x.shape[:2], -1))
+
+
+def _positions(queries: int, keys: int) -> tuple[Value, Value]:
+    """The position of each query, as a column, and of each key, as a row: queries are the last."""
+    return (constant(np.arange(keys - queries, keys)[:, None], "int32"),
+            constant(np.arange(keys)[None], "int32"))
+
+
+def _attended(q: Value, k: Value, v: Value, scale: float | None, keep: Value | None,
+              bias: Value | None, softcap: float = 0.0) -> Value:
+    """Attention of heads.
+
+    Args:
+        q: Queries, (batch, heads, length, size).
+        k: Keys, of as many heads, or fewer that queries share.
+        v: Values likewise.
+        scale: What scores are multiplied by; None or 0: one over the root of the size.
+        keep: Which keys each query may see; None: all.
+        bias: What is added to scores.
+        softcap: Above 0, a bound that scores approach.
+    """
+    scale = scale or q.shape[-1] ** -0.5
+    if bias is None and not softcap:
+        return OPS.attention(q, k, v, keep, False, scale)
+    if k.shape[1] != q.shape[1]:
+        k, v = (OPS.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = OPS.matmul(q, OPS.swapaxes(k, -1, -2)) * scale
+    scores = OPS.tanh(scores / softcap) * softcap if softcap else scores
+    scores = scores if bias is None else scores + bias
+    scores = scores if keep is None else OPS.where(keep, scores, -math.inf)
+    return OPS.matmul(OPS.softmax(scores), v)
+
+
+def _kept(n: Node, index: int, rows: int, queries: int, keys: int) -> Value | None:
+    """The mask that an input is: lengths of rows, ends and starts of them, or zeros and ones."""
+    if not n.has(index):
+        return None
+    mask = n.value(index)
+    columns = constant(np.arange(keys)[None], mask.dtype)
+    if mask.rank == 1 and mask.size in (rows, 2 * rows):
+        keep = OPS.less(columns, OPS.expand_dims(mask[:rows], 1))
+        if mask.size == 2 * rows and mask.size != rows:
+            keep = OPS.bitwise_and(keep, OPS.greater_equal(
+                columns, OPS.expand_dims(mask[rows:], 1)))
+    elif mask.shape == (rows, keys):
+        keep = OPS.not_equal(mask, 0)
+    elif mask.shape == (rows, queries, keys):
+        return OPS.expand_dims(OPS.not_equal(mask, 0), 1)
+    else:
+        n.unsupported(f"a mask of shape {mask.shape} for {queries} queries and {keys} keys")
+    return OPS.reshape(keep, (rows, 1, 1, keys))
+
+
+def _both(a: Value | None, b: Value | None) -> Value | None:
+    return b if a is None else a if b is None else OPS.bitwise_and(a, b)
+
+
+def _causal(n: Node, queries: int, keys: int) -> Value | None:
+    if not n.attr("unidirectional", 0):
+        return None
+    row, column = _positions(queries, keys)
+    return OPS.less_equal(column, row)
+
+
+@node("Attention", domain=MICROSOFT, but="without do_rotary and shared buffers")
+def _attention(n: Node) -> Result:
+    n.only(do_rotary=0, past_present_share_buffer=0, rotary_embedding_dim=0)
+    n.attr("mask_filter_value")  # hidden keys count for nothing
+    x, heads = n.value(0), n.attr("num_heads")
+    joined = OPS.matmul(x, n.value(1))
+    joined = joined + n.value(2) if n.has(2) else joined
+    sizes = n.ints("qkv_hidden_sizes") or (joined.shape[-1] // 3,) * 3
+    ends = np.cumsum(sizes)
+    q, k, v = (_in_heads(joined[..., end - size:end], heads)
+               for size, end in zip(sizes, ends, strict=True))
+    if n.has(4):
+        past = n.value(4)
+        k, v = (OPS.concat(past[j], new, axis=2) for j, new in enumerate((k, v)))
+    rows, queries, keys = x.shape[0], x.shape[1], k.shape[2]
+    keep = _both(_kept(n, 3, rows, queries, keys), _causal(n, queries, keys))
+    y = _joined(_attended(q, k, v, n.attr("scale"), keep, n.value(5) if n.has(5) else None))
+    return (y, OPS.stack(k, v)) if any(n.spec.outputs[1:]) else y
+
+
+@node("MultiHeadAttention", domain=MICROSOFT)
+def _multi_head_attention(n: Node) -> Result:
+    n.attr("mask_filter_value")  # hidden keys count for nothing
+    heads, x = n.attr("num_heads"), n.value(0)
+    if x.rank == 5:  # queries, keys and values beside one another
+        q, k, v = (OPS.transpose(x[:, :, :, j], (0, 2, 1, 3)) for j in range(3))
+    elif n.value(1).rank == 5:
+        both = n.value(1)
+        q = _in_heads(x, heads)
+        k, v = (OPS.transpose(both[:, :, :, j], (0, 2, 1, 3)) for j in range(2))
+    else:
+        q = _in_heads(x, heads)
+        k, v = (n.value(j) for j in (1, 2))
+        k, v = (t if t.rank == 4 else _in_heads(t, heads) for t in (k, v))
+    if n.has(3):
+        size, size_of_values = q.shape[-1] * heads, v.shape[-1] * heads
+        bias = n.value(3)
+        parts = (bias[:size], bias[size:2 * size], bias[2 * size:2 * size + size_of_values])
+        q, k, v = (t + OPS.reshape(part, (heads, 1, -1))
+                   for t, part in zip((q, k, v), parts, strict=True))
+    if n.has(6):
+        k = OPS.concat(n.value(6), k, axis=2)
+        v = OPS.concat(n.value(7), v, axis=2)
+    rows, queries, keys = q.shape[0], q.shape[2], k.shape[2]
+    keep = _both(_kept(n, 4, rows, queries, keys), _causal(n, queries, keys))
+    y = _joined(_attended(q, k, v, n.attr("scale"), keep, n.value(5) if n.has(5) else None))
+    return (y, k, v) if any(n.spec.outputs[1:]) else y
+
+
+# -- rotations and groups --------------------------------------------------------------------------
+
+
+def _rotated(x: Value, cosine: Value, sine: Value, interleaved: bool) -> Value:
+    """Heads with their first elements rotated by angles of (batch or 1, length, half a size)."""
+    half = cosine.shape[-1]
+    cosine, sine = (OPS.expand_dims(t, 1) for t in (cosine, sine))
+    part, rest = x[..., :2 * half], x[..., 2 * half:]
+    a, b = ((part[..., ::2], part[..., 1::2]) if interleaved else
+            (part[..., :half], part[..., half:]))
+    left, right = a * cosine - b * sine, a * sine + b * cosine
+    part = (OPS.reshape(OPS.stack(left, right, axis=-1), part.shape) if interleaved else
+            OPS.concat(left, right, axis=-1))
+    return OPS.concat(part, rest, axis=-1) if rest.shape[-1] else part
+
+
+@node("RotaryEmbedding", domain=MICROSOFT)
+def _rotary(n: Node) -> Result:
+    n.only(is_packed_batching=0, scale=1.0)
+    x, at = n.value(0), n.value(1)
+    flat = x.rank == 3
+    cosine, sine = n.value(2), n.value(3)
+    size = n.attr("rotary_embedding_dim", 0)
+    if flat:
+        heads = n.attr("num_heads", 0) or x.shape[-1] // (2 * cosine.shape[-1])
+        x = _in_heads(x, heads)
+    if size and size != 2 * cosine.shape[-1]:
+        raise ValueError(f"rotary_embedding_dim={size} and angles of {cosine.shape}")
+    if at.size == 1 and at.rank < 2:  # the position of the first
+        at = OPS.reshape(at, (1, 1)) + constant(np.arange(x.shape[2])[None], at.dtype)
+    y = _rotated(x, OPS.take(cosine, at, 0), OPS.take(sine, at, 0), bool(n.attr("interleaved", 0)))
+    return _joined(y) if flat else y
+
+
+@node("GroupQueryAttention", domain=MICROSOFT,
+      but="past keys fill their buffers, alike in all rows")
+def _group_query_attention(n: Node) -> Result:
+    n.only(smooth_softmax=0, k_quant_type="NONE", v_quant_type="NONE", qk_output=0)
+    heads, shared = n.attr("num_heads"), n.attr("kv_num_heads")
+    x = n.value(0)
+    if n.has(1):
+        q, k, v = (_in_heads(n.value(j), h) for j, h in ((0, heads), (1, shared), (2, shared)))
+    else:
+        size = x.shape[-1] // (heads + 2 * shared)
+        every = _in_heads(x, heads + 2 * shared)
+        assert every.shape[-1] == size
+        q, k, v = every[:, :heads], every[:, heads:heads + shared], every[:, heads + shared:]
+    queries = q.shape[2]
+    past = n.shape(3)[2] if n.has(3) else 0
+    last = n.value(5)  # the position of the last key of each row
+    n.has(6)  # the longest of them, which says nothing more
+    if n.attr("do_rotary", 0):
+        cosine, sine = n.value(7), n.value(8)
+        at = n.value(9) if n.has(9) else constant(np.arange(past, past + queries)[None], "int32")
+        cosine, sine = OPS.take(cosine, at, 0), OPS.take(sine, at, 0)
+        interleaved = bool(n.attr("rotary_interleaved", 0))
+        q, k = (_rotated(t, cosine, sine, interleaved) for t in (q, k))
+    if past:
+        k, v = OPS.concat(n.value(3), k, axis=2), OPS.concat(n.value(4), v, axis=2)
+    else:
+        n.has(4)
+    row, column = _positions(queries, past + queries)
+    keep = OPS.less_equal(column, row)
+    window = n.attr("local_window_size", -1)
+    if window >= 0:
+        keep = OPS.bitwise_and(keep, OPS.greater(column, row - window))
+    real = OPS.less_equal(column, OPS.reshape(OPS.cast(last, "int32"), (-1, 1)))
+    keep = OPS.bitwise_and(keep, OPS.reshape(real, (-1, 1, 1, past + queries)))
+    bias = n.value(10) if n.has(10) else None
+    y = _joined(_attended(q, k, v, n.attr("scale"), keep, bias, n.attr("softcap", 0.0)))
+    return (y, k, v) if any(n.spec.outputs[1:]) else y

@@ -1,0 +1,114 @@
+"""Quantised ops of ONNX Runtime: integers with scales and zero points, computed as floats where no
+integers are added up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ztorch.dtypes import f32, i8, i32
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Value
+from ztorch.interchange.onnx.node import NODES, Node, Result, node
+from ztorch.interchange.onnx.nodes.casts import requantized, shifted
+from ztorch.interchange.onnx.nodes.convolution import average_pooled
+from ztorch.interchange.onnx.nodes.microsoft import MICROSOFT
+
+for _same in ("QuantizeLinear", "DequantizeLinear"):  # as in ONNX itself
+    node(_same, domain=MICROSOFT)(NODES[_same])
+
+
+def _floats(n: Node, k: int) -> Value:
+    """Input k as floats, by the scale and zero point that follow it."""
+    return OPS.cast(shifted(n, k, k + 2), f32) * n.value(k + 1)
+
+
+def _coded(n: Node, y: Value, k: int) -> Value:
+    """Floats as integers of the scale and zero point that are inputs k and k + 1."""
+    whole = OPS.cast(OPS.clip(OPS.round(y / n.value(k)), -2.0 ** 30, 2.0 ** 30), i32)
+    zero = n.value(k + 1)
+    low, high = (-128, 127) if zero.dtype is i8 else (0, 255)
+    return OPS.cast(OPS.clip(whole + OPS.cast(zero, i32), low, high), zero.dtype)
+
+
+@node("QLinearAdd", "QLinearMul", domain=MICROSOFT)
+def _of_two(n: Node) -> Result:
+    a, b = _floats(n, 0), _floats(n, 3)
+    return _coded(n, a + b if n.op == "QLinearAdd" else a * b, 6)
+
+
+def _of_one(op: str, function: Callable[[Node, Value], Value]) -> None:
+    """Registers an op of one quantised tensor by what it does with floats."""
+    node(op, domain=MICROSOFT)(lambda n: _coded(n, function(n, _floats(n, 0)), 3))
+
+
+def _leaky(n: Node, x: Value) -> Value:
+    return OPS.where(OPS.greater(x, 0.0), x, x * n.attr("alpha", 0.01))
+
+
+def _softmax(n: Node, x: Value) -> Value:
+    axis = n.attr("axis", -1)
+    if n.attr("opset", 13) < 13 and axis not in (-1, x.rank - 1):
+        n.unsupported("a softmax of several axes")
+    return OPS.softmax(x, axis=axis)
+
+
+def _mean(n: Node, x: Value) -> Value:
+    axes = n.ints("axes") or tuple(range(x.rank))
+    return OPS.mean(x, axes, bool(n.attr("keepdims", 1)))
+
+
+def _global_mean(n: Node, x: Value) -> Value:
+    last = n.attr("channels_last", 0)
+    return OPS.mean(x, tuple(range(1, x.rank - 1) if last else range(2, x.rank)), True)
+
+
+def _average(n: Node, x: Value) -> Value:
+    n.only(channels_last=0)
+    return average_pooled(n, x)
+
+
+_of_one("QLinearSigmoid", lambda n, x: OPS.sigmoid(x))
+_of_one("QLinearLeakyRelu", _leaky)
+_of_one("QLinearSoftmax", _softmax)
+_of_one("QLinearReduceMean", _mean)
+_of_one("QLinearGlobalAveragePool", _global_mean)
+_of_one("QLinearAveragePool", _average)
+
+
+@node("QLinearConcat", domain=MICROSOFT)
+def _concat(n: Node) -> Result:
+    parts = [_floats(n, k) for k in range(2, len(n.inputs), 3)]
+    return _coded(n, OPS.concat(*parts, axis=n.attr("axis")), 0)
+
+
+@node("QGemm", domain=MICROSOFT)
+def _gemm(n: Node) -> Result:
+    a = shifted(n, 0, 2)
+    transposed = n.attr("transB", 0)
+    b = shifted(n, 3, 5, 0 if transposed else 1)
+    a = OPS.transpose(a) if n.attr("transA", 0) else a
+    sums = OPS.matmul(a, OPS.transpose(b) if transposed else b)
+    sums = sums + n.value(6) if n.has(6) else sums
+    scale = n.value(1) * n.value(4) * n.attr("alpha", 1.0)
+    return requantized(n, sums, scale, 7) if n.has(7) else OPS.cast(sums, f32) * scale
+
+
+@node("MatMulIntegerToFloat", domain=MICROSOFT)
+def _matmul_to_floats(n: Node) -> Result:
+    sums = OPS.matmul(shifted(n, 0, 4, -2), shifted(n, 1, 5, -1))
+    y = OPS.cast(sums, f32) * (n.value(2) * n.value(3))
+    return y + n.value(6) if n.has(6) else y
+
+
+@node("DynamicQuantizeMatMul", domain=MICROSOFT)
+def _dynamic_matmul(n: Node) -> Result:
+    """Rows become bytes by the range of all elements, which holds 0."""
+    x = n.value(0)
+    low, high = OPS.minimum(OPS.min(x), 0.0), OPS.maximum(OPS.max(x), 0.0)
+    scale = (high - low) / 255.0
+    scale = OPS.where(OPS.equal(scale, 0.0), 1.0, scale)
+    zero = OPS.clip(OPS.round(-low / scale), 0.0, 255.0)
+    codes = OPS.clip(OPS.round(x / scale) + zero, 0.0, 255.0)
+    sums = OPS.matmul(OPS.cast(codes - zero, i32), shifted(n, 1, 3, -1))
+    y = OPS.cast(sums, f32) * (scale * n.value(2))
+    return y + n.value(4) if n.has(4) else y
