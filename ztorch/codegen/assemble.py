@@ -36,7 +36,8 @@ def _emit(text: str, target: Target) -> bytes:
 
 def _options(target: Target) -> llvm.MachineOptions:
     return llvm.MachineOptions(target.name, target.llvm_triple, target.llvm_cpu,
-                               target.llvm_features, target.llvm_opt_level)
+                               target.llvm_features, target.llvm_opt_level,
+                               target.llvm_strength_reduction)
 
 
 @functools.cache

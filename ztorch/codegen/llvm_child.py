@@ -160,8 +160,8 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """The child's side: compiles modules until its input ends."""
     while head := requests.read(_SIZES.size):
         sizes = _SIZES.unpack(head)
-        target, triple, cpu, features, opt_level = json.loads(requests.read(sizes[0]))
-        options = MachineOptions(target, triple, cpu, tuple(features), opt_level)
+        target, triple, cpu, features, *others = json.loads(requests.read(sizes[0]))
+        options = MachineOptions(target, triple, cpu, tuple(features), *others)
         try:
             failed, content = False, object_file(requests.read(sizes[1]).decode(), options)
         except ZtorchError as error:

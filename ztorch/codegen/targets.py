@@ -39,6 +39,7 @@ class Target:
     one_module_per_kernel: bool = False  # each kernel is assembled by itself
     emits_source: bool = False  # the text itself is what C programs take in
     llvm_opt_level: int = 1  # of LLVM's code generator, 0 to 3
+    llvm_strength_reduction: bool = True  # LLVM may replace the counters and addresses of loops
     template_root: str = ""  # where a third party has its template folders; empty: with ours
 
     def on_device(self, limits: Mapping[str, Any]) -> Target:
@@ -103,7 +104,7 @@ def _x86(name: str, bits: int, registers: int, fma: bool, features: tuple[str, .
     return Target(name, ("llvm",), "ll", Limits(bits, registers, fma), "x86_64",
                   "x86_64-unknown-linux-gnu", "x86-64", features, features, no_fma | _CALLS,
                   converted_dtypes=("f16",) if "f16c" in features else (), frame_data=_LINUX_X86,
-                  assembler="assemble", one_module_per_kernel=True)
+                  assembler="assemble", one_module_per_kernel=True, llvm_strength_reduction=False)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ but for that layer's kernels.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ztorch.abi import CONTROL_FIELDS, CONTROL_OFFSETS, WORKER_ENTRY
@@ -79,15 +80,18 @@ class RenderedModule:
         """The whole as one object: assembled at once, or in parts that are merged."""
         if not self.target.one_module_per_kernel or self.c_interface is not None:
             return read_object(assembled(self.text(), self.target))
-        parts: list[tuple[str, dict[str, str]]] = []  # texts, and the names that symbols then get
+        # Functions only call kernels: they gain nothing from what LLVM would take long for.
+        plain = replace(self.target, llvm_opt_level=0)
+        parts: list[tuple[str, Target, dict[str, str]]] = []  # with the names that symbols get
         for kernel in self.kernels.rendered:
             # All kernels are called alike in their texts, so that those that do the same are equal.
             text = self._frame(kernels=[{**kernel, "symbol": "kernel"}], linkage="hidden")
-            parts.append((text, {"kernel": kernel["symbol"]}))
+            parts.append((text, self.target, {"kernel": kernel["symbol"]}))
         parts.append((self._frame(declared=self.kernels.rendered, programs=self.functions,
-                                  workers="declared"), {}))
-        parts.append((self._frame(workers="defined", linkage="hidden"), {}))
-        return merged((read_object(assembled(text, self.target)), names) for text, names in parts)
+                                  workers="declared"), plain, {}))
+        parts.append((self._frame(workers="defined", linkage="hidden"), self.target, {}))
+        return merged((read_object(assembled(text, target)), names)
+                      for text, target, names in parts)
 
     def _frame(self, **parts: Any) -> str:
         target = self.target
@@ -104,41 +108,49 @@ def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
     """What the module's template shows of a function: its kernels, the pointers they take, and the
     loops around them.
 
-    A pointer is computed once a turn of the innermost loop that moves it.
+    A pointer that moves is computed once a turn of the innermost loop that moves it. Others are
+    computed where a kernel takes them: one addition is cheaper than a register for a whole step.
     """
-    pointers: dict[tuple[Pointer, tuple[int, ...]], int] = {}  # by the loops that move them
+    ids = itertools.count()  # of pointers
+    moving: dict[tuple[Pointer, tuple[int, ...]], int] = {}  # by the loops that move them
     loops: list[dict[str, Any]] = [{"id": n, "turns": loop.turns, "pointers": [], "proceed": None}
-             for n, loop in enumerate(plan.loops)]
-    fixed: list[dict[str, Any]] = []  # pointers that no loop moves
+                                   for n, loop in enumerate(plan.loops)]
+    begins: dict[int, list[int]] = {}  # numbers of loops, by their first step
+    for n, loop in enumerate(plan.loops):
+        begins.setdefault(loop.first, []).append(n)
 
-    def number_of(place: Location, around: list[int]) -> int:
+    def pointer(place: Location, around: list[int], fixed: list[dict[str, Any]]) -> int:
+        """The number of a pointer, which is added to those of its loop or to `fixed`."""
         space, offset, strides = pointer_of(place)
         key = (space, offset, strides), tuple(around[:len(strides)])
-        if key not in pointers:
-            pointers[key] = len(pointers)
-            moves = [{"loop": around[k], "bytes": stride} for k, stride in enumerate(strides)
-                     if stride]
-            pointer = {"id": pointers[key], "space": space, "offset": offset, "moves": moves,
-                       "slot": offset if space in ("inputs", "outputs") else None}
-            (loops[around[len(strides) - 1]]["pointers"] if strides else fixed).append(pointer)
-        return pointers[key]
+        if strides and key in moving:
+            return moving[key]
+        number = next(ids)
+        moves = [{"loop": around[k], "bytes": stride} for k, stride in enumerate(strides) if stride]
+        data = {"id": number, "space": space, "offset": offset, "moves": moves,
+                "slot": offset if space in ("inputs", "outputs") else None}
+        if strides:
+            moving[key] = number
+        (loops[around[len(strides) - 1]]["pointers"] if strides else fixed).append(data)
+        return number
 
     steps: list[dict[str, Any]] = []
     open_loops: list[int] = []
     for k, step in enumerate(plan.steps):
-        for n, loop in enumerate(plan.loops):
-            if loop.first == k:
-                if loop.proceed is not None:
-                    loops[n]["proceed"] = number_of(loop.proceed, open_loops)
-                open_loops.append(n)
-                steps.append({"kind": "begin", "loop": loops[n]})
+        for n in begins.get(k, ()):
+            proceed, fixed = plan.loops[n].proceed, []
+            if proceed is not None:
+                loops[n]["proceed"] = pointer(proceed, open_loops, fixed)
+            open_loops.append(n)
+            steps.append({"kind": "begin", "loop": loops[n], "fixed": fixed})
         kernel = kernels.rendered[kernels.number(step.kernel)]
-        numbers = [number_of(place, open_loops) for place in step.locations]
+        fixed = []
+        numbers = [pointer(place, open_loops, fixed) for place in step.locations]
         steps.append({"kind": "call", "symbol": kernel["symbol"], "pointers": numbers,
-                      "barrier": step.barrier})
+                      "fixed": fixed, "barrier": step.barrier})
         while open_loops and plan.loops[open_loops[-1]].end == k + 1:
-            steps.append({"kind": "end", "loop": loops[open_loops.pop()]})
-    return {"symbol": symbol, "steps": steps, "pointers": fixed, "loops": loops}
+            steps.append({"kind": "end", "loop": loops[open_loops.pop()], "fixed": []})
+    return {"symbol": symbol, "steps": steps, "loops": loops}
 
 
 Pointer = tuple[str, int, tuple[int, ...]]  # space, offset (or slot), strides

@@ -7,7 +7,7 @@ to the lanes of a vector. What does not depend on that one stays scalar until it
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,20 +50,55 @@ class Emitter:
             return self.here[v]
         index = proper(index, v.shape)
         flat = flatten(index, v.shape)
-        for key in ((v, flat, None), (v, flat, where)):
-            if key in self.known:
-                return self.known[key]
+        known = self._known(v, flat, where)
+        if known is not None:
+            return known
         if v in self.memory:
-            got = self.load(v, flat, where)
-        else:
-            assert v.op.kind == "map", f"{v} is neither in memory nor computed here"
-            view = _Element(self, v, where)
-            got = v.op.body(view, index, **v.attrs)  # type: ignore[misc]
+            return self._keep(v, flat, where, self.load(v, flat, where))
+        assert v.op.kind == "map", f"{v} is neither in memory nor computed here"
+        if v.op.opcode:
+            return self._elementwise(v, index, flat, where)
+        view = _Element(self, v, where)
+        return self._keep(v, flat, where,
+                          v.op.body(view, index, **v.attrs))  # type: ignore[misc]
+
+    def _elementwise(self, v: Value, index: Sequence[Index], flat: Index,
+                     where: Operand | None) -> Operand:
+        """One element of v, which is computed from the same element of its arguments.
+
+        Arguments are computed in their order, depth first. A stack in place of recursion: chains of
+        elementwise ops are long.
+        """
+        path: list[tuple[Value, Iterator[Value], list[Operand]]] = [(v, iter(v.args), [])]
+        while True:
+            v, arguments, operands = path[-1]
+            for a in arguments:
+                x = self._known(a, flat, where)
+                if x is None and a.op.opcode and a.op.kind == "map" and a not in self.memory:
+                    path.append((a, iter(a.args), []))
+                    break
+                operands.append(self.element(a, index, where) if x is None else x)
+            else:
+                result = self.b.emit(v.op.opcode, *operands, **v.attrs)
+                self._keep(v, flat, where, result)
+                path.pop()
+                if not path:
+                    return result
+                path[-1][2].append(result)
+
+    def _known(self, v: Value, flat: Index, where: Operand | None) -> Operand | None:
+        """v at a flat position, if this scope has computed it."""
+        if v in self.here:
+            return self.here[v]
+        known = self.known.get((v, flat, None))
+        return known if known is not None or where is None else self.known.get((v, flat, where))
+
+    def _keep(self, v: Value, flat: Index, where: Operand | None, x: Operand) -> Operand:
         if v in self.members and where is None:
-            self.here[v] = got
+            self.here[v] = x
         else:
-            self.known[v, flat, where] = got
-        return got
+            self.known[v, flat, where] = x
+        return x
 
     def load(self, v: Value, flat: Index, where: Operand | None = None) -> Operand:
         """The element of a value in memory at a flat position."""

@@ -24,6 +24,7 @@ from ztorch.lower.region import (
     reduce_domain,
     view_of,
 )
+from ztorch.lower.tuning import REGION_MEMBERS_MAX
 
 
 def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None) -> list[Region]:
@@ -126,6 +127,8 @@ class _Fusion:
         others = sources - {k}
         if any(self.before[h] >> k & 1 for h in others):
             return False
+        if len(region.members) >= REGION_MEMBERS_MAX:
+            return False
         if not self._few_buffers(*region.members, v):
             return False
         if v.op.kind == "reduce":
@@ -186,6 +189,8 @@ class _Fusion:
         if source is None or source.kind != "map" or source.size != target.size:
             return
         if source.members[0].op.partial:
+            return
+        if len(source.members) + len(target.members) > REGION_MEMBERS_MAX:
             return
         if not self._few_buffers(*source.members, *target.members):
             return

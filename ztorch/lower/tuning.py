@@ -212,6 +212,10 @@ OP_SLOTS_MIN = row(
     "OP_SLOTS_MIN", 2, "issue slots", "that any op takes at least, in the estimate of a kernel's "
     "time", CHOSEN)
 
+REGION_MEMBERS_MAX = row(
+    "REGION_MEMBERS_MAX", 100, "values", "of a region at most: longer chains of elementwise ops are "
+    "several kernels, so that the time to compile grows with their number and not faster",
+    "chosen by the size of the code; the largest region of the zoo has 82")
 RECURRENCE_VALUES = row(
     "RECURRENCE_VALUES", 1000, "values", "of the body of a loop up to which it becomes one kernel",
     "chosen by the size of the code")
