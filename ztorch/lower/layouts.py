@@ -17,6 +17,7 @@ from ztorch.graph.movement import simplify_movement
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import filled, rebuilt
 from ztorch.graph.value import Graph, Value, layer_scope
+from ztorch.lower.region import is_view
 
 Shape = tuple[int, ...]
 Order = tuple[int, ...]  # axis k of the turned value is axis order[k] of the value
@@ -178,18 +179,27 @@ def _reordered(graph: Graph, orders: dict[Value, Order]) -> Graph:
                 new[v] = OPS.transpose(turned[v], inverse(order))
             else:
                 new[v] = rebuilt(v, tuple(new[a] for a in v.args))
-                if v.op.kind == "reduce" and new[v].args[0].op.name == "transpose":
+                if v.op.kind == "reduce" and (v.args[0] in turned or _turns_computed(v.args[0])):
                     new[v] = _reduced_before(new[v])
     return graph.with_roots(new[r] for r in graph.roots)
+
+
+def _turns_computed(v: Value) -> bool:
+    """Whether v is a transpose of what lies in memory; windows, for one, do not: their axes come in
+    the order in which they are best read."""
+    return v.op.name == "transpose" and not is_view(v.args[0])
 
 
 def _reduced_before(v: Value) -> Value:
     """A reduction of a transposed tensor as the reduction of that tensor, which is turned if it has
     to be."""
     [x] = v.args
+    if x.op.name != "transpose":
+        return v
     turn: Order = x.attrs["axes"]
     axes = tuple(sorted(turn[k] for k in v.attrs["axes"]))
-    return OPS.transpose(v.op(x.args[0], axes=axes), _kept(v, inverse(turn))[1])
+    y = _reduced_before(v.op(x.args[0], axes=axes))
+    return OPS.transpose(y, _kept(v, inverse(turn))[1])
 
 
 def _entering(v: Value, order: Order) -> Value:
