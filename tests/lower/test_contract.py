@@ -16,13 +16,14 @@ from ztorch.dtypes import DType, f32, f64
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
-from ztorch.lower.tiling import Run, choose, reading, split, tiling
+from ztorch.lower.tiling import Reading, Run, choose, reading, split, tiling
 
 MACHINES = [WIDE, NARROW, Limits(256, 16, True), Limits(128, 32, True)]
 
 
 def covered(runs: tuple[Run, ...]) -> list[int]:
-    return [r.start + k * r.size + n for r in runs for k in range(r.count) for n in range(r.size)]
+    return [g * r.period + r.start + k * r.size + n
+            for r in runs for g in range(r.repeats) for k in range(r.count) for n in range(r.size)]
 
 
 @given(st.integers(1, 3000), st.integers(1, 40))
@@ -55,17 +56,20 @@ def test_tilings_cover_exactly_and_fit_the_registers(m: int, n: int, k: int, lim
 
 
 @settings(max_examples=100, deadline=None)
-@given(sizes, sizes, sizes, st.sampled_from(MACHINES),
+@given(st.integers(1, 30), st.integers(2, 40), sizes, sizes, st.sampled_from(MACHINES),
        st.sets(st.integers(2, 16)).map(lambda s: (1, *sorted(s))))
-def test_tilings_keep_to_the_heights(m: int, n: int, k: int, limits: Limits,
-                                     heights: tuple[int, ...]) -> None:
-    s = choose(m, n, k, limits, f32, heights=heights)
-    tiles = tiling(s.tile_rows, s.tile_vectors, m, n, limits.lanes(f32), heights=heights)
-    assert covered(tiles.rows) == list(range(m))
-    most, *rest = tiles.rows
-    assert most.start == 0
-    if not set(range(1, min(m, 16) + 1)) <= set(heights):
-        assert most.size in heights and all(r.count == 1 for r in rest)
+def test_tiles_stay_within_rows_that_lie_evenly(period: int, count: int, n: int, k: int,
+                                                limits: Limits, even: tuple[int, ...]) -> None:
+    """But for tiles that lie the same way wherever they begin."""
+    m = period * count
+    way = Reading((k,), even, period, m * k)
+    s = choose(m, n, k, limits, f32, way=way)
+    assert s.tile_rows in way.heights and (s.tile_rows <= period or s.tile_rows in even)
+    tiles = tiling(s.tile_rows, s.tile_vectors, m, n, limits.lanes(f32), way=way)
+    assert sorted(covered(tiles.rows)) == list(range(m))
+    if s.tile_rows not in even:
+        for r in tiles.rows:
+            assert (r.repeats, r.period) == (count, period) and r.start + r.count * r.size <= period
 
 
 def windows(side: int, channels: int, size: int, **how: int) -> Value:
@@ -77,14 +81,14 @@ def windows(side: int, channels: int, size: int, **how: int) -> Value:
 
 
 def test_windows_are_read_where_they_lie() -> None:
-    """Two rows of eight windows lie the same way in every tile of sixteen, nine of them do not."""
+    """Eight windows of a row of an image lie evenly, and two rows of them lie the same way in every
+    tile of sixteen."""
     rows = windows(10, 5, 3)
     way = reading(rows)
-    assert way is not None and way.depths == (3, 15)
-    assert {1, 2, 4, 8, 16} <= set(way.heights) and not {3, 5, 9, 12} & set(way.heights)
+    assert way is not None and (way.depths, way.period, way.elements) == ((3, 15), 8, 1500)
+    assert way.even == (1, 2, 4, 8, 16) and way.heights == (*range(1, 9), 16)
     turned = reading(ops.transpose(rows))  # of the gradient: each place meets all images
-    assert turned is not None and turned.depths == (3, 8, 8)
-    assert {1, 5, 15} <= set(turned.heights) and not {2, 3, 10} & set(turned.heights)
+    assert turned is not None and (turned.depths, turned.period) == ((3, 8, 8), 15)
     apart = reading(windows(11, 2, 3, dilation=2, stride=2))
     assert apart is not None and apart.depths == (3, 3, 2)
 

@@ -75,7 +75,7 @@ def test_the_second_cache_keeps_up_with_narrow_panels_only() -> None:
 
 def test_a_left_operand_that_tiles_read_badly_is_copied() -> None:
     """Few elements of each line, and the others again after so many lines that they are gone; or
-    rows that come in groups whose size no good tile divides."""
+    rows that come in groups of fewer than a good tile has."""
     def copied(a: Value, columns: int = 512) -> bool:
         y = ops.matmul(a, leaf("input", "b", (a.shape[-1], columns), f32))
         plan = plan_of(Graph({"y": y}), ZEN3)[0]
@@ -88,7 +88,7 @@ def test_a_left_operand_that_tiles_read_badly_is_copied() -> None:
 
     assert copied(ops.transpose(a(2048, 96))) and not copied(ops.transpose(a(2048, 96)), 32)
     assert not copied(ops.transpose(a(100, 96)))
-    assert copied(ops.reshape(ops.transpose(a(32, 64, 128), (1, 0, 2)), (2048, 128)))
+    assert copied(ops.reshape(ops.transpose(a(5, 400, 128), (1, 0, 2)), (2000, 128)))
     assert not copied(ops.reshape(a(64, 32, 128), (2048, 128)))
 
 

@@ -66,6 +66,9 @@ class Op:
         batch: `batch(one, many, **attrs)` computes the result for many examples: `one` is the node
             of one example, `many` the `Examples` of its arguments. None for the rule of the kind,
             or else for the op on each example by itself; see `graph/batching.py`.
+        reorder: `reorder(order, **attrs)` returns the attributes with which arguments whose axis k
+            is axis `order[k]` of the present ones give the result in that order too. None where
+            there are no such attributes; ops that work by element need none.
     """
 
     name: str
@@ -81,6 +84,7 @@ class Op:
     partial: bool = False
     opcode: str = ""
     batch: Callable[..., Value] | None = None
+    reorder: Callable[..., dict[str, Any]] | None = None
 
     def __call__(self, *args: Value, **attrs: Any) -> Value:
         shape, dtype = self.infer(*args, **attrs)

@@ -42,7 +42,8 @@ def product_of(region: Region) -> Value:
 
 def _reading(product: Value, lanes: int) -> Reading:
     """How the left operand is read."""
-    way = Reading((product.args[0].shape[-1],), (1,)) if lanes == 1 else reading(product.args[0])
+    left = product.args[0]
+    way = Reading((left.shape[-1],), (1,), 1, left.size) if lanes == 1 else reading(left)
     assert way is not None, "a product reads what cannot be read where it lies"
     return way
 
@@ -54,7 +55,7 @@ def propose(region: Region, limits: Limits) -> ProductSchedule:
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
     lanes = limits.lanes(product.dtype)
     way, panel = _reading(product, lanes), packed_columns(product.args[1]) // lanes
-    s = choose(m, n, k, limits, product.dtype, panel > 0, way.heights, panel)
+    s = choose(m, n, k, limits, product.dtype, panel > 0, way, panel)
     members = len(region.members)
     inline = members == 1 or (members <= INLINE_EPILOGUE_MEMBERS and k < INLINE_EPILOGUE_DEPTH)
     return replace(s, epilogue_inline=int(inline))
@@ -99,7 +100,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
         tiles = Tiling((Run(0, 1, m),), (Run(0, 1, n),), 1, 0)
     else:
         tiles = tiling(s.tile_rows, s.tile_vectors, m, n, lanes,
-                       packed_columns(product.args[1]) > 0, way.heights)
+                       packed_columns(product.args[1]) > 0, way)
     nest = _Tiles(b, region, product, memory, target, limits, tiles, s, way.depths)
     for rows in tiles.rows:
         for panels in tiles.panels:
@@ -148,7 +149,7 @@ class _Tiles:
     def run(self, rows: Run, panels: Run) -> None:
         """Every tile of one size; workers share out pairs of a block of rows and a panel."""
         b, block = self.b, self.schedule.block_rows
-        blocks = math.ceil(rows.count / block)
+        blocks = math.ceil(rows.tiles / block)
         each = blocks * panels.count
         with b.loop(0, math.prod(self.batch) * each, kind="parallel") as t:
             batch = b.div(t, each) if self.batch else b.const(0, b.index)
@@ -158,7 +159,7 @@ class _Tiles:
             if block == 1:
                 self._tile(batch, first, at_panel, rows, panels)
                 return
-            with b.loop(first, b.min(b.add(first, block), rows.count)) as at_row:
+            with b.loop(first, b.min(b.add(first, block), rows.tiles)) as at_row:
                 self._tile(batch, at_row, at_panel, rows, panels)
 
     def _tile(self, batch: Operand, down: Operand, panel: Operand, rows: Run,
@@ -166,9 +167,11 @@ class _Tiles:
         b, lanes, product = self.b, self.tiling.lanes, self.product
         height, width = rows.size, panels.size
         which, at_row = Var("b", math.prod(self.batch)), Var("m", rows.count)
-        across = Var("p", panels.count)
+        across, again = Var("p", panels.count), Var("g", rows.repeats)
         bound = {which: batch, at_row: down, across: panel}
-        first = Index.of(at_row) * height + rows.start
+        if rows.repeats > 1:
+            bound |= {at_row: b.rem(down, rows.count), again: b.div(down, rows.count)}
+        first = Index.of(again) * rows.period + Index.of(at_row) * height + rows.start
         scopes = [self._scope(bound, panels, j) for j in range(width)]
         of = summing(product.dtype)
         sums = [[b.var(of, lanes, 0.0) for _ in range(width)] for _ in range(height)]

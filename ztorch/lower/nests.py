@@ -20,6 +20,7 @@ from ztorch.lower import (
     recurring,
     rows,
     schedule,
+    sliding,
     transpose,
 )
 from ztorch.lower.region import Region
@@ -43,7 +44,9 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
     ("map", False): (
         LoopNest("transpose", transpose.propose, transpose.refusal, transpose.emit),
         LoopNest("elements", elements.propose, elements.refusal, elements.emit)),
-    ("reduce", False): (LoopNest("rows", rows.propose, rows.refusal, rows.emit),),
+    ("reduce", False): (
+        LoopNest("sliding", sliding.propose, sliding.refusal, sliding.emit),
+        LoopNest("rows", rows.propose, rows.refusal, rows.emit)),
     ("contract", False): (
         LoopNest("product", contract.propose, contract.refusal, contract.emit),),
     ("recurrence", False): (

@@ -12,10 +12,12 @@ from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.independent import as_recurrence
+from ztorch.lower.index import Index, Var
+from ztorch.lower.layouts import with_fewest_turns
 from ztorch.lower.long_reductions import split_reduction
 from ztorch.lower.products import ProductRewrites
 from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT
-from ztorch.lower.region import COPY, is_view
+from ztorch.lower.region import COPY, is_view, view_of
 from ztorch.lower.row_blocks import in_blocks
 from ztorch.lower.turns import prepared_loop, prepared_result
 
@@ -27,7 +29,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
     With `frozen` leaves of `fixed_role` never change. If they are used `often` as well, packing
     them costs nothing.
     """
-    graph = in_blocks(merged(graph), limits)
+    graph = with_fewest_turns(in_blocks(merged(graph), limits))
     new: dict[Value, Value] = {}
     products = ProductRewrites(limits, often)
     results: dict[Value, set[int]] = {}  # of loops: the numbers of those that are read
@@ -51,6 +53,8 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
                 out = products.prepared(out, frozen and v.args[1] in fixed)
             elif v.op.kind == "reduce":
                 out = split_reduction(out)
+            elif limits.grid is None and out.op.movement and _repeats_scattered(out):
+                out = Value(out.op, (COPY(out.args[0]),), out.attrs, out.shape, out.dtype)
             elif v.op.kind == "loop":
                 private = {new[a] for a in v.args if readers[a] == 1 and a not in graph.roots}
                 recurrence = as_recurrence(out, results.get(v, ()), private, limits)
@@ -77,6 +81,18 @@ def _empty(v: Value) -> Value:
     if v.op.kind == "reduce":
         return OPS.full(v.shape, identity(v.op.opcode, v.dtype), v.dtype)
     return v
+
+
+def _repeats_scattered(v: Value) -> bool:
+    """Whether v is a tensor again and again whose neighbours do not lie side by side, such as
+    weights of which each vector would be gathered each time."""
+    [x, *others] = v.args
+    axes = [k for k, n in enumerate(x.shape) if n > 1]
+    if others or v.size <= x.size or not is_view(x) or not x.args or not axes:
+        return False
+    last = Var("last", x.shape[axes[-1]])
+    base = view_of(x, [Index.of(last) if k == axes[-1] else Index() for k in range(x.rank)])
+    return base is not None and not (base[1].is_affine and base[1].factor(last) in (0, 1))
 
 
 def _roots(roots: list[tuple[Value, str]]) -> list[Value]:

@@ -112,6 +112,18 @@ class RowSchedule(Schedule):
 
 
 @dataclass(frozen=True, repr=False)
+class SlidingSchedule(Schedule):
+    """Reductions of overlapping windows on a processor."""
+
+    kind = "sliding"
+    lanes: int  # channels computed at once
+    places: int  # neighbouring windows that are reduced together
+
+    def tile(self, lanes: int) -> str:
+        return f"{self.places}x{self.lanes}"
+
+
+@dataclass(frozen=True, repr=False)
 class RecurrenceSchedule(Schedule):
     """A loop in which each element takes its turns by itself, on a processor."""
 

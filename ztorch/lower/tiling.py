@@ -4,8 +4,7 @@ come, and how its operands are read."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ztorch.dtypes import DType
 from ztorch.graph.op import OPS
@@ -37,6 +36,12 @@ class Run:
     start: int  # of the first
     size: int  # of each
     count: int
+    repeats: int = 1  # how often these tiles come again
+    period: int = 0  # rows from one repeat to the next
+
+    @property
+    def tiles(self) -> int:
+        return self.count * self.repeats
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,28 @@ class Reading:
     """How a product can read its left operand without a copy."""
 
     depths: tuple[int, ...]  # loops along k, the outermost first: positions are sums of these
-    heights: tuple[int, ...]  # rows of a tile for which rows are equally far apart in each tile
+    even: tuple[int, ...]  # rows of a tile for which rows are equally far apart in each tile
+    period: int  # rows that lie evenly, as all rows behind them do in as many: a row of an image
+    elements: int  # that all rows are read from; fewer than rows have, where windows overlap
+
+    @property
+    def heights(self) -> tuple[int, ...]:
+        """The rows that a tile can have."""
+        return tuple(sorted({*self.even, *range(1, min(self.period, TILE_ROWS_MAX) + 1)}))
+
+    def runs(self, m: int, size: int) -> tuple[Run, ...]:
+        """The tiles of so many of m rows, as equal as possible."""
+        if self.period == m:
+            return split(m, size)
+        if size in self.even:
+            return _equal(m, size)
+        return tuple(replace(run, repeats=m // self.period, period=self.period)
+                     for run in split(self.period, size))
+
+
+def plain(m: int, k: int) -> Reading:
+    """The way to read rows that all lie evenly."""
+    return Reading((k,), (), m, m * k)
 
 
 def reading(left: Value) -> Reading | None:
@@ -67,8 +93,10 @@ def reading(left: Value) -> Reading | None:
         return None
     loops = [Var(f"k{a}", n) for a, n in enumerate(depths)]
     along = flatten([Index.of(v) for v in loops], depths)
+    base = view_of(left, (*where, Index.of(Var("m", m)), along))
     return Reading(depths, tuple(h for h in range(1, min(m, TILE_ROWS_MAX) + 1) if _even(
-        left, where, h, along)))
+        left, where, h, along)), _period(left, where, along),
+        min(m * k, base[0].size if base else 1))
 
 
 def _depths(left: Value, at: list[Index], sizes: list[int]) -> tuple[int, ...] | None:
@@ -99,6 +127,25 @@ def _even(left: Value, where: list[Index], height: int, along: Index) -> bool:
         a.inner.mentions(row) and not _only(a.inner, row) for a in base[1].parts)
 
 
+def _period(left: Value, where: list[Index], along: Index) -> int:
+    """The most rows within which all lie evenly, wherever they begin."""
+    m = left.shape[-2]
+    row = Var("m", m)
+    base = view_of(left, (*where, Index.of(row), along))
+    units, pending = {m}, list(base[1].parts) if base else []
+    while pending:
+        part = pending.pop()
+        pending += part.inner.parts
+        units.add(part.by // math.gcd(part.by, part.inner.factor(row) or 1))
+    for rows in sorted(units, reverse=True):
+        again, inside = Var("t", m // rows), Var("r", rows)
+        at = Index.of(again) * rows + Index.of(inside)
+        base = view_of(left, (*where, at, along)) if m % rows == 0 else None
+        if base is not None and not any(a.inner.mentions(inside) for a in base[1].parts):
+            return rows
+    return m if base is None and units == {m} else 1
+
+
 def _only(index: Index, var: Var) -> bool:
     """Whether an index depends on nothing but one variable."""
     return all(a == var or (isinstance(a, (Quotient, Remainder)) and _only(a.inner, var))
@@ -126,11 +173,10 @@ def _equal(total: int, size: int) -> tuple[Run, ...]:
 
 
 def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = False,
-           heights: Sequence[int] = tuple(range(1, TILE_ROWS_MAX + 1)),
-           panel: int = 0) -> ProductSchedule:
+           way: Reading | None = None, panel: int = 0) -> ProductSchedule:
     """The schedule with the least estimated time. `packed` keeps all panels but the last as wide;
-    tiles have one of the `heights`, and what is left at the end any; where B is packed already,
-    their width divides its `panel` of so many vectors.
+    rows are read in this `way`, or all lie evenly; where B is packed already, the width of tiles
+    divides its `panel` of so many vectors.
 
     A step along k costs a tile the most of: its multiply-adds; its loads; the latency of the adds;
     and the way of the vectors of B from the second cache, unless their panel stays in the first.
@@ -139,16 +185,16 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     if lanes == 1:
         return ProductSchedule(1, 1, block_rows=1, prefetch=0, unroll=1, epilogue_inline=1)
     vectors = math.ceil(n / lanes)
-    heights = [h for h in heights if h <= m]
+    way = way or plain(m, k)
     best: tuple[float, int, int] | None = None
-    for rows in heights:
+    for rows in (h for h in way.heights if h <= m):
         for wide in range(1, min(vectors, TILE_VECTORS_MAX) + 1):
             if registers(rows, wide) > limits.vector_registers - SPARE_REGISTERS:
                 break
             if panel % wide:
                 continue
-            tiles = tiling(rows, wide, m, n, lanes, packed, heights)
-            time = sum(r.count * p.count * _tile_time(r.size, p.size, k, lanes * d.bytes, cpu)
+            tiles = tiling(rows, wide, m, n, lanes, packed, way)
+            time = sum(r.tiles * p.count * _tile_time(r.size, p.size, k, lanes * d.bytes, cpu)
                        for r in tiles.rows for p in tiles.panels)
             if best is None or time < best[0] * TILING_GAIN:
                 best = (time, rows, wide)
@@ -156,10 +202,10 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     _, rows, wide = best
     close = k * wide * lanes * d.bytes <= cpu.l1_bytes * L1_SHARE
     for_rows = int(cpu.l2_bytes * L2_SHARE)
-    highest = tiling(rows, wide, m, n, lanes, packed, heights).rows[0].size
-    fits = max(1, for_rows // (highest * k * d.bytes))
+    highest = tiling(rows, wide, m, n, lanes, packed, way).rows[0].size
+    fits = max(1, for_rows * m // (highest * way.elements * d.bytes))
     return ProductSchedule(
-        rows, wide, block_rows=fits if k * n * d.bytes > for_rows else 1,
+        rows, wide, block_rows=min(fits, m) if k * n * d.bytes > for_rows else 1,
         prefetch=0 if close or m == 1 else PREFETCH_STEPS, unroll=K_UNROLL, epilogue_inline=1)
 
 
@@ -185,14 +231,12 @@ def _tile_time(rows: int, wide: int, k: int, vector_bytes: int, cpu: Processor) 
 
 
 def tiling(rows: int, wide: int, m: int, n: int, lanes: int, packed: bool = False,
-           heights: Sequence[int] = tuple(range(1, TILE_ROWS_MAX + 1))) -> Tiling:
+           way: Reading | None = None) -> Tiling:
     """The tiles of a product of m rows and n columns: `rows` high and `wide` vectors wide, where
-    that may differ as equal as possible. Where only some heights are possible, or B is packed, only
-    the last tile may be smaller. A vector that is not whole is a panel of its own, since only it
-    needs a mask."""
+    that may differ as equal as possible. Where B is packed, only the last panel may be smaller. A
+    vector that is not whole is a panel of its own, since only it needs a mask."""
     vectors, tail = math.ceil(n / lanes), n % lanes
-    any_height = {h for h in range(1, TILE_ROWS_MAX + 1) if h <= m}.issubset(heights)
-    down = (split if any_height else _equal)(m, rows)
+    down = (way or plain(m, 1)).runs(m, rows)
     panels = (_equal if packed else split)(vectors, wide)
     if tail:
         last = panels[-1]

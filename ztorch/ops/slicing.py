@@ -47,7 +47,9 @@ _SLICE = Op("slice", "map", _slice_infer, _slice_numpy, _slice_grad, movement=Tr
             body=lambda e, index, start, step, size: e.read(
                 0, tuple(i * s + a for i, s, a in zip(index, step, start, strict=True))),
             batch=lambda one, many, start, step, size: slice_(
-                many.args[0], (0, *start), (1, *step), (many.count, *size)))
+                many.args[0], (0, *start), (1, *step), (many.count, *size)),
+            reorder=lambda order, **each: {name: tuple(n[k] for k in order)
+                                           for name, n in each.items()})
 
 
 @op(Sample(((5, 7),), {"start": (1, 2), "step": (2, 1), "size": (2, 4)}, dtypes="fsub"),
@@ -143,7 +145,10 @@ _PAD = Op("pad", "map", _pad_infer,
               o.slice(g, low, (1,) * x.rank, x.shape),),
           body=_pad_body, cost=2,
           batch=lambda one, many, low, high, value: one.op(
-              many.args[0], low=(0, *low), high=(0, *high), value=value))
+              many.args[0], low=(0, *low), high=(0, *high), value=value),
+          reorder=lambda order, low, high, value: {
+              "low": tuple(low[k] for k in order), "high": tuple(high[k] for k in order),
+              "value": value})
 
 
 @op(Sample(((3, 4),), {"low": (1, 0), "high": (2, 3)}, dtypes="fsu"), primitive=_PAD,
@@ -210,7 +215,8 @@ def _concat_grad(o: Any, g: Value, y: Value, *xs: Value, axis: int) -> tuple:
 _CONCAT = Op("concat", "map", _concat_infer,
              numpy=lambda *xs, axis: np.concatenate(xs, axis),
              grad=_concat_grad, body=_concat_body, cost=3,
-             batch=lambda one, many, axis: one.op(*many.spread(), axis=axis + 1))
+             batch=lambda one, many, axis: one.op(*many.spread(), axis=axis + 1),
+             reorder=lambda order, axis: {"axis": order.index(axis)})
 
 
 @op(Sample(((2, 3), (2, 4)), {"axis": 1}, dtypes="fsub"),

@@ -1,0 +1,62 @@
+"""Convolutions of odd sizes in one program, against their definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.parity import HERE, Job, Module, agree
+from ztorch import ops
+from ztorch.dtypes import f32
+from ztorch.graph.autodiff import gradients
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+
+# (batch, rows, columns, channels), (window, channels / groups, filters), and the rest
+CASES: tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], ...] = (
+    ((2, 5, 7, 9), (3, 3, 9, 17), {"padding": "same"}),
+    ((1, 13, 13, 8), (3, 3, 8, 33), {"padding": ((1, 1), (1, 1)), "stride": 2}),
+    ((1, 11, 29, 3), (5, 5, 3, 16), {"padding": "same", "stride": (2, 3)}),
+    ((2, 9, 10, 4), (3, 3, 4, 24), {"dilation": (2, 3)}),
+    ((1, 7, 7, 64), (3, 3, 64, 16), {"padding": "same"}),
+    ((1, 6, 23, 8), (1, 1, 8, 40), {"stride": 2}),
+    ((1, 8, 9, 12), (3, 3, 4, 18), {"groups": 3, "padding": "same"}),
+    ((1, 9, 11, 19), (3, 3, 1, 19), {"groups": 19, "padding": "same"}),
+    ((2, 12, 10, 40), (5, 5, 1, 40), {"groups": 40, "padding": "same", "stride": 2}),
+    ((1, 14, 9, 8), (3, 2, 1, 8), {"groups": 8, "dilation": (2, 3), "padding": ((2, 2), (4, 0))}),
+    ((1, 6, 5, 5), (3, 3, 1, 15), {"groups": 5, "padding": "same"}),
+    ((3, 17, 16), (5, 16, 8), {"padding": "same"}),
+    ((1, 40, 6), (9, 1, 6), {"groups": 6, "padding": ((8, 0),)}),
+)
+
+
+def jobs(training: bool, first: bool) -> Job:
+    """All cases in one graph; with channels `first`, images come and go in that order."""
+    rng, outputs, feeds = np.random.default_rng(5), {}, dict[Value, np.ndarray]()
+
+    def given(name: str, shape: tuple[int, ...]) -> Value:
+        v = leaf("input", name, shape, f32)
+        feeds[v] = rng.standard_normal(shape).astype(np.float32)
+        return v
+
+    for k, (shape, window, how) in enumerate(CASES):
+        rank = len(shape)
+        into, out = (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))
+        x = given(f"x{k}", tuple(shape[a] for a in out) if first else shape)
+        kernel = given(f"k{k}", window)
+        y = ops.conv(ops.transpose(x, into) if first else x, kernel, **how)
+        y = ops.relu((ops.transpose(y, out) if first else y) + 0.25)
+        outputs[f"y{k}"] = y
+        if training:
+            slope = given(f"s{k}", y.shape)
+            outputs[f"dx{k}"], outputs[f"dk{k}"] = gradients(ops.sum(y * slope), [x, kernel])
+    return Job(Graph(outputs), feeds)
+
+
+@pytest.mark.parametrize(("training", "first", "target", "threads"), [
+    (True, False, HERE[-1], 2), (False, True, HERE[-1], 1), (False, False, HERE[0], 1)])
+def test_odd_sizes(training: bool, first: bool, target: str, threads: int) -> None:
+    job = jobs(training, first)
+    agree(job, Module([job], target).run(0, threads), terms=600)

@@ -1,0 +1,211 @@
+"""Chooses the order of axes in which values are computed, so that few tensors have to be turned.
+
+A network declared channels first turns its images before each convolution and back behind it.
+Elementwise work, padding and joins in between can be done in either order. They form *groups*:
+values of one rank that read one another. A group is computed in the order in which the fewest
+elements are turned where it meets the rest of the graph, such as products and reshapes. So what is
+turned there and back is not turned at all, and transposes remain at the edges of a network only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from ztorch.graph.batching import pointwise
+from ztorch.graph.movement import simplify_movement
+from ztorch.graph.op import OPS
+from ztorch.graph.rewrite import filled, rebuilt
+from ztorch.graph.value import Graph, Value, layer_scope
+from ztorch.lower.region import is_view
+
+Shape = tuple[int, ...]
+Order = tuple[int, ...]  # axis k of the turned value is axis order[k] of the value
+
+
+def with_fewest_turns(graph: Graph) -> Graph:
+    """The graph with each group of elementwise values in its best order of axes.
+
+    Sums along several axes may be added up in another order.
+
+    >>> from ztorch import ops
+    >>> from ztorch.graph.op import leaf
+    >>> from ztorch.graph.value import show
+    >>> x = leaf("input", "x", (6, 5, 4), "float32")
+    >>> y = ops.exp(ops.transpose(ops.sum(x, axis=0), (1, 0)))
+    >>> print(show(with_fewest_turns(Graph({"y": ops.transpose(y, (1, 0))}))))
+    v0  input x           float32[6, 5, 4]
+    v1  sum(axes=(0,)) v0 float32[5, 4]
+    v2  exp v1            float32[5, 4]
+    y = v2
+    """
+    if not any(v.op.name == "transpose" for v in graph.nodes()):
+        return graph
+    return simplify_movement(_reordered(graph, _orders(graph)))
+
+
+# -- which order -----------------------------------------------------------------------------------
+
+
+class _Group:
+    """Values of one rank that read one another, and where they meet the rest of the graph."""
+
+    def __init__(self) -> None:
+        self.members: list[Value] = []
+        self.sources: dict[Value, None] = {}  # what members read from outside
+        self.exits: dict[tuple[Value, Value | None], None] = {}  # (member, reader); None: a root
+
+    def best_order(self) -> Order | None:
+        """The order in which the fewest elements are turned; None for the present one."""
+        usual = tuple(range(self.members[0].rank))
+        best = min((usual, *self._candidates()), key=self._turned_elements)
+        return None if best == usual else best
+
+    def _candidates(self) -> Iterable[Order]:
+        """The orders that make a transpose at the edge of the group disappear."""
+        orders = [inverse(v.attrs["axes"]) for v in self.sources if v.op.name == "transpose"]
+        orders += [reader.attrs["axes"] for _, reader in self.exits
+                   if reader is not None and reader.op.name == "transpose"]
+        return dict.fromkeys(orders)
+
+    def _turned_elements(self, order: Order) -> int:
+        """How many elements are turned at the edges if members are computed in an order."""
+        back = inverse(order)
+        total = sum(_turned_to_enter(v, order) for v in self.sources)
+        whole: dict[Value, None] = {}  # members that are read as they were
+        for v, reader in self.exits:
+            if reader is not None and reader.op.name == "transpose":
+                shape = tuple(v.shape[k] for k in order)
+                total += _turned(shape, tuple(back[k] for k in reader.attrs["axes"]))
+            elif reader is not None and reader.op.kind == "reduce":
+                total += _turned(*_kept(reader, order))
+            else:
+                whole[v] = None
+        return total + sum(_turned(v.shape, order) for v in whole)
+
+
+def _orders(graph: Graph) -> dict[Value, Order]:
+    """The new order of each value that is better computed in another one."""
+    nodes, group_of = graph.nodes(), dict[Value, _Group]()
+    for v in nodes:
+        if not _flexible(v):
+            continue
+        near = {id(group_of[a]): group_of[a] for a in v.args if a in group_of}
+        group, *others = sorted(near.values(), key=lambda g: -len(g.members)) or [_Group()]
+        for other in others:
+            group.members += other.members
+            group_of.update(dict.fromkeys(other.members, group))
+        group.members.append(v)
+        group_of[v] = group
+    for v in nodes:
+        for a in v.args:
+            if v in group_of and a not in group_of:
+                group_of[v].sources[a] = None
+            elif a in group_of and v not in group_of:
+                group_of[a].exits[a, v] = None
+    for r in graph.roots:
+        if r in group_of:
+            group_of[r].exits[r, None] = None
+    orders: dict[Value, Order] = {}
+    for group in {id(g): g for g in group_of.values()}.values():
+        order = group.best_order()
+        if order is not None:
+            orders |= dict.fromkeys(group.members, order)
+    return orders
+
+
+def _flexible(v: Value) -> bool:
+    """Whether v can be computed from arguments whose axes come in another order."""
+    if v.op.kind != "map" or not v.args or v.rank < 2 or v.op.partial:
+        return False
+    if v.op.reorder is not None:
+        return True
+    by_element = bool(v.op.opcode) or v.op.batch is pointwise
+    return by_element and all(a.shape == v.shape for a in v.args)
+
+
+def _turned(shape: Shape, order: Order) -> int:
+    """How many elements a transpose moves: none, if only axes of size 1 change places."""
+    large = [k for k in order if shape[k] != 1]
+    return math.prod(shape) if large != sorted(large) else 0
+
+
+def _turned_to_enter(v: Value, order: Order) -> int:
+    """How many elements are turned to have v in an order."""
+    if filled(v):
+        return 0
+    if v.op.name == "broadcast_to":
+        [x] = v.args
+        return _turned((1,) * (v.rank - x.rank) + x.shape, order)
+    if v.op.name == "transpose":
+        axes = v.attrs["axes"]
+        return _turned(v.args[0].shape, tuple(axes[k] for k in order))
+    return _turned(v.shape, order)
+
+
+def _kept(reduction: Value, order: Order) -> tuple[Shape, Order]:
+    """The result of a reduction of an argument in another order: its shape, and how to turn it so
+    that it is as it was."""
+    axes = reduction.attrs["axes"]
+    kept = [k for k in order if k not in axes]  # axes of the argument, as they come now
+    shape = reduction.args[0].shape
+    return tuple(shape[k] for k in kept), tuple(kept.index(k) for k in sorted(kept))
+
+
+def inverse(order: Order) -> Order:
+    """The order that undoes another.
+
+    >>> inverse((0, 2, 3, 1))
+    (0, 3, 1, 2)
+    """
+    return tuple(order.index(k) for k in range(len(order)))
+
+
+# -- the graph in these orders ---------------------------------------------------------------------
+
+
+def _reordered(graph: Graph, orders: dict[Value, Order]) -> Graph:
+    """The graph with values computed in other orders, and turned where they are read."""
+    new: dict[Value, Value] = {}  # each value with its axes as they were
+    turned: dict[Value, Value] = {}  # each value of `orders` in its order
+    for v in graph.nodes():
+        with layer_scope(v.layer):
+            order = orders.get(v)
+            if order is not None:
+                args = tuple(turned[a] if a in turned else _entering(new[a], order)
+                             for a in v.args)
+                attrs = v.op.reorder(order, **v.attrs) if v.op.reorder else v.attrs
+                turned[v] = Value(v.op, args, attrs, tuple(v.shape[k] for k in order), v.dtype)
+                new[v] = OPS.transpose(turned[v], inverse(order))
+            else:
+                new[v] = rebuilt(v, tuple(new[a] for a in v.args))
+                if v.op.kind == "reduce" and (v.args[0] in turned or _turns_computed(v.args[0])):
+                    new[v] = _reduced_before(new[v])
+    return graph.with_roots(new[r] for r in graph.roots)
+
+
+def _turns_computed(v: Value) -> bool:
+    """Whether v is a transpose of what lies in memory; windows, for one, do not: their axes come in
+    the order in which they are best read."""
+    return v.op.name == "transpose" and not is_view(v.args[0])
+
+
+def _reduced_before(v: Value) -> Value:
+    """A reduction of a transposed tensor as the reduction of that tensor, which is turned if it has
+    to be."""
+    [x] = v.args
+    if x.op.name != "transpose":
+        return v
+    turn: Order = x.attrs["axes"]
+    axes = tuple(sorted(turn[k] for k in v.attrs["axes"]))
+    y = _reduced_before(v.op(x.args[0], axes=axes))
+    return OPS.transpose(y, _kept(v, inverse(turn))[1])
+
+
+def _entering(v: Value, order: Order) -> Value:
+    """v in an order. What is broadcast is turned before, since then it is smaller."""
+    if v.op.name != "broadcast_to":
+        return OPS.transpose(v, order)
+    [x] = v.args
+    x = OPS.reshape(x, (1,) * (v.rank - x.rank) + x.shape)
+    return OPS.broadcast_to(OPS.transpose(x, order), tuple(v.shape[k] for k in order))

@@ -1,0 +1,175 @@
+"""Sums over sliding windows on a processor: depthwise convolutions and pooling.
+
+Neighbouring results along a row of an image read mostly the same elements. Several of them are
+computed together, one vector of channels each: an element is loaded once for all windows that it
+lies in, and so is a weight for all results that it takes part in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Operand
+from ztorch.ir.limits import Limits
+from ztorch.ir.opcodes import identity
+from ztorch.lower.elements import lanes_refusal
+from ztorch.lower.emit import Emitter
+from ztorch.lower.index import Index, Var
+from ztorch.lower.loops import (
+    evaluate,
+    multiply_add,
+    nested,
+    side_by_side,
+    spread,
+    summing,
+    widest,
+)
+from ztorch.lower.positions import unflatten
+from ztorch.lower.reduction import Phases, axes_of
+from ztorch.lower.region import Region, real_reads, view_of
+from ztorch.lower.schedule import SlidingSchedule
+from ztorch.lower.tiling import Run, split
+from ztorch.lower.tuning import SLIDING_PAIRS, SLIDING_REGISTERS, SLIDING_VALUES
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """The loops of a region that sums windows."""
+
+    rows: list[Var]  # over results, but for the last two axes
+    across: Var  # over neighbouring results whose windows overlap
+    column: Var  # over channels, which lie side by side
+    inner: list[Var]  # over the window, but for its last axis
+    last: Var  # over the last axis of the window
+    full: dict[Var, Index]  # the region's own two variables as sums of these loops
+    step: int  # elements from the window of one result to that of the next
+    gap: int  # elements from one place of the window to the next
+
+
+def _axes(region: Region) -> _Axes | None:
+    """The loops of a region, if it does nothing but reduce windows that overlap, or that meet the
+    same weights."""
+    axes = axes_of(region)
+    if not axes.beside or len(axes.outer) < 2 or not axes.inner or Phases(region).count != 2:
+        return None
+    *rows, across, column = axes.outer
+    *inner, last = axes.inner
+    if any(not region.is_row(v) and v.op.kind != "reduce" for v in region.stores):
+        return None
+    for source, flat in _reads(region):
+        at = flat.replace(axes.full)
+        step, gap = at.factor(across), at.factor(last)
+        shared = step > 0 and gap > 0 and ((step % gap == 0 and step // gap < last.extent)
+                                           or (gap % step == 0 and gap // step < across.extent))
+        if source not in region.flat and at.is_affine and shared and at.factor(column) == 1:
+            return _Axes(rows, across, column, inner, last, axes.full, step, gap)
+    return None
+
+
+def _reads(region: Region) -> list[tuple[Value, Index]]:
+    """What is read for an element of a window, and where."""
+    found = []
+    for v in region.members:
+        if v.op.kind == "reduce":
+            base = view_of(v.args[0], unflatten(region.full, v.args[0].shape))
+            found += [base] if base else []
+        elif not region.is_row(v):
+            found += real_reads(v, unflatten(region.flat[v], v.shape))
+    return found
+
+
+def propose(region: Region, limits: Limits) -> SlidingSchedule | None:
+    """All lanes, and as many results together as registers hold sums of."""
+    lanes = limits.lanes(widest(region))
+    axes = _axes(region) if lanes > 1 and region.axes else None
+    places = _most_places(axes, region, limits) if axes else 0
+    return SlidingSchedule(lanes, places) if places > 1 else None
+
+
+def _most_places(axes: _Axes, region: Region, limits: Limits) -> int:
+    sums = sum(v.op.kind == "reduce" for v in region.members)
+    return min(axes.across.extent, SLIDING_PAIRS // axes.last.extent,
+               int(limits.vector_registers * SLIDING_REGISTERS) // sums,
+               SLIDING_VALUES // len(region.members))
+
+
+def refusal(s: SlidingSchedule, region: Region, limits: Limits) -> str:
+    """Why a region cannot have a schedule; empty if it can."""
+    if why := lanes_refusal(s.lanes, limits.lanes(widest(region))):
+        return why
+    axes = _axes(region)
+    if axes is None or s.lanes == 1:
+        return "it sums no windows that overlap, or not in vectors"
+    most = _most_places(axes, region, limits)
+    return "" if 1 <= s.places <= most else f"places({s.places}) must be between 1 and {most}"
+
+
+def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
+         limits: Limits, s: SlidingSchedule) -> None:
+    """All results; workers share out groups of neighbours."""
+    axes = _axes(region)
+    assert axes is not None
+    e = Emitter(b, memory, members=region.flat)
+    for run in split(axes.across.extent, s.places):
+        group = Var("g", run.count)
+        shared = [*axes.rows, group]
+        with b.loop(0, prod(v.extent for v in shared), kind="parallel") as r:
+            bound = spread(e, r, shared)
+            for [scope] in side_by_side(e.within(bound=bound), axes.column, s.lanes, False, 1):
+                _Group(region, target, limits, axes, run, group).results(scope)
+
+
+class _Group:
+    """Neighbouring results for one vector of channels."""
+
+    def __init__(self, region: Region, target: Mapping[Value, str], limits: Limits, axes: _Axes,
+                 run: Run, group: Var):
+        self.region, self.target, self.limits, self.axes = region, target, limits, axes
+        self.where = [Index.of(group) * run.size + run.start + j for j in range(run.size)]
+        self.sums = [v for v in region.members if v.op.kind == "reduce"]
+
+    def results(self, e: Emitter) -> None:
+        b, axes = e.b, self.axes
+        lanes = e.lanes if e.lane else 1
+        variables = {(v, j): b.var(summing(v.dtype), lanes, identity(v.op.opcode, v.dtype))
+                     for v in self.sums for j in range(len(self.where))}
+        # Pairs that read the same element follow one another.
+        pairs = sorted(((j, k) for j in range(len(self.where)) for k in range(axes.last.extent)),
+                       key=lambda pair: (pair[0] * axes.step + pair[1] * axes.gap, pair[1]))
+        with nested(b, axes.inner) as counters:
+            inside = e.within(bound={**e.bound, **dict(zip(axes.inner, counters, strict=True))})
+            totals = {key: b.get(variable) for key, variable in variables.items()}
+            for j, k in pairs:
+                scope = replace(inside, here=dict(inside.here))  # shares what has been loaded
+                for v in self.sums:
+                    totals[v, j] = self._more(scope, v, j, k, totals[v, j])
+            for key, variable in variables.items():
+                b.set(variable, totals[key])
+        done = e.within()
+        rows = Phases(self.region).rows(self.target)
+        for j in range(len(self.where)):
+            scope = replace(done, here=dict(done.here))
+            for v in self.sums:
+                scope.here[v] = b.cast(b.get(variables[v, j]), dtype=v.dtype)
+            evaluate(scope, rows, self.region, self._full(j, 0), self.target)
+
+    def _full(self, j: int, k: int) -> dict[Var, Index]:
+        at = {self.axes.across: self.where[j], self.axes.last: Index.of(k)}
+        return {whole: flat.replace(at) for whole, flat in self.axes.full.items()}
+
+    def _more(self, e: Emitter, v: Value, j: int, k: int, total: Operand) -> Operand:
+        """A sum with one more element of the window of result j."""
+        b, x = e.b, v.args[0]
+        index = unflatten(self.region.full.replace(self._full(j, k)), x.shape)
+        base = view_of(x, index)
+        if base and v.op.opcode == "add" and base[0].op.opcode == "mul" and (
+                base[0] in self.region.flat and base[0].dtype is total.dtype):
+            at = unflatten(base[1], base[0].shape)
+            left, right = (b.splat(e.element(a, at), total.lanes) for a in base[0].args)
+            return multiply_add(b, self.limits, left, right, total)
+        new = b.splat(b.cast(e.element(x, index), dtype=total.dtype), total.lanes)
+        return b.emit(v.op.opcode, total, new)
