@@ -16,6 +16,16 @@ THREAD_ELEMENTS_FEW = row(
 COLUMN_NEIGHBOURS = row(
     "COLUMN_NEIGHBOURS", 32, "elements", "that neighbouring threads read together",
     "chosen: 32 elements of 4 bytes are the 128 bytes that a GPU loads at once")
+REDUCTION_GROUPS = row(
+    "REDUCTION_GROUPS", 2, "workgroups", "for each compute unit that the first step of a reduction "
+    "in two steps has at most", CHOSEN)
+REDUCTION_PART_COLUMNS = row(
+    "REDUCTION_PART_COLUMNS", 128, "elements", "of one part of a reduction in two steps at least, "
+    "where neighbours belong to different results",
+    "chosen: 16 loads of each of 8 threads, which take longer than a launch")
+REDUCTION_PART_ROWS = row(
+    "REDUCTION_PART_ROWS", 8192, "elements", "the same where neighbours belong to one result",
+    "chosen: 8 loads of 4 elements of each of 256 threads")
 SHARED_LOAD_COST = row(
     "SHARED_LOAD_COST", 1.5, "multiply-adds", "that a load from shared memory takes the time of",
     CHOSEN)

@@ -50,7 +50,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
             elif v.op.kind == "contract":
                 out = products.prepared(out, frozen and v.args[1] in fixed)
             elif v.op.kind == "reduce":
-                out = split_reduction(out)
+                out = split_reduction(out, limits.grid)
             elif v.op.kind == "loop":
                 private = {new[a] for a in v.args if readers[a] == 1 and a not in graph.roots}
                 recurrence = as_recurrence(out, results.get(v, ()), private, limits)
