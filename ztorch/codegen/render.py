@@ -9,6 +9,7 @@ calling the macro for each instruction.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -87,6 +88,7 @@ class Renderer:
             "body": body,
             "above": above,
             "workgroup": kernel.workgroup,
+            "resident_groups": self._resident_groups(kernel),
             "constants": self._constants(kernel),
             "values": self._values(kernel),
             "vectors": self._vectors(kernel),
@@ -99,6 +101,11 @@ class Renderer:
     def frame(self, **data: Any) -> str:
         """The text of the whole module."""
         return module_text(self.target, **data)
+
+    def _resident_groups(self, kernel: Kernel) -> int:
+        """Workgroups that a compute unit shall have registers for at once; 0: as many as come."""
+        grid = self.target.limits.grid
+        return grid.resident_threads // math.prod(kernel.workgroup) if grid is not None else 0
 
     def _constants(self, kernel: Kernel) -> list[Literal]:
         """The constants of a kernel and the constant parts of its offsets, each once."""

@@ -141,7 +141,7 @@ def _cuda(chip: Chip) -> Target:
     family = FAMILIES[chip.family]
     grid = GridLimits(threads=1024, shared_bytes=48 * 1024, subgroup=family.subgroup,
                       max_groups=(1 << 31) - 1, max_buffers=256, compute_units=chip.compute_units,
-                      load_width=4, mma_shapes=family.mma_shapes)
+                      resident_threads=512, load_width=4, mma_shapes=family.mma_shapes)
     return Target(f"cuda:{chip.name}", family.template_folders, "ptx",
                   Limits(0, 255, True, grid=grid), missing_opcodes=_CALLS,
                   converted_dtypes=family.converted_dtypes, frame_data=(("version", chip.isa),),

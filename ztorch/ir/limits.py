@@ -22,6 +22,7 @@ class GridLimits:
     max_buffer_bytes: int = (1 << 31) - 1  # maximum bytes of one buffer that a kernel can address
     buffer_align: int = 256  # alignment of buffer offsets, in bytes
     compute_units: int = 32  # rough number of workgroups that run at once
+    resident_threads: int = 0  # on a compute unit, which registers are shared out for; 0: unknown
     load_width: int = 1  # neighbouring elements that one thread loads at once
     implicit_simd: bool = False  # the compiler vectorizes across neighbouring threads
     scalar_stores_readable_as_vectors: bool = True  # False: a memory has one access width only
