@@ -36,8 +36,8 @@ STRIP_PADDING = row(
     "STRIP_PADDING", 4, "elements", "added to each row of a strip: threads that store down it "
     "would wait for one bank of memory otherwise; a multiple of each vector", CHOSEN)
 THREAD_UNROLL = row(
-    "THREAD_UNROLL", 2, "steps along k", "that the inner loop of a product has in one turn, so that "
-    "loads of one are on their way while another is multiplied", CHOSEN)
+    "THREAD_UNROLL", 2, "steps along k", "that the inner loop of a product has in one turn, so "
+    "that loads of one are on their way while another is multiplied", CHOSEN)
 MMA_NARROW_COST = row(
     "MMA_NARROW_COST", 1 / 8, "multiply-adds of a thread", "that one of a matrix instruction on "
     "operands of 16 bits, or rounded ones, takes the time of", CHOSEN)
@@ -67,5 +67,5 @@ GRID_TILES = (
 # The same with matrix instructions: rows, columns, subgroups down and across.
 MMA_TILES = (
     (128, 128, 2, 4), (64, 128, 2, 4), (128, 64, 4, 2), (64, 64, 2, 2), (32, 64, 1, 4),
-    (64, 32, 4, 1),
-    (32, 32, 2, 2), (16, 64, 1, 4), (64, 16, 4, 1), (16, 16, 1, 2), (16, 16, 1, 1))
+    (64, 32, 4, 1), (32, 32, 2, 2), (16, 64, 1, 4), (64, 16, 4, 1), (16, 16, 1, 2),
+    (16, 16, 1, 1))
