@@ -110,7 +110,7 @@ def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape
         if rows % (down * shape.m) or columns % (across * shape.n):
             continue
         tile = MmaTile(rows, columns, depth, shape, down, across, grid.subgroup).banded(
-            grid.shared_bytes)
+            grid.declared_shared_bytes)
         if tile.threads > grid.threads or tile.shared > grid.shared_bytes:
             continue
         tiles = math.ceil(m / rows) * math.ceil(n / columns) * batch

@@ -69,7 +69,7 @@ def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
     """
     best: tuple[float, Tile] | None = None
     for tile in TILES:
-        tile = tile.banded(grid.shared_bytes, element, through)
+        tile = tile.banded(grid.declared_shared_bytes, element, through)
         if tile.threads > grid.threads or tile.shared(element, through) > grid.shared_bytes:
             continue
         tiles = math.ceil(m / tile.rows) * math.ceil(n / tile.columns) * batch
