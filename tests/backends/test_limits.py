@@ -116,3 +116,16 @@ def test_what_a_device_says_counts(name: str) -> None:
         assert np.prod(k.workgroup) <= 64, k.name
         assert sum(m.size * m.dtype.bytes for m in k.memories if m.space == "shared") <= 2048, k.name
 
+
+
+@pytest.mark.parametrize(("name", "elements", "fits"), [
+    ("cuda:sm_90", 1 << 30, True), ("rocm:gfx942", 1 << 30, True), ("cuda:sm_90", 1 << 31, False),
+    ("opencl", 1 << 30, False)])
+def test_addresses_of_64_bits_reach_beyond_indices_of_32(name: str, elements: int, fits: bool) -> None:
+    """There 2 GiB is no limit of bytes; but elements are counted in 31 bits."""
+    graph = Graph({"y": ops.exp(leaf("input", "x", (elements,), f32))})
+    if fits:
+        assert compile_functions({"f": graph}, TARGETS[name], "m").code
+        return
+    with pytest.raises(Unsupported, match="(bytes|elements) in one buffer"):
+        compile_functions({"f": graph}, TARGETS[name], "m")

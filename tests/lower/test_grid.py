@@ -128,6 +128,30 @@ def test_reductions(limits: Limits, shape: tuple[int, int], axis: int) -> None:
         agree(one, interpreted(one, limits), terms=shape[axis])
 
 
+SPLIT = {  # shape, reduced axes, kernels on a machine of 16 units
+    "columns": ((1024, 40), (0,), 2), "channels": ((6, 14, 14, 24), (0, 1, 2), 2),
+    "in the middle": ((3, 512, 20), (1,), 2), "apart": ((512, 3, 2, 5), (0, 2), 2),
+    "rows": ((3, 32768), (1,), 2), "all": ((20, 4096), (0, 1), 2),
+    "prime": ((1031, 40), (0,), 1), "short": ((200, 40), (0,), 1), "short rows": ((3, 8192), (1,), 1),
+    "many": ((300, 4000), (0,), 1)}
+
+
+@together()
+@pytest.mark.parametrize("name", SPLIT)
+def test_long_reductions_occupy_the_machine(name: str) -> None:
+    """Reductions to few results are split over workgroups, and sums keep the precision of a tree."""
+    shape, axes, kernels = SPLIT[name]
+    limits = Limits(0, 16, True, grid=GridLimits(compute_units=16, load_width=4, subgroup=32))
+    for make in (lambda x: ops.sum(x, axis=axes), lambda x: ops.max(x * 2.0, axis=axes)):
+        one = job(make, shape)
+        steps = plan_of(one.alone("j"), limits)[0].steps
+        assert len(steps) == kernels
+        assert kernels == 1 or 4 <= launched(steps[0].kernel)[1][0] <= 32
+        divisions = [i.opcode for i in steps[0].kernel.body if i.opcode in ("div", "rem")]
+        assert len(divisions) <= 8, divisions  # none for axes that lie beside one another
+        agree(one, interpreted(one, limits), terms=shape[axes[0]])
+
+
 def test_a_tile_fits_its_machine() -> None:
     for grid in (GridLimits(), GridLimits(threads=64, shared_bytes=1 << 14), GridLimits(threads=1024, shared_bytes=227 << 10)):
         for m, n, k in ((1, 1, 1), (64, 10, 784), (4096, 4096, 4096), (3, 4000, 9)):

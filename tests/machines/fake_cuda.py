@@ -26,7 +26,7 @@ from tests.machines.ptx.parse import Entry, Program, PtxError, parse
 
 FREE = {"cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName",
         "cuDeviceTotalMem", "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain",
-        "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxReset", "cuCtxPushCurrent",
+        "cuDevicePrimaryCtxRelease", "cuCtxPushCurrent",
         "cuCtxPopCurrent", "cuGetErrorString"}
 """Calls that need no current context."""
 
@@ -65,6 +65,7 @@ class Node:
     entry: Entry | None = None
     grid: tuple[int, int, int] = (1, 1, 1)
     pointers: list[int] = field(default_factory=list)
+    shared: int = 0
 
 
 class FakeCuda:
@@ -80,6 +81,7 @@ class FakeCuda:
         self.calls: list[str] = []
         self.fail: dict[str, str] = {}
         self.sick = ""
+        self.shared = False  # whether another library holds the context too
         self.started = False
         self.retained = self.pushed = 0
         self.broken = ""
@@ -91,6 +93,7 @@ class FakeCuda:
         self.memory = GlobalMemory()
         self.used = 0
         self.handles: dict[int, Any] = {}
+        self.asked: dict[int, int] = {}  # bytes of shared memory that launches of functions may have
         self.streams: dict[int, list[Callable[[], None]]] = {}
         self.clock = 0
 
@@ -190,6 +193,8 @@ class FakeCuda:
 
     def do_cuDeviceGetAttribute(self, which: Any, device: Any) -> Any:
         known = {"MAX_THREADS_PER_BLOCK": 1024, "MAX_SHARED_MEMORY_PER_BLOCK": 48 * 1024,
+                 "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 227 * 1024,
+                 "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 228 * 1024,
                  "WARP_SIZE": 32, "MAX_GRID_DIM_X": (1 << 31) - 1, "MULTIPROCESSOR_COUNT": 4,
                  "COMPUTE_CAPABILITY_MAJOR": self.capability[0],
                  "COMPUTE_CAPABILITY_MINOR": self.capability[1], "INTEGRATED": 0}
@@ -202,10 +207,9 @@ class FakeCuda:
     def do_cuDevicePrimaryCtxRelease(self, device: Any) -> None:
         assert self.retained > 0
         self.retained -= 1
-
-    def do_cuDevicePrimaryCtxReset(self, device: Any) -> None:
-        self.broken = ""
-        self.clear()
+        if not self.retained and not self.shared:  # nobody else holds it: the next one is a new context
+            self.broken = ""
+            self.clear()
 
     def do_cuCtxPushCurrent(self, context: Any) -> None:
         assert self.retained and int(context) == 77
@@ -347,6 +351,14 @@ class FakeCuda:
         entry = self.held(module, Program).entries.get(name.decode())
         return self.new("CUfunction", entry) if entry else ("NOT_FOUND", None)
 
+    def do_cuFuncSetAttribute(self, function: Any, which: Any, value: int) -> Any:
+        self.held(function, Entry)
+        assert which.name == "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
+        if value > 227 * 1024:
+            return "INVALID_VALUE", None
+        self.asked[int(function)] = value
+        return None
+
     # -- graphs ----------------------------------------------------------------------------------------
 
     def do_cuGraphCreate(self, flags: int) -> Any:
@@ -360,15 +372,17 @@ class FakeCuda:
 
     def do_cuGraphAddKernelNode(self, graph: Any, after: list, count: int, p: Any) -> Any:
         entry = self.held(p.func, Entry)
-        if (p.blockDimX, p.blockDimY, p.blockDimZ) != entry.workgroup or p.sharedMemBytes:
+        if (p.blockDimX, p.blockDimY, p.blockDimZ) != entry.workgroup:
             return "INVALID_VALUE", None
-        if sum(a.size for a in entry.arrays.values()) > 48 * 1024:
+        declared = sum(a.size for a in entry.arrays.values())
+        if declared > 48 * 1024 or declared + p.sharedMemBytes > max(self.asked.get(int(p.func), 0), 48 * 1024):
             return "INVALID_VALUE", None
         pointers = []
         if entry.parameters:
             table = (ctypes.c_void_p * len(entry.parameters)).from_address(int(p.kernelParams))
             pointers = [ctypes.c_uint64.from_address(at).value for at in table]
-        node = Node([int(n) for n in after], entry, (p.gridDimX, p.gridDimY, p.gridDimZ), pointers)
+        node = Node([int(n) for n in after], entry, (p.gridDimX, p.gridDimY, p.gridDimZ), pointers,
+                    p.sharedMemBytes)
         return self.node(graph, node, count)
 
     def node(self, graph: Any, node: Node, count: int) -> Any:
@@ -391,7 +405,7 @@ class FakeCuda:
         for node in self.held(ready, list):
             if node.entry is not None:
                 self.enqueue(stream, functools.partial(
-                    launch, node.entry, node.grid, node.pointers, self.memory))
+                    launch, node.entry, node.grid, node.pointers, self.memory, shared=node.shared))
 
     def do_cuGraphExecDestroy(self, ready: Any) -> None:
         self.drop(ready)

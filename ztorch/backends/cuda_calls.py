@@ -7,7 +7,7 @@ from typing import Any
 
 from ztorch.backends.handles import DeviceInfo
 from ztorch.errors import DeviceError, OutOfMemory
-from ztorch.machines.chips import chips_of, runnable
+from ztorch.machines.chips import runnable
 
 
 @functools.cache
@@ -41,7 +41,9 @@ def described(ordinal: int) -> DeviceInfo:
 
     limits = {
         "threads": attribute("MAX_THREADS_PER_BLOCK"),
-        "shared_bytes": attribute("MAX_SHARED_MEMORY_PER_BLOCK"),
+        "shared_bytes": attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        "static_shared_bytes": attribute("MAX_SHARED_MEMORY_PER_BLOCK"),
+        "shared_unit_bytes": attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
         "subgroup": attribute("WARP_SIZE"),
         "max_groups": attribute("MAX_GRID_DIM_X"),
         "compute_units": attribute("MULTIPROCESSOR_COUNT"),
@@ -49,11 +51,10 @@ def described(ordinal: int) -> DeviceInfo:
     capability = (10 * attribute("COMPUTE_CAPABILITY_MAJOR")
                   + attribute("COMPUTE_CAPABILITY_MINOR"))
     able = runnable("cuda", generation=capability)
-    plain = [c.name for c in chips_of("cuda") if c.name in able and not c.exact]
     version = ask(where, "cuDriverGetVersion")
     name = ask(where, "cuDeviceGetName", 256, device)
     return DeviceInfo(ordinal, name.split(b"\0")[0].decode(errors="replace").strip(),
                  "integrated" if attribute("INTEGRATED") else "gpu",
-                 int(ask(where, "cuDeviceTotalMem", device)), plain[-1] if plain else "",
+                 int(ask(where, "cuDeviceTotalMem", device)), able[-1] if able else "",
                  tuple(limits.items()), f"CUDA {version // 1000}.{version % 1000 // 10}, compute "
                  f"capability {capability // 10}.{capability % 10}", able)

@@ -68,6 +68,11 @@ class Device(ABC):
         """Whether it can no longer be used: closed, or left behind by a fork."""
         return self._closed or self._process != os.getpid()
 
+    @property
+    def lost(self) -> bool:
+        """Whether an error has made it useless until it is opened again."""
+        return False
+
     def __enter__(self) -> Device:
         return self
 

@@ -82,6 +82,10 @@ class GpuDevice(Device):
         self._running = False  # whether the stream may hold work that is not done
         self._queue: Any = None  # the stream
 
+    @property
+    def lost(self) -> bool:
+        return bool(self._lost)
+
     @abstractmethod
     def _ask(self, function: str, *args: Any) -> Any:
         """What a function of the API gives besides success; anything else is an error."""

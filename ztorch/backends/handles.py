@@ -36,6 +36,7 @@ class KernelEntry(NamedTuple):
     at: int  # where the part of the code that holds it begins, in bytes
     size: int  # of that part, in bytes
     workgroup: tuple[int, int, int]  # threads
+    shared: int = 0  # bytes of shared memory that its launches ask for, beside what it declares
 
 
 class DeviceBuffer:

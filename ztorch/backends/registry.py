@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import importlib
 import os
@@ -111,7 +112,10 @@ def opened(name: str, ordinal: int | None = None) -> Device:
         device = _opened.get((name, ordinal))
         if device is not None:
             device.need_own_process()
-        if device is None or device.closed:
+        if device is not None and device.lost:
+            with contextlib.suppress(DeviceError):  # it gives back what it can
+                device.close()
+        if device is None or device.closed or device.lost:
             device = _opened[name, ordinal] = backend(name).open(ordinal)
         return device
 
@@ -119,7 +123,8 @@ def opened(name: str, ordinal: int | None = None) -> Device:
 @atexit.register
 def _close_all() -> None:
     for device in _opened.values():
-        device.close()
+        with contextlib.suppress(DeviceError):  # the others are closed all the same
+            device.close()
 
 
 def _unlock_after_fork() -> None:

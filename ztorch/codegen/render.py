@@ -9,10 +9,12 @@ calling the macro for each instruction.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from dataclasses import replace
 from typing import Any
 
+from ztorch.abi import align_up
 from ztorch.codegen.spelling import Literal, Spelling, VectorType
 from ztorch.codegen.targets import Target
 from ztorch.codegen.templates import WORDS, forms, macros, module_text
@@ -22,6 +24,7 @@ from ztorch.ir.kernel import Instr, Kernel, Memory, Operand, constant
 from ztorch.ir.opcodes import ARITHMETIC, OPCODES
 
 _MARK = re.compile("\x01([0-9MO]+)\x02")  # an operand's position, M: memory, O: offset
+SHARED_ALIGN = 16  # bytes that memories of threads are aligned to: the widest access
 _MEMORIES = {"memories": "global", "locals": "local", "shared": "shared"}  # in frames: space
 
 
@@ -87,6 +90,9 @@ class Renderer:
             "body": body,
             "above": above,
             "workgroup": kernel.workgroup,
+            "resident_groups": self._resident_groups(kernel),
+            "dynamic_shared": self._dynamic_shared(kernel),
+            "shared_offsets": shared_offsets(kernel)[0],
             "constants": self._constants(kernel),
             "values": self._values(kernel),
             "vectors": self._vectors(kernel),
@@ -99,6 +105,16 @@ class Renderer:
     def frame(self, **data: Any) -> str:
         """The text of the whole module."""
         return module_text(self.target, **data)
+
+    def _resident_groups(self, kernel: Kernel) -> int:
+        """Workgroups that a compute unit shall have registers for at once; 0: as many as come."""
+        grid = self.target.limits.grid
+        return grid.resident_threads // math.prod(kernel.workgroup) if grid is not None else 0
+
+    def _dynamic_shared(self, kernel: Kernel) -> int:
+        """Bytes of shared memory that launches must ask for; 0 where the kernel declares them."""
+        grid, (_, total) = self.target.limits.grid, shared_offsets(kernel)
+        return total if grid is not None and total > grid.declared_shared_bytes else 0
 
     def _constants(self, kernel: Kernel) -> list[Literal]:
         """The constants of a kernel and the constant parts of its offsets, each once."""
@@ -181,6 +197,16 @@ class Renderer:
         parts = _MARK.split("  " + text if not text.startswith("L") else text)
         return ("%s".join(part.replace("%", "%%") for part in parts[::2]),
                 [int(mark) if mark.isdigit() else mark for mark in parts[1::2]])
+
+
+def shared_offsets(kernel: Kernel) -> tuple[list[int], int]:
+    """Where each memory that threads share begins if they lie in one block, and its bytes."""
+    offsets, total = [], 0
+    for m in kernel.memories:
+        if m.space == "shared":
+            offsets.append(total)
+            total = align_up(total + m.size * m.dtype.bytes, SHARED_ALIGN)
+    return offsets, total
 
 
 def _split(text: str) -> tuple[str, dict[str, list[str]]]:

@@ -138,11 +138,17 @@ FAMILIES: dict[str, Family] = {
 }
 
 
+_STATIC_SHARED = 48 << 10  # bytes that a CUDA kernel may declare
+_ADDRESSED = 1 << 47  # bytes that addresses of 64 bits reach on GPUs
+
+
 def _cuda(chip: Chip) -> Target:
     family = FAMILIES[chip.family]
-    grid = GridLimits(threads=1024, shared_bytes=48 * 1024, subgroup=family.subgroup,
-                      max_groups=(1 << 31) - 1, max_buffers=256, compute_units=chip.compute_units,
-                      load_width=4, mma_shapes=family.mma_shapes)
+    grid = GridLimits(threads=1024, shared_bytes=chip.shared_bytes or _STATIC_SHARED,
+                      static_shared_bytes=_STATIC_SHARED, shared_unit_bytes=chip.shared_bytes,
+                      subgroup=family.subgroup, max_groups=(1 << 31) - 1, max_buffers=256,
+                      max_buffer_bytes=_ADDRESSED, compute_units=chip.compute_units,
+                      resident_threads=512, load_width=4, mma_shapes=family.mma_shapes)
     return Target(f"cuda:{chip.name}", family.template_folders, "ptx",
                   Limits(0, 255, True, grid=grid), missing_opcodes=_CALLS,
                   converted_dtypes=family.converted_dtypes, frame_data=(("version", chip.isa),),
@@ -151,7 +157,7 @@ def _cuda(chip: Chip) -> Target:
 
 # A launch on AMD's GPUs counts its threads in 32 bits, which limits the groups.
 _ROCM_GRID = GridLimits(threads=1024, shared_bytes=64 * 1024, max_groups=(1 << 22) - 1,
-                        max_buffers=256, load_width=4)
+                        max_buffers=256, max_buffer_bytes=_ADDRESSED, load_width=4)
 
 
 def _rocm(chip: Chip) -> Target:

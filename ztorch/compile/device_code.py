@@ -30,6 +30,7 @@ class DeviceCode:
     code: bytes  # the modules as the driver takes them, one after another
     entries: tuple[Entry, ...]  # where each kernel is
     launches: dict[str, tuple[LaunchSpec, ...]]  # of each function, in order
+    shared: tuple[tuple[int, int], ...]  # bytes that launches of some kernels ask for, by number
 
     def complete(self, spec: ProgramSpec, target: Target) -> ProgramSpec:
         """The description of the program with its kernels, launches and needs filled in."""
@@ -38,7 +39,7 @@ class DeviceCode:
         threads = max((x * y * z for *_, (x, y, z) in self.entries), default=1)
         functions = {name: function.replace(launches=self.launches[name])
                      for name, function in spec.functions.items()}
-        return spec.replace(functions=functions, entries=self.entries,
+        return spec.replace(functions=functions, entries=self.entries, shared=self.shared,
                              limits=(("threads", threads), ("subgroup", grid.subgroup)))
 
 
@@ -61,7 +62,9 @@ def device_code(plans: Mapping[str, Plan], target: Target, watch: Watch) -> Devi
         offset += len(binary)
     code = b"".join(binaries)
     watch.done("code", code)
-    return DeviceCode("\n".join(texts), code, tuple(entries), launches)
+    shared = tuple((k, kernel["dynamic_shared"]) for k, kernel in enumerate(kernels.rendered)
+                   if kernel["dynamic_shared"])
+    return DeviceCode("\n".join(texts), code, tuple(entries), launches, shared)
 
 
 def _name_kernels(kernels: Kernels, launches: Mapping[str, tuple[LaunchSpec, ...]]) -> None:
@@ -88,6 +91,7 @@ def within_limits(step: KernelStep, target: Target) -> None:
     shared_bytes = sum(m.size * m.dtype.bytes for m in kernel.memories if m.space == "shared")
     buffers = [m for m in kernel.memories if m.space == "global"]
     largest = max((m.size * m.dtype.bytes for m in buffers), default=0)
+    most = max((m.size for m in buffers), default=0)
     largest_is_weight = any(p.space == "params" and m.size * m.dtype.bytes == largest
                             for m, p in zip(buffers, step.locations, strict=True))
     smaller = ("make the layer smaller, or compile for another device, such as cpu"
@@ -96,6 +100,7 @@ def within_limits(step: KernelStep, target: Target) -> None:
     for resource, needed, allowed, fix in (
         ("buffers", len(buffers), grid.max_buffers, "compile with fewer inputs to one layer"),
         ("bytes in one buffer", largest, grid.max_buffer_bytes, smaller),
+        ("elements in one buffer", most, grid.max_buffer_elements, smaller),
         ("bytes of shared memory", shared_bytes, grid.shared_bytes, "use a smaller layer"),
     ):
         if needed > allowed:

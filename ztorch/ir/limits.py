@@ -16,16 +16,37 @@ class GridLimits:
 
     threads: int = 256  # maximum threads per workgroup
     shared_bytes: int = 32 * 1024  # shared memory per workgroup, in bytes
+    static_shared_bytes: int = 0  # of it, what kernels declare; a launch asks for more; 0: all
+    shared_unit_bytes: int = 0  # shared memory of a compute unit, for all its workgroups; 0: unknown
     subgroup: int = 0  # threads that exchange values without memory; 0: unknown, use shared memory
     max_groups: int = 65535  # maximum workgroups along one axis
     max_buffers: int = 64  # maximum buffers bound to one kernel
     max_buffer_bytes: int = (1 << 31) - 1  # maximum bytes of one buffer that a kernel can address
+    max_buffer_elements: int = (1 << 31) - 1  # the same in elements, which indices of 32 bits count
     buffer_align: int = 256  # alignment of buffer offsets, in bytes
     compute_units: int = 32  # rough number of workgroups that run at once
+    resident_threads: int = 0  # on a compute unit, which registers are shared out for; 0: unknown
     load_width: int = 1  # neighbouring elements that one thread loads at once
     implicit_simd: bool = False  # the compiler vectorizes across neighbouring threads
     scalar_stores_readable_as_vectors: bool = True  # False: a memory has one access width only
     mma_shapes: tuple[MmaShape, ...] = ()  # shapes of matrix instructions, fastest first
+
+
+    @property
+    def declared_shared_bytes(self) -> int:
+        """Shared memory that a kernel may declare."""
+        return self.static_shared_bytes or self.shared_bytes
+
+    def shared_share(self, threads: int) -> int:
+        """Shared memory that a workgroup of so many threads may take so that a compute unit runs as
+        many at once as it has registers for.
+
+        >>> GridLimits(shared_bytes=99 << 10, shared_unit_bytes=100 << 10,
+        ...            resident_threads=512).shared_share(256)
+        51200
+        """
+        groups = max(1, self.resident_threads // threads)
+        return min(self.shared_bytes, self.shared_unit_bytes // groups or self.shared_bytes)
 
 
 @dataclass(frozen=True)

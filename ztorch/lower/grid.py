@@ -3,9 +3,10 @@ neighbouring elements that one thread computes at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import GridLimits
@@ -63,19 +64,21 @@ def usual_width(region: Region, grid: GridLimits) -> int:
     return grid.load_width if enough else 1
 
 
-def can_be_wide(region: Region, full: dict[Var, Index], last: Var, n: int) -> bool:
+def can_be_wide(region: Region, full: dict[Var, Index], last: Var, n: int,
+                members: Sequence[Value] | None = None) -> bool:
     """Whether one thread can compute n neighbours along a loop at once: all that is read and
     stored either lies side by side, aligned, or is the same for all of them, and none asks where
-    it lies."""
+    it lies. `members` are those that read; all if None."""
     if n == 1:
         return True
     if last.extent % n:
         return False
-    members = [(v, region.index(v)) for v in region.members]
+    reading = region.members if members is None else members
+    members_at = [(v, region.index(v)) for v in reading]
     touched = [(v, region.flat[v]) for v in region.stores] + [
-        (source, flat) for v, index in members for source, flat in real_reads(v, index)
+        (source, flat) for v, index in members_at for source, flat in real_reads(v, index)
         if source not in region.flat]
-    if any(computed(v, index) for v, index in members):
+    if any(computed(v, index) for v, index in members_at):
         return False
     for v, flat in touched:
         at = flat.replace(full)

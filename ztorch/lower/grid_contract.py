@@ -20,9 +20,9 @@ from ztorch.ir.limits import Limits
 from ztorch.lower import grid_mma
 from ztorch.lower.contract import product_of
 from ztorch.lower.grid import threads, workgroups
-from ztorch.lower.grid_strips import Block, Strip, Strips
+from ztorch.lower.grid_strips import Bands, Block, Strip, Strips
 from ztorch.lower.grid_tiles import Tile, matrix_tile_of, tile_of
-from ztorch.lower.grid_tuning import STRIP_PADDING
+from ztorch.lower.grid_tuning import STRIP_PADDING, THREAD_UNROLL
 from ztorch.lower.loops import multiply_add, summing
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridMatrixSchedule, GridProductSchedule
@@ -100,33 +100,45 @@ class ThreadNest(Strips):
         at, batch = self.batch_index(which)
         row = b.mul(b.div(t, tile.across), tile.high)
         column = b.mul(b.rem(t, tile.across), self.vectors[1])
-        with b.loop(0, self.k, tile.depth) as k:
-            self.load_strip(0, batch, at, first, k, t)
-            self.load_strip(1, batch, at, left, k, t)
-            b.barrier()
-            with b.loop(0, tile.depth, self.steps) as d:
+
+        def multiply() -> None:
+            turns = math.gcd(tile.depth // self.steps, THREAD_UNROLL)
+            with b.loop(0, tile.depth, turns * self.steps) as d:
                 down, along = self._start(0, row, d), self._start(1, column, d)
-                right = [self._column(j) for j in range(tile.wide)]
-                for lefts, rights in zip(self._elements_of(0, down, range(tile.high)),
-                                         self._elements_of(1, along, right), strict=True):
-                    for i, x in enumerate(lefts):
-                        for j, y in enumerate(rights):
-                            total = b.get(sums[i][j])
-                            b.set(sums[i][j], multiply_add(b, self.limits, x, y, total))
-            b.barrier()
-        if through:
-            array = b.memory("tile", self.of, tile.rows * tile.columns, "shared", "rw")
-            start = b.add(b.mul(row, tile.columns), column)
-            for i, line in enumerate(sums):
-                for j, variable in enumerate(line):
+                for turn in range(turns):
+                    self._multiply(sums, down, along, turn * self.steps)
+
+        def store(array: str, band: int) -> None:
+            share = tile.high // tile.bands
+            line = b.mul(b.div(t, tile.across), share)
+            start = b.add(b.mul(line, tile.columns), column)
+            for i in range(share):
+                for j, variable in enumerate(sums[band * share + i]):
                     b.store(array, start, b.get(variable), off=i * tile.columns + self._column(j))
-            self.tile_epilogue(array, tile.columns, at, batch, first, left, t)
+
+        self.run_along_k(at, batch, first, left, t, multiply)
+        if through:
+            bands = Bands(tile.rows, tile.high, tile.bands, tile.columns)
+            self.tile_epilogue(bands, self.of, at, batch, first, left, t, store)
             return
         for i in range(tile.high):
             for j in range(tile.wide):
                 x = b.cast(b.get(sums[i][j]), dtype=self.product.dtype)
                 self.element_epilogue(at, batch, b.add(first, b.add(row, i)),
                                       b.add(left, b.add(column, self._column(j))), x)
+
+    def _multiply(self, sums: Sequence[Sequence[Operand]], down: Operand, along: Operand,
+                  ahead: int) -> None:
+        """Multiplies out a few steps along k, `ahead` of where a thread's parts of both strips
+        begin."""
+        b, tile = self.b, self.tile
+        right = [self._column(j) for j in range(tile.wide)]
+        for lefts, rights in zip(self._elements_of(0, down, range(tile.high), ahead),
+                                 self._elements_of(1, along, right, ahead), strict=True):
+            for i, x in enumerate(lefts):
+                for j, y in enumerate(rights):
+                    total = b.get(sums[i][j])
+                    b.set(sums[i][j], multiply_add(b, self.limits, x, y, total))
 
     def _column(self, j: int) -> int:
         """How far the j-th column of a thread is from its first: vectors of neighbours, as far
@@ -139,15 +151,18 @@ class ThreadNest(Strips):
         far, near = (first, d) if self.strips[side].along_k else (d, first)
         return self.b.add(self.b.mul(far, self.strips[side].pitch), near)
 
-    def _elements_of(self, side: int, start: Operand, offs: Sequence[int]) -> list[list[Operand]]:
-        """For each step along k the elements of a strip, neighbours loaded together."""
+    def _elements_of(self, side: int, start: Operand, offs: Sequence[int],
+                     ahead: int) -> list[list[Operand]]:
+        """For each step along k the elements of a strip, neighbours loaded together; the first
+        step is `ahead` of the start."""
         strip = self.strips[side]
         if strip.along_k:
-            lines = [self._load(strip, start, off * strip.pitch, self.steps) for off in offs]
+            lines = [self._load(strip, start, off * strip.pitch + ahead, self.steps)
+                     for off in offs]
             return [list(step) for step in zip(*lines, strict=True)]
         n = self.vectors[side]
         return [[x for off in offs[::n] for x in self._load(strip, start, off + k * strip.pitch, n)]
-                for k in range(self.steps)]
+                for k in range(ahead, ahead + self.steps)]
 
     def _load(self, strip: Strip, start: Operand, off: int, n: int) -> list[Operand]:
         x = self.b.load(strip.name, start, off=off, lanes=n, align=n * self.of.bytes)

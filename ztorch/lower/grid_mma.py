@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Fragment, MmaShape, Operand
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower.grid_strips import Block, Strips
+from ztorch.lower.grid_strips import Bands, Block, Strips
 from ztorch.lower.grid_tuning import (
     GRID_TILE_START,
     MMA_ALIGN_BYTES,
@@ -39,6 +39,7 @@ class MmaTile(Block):
     down: int
     across: int
     subgroup: int
+    bands: int = 1  # that the finished tile passes through shared memory in
 
     @property
     def threads(self) -> int:
@@ -63,7 +64,14 @@ class MmaTile(Block):
         """Bytes of shared memory, whichever way the operands lie."""
         strips = sum(max(length * _deep_pitch(self), self.depth * (length + MMA_PADDING))
                      for length in (self.rows, self.columns))
-        return strips * self.shape.of.bytes + self.rows * self.pitch * self.shape.into.bytes
+        lines = self.rows // self.bands
+        return strips * self.shape.of.bytes + lines * self.pitch * self.shape.into.bytes
+
+    def banded(self, shared_bytes: int) -> MmaTile:
+        """The same in as few bands as fit into shared memory."""
+        fitting = (tile for n in range(1, self.high + 1) if self.high % n == 0
+                   and (tile := replace(self, bands=n)).shared <= shared_bytes)
+        return next(fitting, self)
 
 
 def _deep_pitch(tile: MmaTile) -> int:
@@ -93,15 +101,17 @@ def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape
     >>> grid, shape = GridLimits(shared_bytes=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)
     >>> tile = choose(4096, 4096, 4096, 1, grid, shape, math.inf)
     >>> tile.rows, tile.columns, tile.high, tile.wide, tile.threads
-    (64, 128, 2, 4, 256)
+    (128, 128, 4, 4, 256)
     """
     narrow = shape.mantissa_bits or shape.of.bits == 16
     best, step = None, MMA_NARROW_COST if narrow else MMA_WIDE_COST
     depth = max(MMA_DEPTH_PRODUCTS * shape.k, MMA_DEPTH)
     for rows, columns, down, across in MMA_TILES:
-        tile = MmaTile(rows, columns, depth, shape, down, across, grid.subgroup)
-        fits = tile.threads <= grid.threads and tile.shared <= grid.shared_bytes
-        if not fits or rows % (down * shape.m) or columns % (across * shape.n):
+        if rows % (down * shape.m) or columns % (across * shape.n):
+            continue
+        tile = MmaTile(rows, columns, depth, shape, down, across, grid.subgroup).banded(
+            grid.declared_shared_bytes)
+        if tile.threads > grid.threads or tile.shared > grid.shared_bytes:
             continue
         tiles = math.ceil(m / rows) * math.ceil(n / columns) * batch
         deep = math.ceil(k / tile.depth) * tile.depth
@@ -134,24 +144,27 @@ class MatrixNest(Strips):
         number = b.div(t, tile.subgroup)
         row = b.mul(b.div(number, tile.across), tile.high * shape.m)
         column = b.mul(b.rem(number, tile.across), tile.wide * shape.n)
-        with b.loop(0, self.k, tile.depth) as k:
-            self.load_strip(0, batch, at, first, k, t)
-            self.load_strip(1, batch, at, left, k, t)
-            b.barrier()
+
+        def multiply() -> None:
             for d in range(0, tile.depth, shape.k):
                 lefts = [self._matrix(0, row, i * shape.m, d) for i in range(tile.high)]
                 rights = [self._matrix(1, column, j * shape.n, d) for j in range(tile.wide)]
                 for i, x in enumerate(lefts):
                     for j, y in enumerate(rights):
                         b.set(sums[i][j], b.mma(x, y, b.get(sums[i][j])))
-            b.barrier()
-        array = b.memory("tile", shape.into, tile.rows * tile.pitch, "shared", "rw")
-        start = b.add(b.mul(row, tile.pitch), column)
-        for i, line in enumerate(sums):
-            for j, v in enumerate(line):
-                b.mma_store(array, start, b.get(v), tile.pitch,
-                            off=i * shape.m * tile.pitch + j * shape.n)
-        self.tile_epilogue(array, tile.pitch, at, batch, first, left, t)
+
+        def store(array: str, band: int) -> None:
+            share = tile.high // tile.bands
+            line = b.mul(b.div(number, tile.across), share * shape.m)
+            start = b.add(b.mul(line, tile.pitch), column)
+            for i in range(share):
+                for j, v in enumerate(sums[band * share + i]):
+                    b.mma_store(array, start, b.get(v), tile.pitch,
+                                off=i * shape.m * tile.pitch + j * shape.n)
+
+        self.run_along_k(at, batch, first, left, t, multiply)
+        bands = Bands(tile.rows, tile.high * shape.m, tile.bands, tile.pitch)
+        self.tile_epilogue(bands, shape.into, at, batch, first, left, t, store)
 
     def _matrix(self, side: int, start: Operand, line: int, d: int) -> Operand:
         """A matrix out of a strip: `line` beyond where the subgroup's part starts, d along k."""

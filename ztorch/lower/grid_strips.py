@@ -1,5 +1,5 @@
-"""The parts that all matrix products on GPUs share: loading strips of the operands into shared
-memory, and the epilogue of each element.
+"""The parts that all matrix products on GPUs share: bringing strips of the operands into shared
+memory, and the epilogue of a finished tile.
 
 Operands are read through their views, so transposes, windows of a convolution and paddings need no
 copy.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ztorch.dtypes import DType
@@ -18,7 +18,7 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
-from ztorch.lower.grid import where
+from ztorch.lower.grid import can_be_wide, where
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import evaluate
 from ztorch.lower.positions import beside, flatten, unflatten
@@ -47,6 +47,41 @@ class Strip:
     along_k: bool  # whether lines run along k; else along the tile
 
 
+@dataclass(frozen=True)
+class StripPart:
+    """What a thread has loaded of a strip, on its way to shared memory."""
+
+    memory: str  # the strip's
+    active: Operand | None  # whether the thread has such a part; None: all have
+    offset: Operand  # in the strip, of the first element
+    step: int  # elements from one value to the next in the strip
+    values: list[Operand]
+
+
+@dataclass(frozen=True)
+class Bands:
+    """How a finished tile passes through shared memory. Of each block of neighbouring rows that
+    threads hold together, every band has an equal share."""
+
+    rows: int  # of the tile
+    block: int  # rows that the same threads hold
+    count: int  # bands
+    pitch: int  # elements from one line in shared memory to the next
+
+    @property
+    def lines(self) -> int:
+        """Rows of one band."""
+        return self.rows // self.count
+
+    def row(self, b: Builder, line: Operand, band: int) -> Operand:
+        """The row in the tile of a line of a band."""
+        share = self.block // self.count
+        if self.count == 1:
+            return line
+        start = b.add(b.mul(b.div(line, share), self.block), band * share)
+        return b.add(start, b.rem(line, share))
+
+
 class Strips:
     """Emits a workgroup's tile of a product."""
 
@@ -72,9 +107,34 @@ class Strips:
         var = Var("b", math.prod(shape))
         return {var: number}, unflatten(Index.of(var), shape)
 
-    def load_strip(self, side: int, batch: tuple[Index, ...], at: dict[Var, Operand],
-                   start: Operand, k: Operand, t: Operand) -> None:
-        """Loads a strip of an operand into shared memory, with zeros outside the operand.
+    def run_along_k(self, at: dict[Var, Operand], batch: tuple[Index, ...], first: Operand,
+                    left: Operand, t: Operand, multiply: Callable[[], None]) -> None:
+        """Brings strip after strip along k into shared memory, and has each multiplied.
+
+        The next strips are on their way into registers while the present ones are multiplied.
+        """
+        b, depth = self.b, self.block.depth
+        last = (self.k - 1) // depth * depth
+
+        def loaded(k: Operand) -> list[StripPart]:
+            return [*self._loaded(0, batch, at, first, k, t),
+                    *self._loaded(1, batch, at, left, k, t)]
+
+        self._store(loaded(b.const(0, b.index)))
+        b.barrier()
+        if last:
+            with b.loop(0, last, depth) as k:
+                ahead = loaded(b.add(k, depth))
+                multiply()
+                b.barrier()
+                self._store(ahead)
+                b.barrier()
+        multiply()
+        b.barrier()  # before the strips of another tile
+
+    def _loaded(self, side: int, batch: tuple[Index, ...], at: dict[Var, Operand],
+                start: Operand, k: Operand, t: Operand) -> list[StripPart]:
+        """Loads a thread's parts of a strip of an operand, with zeros outside the operand.
 
         Neighbouring threads read neighbouring elements. Each thread loads several at once if they
         are known to be contiguous.
@@ -84,24 +144,33 @@ class Strips:
         along_k, strip = self.lies_along_k(side), self.strips[side]
         n = self._load_width(side, along_k)
         columns, rows = (tile.depth // n, length) if along_k else (length // n, tile.depth)
-        count = math.ceil(columns * rows / tile.threads)
-        for turn in range(count):
+        parts = []
+        for turn in range(math.ceil(columns * rows / tile.threads)):
             number = b.add(t, turn * tile.threads)
             inner, outer = b.mul(b.rem(number, columns), n), b.div(number, columns)
             line, d = (outer, inner) if along_k else (inner, outer)
             partial = (turn + 1) * tile.threads > columns * rows
-            with where(b, b.lt(number, columns * rows) if partial else None):
-                x, depth = b.add(start, line), b.add(k, d)
-                tests = [b.lt(p, end) for p, end, step in (
-                    (x, extent, length), (depth, self.k, tile.depth)) if end % step]
-                inside = functools.reduce(b.and_, tests) if tests else None
-                values = self._elements(side, batch, at, x, depth, inside, along_k, n)
-                major, minor = (line, d) if strip.along_k else (d, line)
-                offset = b.add(b.mul(major, strip.pitch), minor)
-                step = 1 if along_k == strip.along_k else strip.pitch
-                for i, value in enumerate(values):
+            active = b.lt(number, columns * rows) if partial else None
+            x, depth = b.add(start, line), b.add(k, d)
+            tests = [b.lt(p, end) for p, end, step in (
+                (x, extent, length), (depth, self.k, tile.depth)) if end % step]
+            tests += [active] if active is not None else []
+            inside = functools.reduce(b.and_, tests) if tests else None
+            values = self._elements(side, batch, at, x, depth, inside, along_k, n)
+            major, minor = (line, d) if strip.along_k else (d, line)
+            offset = b.add(b.mul(major, strip.pitch), minor)
+            step = 1 if along_k == strip.along_k else strip.pitch
+            parts.append(StripPart(strip.name, active, offset, step, values))
+        return parts
+
+    def _store(self, parts: Sequence[StripPart]) -> None:
+        """Stores what was loaded of strips into shared memory."""
+        b = self.b
+        for part in parts:
+            with where(b, part.active):
+                for i, value in enumerate(part.values):
                     align = value.lanes * self.of.bytes if value.lanes > 1 else 0
-                    b.store(strip.name, offset, value, off=i * step, align=align)
+                    b.store(part.memory, part.offset, value, off=i * part.step, align=align)
 
     def _elements(self, side: int, batch: tuple[Index, ...], at: dict[Var, Operand], x: Operand,
                   depth: Operand, inside: Operand | None, along_k: bool, n: int) -> list[Operand]:
@@ -186,28 +255,55 @@ class Strips:
 
     # -- the epilogue ----------------------------------------------------------------------------
 
-    def tile_epilogue(self, array: str, pitch: int, at: dict[Var, Operand],
-                      batch: tuple[Index, ...], row: Operand, column: Operand, t: Operand) -> None:
-        """The epilogue of a finished tile in shared memory.
+    def tile_epilogue(self, bands: Bands, dtype: DType, at: dict[Var, Operand],
+                      batch: tuple[Index, ...], first: Operand, left: Operand, t: Operand,
+                      store: Callable[[str, int], None]) -> None:
+        """The epilogue of a finished tile, which passes through shared memory in bands.
 
-        It is a loop, so its code is emitted once, and neighbouring threads have neighbouring
-        elements. `row` and `column` are the first ones of the tile.
+        `store(array, band)` has every thread leave its share of a band there. What follows is a
+        loop, so its code is emitted once a band, and neighbouring threads have neighbouring
+        elements, several at once where they lie side by side.
+
+        Args:
+            bands: How the tile is cut.
+            dtype: That of the sums.
+            at: Bindings of the number in the batch.
+            batch: The position in the batch.
+            first: The first row of the tile.
+            left: Its first column.
+            t: The number of the thread.
+            store: Emits the stores of a band.
         """
-        b, tile = self.b, self.block
-        b.barrier()
-        with b.loop(t, tile.rows * tile.columns, tile.threads) as number:
-            offset = number
-            if pitch != tile.columns:
-                line = b.mul(b.div(number, tile.columns), pitch)
-                offset = b.add(line, b.rem(number, tile.columns))
-            x = b.cast(b.load(array, offset), dtype=self.product.dtype)
-            self.element_epilogue(at, batch, b.add(row, b.div(number, tile.columns)),
-                                  b.add(column, b.rem(number, tile.columns)), x)
-        b.barrier()  # before another tile's sums
+        b, tile, n = self.b, self.block, self._epilogue_width()
+        array = b.memory("tile", dtype, bands.lines * bands.pitch, "shared", "rw")
+        columns = tile.columns // n
+        for band in range(bands.count):
+            store(array, band)
+            b.barrier()
+            with b.loop(t, bands.lines * columns, tile.threads) as number:
+                line, column = b.div(number, columns), b.mul(b.rem(number, columns), n)
+                offset = b.add(b.mul(line, bands.pitch), column)
+                align = n * dtype.bytes if n > 1 else 0
+                x = b.cast(b.load(array, offset, lanes=n, align=align), dtype=self.product.dtype)
+                row = b.add(first, bands.row(b, line, band))
+                self.element_epilogue(at, batch, row, b.add(left, column), x)
+            b.barrier()  # before the next band, or another tile's
+
+    def _epilogue_width(self) -> int:
+        """How many neighbours along a row the epilogue computes at once."""
+        grid, m, n = self.limits.grid, Var("m", self.m), Var("n", self.n)
+        assert grid is not None
+        batch = Var("b", math.prod(self.product.shape[:-2]))
+        flat = flatten((*unflatten(Index.of(batch), self.product.shape[:-2]), Index.of(m),
+                        Index.of(n)), self.product.shape)
+        width = grid.load_width if grid.scalar_stores_readable_as_vectors else 1
+        others = [v for v in self.region.members if v is not self.product]
+        possible = can_be_wide(self.region, {self.region.outer: flat}, n, width, others)
+        return width if possible and self.block.columns % width == 0 else 1
 
     def element_epilogue(self, at: dict[Var, Operand], batch: tuple[Index, ...], row: Operand,
                          column: Operand, x: Operand) -> None:
-        """The epilogue of one element."""
+        """The epilogue of one element, or of as many neighbours along a row as x has lanes."""
         b, inside = self.b, None
         for offset, extent, step in ((row, self.m, self.block.rows),
                                      (column, self.n, self.block.columns)):
@@ -217,6 +313,8 @@ class Strips:
         m, n = Var("m", self.m), Var("n", self.n)
         with where(b, inside):
             e = Emitter(b, self.memory, {**at, m: row, n: column}, members=self.region.flat)
+            if x.lanes > 1:
+                e = e.within(lane=n, lanes=x.lanes, aligned=True)
             e.here[self.product] = x
             flat = flatten((*batch, Index.of(m), Index.of(n)), self.product.shape)
             evaluate(e, self.region.members, self.region, {self.region.outer: flat}, self.target)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ztorch.errors import Unsupported
 from ztorch.ir.kernel import MmaShape
@@ -29,6 +29,7 @@ class Tile(Block):
 
     high: int  # rows of a thread, beside one another
     wide: int  # columns of a thread, as far apart as threads lie
+    bands: int = 1  # that the finished tile passes through shared memory in
 
     @property
     def across(self) -> int:
@@ -45,7 +46,13 @@ class Tile(Block):
     def shared(self, element: int, through: bool) -> int:
         """Bytes of shared memory; with `through` the finished tile passes through it as well."""
         strips = (self.rows + self.columns) * self.depth + STRIP_PADDING * self.depth
-        return element * (strips + (self.rows * self.columns if through else 0))
+        return element * (strips + (self.rows * self.columns // self.bands if through else 0))
+
+    def banded(self, shared_bytes: int, element: int, through: bool) -> Tile:
+        """The same in as few bands as fit into shared memory."""
+        fitting = (tile for n in range(1, self.high + 1) if self.high % n == 0
+                   and (tile := replace(self, bands=n)).shared(element, through) <= shared_bytes)
+        return next(fitting, self)
 
 
 TILES = tuple(Tile(*sizes) for sizes in GRID_TILES)
@@ -58,10 +65,11 @@ def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
     each multiply-add has to wait for.
 
     >>> estimate(4096, 4096, 4096, 1, GridLimits(), 4, False)[1]
-    Tile(rows=128, columns=128, depth=8, high=8, wide=8)
+    Tile(rows=128, columns=128, depth=8, high=8, wide=8, bands=1)
     """
     best: tuple[float, Tile] | None = None
     for tile in TILES:
+        tile = tile.banded(grid.declared_shared_bytes, element, through)
         if tile.threads > grid.threads or tile.shared(element, through) > grid.shared_bytes:
             continue
         tiles = math.ceil(m / tile.rows) * math.ceil(n / tile.columns) * batch
@@ -80,7 +88,8 @@ def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
 def propose(region: Region, limits: Limits) -> GridProductSchedule:
     """The tile with the least estimated time."""
     tile = _estimated(region, limits)[1]
-    return GridProductSchedule(tile.rows, tile.columns, tile.depth, tile.high, tile.wide)
+    return GridProductSchedule(tile.rows, tile.columns, tile.depth, tile.high, tile.wide,
+                               tile.bands)
 
 
 def _estimated(region: Region, limits: Limits) -> tuple[float, Tile]:
@@ -108,11 +117,13 @@ def propose_matrix(region: Region, limits: Limits) -> GridMatrixSchedule | None:
     tile = grid_mma.choose(m, n, k, math.prod(product.shape[:-2]), limits.grid, shape, time)
     if tile is None:
         return None
-    return GridMatrixSchedule(tile.rows, tile.columns, tile.depth, tile.down, tile.across)
+    return GridMatrixSchedule(tile.rows, tile.columns, tile.depth, tile.down, tile.across,
+                              tile.bands)
 
 
 def tile_of(s: GridProductSchedule) -> Tile:
-    return Tile(s.tile_rows, s.tile_columns, s.tile_depth, s.thread_rows, s.thread_columns)
+    return Tile(s.tile_rows, s.tile_columns, s.tile_depth, s.thread_rows, s.thread_columns,
+                s.epilogue_bands)
 
 
 def refusal(s: GridProductSchedule, region: Region, limits: Limits) -> str:
@@ -120,7 +131,8 @@ def refusal(s: GridProductSchedule, region: Region, limits: Limits) -> str:
     tile, product = tile_of(s), product_of(region)
     if why := _uneven(("tile(rows=...)", s.tile_rows, s.thread_rows),
                       ("tile(columns=...)", s.tile_columns, s.thread_columns),
-                      ("tile(depth=...)", s.tile_depth, 1)):
+                      ("tile(depth=...)", s.tile_depth, 1),
+                      ("thread(rows=...)", s.thread_rows, s.epilogue_bands)):
         return why
     used = s.thread_rows * s.thread_columns + s.thread_rows + s.thread_columns
     if used > limits.vector_registers:
@@ -141,6 +153,8 @@ def refusal_matrix(s: GridMatrixSchedule, region: Region, limits: Limits) -> str
                       ("bytes of tile(depth=...)", s.tile_depth * shape.of.bytes, MMA_ALIGN_BYTES)):
         return why
     tile = matrix_tile_of(s, shape, limits)
+    if why := _uneven(("matrices of a subgroup below one another", tile.high, s.epilogue_bands)):
+        return why
     used = tile.high * tile.wide * shape.m * shape.n // tile.subgroup
     if used > limits.vector_registers // 2:
         return f"the sums of a thread take {used} registers of {limits.vector_registers}"
@@ -150,7 +164,7 @@ def refusal_matrix(s: GridMatrixSchedule, region: Region, limits: Limits) -> str
 def matrix_tile_of(s: GridMatrixSchedule, shape: MmaShape, limits: Limits) -> grid_mma.MmaTile:
     assert limits.grid is not None
     return grid_mma.MmaTile(s.tile_rows, s.tile_columns, s.tile_depth, shape, s.subgroups_down,
-                            s.subgroups_across, limits.grid.subgroup)
+                            s.subgroups_across, limits.grid.subgroup, s.epilogue_bands)
 
 
 def _uneven(*sizes: tuple[str, int, int]) -> str:

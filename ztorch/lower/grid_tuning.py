@@ -16,6 +16,16 @@ THREAD_ELEMENTS_FEW = row(
 COLUMN_NEIGHBOURS = row(
     "COLUMN_NEIGHBOURS", 32, "elements", "that neighbouring threads read together",
     "chosen: 32 elements of 4 bytes are the 128 bytes that a GPU loads at once")
+REDUCTION_GROUPS = row(
+    "REDUCTION_GROUPS", 2, "workgroups", "for each compute unit that the first step of a reduction "
+    "in two steps has at most", CHOSEN)
+REDUCTION_PART_COLUMNS = row(
+    "REDUCTION_PART_COLUMNS", 128, "elements", "of one part of a reduction in two steps at least, "
+    "where neighbours belong to different results",
+    "chosen: 16 loads of each of 8 threads, which take longer than a launch")
+REDUCTION_PART_ROWS = row(
+    "REDUCTION_PART_ROWS", 8192, "elements", "the same where neighbours belong to one result",
+    "chosen: 8 loads of 4 elements of each of 256 threads")
 SHARED_LOAD_COST = row(
     "SHARED_LOAD_COST", 1.5, "multiply-adds", "that a load from shared memory takes the time of",
     CHOSEN)
@@ -25,6 +35,9 @@ GRID_TILE_START = row(
 STRIP_PADDING = row(
     "STRIP_PADDING", 4, "elements", "added to each row of a strip: threads that store down it "
     "would wait for one bank of memory otherwise; a multiple of each vector", CHOSEN)
+THREAD_UNROLL = row(
+    "THREAD_UNROLL", 2, "steps along k", "that the inner loop of a product has in one turn, so "
+    "that loads of one are on their way while another is multiplied", CHOSEN)
 MMA_NARROW_COST = row(
     "MMA_NARROW_COST", 1 / 8, "multiply-adds of a thread", "that one of a matrix instruction on "
     "operands of 16 bits, or rounded ones, takes the time of", CHOSEN)
@@ -53,5 +66,6 @@ GRID_TILES = (
     (16, 32, 16, 1, 2), (16, 16, 16, 1, 1), (8, 16, 16, 1, 1), (8, 8, 8, 1, 1))
 # The same with matrix instructions: rows, columns, subgroups down and across.
 MMA_TILES = (
-    (64, 128, 2, 4), (128, 64, 4, 2), (64, 64, 2, 2), (32, 64, 1, 4), (64, 32, 4, 1),
-    (32, 32, 2, 2), (16, 64, 1, 4), (64, 16, 4, 1), (16, 16, 1, 2), (16, 16, 1, 1))
+    (128, 128, 2, 4), (64, 128, 2, 4), (128, 64, 4, 2), (64, 64, 2, 2), (32, 64, 1, 4),
+    (64, 32, 4, 1), (32, 32, 2, 2), (16, 64, 1, 4), (64, 16, 4, 1), (16, 16, 1, 2),
+    (16, 16, 1, 1))

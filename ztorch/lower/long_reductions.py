@@ -1,9 +1,19 @@
-"""Long reductions as two short ones, so that workers can share the first."""
+"""Long reductions as two short ones, so that workers or workgroups can share the first."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
+from ztorch.ir.limits import GridLimits
+from ztorch.lower.grid_tuning import (
+    COLUMN_NEIGHBOURS,
+    REDUCTION_GROUPS,
+    REDUCTION_PART_COLUMNS,
+    REDUCTION_PART_ROWS,
+)
 from ztorch.lower.loops import summing
 from ztorch.lower.tuning import (
     LONG_REDUCTION,
@@ -12,23 +22,67 @@ from ztorch.lower.tuning import (
 )
 
 
-def split_reduction(v: Value) -> Value:
-    """A long reduction to few results becomes two, so that workers can share the first. Where it
-    is cut depends on sizes only, so every number of workers adds in the same order."""
-    if v.op.kind != "reduce" or not v.size or v.args[0].size // v.size < LONG_REDUCTION or (
-            v.size > LONG_REDUCTION_RESULTS):
+def split_reduction(v: Value, grid: GridLimits | None) -> Value:
+    """A long reduction to few results as two reductions: of parts, and of their results.
+
+    On a processor that lets workers share the first, on a grid workgroups. Where it is cut depends
+    on sizes and the target only, so every run and every number of workers adds in the same order.
+    """
+    if v.op.kind != "reduce" or not v.size:
+        return v
+    wanted = _parts_for_workers(v) if grid is None else _parts_for_groups(v, grid)
+    if wanted < 2:
         return v
     x, axes = v.args[0], v.attrs["axes"]
-    longest = max(axes, key=lambda a: x.shape[a])
-    n = x.shape[longest]
-    parts = next((p for p in range(LONG_REDUCTION_PARTS, 1, -1) if n % p == 0), 1)
+    first, end = _longest(x.shape, axes) if grid is None else _longest_run(x.shape, axes)
+    n = math.prod(x.shape[first:end])
+    parts = _divisor(n, wanted)
     if parts == 1:
         return v
-    split = OPS.reshape(x, (*x.shape[:longest], parts, n // parts, *x.shape[longest + 1:]))
-    first = tuple(a + (a >= longest) for a in axes)
-    partial = v.op(widened(split), axes=first)
-    at = sum(1 for k in range(longest) if k not in axes)
+    split = OPS.reshape(x, (*x.shape[:first], parts, n // parts, *x.shape[end:]))
+    joined = end - first - 1  # axes that became part of another
+    inner = {a if a < first else a - joined + 1 for a in axes if not first <= a < end}
+    partial = v.op(widened(split), axes=tuple(sorted({*inner, first + 1})))
+    at = sum(1 for k in range(first) if k not in axes)
     return OPS.cast(v.op(partial, axes=(at,)), v.dtype)
+
+
+def _longest(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int]:
+    """The longest of some axes, and the one behind it."""
+    axis = max(axes, key=lambda a: shape[a])
+    return axis, axis + 1
+
+
+def _longest_run(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int]:
+    """The first and the one behind the last of neighbouring axes with the most elements: as one
+    axis they have more divisors, and what is left of them after a cut is still one loop."""
+    runs: list[tuple[int, int]] = []
+    for a in sorted(axes):
+        runs.append((runs.pop()[0], a + 1) if runs and runs[-1][1] == a else (a, a + 1))
+    return max(runs, key=lambda run: math.prod(shape[run[0]:run[1]]))
+
+
+def _parts_for_workers(v: Value) -> int:
+    """The most parts that a reduction is cut into on a processor; below 2: it is not cut."""
+    long = v.args[0].size // v.size >= LONG_REDUCTION
+    return LONG_REDUCTION_PARTS if long and v.size <= LONG_REDUCTION_RESULTS else 1
+
+
+def _parts_for_groups(v: Value, grid: GridLimits) -> int:
+    """The same on a grid: as many as occupy it, while each is long enough to be worth a launch."""
+    x, axes = v.args[0], v.attrs["axes"]
+    length = x.size // v.size
+    last = max((k for k, n in enumerate(x.shape) if n > 1), default=0)
+    if last in axes:
+        groups, shortest = v.size, REDUCTION_PART_ROWS
+    else:
+        groups, shortest = math.ceil(v.size / COLUMN_NEIGHBOURS), REDUCTION_PART_COLUMNS
+    return min(REDUCTION_GROUPS * grid.compute_units // groups, length // shortest)
+
+
+def _divisor(n: int, most: int) -> int:
+    """The greatest divisor of n that is at most `most`."""
+    return next(p for p in range(min(n, most), 0, -1) if n % p == 0)
 
 
 def widened(x: Value) -> Value:

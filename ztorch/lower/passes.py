@@ -125,7 +125,8 @@ def lane_by_lane(kernel: Kernel) -> Kernel:
     parts: dict[int, list[Operand]] = {}
     alone: dict[int, Operand] = {}  # lanes that were taken out
     for v in kernel.variables:
-        parts[v.id] = [b.var(v.dtype) for _ in range(v.lanes)] if v.lanes > 1 else [v]
+        whole_value = v.lanes == 1 or v.fragment is not None
+        parts[v.id] = [v] if whole_value else [b.var(v.dtype) for _ in range(v.lanes)]
 
     def part(x: Operand, k: int) -> Operand:
         if x.is_const:
@@ -133,7 +134,7 @@ def lane_by_lane(kernel: Kernel) -> Kernel:
         return parts[x.id][k] if x.lanes > 1 else alone.get(x.id, x)
 
     def whole(x: Operand) -> Operand:
-        if x.lanes == 1 or not (x.is_const or x.id in parts):
+        if x.lanes == 1 or x.fragment is not None or not (x.is_const or x.id in parts):
             return alone.get(x.id, x)
         return b.join(*(part(x, k) for k in range(x.lanes)))
 
@@ -156,7 +157,10 @@ def lane_by_lane(kernel: Kernel) -> Kernel:
 
 
 def _computes_lanes(i: Instr) -> bool:
-    """Whether it computes with a vector: does more than load, store or extract."""
+    """Whether it computes with a vector: does more than load, store or extract. A matrix that a
+    subgroup holds is none."""
+    if any(o.fragment is not None for o in (i.dest, *i.args)):
+        return False
     moves = len(i.args) == {"load": 1, "store": 2, "extract": 1}.get(i.opcode)
     return not moves and any(o.lanes > 1 for o in (i.dest, *i.args))
 

@@ -254,7 +254,9 @@ class _Kernel:
         nests.emit(b, self.region, {v: self.names[self.at[v]] for v in self.reads},
                    {v: self.names[self.at[v]] for v in self.stores}, self.limits, schedule)
         nest = b.kernel()
-        if self.limits.grid is not None and self.region.kind != "contract":
+        grid = self.limits.grid
+        if grid is not None and (self.region.kind != "contract"
+                                 or grid.scalar_stores_readable_as_vectors):
             nest = lane_by_lane(nest)
         return rebased(hoist(share_out(nest)), spans), schedule
 

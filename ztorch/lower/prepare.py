@@ -52,7 +52,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
             elif v.op.kind == "contract":
                 out = products.prepared(out, frozen and v.args[1] in fixed)
             elif v.op.kind == "reduce":
-                out = split_reduction(out)
+                out = split_reduction(out, limits.grid)
             elif limits.grid is None and out.op.movement and _repeats_scattered(out):
                 out = Value(out.op, (COPY(out.args[0]),), out.attrs, out.shape, out.dtype)
             elif v.op.kind == "loop":

@@ -56,7 +56,7 @@ class ProductRewrites:
         m, n, k = *v.shape[-2:], a.shape[-1]
         if n == 1:  # rows times one vector: sums along rows
             row = OPS.broadcast_to(OPS.reshape(widened(b), (*b.shape[:-2], 1, k)), a.shape)
-            y = split_reduction(OPS.sum(OPS.mul(widened(a), row), axis=-1))
+            y = split_reduction(OPS.sum(OPS.mul(widened(a), row), axis=-1), limits.grid)
             return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
         if limits.grid is not None:
             return self._on_grid(v, limits.grid)
@@ -109,7 +109,7 @@ class ProductRewrites:
         batch = v.shape[:-2]
         if m == 1:
             column = OPS.broadcast_to(OPS.reshape(widened(a), (*batch, k, 1)), b.shape)
-            y = split_reduction(OPS.sum(OPS.mul(column, widened(b)), axis=-2))
+            y = split_reduction(OPS.sum(OPS.mul(column, widened(b)), axis=-2), grid)
             return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
         left, right = narrowed(a, self.narrow), narrowed(b, self.narrow)
         if left is not None and right is not None and left.dtype is right.dtype:

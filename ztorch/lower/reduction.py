@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from ztorch.graph.value import Value
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import flatten, unflatten
-from ztorch.lower.region import Region, real_reads, view_of
+from ztorch.lower.region import Region, computed, real_reads, view_of
 from ztorch.lower.tuning import RECOMPUTE_SLOTS
 
 
@@ -23,8 +23,28 @@ class Axes:
 
 
 def axes_of(region: Region) -> Axes:
-    """One loop for each axis that has more than one element."""
+    """One loop for each axis that has more than one element; neighbouring axes that are both
+    reduced, or both kept, are one loop where that takes no division more."""
     sizes = [(n, k in region.axes) for k, n in enumerate(region.shape) if n > 1]
+    axes = _loops(region, sizes)
+    positions = [at for v in region.members for at in (
+        *(flat for source, flat in real_reads(v, region.index(v)) if source not in region.flat),
+        *computed(v, region.index(v)))]
+    now = _divisions(positions, axes)
+    for k in reversed(range(len(sizes) - 1)):
+        (n, reduced), (m, also_reduced) = sizes[k:k + 2]
+        if reduced != also_reduced:
+            continue
+        joined = [*sizes[:k], (n * m, reduced), *sizes[k + 2:]]
+        longer = _loops(region, joined)
+        then = _divisions(positions, longer)
+        if then <= now:
+            sizes, axes, now = joined, longer, then
+    return axes
+
+
+def _loops(region: Region, sizes: Sequence[tuple[int, bool]]) -> Axes:
+    """Loops over axes of some extents, each of which is reduced or not."""
     outer = [Var(f"o{k}", n) for k, n in enumerate(n for n, reduced in sizes if not reduced)]
     inner = [Var(f"i{k}", n) for k, n in enumerate(n for n, reduced in sizes if reduced)]
     full = {whole: flatten([Index.of(v) for v in loops], [v.extent for v in loops])
@@ -33,6 +53,11 @@ def axes_of(region: Region) -> Axes:
     beside = bool(outer) and position.factor(outer[-1]) == 1 and not (
         inner and position.factor(inner[-1]) == 1)
     return Axes(outer, inner, full, beside)
+
+
+def _divisions(positions: Sequence[Index], axes: Axes) -> int:
+    """How many divisions it takes to find positions from the loops."""
+    return sum(at.replace(axes.full).divisions for at in positions)
 
 
 class Phases:

@@ -181,6 +181,7 @@ class GridProductSchedule(Schedule):
     tile_depth: int  # steps along k of a strip in shared memory
     thread_rows: int  # rows of one thread
     thread_columns: int  # columns of one thread
+    epilogue_bands: int  # parts of a tile that pass through shared memory one after another
 
     def tile(self, lanes: int) -> str:
         return f"{self.tile_rows}x{self.tile_columns}"
@@ -196,6 +197,7 @@ class GridMatrixSchedule(Schedule):
     tile_depth: int  # steps along k of a strip in shared memory
     subgroups_down: int  # subgroups below one another in a tile
     subgroups_across: int  # subgroups beside one another in a tile
+    epilogue_bands: int  # parts of a tile that pass through shared memory one after another
 
     def tile(self, lanes: int) -> str:
         return f"{self.tile_rows}x{self.tile_columns}mma"

@@ -15,17 +15,18 @@ class Chip:
     compute_units: int  # multiprocessors or compute units of a typical card
     generation: int = 0  # code for a chip runs on later generations too; 0: on no other chip
     exact: bool = False  # code runs on that very chip only, in spite of its generation
+    shared_bytes: int = 0  # that a workgroup can ask for; 0: what the row of its target says
     isa: str = ""  # least version of the assembly language that has the chip: old drivers take it
 
 
 CHIPS: tuple[Chip, ...] = (
-    Chip("cuda", "sm_75", "turing", 40, 75, isa="7.0"),
-    Chip("cuda", "sm_80", "ampere", 108, 80, isa="7.0"),
-    Chip("cuda", "sm_86", "ampere", 84, 86, isa="7.1"),
-    Chip("cuda", "sm_89", "ampere", 76, 89, isa="7.8"),
-    Chip("cuda", "sm_90", "ampere", 132, 90, isa="7.8"),
-    Chip("cuda", "sm_90a", "ampere", 132, 90, exact=True, isa="8.0"),
-    Chip("cuda", "sm_100", "ampere", 148, 100, isa="8.6"),
+    Chip("cuda", "sm_75", "turing", 40, 75, shared_bytes=64 << 10, isa="7.0"),
+    Chip("cuda", "sm_80", "ampere", 108, 80, shared_bytes=163 << 10, isa="7.0"),
+    Chip("cuda", "sm_86", "ampere", 84, 86, shared_bytes=99 << 10, isa="7.1"),
+    Chip("cuda", "sm_89", "ampere", 76, 89, shared_bytes=99 << 10, isa="7.8"),
+    Chip("cuda", "sm_90", "ampere", 132, 90, shared_bytes=227 << 10, isa="7.8"),
+    Chip("cuda", "sm_90a", "ampere", 132, 90, exact=True, shared_bytes=227 << 10, isa="8.0"),
+    Chip("cuda", "sm_100", "ampere", 148, 100, shared_bytes=227 << 10, isa="8.6"),
     Chip("rocm", "gfx90a", "cdna2", 104),
     Chip("rocm", "gfx942", "cdna3", 304),
     Chip("rocm", "gfx1100", "rdna3", 96),

@@ -102,6 +102,10 @@ def _check_entries(spec: ProgramSpec) -> None:
         if name in names:
             raise BadValue(name, "a name that occurs once", "entries", k, 0)
         names.add(name)
+    for k, (number, _) in enumerate(spec.shared):
+        if number >= len(spec.entries):
+            raise BadValue(number, f"the number of one of {len(spec.entries)} kernels", "shared",
+                           k, 0)
     if bool(names) == (spec.backend == "cpu"):
         raise BadValue([list(e) for e in spec.entries],
                        "a list of kernels for a device, and empty for a CPU", "entries")

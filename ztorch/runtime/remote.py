@@ -39,7 +39,7 @@ class Remote(Running):
         check_device(spec, device)
         super().__init__(spec, code, device.id, spec.host_bytes)
         self.opened_device = device
-        self.module = device.load(code, [KernelEntry(*e) for e in spec.entries])
+        self.module = device.load(code, [KernelEntry(*e) for e in spec.kernel_entries])
         self._params = self._allocate("its weights", spec.params_bytes, "make layers smaller")
         self._arena = self._allocate("what its layers compute", spec.arena_bytes,
                                      "compile with a smaller batch_size")

@@ -179,6 +179,8 @@ class ProgramSpec(Record):
         ListOf(Row(KERNEL_NAME, SIZE, COUNT, Row(*[Whole(1, MAX_WORKGROUP)] * 3,
                                                  names="three numbers"),
                    names="[name, first byte, bytes, workgroup]")), default=())
+    shared: tuple[tuple[int, int], ...] = field(  # memory that launches ask for, by kernel
+        ListOf(Row(SIZE, COUNT, names="[kernel, bytes]")), default=())
     limits: tuple[tuple[str, int], ...] = field(  # what the code assumes of the device
         ListOf(Row(TEXT, SIZE, names="[name, number]")), default=())
 
@@ -186,6 +188,12 @@ class ProgramSpec(Record):
     def where(self) -> str:
         """What it was compiled for, as users say it."""
         return f"cpu:{self.target}" if self.target in CPU_LEVELS else self.target
+
+    @property
+    def kernel_entries(self) -> list[tuple[str, int, int, tuple[int, int, int], int]]:
+        """The kernels in a device's code, each with the shared memory that its launches ask for."""
+        shared = dict(self.shared)
+        return [(*entry, shared.get(k, 0)) for k, entry in enumerate(self.entries)]
 
     @property
     def memory_bytes(self) -> int:

@@ -261,17 +261,17 @@ def test_a_tile_is_multiplied_without_moving_it() -> None:
     text = rendered([plan.steps[0].kernel], chip)[0]
     amdgcn.assemble(text, chip)  # which LLVM survives, as it must to give its text in this process
     lines = assemble.assembly(text, chip).splitlines()
-    loops = [k for k, line in enumerate(lines) if "fmac" in line]
-    between = lines[loops[0]:loops[-1] + 1]
-    assert sum(line.count("fmac") for line in between) == 16
+    first = next(k for k, line in enumerate(lines) if "fmac" in line)
+    between = lines[first:next(k for k in range(first, len(lines)) if "s_cbranch" in lines[k])]
+    assert sum(line.count("fmac") for line in between) == 32  # of two steps along k
     assert not any("v_mov" in line or "scratch" in line for line in between)
 
 
 @pytest.mark.parametrize(("chip", "d", "word", "count"), [
-    ("gfx90a", f32, "v_mfma_f32_16x16x4f32", 16), ("gfx90a", f16, "v_mfma_f32_16x16x4f32", 16),
-    ("gfx90a", bf16, "v_mfma_f32_16x16x16bf16_1k", 8), ("gfx942", f16, "v_mfma_f32_16x16x16_f16", 8),
-    ("gfx942", f64, "v_mfma_f64_16x16x4_f64", 16), ("gfx1100", f16, "v_wmma_f32_16x16x16_f16", 8),
-    ("gfx1201", bf16, "v_wmma_f32_16x16x16_bf16", 8)])
+    ("gfx90a", f32, "v_mfma_f32_16x16x4f32", 32), ("gfx90a", f16, "v_mfma_f32_16x16x4f32", 32),
+    ("gfx90a", bf16, "v_mfma_f32_16x16x16bf16_1k", 16), ("gfx942", f16, "v_mfma_f32_16x16x16_f16", 16),
+    ("gfx942", f64, "v_mfma_f64_16x16x4_f64", 16), ("gfx1100", f16, "v_wmma_f32_16x16x16_f16", 16),
+    ("gfx1201", bf16, "v_wmma_f32_16x16x16_bf16", 16)])
 def test_matrices_are_multiplied_without_moving_them(chip: str, d: DType, word: str, count: int) -> None:
     """The inner loop of a product by matrices: sums in place."""
     plan, _ = plan_of(Graph({"y": ops.matmul(_input("a", 4096, 512, d=d), _input("b", 512, 4096, d=d))}),
@@ -279,10 +279,10 @@ def test_matrices_are_multiplied_without_moving_them(chip: str, d: DType, word: 
     text = rendered([plan.steps[0].kernel], target(chip))[0]
     amdgcn.assemble(text, target(chip))  # which LLVM survives, as it must to give its text in this process
     lines = assemble.assembly(text, target(chip)).splitlines()
-    loops = [k for k, line in enumerate(lines) if word in line]
-    after = next(k for k in range(loops[-1], len(lines)) if "s_cbranch" in lines[k])
-    assert len(loops) == count
-    assert not any("v_mov" in line or "accvgpr" in line or "scratch" in line for line in lines[loops[0]:after])
+    found = [k for k, line in enumerate(lines) if word in line]
+    after = next(k for k in range(found[0], len(lines)) if "s_cbranch" in lines[k])
+    assert len(found) == 2 * count == 2 * sum(k < after for k in found)  # in the loop, and of the last strips
+    assert not any("v_mov" in line or "accvgpr" in line or "scratch" in line for line in lines[found[0]:after])
 
 
 # -- everything ----------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from tests.machines.ptx.memory import GlobalMemory
 from tests.machines.ptx.parse import (
     BITS,
     Address,
+    Array,
     Entry,
     Instruction,
     Literal,
@@ -38,21 +39,24 @@ RAW = {1: np.dtype(bool), 8: np.dtype(np.uint8), 16: np.dtype(np.uint16), 32: np
 ODD = {1: False, 16: 0x7E5A, 32: 0x7FA55A5A, 64: 0x7FF5A5A55A5A5A5A}
 WARP = tensor.WARP
 CONTROL = ("bra", "ret", "bar")
+DYNAMIC = 227 << 10  # the most bytes of shared memory that a launch can ask for
 GAP = 256  # bytes between shared arrays
 Source = Callable[[], np.ndarray]
 Grid = tuple[int, int, int]
 
 
 def launch(entry: Entry, grid: Grid, pointers: list[int], memory: GlobalMemory,
-           races: bool = True) -> None:
-    """One launch, from the first instruction to the last thread's return."""
+           races: bool = True, shared: int = 0) -> None:
+    """One launch, from the first instruction to the last thread's return, with so many bytes of
+    shared memory beside what the entry declares."""
     if len(pointers) != len(entry.parameters):
         raise PtxError(f"{entry.name} takes {len(entry.parameters)} pointers, not {len(pointers)}")
-    machine = entry.machines.pop((grid, races), None) or _Machine(entry, grid, races)
+    key = grid, races, shared
+    machine = entry.machines.pop(key, None) or _Machine(entry, *key)
     machine.begin(pointers, memory)
     with np.errstate(all="ignore"):
         machine.run()
-    entry.machines[grid, races] = machine  # for the next launch: reading the code takes a while
+    entry.machines[key] = machine  # for the next launch: reading the code takes a while
 
 
 def _starts(valid: np.ndarray, size: int) -> np.ndarray:
@@ -65,7 +69,7 @@ def _starts(valid: np.ndarray, size: int) -> np.ndarray:
 
 def check(entry: Entry) -> None:
     """Raises `PtxError` for an instruction that the machine does not know."""
-    machine = _Machine(entry, (1, 1, 1), False)
+    machine = _Machine(entry, (1, 1, 1), False, DYNAMIC)
     for i in entry.code:
         if i.opcode[0] not in CONTROL:
             machine.step(i)
@@ -74,8 +78,10 @@ def check(entry: Entry) -> None:
 class _Machine:
     """The code of an entry as functions, for launches of one grid."""
 
-    def __init__(self, entry: Entry, grid: Grid, races: bool):
+    def __init__(self, entry: Entry, grid: Grid, races: bool, shared: int):
         self.entry, self.grid, self.detects = entry, grid, races
+        dynamic = {"dynamic": Array("shared", 16, shared)} if shared else {}
+        self.memories = entry.arrays | dynamic
         self.size = math.prod(entry.workgroup)
         self.threads = math.prod(grid) * self.size
         self.number = np.arange(self.threads)
@@ -100,7 +106,7 @@ class _Machine:
     def arrays(self) -> None:
         self.places: dict[str, int] = {}
         totals = {"shared": 0, "local": 0}
-        for name, a in self.entry.arrays.items():
+        for name, a in self.memories.items():
             at = -(-totals[a.space] // a.align) * a.align
             self.places[name] = at
             totals[a.space] = -(-(at + a.size + GAP) // GAP) * GAP
@@ -108,7 +114,7 @@ class _Machine:
         self.shared = np.empty(blocks * totals["shared"], np.uint8)
         self.local = np.empty(self.threads * totals["local"], np.uint8)
         valid = {s: np.zeros(n, bool) for s, n in totals.items()}
-        for name, a in self.entry.arrays.items():
+        for name, a in self.memories.items():
             valid[a.space][self.places[name]:self.places[name] + a.size] = True
         # Where an aligned access of so many bytes lies inside of an array.
         self.valid = {(s, size): _starts(v, size) for s, v in valid.items() for size in (1, 2, 4, 8)}

@@ -93,7 +93,9 @@ class Program:
 
 
 _HEADER = re.compile(r"\s*\.version (\S+)\s+\.target (\S+)\s+\.address_size 64\s+")
-_ENTRY = re.compile(r"\.visible \.entry (\w+)\(([^)]*)\)\s+\.reqntid (\d+), (\d+), (\d+)\s+\{")
+_ENTRY = re.compile(r"\.visible \.entry (\w+)\(([^)]*)\)\s+\.reqntid (\d+), (\d+), (\d+)"
+                    r"(?:\s+\.minnctapersm \d+)?\s+\{")
+_DYNAMIC = re.compile(r"\.extern \.shared \.align 16 \.b8 dynamic\[\];\s+")
 _LABEL = re.compile(r"(\w+):")
 _SPACE = re.compile(r"(?:\s|//[^\n]*\n)*")
 _ARRAY = re.compile(r"\.(shared|local) \.align (\d+) \.(b8) (\w+)\[(\d+)\]")
@@ -105,6 +107,8 @@ def parse(text: str) -> Program:
     if not head:
         raise PtxError(f"no header: {text[:60]!r}")
     at, entries = head.end(), {}
+    if dynamic := _DYNAMIC.match(text, at):
+        at = dynamic.end()
     while at < len(text):
         found = _ENTRY.match(text, at)
         if not found:

@@ -9,12 +9,13 @@ import numpy as np
 from tests.machines.ptx.machine import launch
 from tests.machines.ptx.memory import GlobalMemory
 from tests.machines.ptx.parse import Program, parse
-from ztorch.codegen.render import renderer
+from ztorch.codegen.render import renderer, shared_offsets
 from ztorch.codegen.targets import TARGETS
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.verify import verify
 from ztorch.lower.passes import decompose, launched
 
+STATIC = TARGETS["cuda:sm_80"].limits.grid.declared_shared_bytes
 CHIPS = tuple(t.chip for t in TARGETS.values() if t.backend == "cuda")
 
 
@@ -43,7 +44,9 @@ def run(kernel: Kernel, buffers: Mapping[str, np.ndarray], program: Program, nam
             pointers[m.name] = memory.alloc(buffers[m.name].nbytes)
             held = memory.allocations[pointers[m.name]]
             held.data[:held.nbytes] = buffers[m.name].reshape(-1).view(np.uint8)
-    launch(program.entries[name], launched(kernel)[1], list(pointers.values()), memory, races)
+    _, shared = shared_offsets(kernel)
+    launch(program.entries[name], launched(kernel)[1], list(pointers.values()), memory, races,
+           shared if shared > STATIC else 0)
     for name, at in pointers.items():
         held = memory.allocations[at]
         buffers[name].reshape(-1).view(np.uint8)[:] = held.data[:held.nbytes]

@@ -10,7 +10,13 @@ from ztorch.backends.cuda_calls import ask, described
 from ztorch.backends.cuda_streams import CudaStream
 from ztorch.backends.device import Device
 from ztorch.backends.gpu import GpuBackend, GpuDevice
-from ztorch.backends.handles import DeviceInfo, DeviceModule, Launch, Recording
+from ztorch.backends.handles import (
+    DeviceInfo,
+    DeviceModule,
+    KernelEntry,
+    Launch,
+    Recording,
+)
 from ztorch.errors import DeviceError
 from ztorch.machines.chips import chips_of
 
@@ -62,7 +68,8 @@ class CudaDevice(GpuDevice):
         "ILLEGAL_ADDRESS", "MISALIGNED_ADDRESS", "INVALID_ADDRESS_SPACE", "INVALID_PC",
         "ILLEGAL_INSTRUCTION", "HARDWARE_STACK_ERROR", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "ASSERT",
         "ECC_UNCORRECTABLE", "CONTEXT_IS_DESTROYED"))
-    fatal_advice = "close it, and open it again"
+    fatal_advice = ("compile the program again, which opens the device anew; where another library "
+                    "holds it too, start a new process")
 
     def __init__(self, info: DeviceInfo):
         super().__init__(Cuda.name, info)
@@ -89,11 +96,10 @@ class CudaDevice(GpuDevice):
         self._call("CtxPopCurrent")
 
     def _close(self) -> None:
-        if self._lost:  # only a new context works again
-            self._call("DevicePrimaryCtxReset", self._device)
-        else:
+        try:
             self._release("StreamDestroy", *self._queues)
-        self._call("DevicePrimaryCtxRelease", self._device)
+        finally:  # a lost context ends with its last user; others, such as PyTorch, keep theirs
+            self._call("DevicePrimaryCtxRelease", self._device)
 
     def _move(self, target: int, source: int, nbytes: int, kind: str) -> None:
         self._call(f"Memcpy{kind}Async", target, source, nbytes, self._queue)
@@ -160,6 +166,17 @@ class CudaDevice(GpuDevice):
 
     # -- code --------------------------------------------------------------------------------------
 
+    def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
+        modules, functions = super()._load(code, entries)
+        attribute = cuda_calls.driver().CUfunction_attribute
+        with self._current():
+            for function, entry in zip(functions, entries, strict=True):
+                if entry.shared:
+                    self._call("FuncSetAttribute", function,
+                               attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                               entry.shared)
+        return modules, functions
+
     def _load_image(self, image: bytes) -> Any:
         """From a cubin, or from PTX that the driver assembles now; errors hold its log."""
         options, errors = cuda_calls.driver().CUjit_option, bytearray(LOG_BYTES)
@@ -199,8 +216,9 @@ class CudaDevice(GpuDevice):
         node = cuda_calls.driver().CUDA_KERNEL_NODE_PARAMS()
         node.func = self._function(module, launch.entry)
         node.gridDimX, node.gridDimY, node.gridDimZ = launch.grid
-        workgroup = module.entries[launch.entry].workgroup
-        node.blockDimX, node.blockDimY, node.blockDimZ = workgroup
+        entry = module.entries[launch.entry]
+        node.blockDimX, node.blockDimY, node.blockDimZ = entry.workgroup
+        node.sharedMemBytes = entry.shared
         addresses = tuple(b.buffer.handle + b.at for b in launch.bindings)
         if addresses:
             node.kernelParams = (addresses, (ctypes.c_void_p,) * len(addresses))
