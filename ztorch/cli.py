@@ -49,18 +49,18 @@ def demo(**settings: Any) -> None:
 @main.command()
 @options.model
 @options.custom
-@click.option("--data", "data_name", type=DataName(), metavar="DATA", help="Training data: a data set "
-              "(digits, mnist, fashion_mnist, cifar10), a table.csv with the label last, file.npz "
-              "with x and y, x.npy,y.npy, or a folder with a folder of images per class. Default: "
-              "what the model's file says.")
+@click.option("--data", "data_name", type=DataName(), metavar="DATA",
+              help="Training data: a data set (digits, mnist, fashion_mnist, cifar10), a "
+              "table.csv with the label last, file.npz with x and y, x.npy,y.npy, or a folder with "
+              "a folder of images per class. Default: what the model's file says.")
 @options.epochs
 @options.batch_size
 @options.sizes
 @options.optimizer
 @options.rate
 @options.loss
-@click.option("--metrics", type=FamilyName("metric"), metavar="NAMES", help="Metrics: accuracy,mae; for several "
-              "outputs by name: kind=accuracy,size=mae.")
+@click.option("--metrics", type=FamilyName("metric"), metavar="NAMES", help="Metrics: "
+              "accuracy,mae; for several outputs by name: kind=accuracy,size=mae.")
 @options.dtype
 @options.device
 @options.threads

@@ -57,19 +57,21 @@ weights = click.option("--weights", type=click.Path(), metavar="FILE",
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _DRAWING = (
     click.option("--length", type=click.IntRange(1), default=200, show_default=True, metavar="N",
-                  help="Letters to write."),
+                 help="Letters to write."),
     click.option("--temperature", type=click.FloatRange(0), metavar="T",
-                  help="Above 1: more surprises; 0: always the likeliest. Default: 0.5."),
+                 help="Above 1: more surprises; 0: always the likeliest. Default: 0.5."),
     click.option("--top-k", type=click.IntRange(1), metavar="N", help="Draw only from N letters."),
     click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), metavar="P",
-                  help="Draw only from the likeliest that together have this probability."),
+                 help="Draw only from the likeliest that together have this probability."),
     click.option("--repetition-penalty", type=click.FloatRange(0, min_open=True), metavar="X",
-                  help="Above 1: letters that are there become less likely."),
+                 help="Above 1: letters that are there become less likely."),
     click.option("--stop", default="", metavar="LETTERS", help="Letters that end the text."),
-    click.option("--seed", type=click.IntRange(0), metavar="N", help="Seed of the draws. Default: 0."),
+    click.option("--seed", type=click.IntRange(0), metavar="N",
+                 help="Seed of the draws. Default: 0."),
     click.option("--beams", type=click.IntRange(2), metavar="N", help="Search the likeliest text."),
-    click.option("--alphabet", metavar="LETTERS", help="The letter of each number. Default: that of "
-                  "the data sets verse and poets."),
+    click.option("--alphabet", metavar="LETTERS",
+                 help="The letter of each number. Default: that of the data sets verse "
+                 "and poets."),
 )
 
 

@@ -10,6 +10,8 @@ from typing import Any
 from ztorch.config import Named
 from ztorch.dtypes import from_storage
 from ztorch.errors import ArtifactError, ConfigError, ZtorchError
+from ztorch.files.container import MANIFEST
+from ztorch.files.parsing import parsing
 from ztorch.model.declaration import classes_named
 from ztorch.model.model import Model
 from ztorch.runtime.load import Artifact
@@ -34,14 +36,15 @@ def model_of_artifact(artifact: Artifact, custom: Mapping[str, type] | None = No
     with known_as(custom or {}):
         _need_classes(declaration, where)
         try:
-            model = Model.from_json(json.dumps(declaration.model))
-            named = model.named_weights()
+            with parsing(where, ArtifactError, "declares no model that can be made",
+                         f"use {_OF_MODEL}", MANIFEST):
+                model = Model.from_json(json.dumps(declaration.model))
+                named = model.named_weights()
+        except ArtifactError:
+            raise
         except ZtorchError as error:
             raise ArtifactError(f"{where}: the model that it declares cannot be made: {error}. Use "
                                 f"{_OF_MODEL}") from None
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ArtifactError(f"{where} holds a damaged declaration of its model ({error!r}); "
-                                f"use {_OF_MODEL}") from None
     shapes = {row.name: row.shape for row in artifact.manifest.program.weights}
     for name in {**shapes, **named}:
         declared = named[name].shape if name in named else None
