@@ -13,8 +13,9 @@ from typing import Any
 from benchmarks import machine
 from benchmarks.report import Section, duration
 from ztorch import data
-from ztorch.commands.recipe import Recipe, find, zoo
 from ztorch.commands.train import compiled
+from ztorch.sources.find import find, zoo
+from ztorch.sources.recipe import Recipe
 
 RESULTS = Path(__file__).parent / "results"
 

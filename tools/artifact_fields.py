@@ -20,6 +20,7 @@ from ztorch.files.schema import Record
 from ztorch.runtime.manifest import Manifest, MemberEntry, TargetEntry
 from ztorch.runtime.snapshot import (
     Curves,
+    Declaration,
     IdRange,
     LayerRow,
     Metadata,
@@ -41,7 +42,8 @@ RECORDS: dict[type[Record], str] = {  # in the order of the page, with their pat
     LaunchSpec: "`launches[]` of a function",
     StateSpec: "`targets[].spec.states[]`",
     Metadata: "`program`",
-    NamedConfig: "`program.loss` and `program.optimizer`",
+    Declaration: "`program.declaration`",
+    NamedConfig: "`loss`, `metrics[]` and `optimizer` of these two",
     IdRange: "`program.input_range`",
     WeightRow: "`program.weights[]`",
     LayerRow: "`program.layers[]`",

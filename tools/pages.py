@@ -189,10 +189,10 @@ def shown(found: re.Match[str]) -> str:
 def plan_picture() -> str:
     """The plan of a training step, as `program.plot` draws it."""
     from ztorch.codegen.targets import target
-    from ztorch.commands.recipe import find
     from ztorch.compile.pipeline import compile_functions
     from ztorch.program.picture import draw_plan
     from ztorch.runtime.devices import resolve
+    from ztorch.sources.find import find
 
     recipe = find(MODEL)
     traced = recipe.model.trace(32, "adam", recipe.loss, recipe.metrics)

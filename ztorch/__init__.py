@@ -71,11 +71,13 @@ if TYPE_CHECKING:
     from ztorch.program.program import load as load
     from ztorch.runtime.devices import best_device as best_device
     from ztorch.runtime.devices import devices as devices
+    from ztorch.sources.load_model import load_model as load_model
 
 _MODULES = ("backends", "callbacks", "data", "errors", "initializers", "layers", "losses",
             "metrics", "ops", "optimizers", "schedules")
 _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "program.program",
           "load": "program.program", "load_keras": "interchange.keras",
+          "load_model": "sources.load_model",
           "best_device": "runtime.devices", "devices": "runtime.devices",
           "compiled": "arrays.functions", "export": "arrays.exporting",
           "load_function": "program.function", "kernel": "kernels", "grid": "kernels",
@@ -97,7 +99,6 @@ _INNER = {"array_api": "arrays.array_api", "onnx": "interchange.onnx",
 _REPLACEMENTS = {
     "Input": "zt.layers.Input", "nn": "zt.layers", "optim": "zt.optimizers",
     "activations": "zt.ops, and the activation= of layers", "datasets": "zt.data",
-    "load_model": "zt.load for a .zt file, zt.load_keras for a .keras file",
     "models": "zt.Sequential, zt.Model and zt.load", "save": "program.save(path)",
     "random": "zt.rand, zt.randn, zt.randint, and the seed= of models and of compile",
     "manual_seed": "zt.set_seed for tensors, and the seed= of models",
@@ -146,6 +147,7 @@ _dispatch("call_layer", "arrays.layer_calls", "call_layer")
 _dispatch("predict", "arrays.program_calls", "predict")
 _dispatch("call_function", "arrays.program_calls", "call_function")
 _dispatch("feed", "arrays.program_feed", "feed")
+_dispatch("save_onnx", "interchange.onnx", "save")
 _dispatch("weight", "arrays.program_weights", "weight")
 _dispatch("set_weight", "arrays.program_weights", "set_weight")
 _dispatch("reset_states", "arrays.layer_calls", "reset_states")

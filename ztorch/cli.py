@@ -10,36 +10,16 @@ from typing import Any
 
 import click
 
-from ztorch.commands.group import AxisSizes, BatchSizes, CommandGroup, ModelName, examples
+from ztorch.commands import options
+from ztorch.commands.group import CommandGroup, examples
+from ztorch.commands.option_types import BatchSizes, DataName, FamilyName
 from ztorch.version import __version__
-
-model = click.argument("model", type=ModelName())
-artifact = click.argument("artifact", type=click.Path())
-device = click.option("--device", default="auto", show_default=True, metavar="NAME",
-                      help="The device to compile for: cpu, cpu:LEVEL, c (C source) or one that "
-                           "`ztorch devices` lists.")
-threads = click.option("--threads", type=click.IntRange(1), metavar="N",
-                       help="Worker threads on a CPU. Default: one per core.")
-epochs = click.option("--epochs", type=click.IntRange(1), metavar="N",
-                      help="Passes over the data. Default: what the model's file says.")
-batch_size = click.option("--batch-size", type=BatchSizes(), metavar="N[,N...]",
-                          help="Rows of a batch, or several sizes. Default: the model's file's.")
-sizes = click.option("--sizes", type=AxisSizes(), multiple=True, metavar="AXIS=N[,N...]",
-                     help="Sizes of an axis that the model leaves open, such as time=64,128.")
-optimizer = click.option("--optimizer", metavar="NAME", help="Optimizer: adam, adamw, sgd ...")
-rate = click.option("--lr", "rate", type=float, metavar="RATE", help="Learning rate.")
-loss = click.option("--loss", metavar="NAME", help="Loss: mse, sparse_categorical_crossentropy "
-                    "...; for several outputs by name: kind=mse,size=mae.")
-dtype = click.option("--dtype", metavar="NAME", help="float32, float64, mixed_bfloat16 or "
-                     "mixed_float16 (matrix products in 16 bits). Default: float32.")
-weights = click.option("--weights", type=click.Path(), metavar="FILE",
-                       help="File of initial weights, from save_weights() or --out *.safetensors.")
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]},
-             epilog="A MODEL is a name from the zoo, such as digits_mlp, or path/to/file.py:name, "
-                    "a Sequential or Model, or a function that returns one.")
+             epilog="A MODEL is whatever holds one: a name of the zoo (`ztorch zoo`), "
+                    "path/to/file.py:name, an artifact (.zt), a file of Keras (.keras) or ONNX "
+                    "(.onnx), or weights (.safetensors) beside the .py file of their model.")
 @click.version_option(__version__, prog_name="ztorch")
 @examples("""ztorch demo
              ztorch train digits_mlp --out digits.zt
@@ -51,43 +31,44 @@ def main() -> None:
 
 @main.command()
 @click.option("--out", type=click.Path(), metavar="FILE.zt", help="Write the artifact here.")
-@epochs
-@device
-@threads
+@options.epochs
+@options.device
+@options.threads
 @examples("""ztorch demo
              ztorch demo --out digits.zt --device cpu:avx2""")
-def demo(**options: Any) -> None:
+def demo(**settings: Any) -> None:
     """Show it all in a few seconds.
 
     Trains on handwritten digits, exports, loads in a new process and predicts.
     """
     from ztorch.commands.demo import demo
 
-    demo(**options)
+    demo(**settings)
 
 
 @main.command()
-@model
-@click.option("--data", "data_name", metavar="DATA", help="Training data: a data set "
-              "(digits, mnist, fashion_mnist, cifar10), a table.csv with the label last, file.npz "
-              "with x and y, x.npy,y.npy, or a folder with a folder of images per class. Default: "
-              "what the model's file says.")
-@epochs
-@batch_size
-@sizes
-@optimizer
-@rate
-@loss
-@click.option("--metrics", metavar="NAMES", help="Metrics: accuracy,mae; for several "
-              "outputs by name: kind=accuracy,size=mae.")
-@dtype
-@device
-@threads
+@options.model
+@options.custom
+@click.option("--data", "data_name", type=DataName(), metavar="DATA",
+              help="Training data: a data set (digits, mnist, fashion_mnist, cifar10), a "
+              "table.csv with the label last, file.npz with x and y, x.npy,y.npy, or a folder with "
+              "a folder of images per class. Default: what the model's file says.")
+@options.epochs
+@options.batch_size
+@options.sizes
+@options.optimizer
+@options.rate
+@options.loss
+@click.option("--metrics", type=FamilyName("metric"), metavar="NAMES", help="Metrics: "
+              "accuracy,mae; for several outputs by name: kind=accuracy,size=mae.")
+@options.dtype
+@options.device
+@options.threads
 @click.option("--val", metavar="FRACTION|DATA", help="Validation data: a fraction of the data, "
               "such as 0.1, or data of its own.")
 @click.option("--out", type=click.Path(), metavar="FILE",
               help="Write the program (.zt) or its weights (.safetensors).")
-@weights
+@options.weights
 @click.option("--target", type=click.Choice(["x", "y"]), help="What to learn: y, or x as an "
               "autoencoder does. Default: what the model's file says.")
 @click.option("--seed", type=click.IntRange(0), metavar="N", help="Seed of shuffling and dropout.")
@@ -97,43 +78,46 @@ def demo(**options: Any) -> None:
              ztorch train two.py --data two.npz --loss kind=mse,size=mae
              ztorch train digits.zt --data digits --epochs 5 --out better.zt""")
 def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
-          **options: Any) -> None:
+          **settings: Any) -> None:
     """Train a model on data.
 
     MODEL may also be an artifact that can train: it continues where it was saved.
     """
     from ztorch.commands.train import train
 
-    train(model, optimizer_=optimizer, verbose=0 if quiet else "auto", metrics=metrics, **options)
+    train(model, optimizer_=optimizer, verbose=0 if quiet else "auto", metrics=metrics, **settings)
 
 
 @main.command()
-@model
+@options.model
+@options.custom
 @click.option("-o", "--out", type=click.Path(), metavar="FILE", required=True,
               help="The file to write, .zt or .onnx; with --so or --web a folder.")
-@weights
-@dtype
-@device
-@batch_size
-@sizes
+@options.weights
+@options.dtype
+@options.device
+@options.batch_size
+@options.sizes
+@click.option("--random", is_flag=True, help="Write a model that has learned nothing.")
 @click.option("--train", "trains", is_flag=True, help="Write an artifact that can train.")
-@optimizer
-@rate
-@loss
+@options.optimizer
+@options.rate
+@options.loss
 @click.option("--so", "library", is_flag=True,
               help="Write C libraries and a header to the folder FILE; with --device c, C source.")
 @click.option("--web", is_flag=True,
               help="Write a page for browsers, which runs the model on WebGPU, to the folder FILE.")
-@examples("""ztorch export digits_mlp --weights w.safetensors -o digits.zt
-             ztorch export digits_mlp --device cpu:neon --batch-size 1 -o arm.zt
-             ztorch export digits_mlp --dtype mixed_bfloat16 -o half.zt
-             ztorch export digits_mlp --batch-size 1,8,32 -o any.zt
-             ztorch export net.py:build --train --loss mse -o net.zt
-             ztorch export digits_mlp --so --batch-size 1 -o c_library
-             ztorch export digits_mlp --so --device c --batch-size 1 -o c_source
-             ztorch export digits_mlp --web --weights w.safetensors -o page
-             ztorch export digits_mlp -o digits.onnx""")
-def export(model: str, optimizer: str | None, **options: Any) -> None:
+@examples("""ztorch train digits_mlp --out digits.zt
+             ztorch export digits.zt --device cpu:neon --batch-size 1 -o arm.zt
+             ztorch export digits.zt --dtype mixed_bfloat16 -o half.zt
+             ztorch export digits.zt --batch-size 1,8,32 -o any.zt
+             ztorch export digits.zt --so --batch-size 1 -o c_library
+             ztorch export digits.zt --so --device c --batch-size 1 -o c_source
+             ztorch export digits.zt --web -o page
+             ztorch export digits.zt -o digits.onnx
+             ztorch export digits_mlp --weights w.safetensors -o digits.zt
+             ztorch export net.py:build --train --loss mse -o net.zt""")
+def export(model: str, optimizer: str | None, **settings: Any) -> None:
     """Compile a model and write an artifact.
 
     The device need not be in this machine. A FILE named .onnx becomes an ONNX file, for any batch
@@ -141,90 +125,84 @@ def export(model: str, optimizer: str | None, **options: Any) -> None:
     """
     from ztorch.commands.export import export
 
-    export(model, optimizer_=optimizer, **options)
+    export(model, optimizer_=optimizer, **settings)
 
 
 @main.command()
-@artifact
+@options.model
+@options.custom
 @click.argument("source", metavar="INPUT", type=click.Path())
 @click.option("-o", "--out", type=click.Path(), metavar="FILE",
               help="Write to an .npy, .npz or .csv file. Default: CSV on standard output.")
 @click.option("--classes", is_flag=True, help="Write each row's likeliest class, not its scores.")
-@threads
+@options.threads
 @examples("""ztorch run digits.zt rows.npy -o scores.npy
              ztorch run digits.zt rows.csv --classes""")
-def run(**options: Any) -> None:
-    """Predict with an artifact.
+def run(**settings: Any) -> None:
+    """Predict with a trained model.
 
     INPUT holds rows: .npy, .npz with x, or .csv without labels. For several inputs it is an .npz
     with an array for each, by name; several outputs are written to an .npz.
     """
     from ztorch.commands.run import run
 
-    run(**options)
+    run(**settings)
 
 
 @main.command()
-@model
+@options.model
+@options.custom
 @click.argument("text", default="\n")
-@click.option("--length", type=click.IntRange(1), default=200, show_default=True, metavar="N",
-              help="Letters to write.")
-@click.option("--temperature", type=click.FloatRange(0), metavar="T",
-              help="Above 1: more surprises; 0: always the likeliest. Default: 0.5.")
-@click.option("--top-k", type=click.IntRange(1), metavar="N", help="Draw only from N letters.")
-@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), metavar="P",
-              help="Draw only from the likeliest that together have this probability.")
-@click.option("--repetition-penalty", type=click.FloatRange(0, min_open=True), metavar="X",
-              help="Above 1: letters that are there become less likely.")
-@click.option("--stop", default="", metavar="LETTERS", help="Letters that end the text.")
-@click.option("--seed", type=click.IntRange(0), metavar="N", help="Seed of the draws. Default: 0.")
-@click.option("--beams", type=click.IntRange(2), metavar="N", help="Search the likeliest text.")
-@click.option("--alphabet", metavar="LETTERS", help="The letter of each number. Default: that of "
-              "the data sets verse and poets.")
-@weights
-@device
-@threads
+@options.drawing
+@options.weights
+@options.device
+@options.threads
 @examples("""ztorch train tiny_gpt --out gpt.zt
              ztorch generate gpt.zt "Shall I compare thee" --length 300 --temperature 0.7
              ztorch generate gpt.zt "once upon" --temperature 0""")
-def generate(model: str, **options: Any) -> None:
+def generate(model: str, **settings: Any) -> None:
     """Continue a text with a trained model of letters.
 
     MODEL is an artifact that can generate, or a model with --weights.
     """
     from ztorch.commands.generate import generate
 
-    generate(model, **options)
+    generate(model, **settings)
 
 
 @main.command()
-@artifact
-@as_json
+@options.model
+@options.custom
+@options.as_json
 @examples("""ztorch inspect digits.zt
              ztorch inspect digits.zt --json""")
-def inspect(artifact: str, as_json: bool) -> None:
-    """Check an artifact and print what is in it."""
+def inspect(model: str, as_json: bool) -> None:
+    """Check an artifact and print what is in it.
+
+    Of another MODEL it prints the layers, and what its file says of training.
+    """
     from ztorch.commands.inspect import inspect
 
-    inspect(artifact, as_json)
+    inspect(model, as_json)
 
 
 @main.command()
-@model
+@options.model
+@options.custom
 @click.option("--stage", type=click.Choice(["graph", "plan", "ir", "text", "asm"]),
               default="graph", show_default=True,
               help="graph: tensor ops; plan: kernels in order; ir: their instructions; text: "
                    "generated source; asm: machine code.")
 @click.option("--function", default="predict", show_default=True, metavar="NAME",
               help="predict, evaluate, train, prefill, generate or beams.")
-@device
-@batch_size
-@sizes
-@dtype
-@loss
+@options.device
+@options.batch_size
+@options.sizes
+@options.dtype
+@options.loss
 @examples("""ztorch show digits_mlp --stage plan --function train
              ztorch show digits_mlp --stage text --device cpu:neon""")
-def show(model: str, **options: Any) -> None:
+def show(model: str, **settings: Any) -> None:
     """Print a stage of compiling a model.
 
     The device need not be in this machine. MODEL may also be an artifact: the model that it
@@ -232,15 +210,16 @@ def show(model: str, **options: Any) -> None:
     """
     from ztorch.commands.show import show
 
-    show(model, **options)
+    show(model, **settings)
 
 
 @main.command()
-@model
-@device
-@batch_size
-@sizes
-@dtype
+@options.model
+@options.custom
+@options.device
+@options.batch_size
+@options.sizes
+@options.dtype
 @click.option("--steps", type=click.IntRange(1), default=3, show_default=True, metavar="N",
               help="Training steps, where the model's file names a loss.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N",
@@ -248,18 +227,32 @@ def show(model: str, **options: Any) -> None:
 @examples("""ztorch verify digits_mlp --device opencl
              ztorch verify net.py:build --device cpu:avx2 --steps 1
              ztorch verify digits.zt""")
-def verify(model: str, **options: Any) -> None:
+def verify(model: str, **settings: Any) -> None:
     """Compare a device with float64, layer by layer.
 
     Predicts and trains on random rows. MODEL may also be an artifact: its own code runs then.
     """
     from ztorch.commands.verify import verify
 
-    verify(model, **options)
+    verify(model, **settings)
 
 
 @main.command()
-@as_json
+@options.as_json
+@examples("ztorch zoo")
+def zoo(as_json: bool) -> None:
+    """List the models that come with ztorch.
+
+    Each with its parameters, the shape of its inputs, the data that it trains on, and the scores
+    that training reaches on test data.
+    """
+    from ztorch.commands.zoo import list_zoo
+
+    list_zoo(as_json)
+
+
+@main.command()
+@options.as_json
 @examples("ztorch devices")
 def devices(as_json: bool) -> None:
     """List devices, and why others are missing."""
@@ -269,21 +262,22 @@ def devices(as_json: bool) -> None:
 
 
 @main.command()
-@model
+@options.model
+@options.custom
 @click.option("--batch-sizes", type=BatchSizes(), default="1,32,128", show_default=True,
               metavar="N,N,...", help="Batch sizes to measure.")
 @click.option("--seconds", type=click.FloatRange(0.01), default=0.5, show_default=True,
               help="Seconds for each measurement.")
-@dtype
-@device
-@threads
+@options.dtype
+@options.device
+@options.threads
 @examples("ztorch bench digits_mlp --batch-sizes 1,64 --threads 1")
-def bench(model: str, batch_sizes: int | tuple[int, ...], **options: Any) -> None:
+def bench(model: str, batch_sizes: int | tuple[int, ...], **settings: Any) -> None:
     """Measure the time of a prediction and a training step."""
     from ztorch.commands.bench import bench
 
     sizes = batch_sizes if isinstance(batch_sizes, tuple) else (batch_sizes,)
-    bench(model, batch_sizes=sizes, **options)
+    bench(model, batch_sizes=sizes, **settings)
 
 
 @main.command()

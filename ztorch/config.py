@@ -32,6 +32,7 @@ class Named:
     """
 
     family: ClassVar[str] = ""  # the name of the family in messages
+    families: ClassVar[list[type[Named]]] = []  # the bases of all families
     known: ClassVar[dict[str, Any]] = {}  # the members by every accepted name
     such_as: ClassVar[str] = ""  # name of a member, for messages
     names: ClassVar[tuple[str, ...]] = ()  # short names of the member; messages show the first
@@ -43,6 +44,7 @@ class Named:
             cls.__init__ = _with_flags_checked(cls.__init__)  # type: ignore[method-assign]
         if family:
             cls.family, cls.such_as, cls.known = family, such_as, {}
+            Named.families.append(cls)
         elif not abstract and not cls.__name__.startswith("_"):
             cls.names = names
             for name in (*names, cls.__name__):

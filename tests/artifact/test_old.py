@@ -97,11 +97,20 @@ def test_an_old_checkpoint_resumes(version: int) -> None:
     assert losses[:2] == list(want["first"]) and len(losses) == 4
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_old_artifact_says_that_it_declares_no_model(version: int) -> None:
+    path = OLD / str(version) / "cpu.zt"
+    written_by = open_artifact(path).manifest.ztorch
+    with pytest.raises(zt.errors.ArtifactError, match=f"cpu.zt lacks the declaration of its model: "
+                       f"ztorch {written_by} wrote it"):
+        zt.load_model(path)
+
+
 def test_a_key_that_an_old_artifact_lacks_gets_its_default(tmp_path: Path) -> None:
     data = (OLD / str(OLDEST) / "dummy.zt").read_bytes()
     written = set(apart(data)[0]["program"])
     optional = {name for name, f in Metadata.fields.items() if f.has_default and name in written}
-    assert {"model", "input_range", "probabilities", "weights"} <= optional
+    assert {"input_range", "probabilities", "weights"} <= optional
 
     def cut(manifest: dict) -> None:
         manifest["program"] = {k: v for k, v in manifest["program"].items() if k not in optional}

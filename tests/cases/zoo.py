@@ -11,10 +11,11 @@ import numpy as np
 from tests.cases.available import device as opened
 from tests.cases.covering import full
 from ztorch.commands import verify
-from ztorch.commands.recipe import Recipe, find, optimizer, zoo
 from ztorch.program.program import Program
 from ztorch.runtime.executable import Executable
 from ztorch.runtime.snapshot import Metadata
+from ztorch.sources.find import find, zoo
+from ztorch.sources.recipe import Recipe, optimizer
 
 BATCH = 4
 NAMES = zoo()

@@ -44,7 +44,7 @@ def test_several_inputs_and_outputs_have_names_in_files(run: Run, tmp_path: Path
     with np.load("k.npz") as found:
         assert np.array_equal(found["kind"], expected["kind"].argmax(-1))
     assert "x/image (32, 2, 2)" in ok(run("inspect", "a.zt"))
-    ok(run("export", "two.py", "--so", "--batch-size", 1, "-o", "c"))
+    ok(run("export", "two.py", "--so", "--batch-size", 1, "-o", "c", "--random"))
     assert "x_image" in (tmp_path / "c" / "two.h").read_text()
     how = r"numpy\.savez\(path, image=\.\.\., meta=\.\.\., kind=\.\.\., size=\.\.\.\)"
     fails(run("run", "a.zt", "x.npz"), "several outputs \\(kind, size\\); .*-o FILE.npz")
@@ -62,7 +62,7 @@ def test_losses_and_metrics_by_output(run: Run, tmp_path: Path) -> None:
     loss = ("--loss", "kind=sparse_categorical_crossentropy, size=mse")
     how = ("two.py", "--data", "d.npz", "--epochs", 2, "--seed", 5)
     ok(run("train", *how, *loss, "--metrics", "kind=accuracy,size=mae,size=mse", "--out", "a.zt"))
-    from ztorch.commands.recipe import find
+    from ztorch.sources.find import find
 
     expected = find("two.py").model.compile(
         batch_size=32, optimizer="adam", seed=5,

@@ -12,7 +12,6 @@ from tests import references
 from tests.cases.covering import pairs
 from tests.layers.against_keras import is_keras
 from ztorch import layers as L
-from ztorch.commands.recipe import find
 from ztorch.commands.train import compiled
 from ztorch.compile.pipeline import build
 from ztorch.errors import ConfigError, ShapeError
@@ -20,6 +19,7 @@ from ztorch.layers import Layer
 from ztorch.model.sequential import Sequential
 from ztorch.model.trace import trace
 from ztorch.optimizers import SGD
+from ztorch.sources.find import find
 
 random = np.random.default_rng(8)
 LINE, IMAGE = (2, 9, 4), (2, 7, 8, 4)

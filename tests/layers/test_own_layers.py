@@ -146,7 +146,7 @@ def test_configs_need_the_arguments() -> None:
     with pytest.raises(ConfigError, match=r"Forgets has no attribute 'units'.*write self.units = units"):
         Forgets(3).get_config()
     assert Tells(3, name="a").get_config() == {"name": "a", "units": 3}
-    assert run(Forgets(3)).metadata.model is None  # it runs all the same
+    assert run(Forgets(3)).metadata.declaration.model is None  # it runs all the same
 
 
 def test_weights_are_no_arrays() -> None:

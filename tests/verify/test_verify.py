@@ -21,12 +21,12 @@ from ztorch import layers as L
 from ztorch import ops
 from ztorch.cli import main
 from ztorch.commands import verify
-from ztorch.commands.recipe import Recipe
 from ztorch.dtypes import dtype, from_storage, to_storage
 from ztorch.graph.op import leaf
 from ztorch.graph.rounding import bounded
 from ztorch.ir.opcodes import OPCODES
 from ztorch.lower.placement import Location
+from ztorch.sources.recipe import Recipe
 from ztorch.verify import compare as comparing
 from ztorch.verify.compare import Check, compare
 from ztorch.verify.probes import last_writer
@@ -118,7 +118,7 @@ def test_a_broken_word_is_found(net: str, where: str, opcode: str, part: str, la
 @pytest.mark.slow
 @few("webgpu", others=pytest.mark.full)
 def test_an_artifact_runs_its_own_code(net: str, where: str) -> None:
-    from ztorch.commands.recipe import find
+    from ztorch.sources.find import find
 
     def saved(name: str) -> str:
         made = find(net).model.compile(place(where), batch_size=4, loss="mse", optimizer="adam",
@@ -154,7 +154,7 @@ def test_a_step_that_is_skipped(where: str) -> None:
 
 
 def test_several_inputs_and_outputs(net: str) -> None:
-    from ztorch.commands.recipe import find
+    from ztorch.sources.find import find
 
     model = find("net.py:several").model
     made = model.compile("cpu", batch_size=4, loss={"p": "mae", "q": zt.losses.Huber(0.3)},
@@ -174,7 +174,7 @@ def test_a_model_that_cannot_be_written_down(tmp_path: Path) -> None:
     model.compile("cpu", batch_size=2).save(tmp_path / "m.zt")
     said = run(tmp_path / "m.zt")
     assert said.exit_code == 1 and "'twice' is a Lambda" in said.stderr
-    assert "ztorch verify file.py:name" in said.stderr
+    assert "declares no model" in said.stderr
 
 
 def test_a_comparison_passes_up_to_its_bound_and_no_further() -> None:

@@ -13,9 +13,10 @@ import pytest
 import ztorch as zt
 from tests import references
 from tests.cases.zoo import BATCH, KINKED, NAMES, STEPS, rows, shipped, small
-from ztorch.commands.recipe import find, optimizer
 from ztorch.commands.train import compiled
 from ztorch.compile.pipeline import build
+from ztorch.sources.find import find
+from ztorch.sources.recipe import optimizer
 
 # What takes long to compile. On the best level test_vs_torch.py trains these too, and all of their
 # layers train on the scalar level in layers/test_twins.py.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from statistics import median
 from time import perf_counter
 
-from ztorch.commands.recipe import find
 from ztorch.commands.table import table
 from ztorch.commands.train import compiled
 from ztorch.program.program import Program
+from ztorch.sources.find import find
 
 
 def bench(name: str, device: str, batch_sizes: tuple[int, ...], threads: int | None,
@@ -19,7 +19,7 @@ def bench(name: str, device: str, batch_sizes: tuple[int, ...], threads: int | N
     for size in batch_sizes:
         if recipe.loss is None:
             program = recipe.model.compile(device, batch_size=size, threads=threads,
-                                           dtype=dtype or "float32")
+                                           dtype=dtype or recipe.dtype, sizes=recipe.sizes)
         else:
             program = compiled(recipe, device, size, threads=threads, dtype=dtype)
         predict = microseconds(program, "predict", seconds)

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from ztorch.commands import data
-from ztorch.commands.recipe import find
 from ztorch.commands.train import compiled, format_scores
 from ztorch.errors import ZtorchError
+from ztorch.sources.find import find
 
 
 def demo(out: str | None, epochs: int | None, device: str, threads: int | None) -> None:

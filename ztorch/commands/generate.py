@@ -6,10 +6,11 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from ztorch.commands.recipe import find
+from ztorch.commands.programs import need_trained
 from ztorch.data import verse
 from ztorch.errors import ConfigError, DataError
 from ztorch.program.program import Program, load
+from ztorch.sources.find import find, is_artifact
 
 TEMPERATURE = 0.5  # where none is said: few surprises
 
@@ -35,15 +36,14 @@ def generate(name: str, *, text: str, length: int, stop: str, beams: int | None,
 
 def _program(name: str, weights: str | None, device: str, threads: int | None,
              rows: bool | int) -> Program:
-    if name.endswith(".zt"):
+    if is_artifact(name):
         if weights:
             raise ConfigError(f"{name} has weights; --weights is for a model that is compiled now")
         return load(name, threads)
     recipe = find(name)
-    if not weights:
-        raise ConfigError(f"{name} has learned nothing yet; give --weights, or train it: "
-                          f"ztorch train {name} --out model.zt, then ztorch generate model.zt")
-    recipe.model.load_weights(weights)
+    if weights:
+        recipe.model.load_weights(weights)
+    need_trained(name, recipe, "give its weights: --weights FILE")
     return recipe.model.compile(device, batch_size=1, threads=threads, decode=rows)
 
 

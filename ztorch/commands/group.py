@@ -75,54 +75,6 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-class ModelName(click.ParamType):
-    """An argument that names a model: shells complete names of the zoo, and files."""
-
-    name = "model"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-        from click.shell_completion import CompletionItem
-
-        from ztorch.commands.recipe import zoo
-
-        names = [CompletionItem(n) for n in zoo() if n.startswith(incomplete)]
-        return names or [CompletionItem(incomplete, type="file")]
-
-
-class BatchSizes(click.ParamType):
-    """An option that holds one size of batches, or several with commas."""
-
-    name = "sizes"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        sizes = numbers(value)
-        if not sizes:
-            self.fail(f"{value!r}: give one integer above zero, or several integers with commas, "
-                      "such as 1,8,32", param, ctx)
-        return sizes if len(sizes) > 1 else sizes[0]
-
-
-class AxisSizes(click.ParamType):
-    """An option that holds the name of an axis and its sizes."""
-
-    name = "axis"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        axis, equals, sizes = value.rpartition("=")
-        if not equals or not axis or not numbers(sizes):
-            self.fail(f"{value!r} is not AXIS=N,N, such as time=64,128", param, ctx)
-        return axis, numbers(sizes)
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    """Positive integers with commas between them; none where the text is anything else."""
-    parts = [part.strip() for part in text.split(",")]
-    valid = all(part.isdigit() and int(part) for part in parts)
-    return tuple(map(int, parts)) if valid else ()
-
-
 def examples(text: str) -> Any:
     """A decorator that adds examples to the end of a command's help."""
     lines = [f"  {line.strip()}" for line in text.strip().splitlines()]

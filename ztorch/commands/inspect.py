@@ -1,4 +1,4 @@
-"""ztorch inspect: what is in an artifact."""
+"""ztorch inspect: what is in an artifact, or which layers another model has."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.commands.table import table
 from ztorch.runtime.spec import offered
+from ztorch.sources.find import find, is_artifact
 
 if TYPE_CHECKING:
     from ztorch.runtime.load import Artifact
@@ -15,12 +16,25 @@ if TYPE_CHECKING:
 
 def inspect(path: str, as_json: bool) -> None:
     """Prints what an artifact holds and needs, without running it."""
-    from ztorch.commands.retrace import need_artifact
     from ztorch.runtime.load import open_artifact
 
-    need_artifact(path)
+    if not is_artifact(path):
+        _print_model(path, as_json)
+        return
     artifact = open_artifact(path)
     print(json.dumps(_as_dict(artifact), indent=2) if as_json else _as_text(artifact))
+
+
+def _print_model(name: str, as_json: bool) -> None:
+    """Prints a model that is not compiled: its layers, and how it is trained."""
+    recipe = find(name)
+    if as_json:
+        print(recipe.model.to_json(indent=2))
+        return
+    recipe.model.summary()
+    known = {"data": recipe.data, "loss": recipe.loss, "metrics": recipe.metrics,
+             "optimizer": recipe.optimizer, "batch size": recipe.batch_size, "bar": recipe.bar}
+    print(table(((key, str(value)) for key, value in known.items() if value), "  "))
 
 
 def _as_dict(artifact: Artifact) -> dict[str, Any]:

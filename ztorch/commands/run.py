@@ -1,19 +1,16 @@
-"""ztorch run: predicts with an artifact."""
+"""ztorch run: predicts with an artifact, or another model that has learned something."""
 
 from __future__ import annotations
 
 from ztorch.commands import data, named_arrays
-from ztorch.commands.retrace import need_artifact
+from ztorch.commands.programs import program_of
 from ztorch.errors import ConfigError
 
 
-def run(artifact: str, source: str, out: str | None, classes: bool, threads: int | None) -> None:
+def run(model: str, source: str, out: str | None, classes: bool, threads: int | None) -> None:
     """Predicts from a file of rows, and writes the outputs or the classes."""
-    from ztorch.program.program import load
-
     data.need_writable(out, (".npy", ".csv", ".txt", ".npz"))
-    need_artifact(artifact)
-    program = load(artifact, threads)
+    program = program_of(model, threads)
     names = list(named_arrays.of_program(program).outputs)
     if names == [""] and out is not None and out.endswith(".npz"):
         raise ConfigError(f"cannot write {out}: the only output has no name; write it to .npy or "

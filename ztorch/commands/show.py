@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ztorch.errors import ConfigError, unknown
 from ztorch.runtime.buckets import verb_of
+from ztorch.sources.find import find, is_artifact
+from ztorch.sources.recipe import training_options
 
 if TYPE_CHECKING:
     from ztorch.compile.traced_model import TracedModel
+    from ztorch.runtime.devices import Where
 
 
 def show(name: str, stage: str, device: str, batch_size: int | tuple[int, ...] | None,
@@ -20,14 +23,7 @@ def show(name: str, stage: str, device: str, batch_size: int | tuple[int, ...] |
     from ztorch.graph import passes
     from ztorch.graph.value import show as show_graph
     from ztorch.ir.text import show as show_kernel
-    from ztorch.runtime.devices import Where, resolve
-
-    artifact_target = ""
-    if name.endswith(".zt"):
-        traced, artifact_target = _trace_artifact(name, batch_size, {
-            "--loss": loss, "--dtype": dtype, "--sizes": sizes or None})
-    else:
-        traced = _trace_model(name, batch_size, function, loss, dtype, dict(sizes))
+    traced = _trace(name, batch_size, function, loss, dtype, dict(sizes))
     if function not in traced.functions:
         raise unknown("function", function, traced.functions)
     functions = {function: traced.functions[function]}
@@ -37,9 +33,7 @@ def show(name: str, stage: str, device: str, batch_size: int | tuple[int, ...] |
     from ztorch.compile.pipeline import compile_functions
     from ztorch.compile.targeting import target_for
 
-    place = (Where(artifact_target, "", None) if artifact_target and device == "auto" else
-             resolve(device, here=False))
-    target = target_for(place)
+    target = target_for(_place(name, device))
     compiled = compile_functions(functions, target, traced.metadata.name)
     plan = compiled.plans[function]
     if stage == "plan":
@@ -54,11 +48,10 @@ def show(name: str, stage: str, device: str, batch_size: int | tuple[int, ...] |
         print(readable(compiled.text, target))
 
 
-def _trace_model(name: str, batch_size: int | tuple[int, ...] | None, function: str,
+def _trace(name: str, batch_size: int | tuple[int, ...] | None, function: str,
                  loss_option: str | None, dtype: str | None,
                  sizes: dict[str, tuple[int, ...]]) -> TracedModel:
     from ztorch.commands import loss_options, named_arrays
-    from ztorch.commands.recipe import find, training_options
 
     recipe = find(name)
     loss = loss_options.loss(loss_option, named_arrays.of_model(recipe.model)) or recipe.loss
@@ -67,19 +60,14 @@ def _trace_model(name: str, batch_size: int | tuple[int, ...] | None, function: 
                           "such as --loss mse")
     options = {} if verb_of(function) == "predict" else training_options(recipe, loss)
     return recipe.model.trace(batch_size or recipe.batch_size, decode=recipe.decode, **options,
-                              dtype=dtype or "float32", sizes=sizes or None)
+                              dtype=dtype or recipe.dtype, sizes=sizes or recipe.sizes)
 
 
-def _trace_artifact(path: str, batch_size: int | tuple[int, ...] | None,
-                    compile_options: dict[str, Any]) -> tuple[TracedModel, str]:
-    """The graphs of the model that an artifact describes, and the target of its code. Options of
-    compiling must not be set."""
-    from ztorch.commands.retrace import retrace
+def _place(name: str, device: str) -> Where:
+    """Where to compile for: by default, an artifact for what its code is for."""
+    from ztorch.runtime.devices import Where, resolve
     from ztorch.runtime.load import open_artifact
 
-    if late := [option for option, value in compile_options.items() if value is not None]:
-        raise ConfigError(f"{path} is compiled already, so {late[0]} comes too late; show the "
-                          "model it was made from")
-    artifact = open_artifact(path)
-    traced = retrace(path, artifact.manifest.program, "show", batch_size)
-    return traced, artifact.targets[0].spec.target
+    if device == "auto" and is_artifact(name):
+        return Where(open_artifact(name).targets[0].spec.target, "", None)
+    return resolve(device, here=False)

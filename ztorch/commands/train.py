@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ztorch.commands import data, loss_options, named_arrays
 from ztorch.commands.data import TrainingData
 from ztorch.commands.named_arrays import PortShapes
-from ztorch.commands.recipe import Recipe, find, optimizer
 from ztorch.errors import ConfigError
 from ztorch.program.program import Program, load
+from ztorch.sources.find import find, is_artifact
+from ztorch.sources.recipe import Recipe, optimizer
 
 if TYPE_CHECKING:
     from ztorch.data import Pair
@@ -33,7 +34,7 @@ def compiled(recipe: Recipe, device: str, batch_size: int | tuple[int, ...] | No
         device, batch_size=batch_size or recipe.batch_size, loss=loss,
         optimizer=optimizer(recipe.optimizer if optimizer_ is None else optimizer_, rate),
         metrics=metrics or recipe.metrics, seed=seed, threads=threads, decode=recipe.decode,
-        dtype=dtype or "float32", sizes=dict(sizes) or None)
+        dtype=dtype or recipe.dtype, sizes=dict(sizes) or recipe.sizes)
 
 
 def train(name: str, *, data_name: str | None, epochs: int | None,
@@ -46,11 +47,10 @@ def train(name: str, *, data_name: str | None, epochs: int | None,
     """Trains a model or an artifact, and writes the program or its weights."""
     data.need_writable(out, (".zt", ".safetensors"))
     program = recipe = None
-    if name.endswith(".zt"):
-        program = _load_trainable(name, threads, {
-            "--optimizer": optimizer_, "--loss": loss, "--metrics": metrics,
-            "--batch-size": batch_size, "--sizes": sizes or None, "--seed": seed,
-            "--weights": weights, "--dtype": dtype})
+    compiles = any(option is not None for option in (
+        optimizer_, loss, metrics, batch_size, sizes or None, seed, weights, dtype))
+    if is_artifact(name) and not compiles and device == "auto":
+        program = _load_trainable(name, threads)
         shapes = named_arrays.of_program(program)
     else:
         recipe = find(name)
@@ -89,15 +89,12 @@ def train(name: str, *, data_name: str | None, epochs: int | None,
     _write(program, out, verbose)
 
 
-def _load_trainable(path: str, threads: int | None, compile_options: dict[str, Any]) -> Program:
-    """The program in an artifact, which must train. Options of compiling must not be set."""
-    if late := [option for option, value in compile_options.items() if value is not None]:
-        raise ConfigError(f"{path} is compiled already, so {late[0]} comes too late; train "
-                          "the model it was made from")
+def _load_trainable(path: str, threads: int | None) -> Program:
+    """The program in an artifact, which must train."""
     program = load(path, threads)
     if "train" not in program.executable.functions:
-        raise ConfigError(f"{path} only predicts; train the model it was made from, or export "
-                          "that with --train")
+        raise ConfigError(f"{path} only predicts; to compile its model again, say what to learn: "
+                          "add --loss, such as --loss mse")
     return program
 
 

@@ -6,27 +6,27 @@ from collections.abc import Iterable
 from typing import Any
 
 from ztorch.codegen.targets import target as target_of
-from ztorch.commands.recipe import Recipe, find, training_options
-from ztorch.commands.retrace import retrace
 from ztorch.commands.table import table
 from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.targeting import target_for
-from ztorch.errors import ConfigError, DeviceError, ZtorchError
+from ztorch.errors import DeviceError, ZtorchError
 from ztorch.runtime.buckets import verb_of
 from ztorch.runtime.devices import Where, resolve
 from ztorch.runtime.start import start
+from ztorch.sources.find import find, is_artifact
+from ztorch.sources.recipe import Recipe, training_options
 from ztorch.verify.compare import Check, compare
 from ztorch.verify.probes import Subject
+
+MOST_ROWS = 8  # of a batch, unless the user says more
 
 
 def verify(name: str, device: str, batch_size: int | tuple[int, ...] | None,
            sizes: Iterable[tuple[str, tuple[int, ...]]], dtype: str | None, steps: int,
            seed: int) -> None:
     """Prints the table of comparisons, and fails where a layer diverges."""
-    if dtype is not None and name.endswith(".zt"):
-        raise ConfigError(f"{name} is compiled already, so --dtype comes too late; verify the "
-                          "model it was made from")
-    subject = of_artifact(name, device, batch_size or sizes) if name.endswith(".zt") else of_recipe(
+    as_it_is = device == "auto" and not (batch_size or sizes or dtype)
+    subject = of_artifact(name) if is_artifact(name) and as_it_is else of_recipe(
         find(name), device, batch_size, dtype, dict(sizes))
     checks = list(compare(subject, steps, seed))
     print(f"{subject.name} on {subject.executable.device}, against float64")
@@ -43,7 +43,7 @@ def _explanation(name: str, subject: Subject, checks: list[Check], failed: Check
     device = subject.executable.device
     layers_passed = any(c.part == failed.part and c.layer.startswith("layer ") for c in checks)
     in_layer = failed.layer.startswith("layer ")
-    if name.endswith(".zt") and layers_passed and not in_layer:
+    if is_artifact(name) and layers_passed and not in_layer:
         advice = ("all layers are right when they are compiled again, so the code in "
                   f"{name} is what is wrong: export it again")
     else:
@@ -57,9 +57,9 @@ def of_recipe(recipe: Recipe, device: str, batch_size: int | tuple[int, ...] | N
               dtype: str | None = None,
               sizes: dict[str, tuple[int, ...]] | None = None) -> Subject:
     """The model of a recipe, compiled for a device."""
-    traced = recipe.model.trace(batch_size or min(recipe.batch_size, 8),
-                                **training_options(recipe, recipe.loss), dtype=dtype or "float32",
-                                sizes=sizes or None)
+    rows = batch_size or min(_most(recipe.batch_size), MOST_ROWS)
+    traced = recipe.model.trace(rows, **training_options(recipe, recipe.loss),
+                                dtype=dtype or recipe.dtype, sizes=sizes or recipe.sizes)
     place = resolve(device)
     if place.ordinal is None:
         raise DeviceError(f"{device} names a chip; to verify takes a device, such as "
@@ -72,15 +72,19 @@ def of_recipe(recipe: Recipe, device: str, batch_size: int | tuple[int, ...] | N
     return Subject(recipe.model.name, traced, target, place.ordinal, executable, compiled.plans)
 
 
-def of_artifact(path: str, device: str, late: Any = None) -> Subject:
-    """An artifact with its own code, and the graphs of the model that it describes."""
+def _most(sizes: int | tuple[int, ...]) -> int:
+    return sizes if isinstance(sizes, int) else max(sizes)
+
+
+def of_artifact(path: str) -> Subject:
+    """An artifact with its own code, and the graphs of the model that it declares."""
     from ztorch.program.program import load
 
-    if late or device != "auto":
-        raise ConfigError(f"{path} is compiled already, so --device, --batch-size and --sizes "
-                          "come too late; verify the model it was made from")
+    recipe = find(path)
     program = load(path)
-    traced = retrace(path, program.metadata, "verify")
+    traced = recipe.model.trace(recipe.batch_size, **training_options(recipe, recipe.loss),
+                                dtype=recipe.dtype, sizes=recipe.sizes, decode=recipe.decode,
+                                seed=recipe.seed)
     executable: Any = program.executable
     target, ordinal = target_of(executable.spec.target), None
     if target.limits.grid is not None:

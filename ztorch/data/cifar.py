@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import tarfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import numpy as np
 from ztorch.data.locations import digest, find_folder
 from ztorch.data.registry import Pair, Split, data_set
 from ztorch.errors import DataError
+from ztorch.files.parsing import parsing
 
 RECORDS = 10_000  # images in a file of CIFAR-10, and in the test file of both sets
 PIXELS = 3 * 32 * 32  # bytes of an image
@@ -99,14 +99,12 @@ def _from_archive(form: _Format, path: Path, names: tuple[str, ...]) -> dict[str
         raise DataError(f"{path} is not the published file: its MD5 is {md5}, not {form.md5}; "
                         "get it again, or unpack it there yourself if you made it")
     files = {}
-    try:
-        with tarfile.open(path, "r:gz") as archive:
-            for member in archive:
-                name = member.name.rpartition("/")[2]
-                if name in names and member.isfile() and (file := archive.extractfile(member)):
-                    files[name] = file.read(_largest_file() + 1)
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise DataError(f"{path} is damaged ({error}); get it again") from None
+    with (parsing(str(path), DataError, "is damaged", "get it again"),
+          tarfile.open(path, "r:gz") as archive):
+        for member in archive:
+            name = member.name.rpartition("/")[2]
+            if name in names and member.isfile() and (file := archive.extractfile(member)):
+                files[name] = file.read(_largest_file() + 1)
     if lacks := [n for n in names if n not in files]:
         raise DataError(f"{path} lacks {', '.join(lacks)}; get it again")
     return files

@@ -14,6 +14,7 @@ from ztorch.config import positive
 from ztorch.data.batches import Batches
 from ztorch.data.registry import Pair
 from ztorch.errors import ConfigError, DataError, Unsupported
+from ztorch.files.parsing import parsing
 
 MOST_PIXELS = 1 << 26  # of an image; a small file can claim to be huge
 # Pillow's decoders that are used. Others run programs, or are hardly maintained.
@@ -96,13 +97,8 @@ class ImageFolder(Batches):
     def image(self, row: int) -> np.ndarray:
         """The pixels of one image, scaled, as bytes."""
         file = self.files[row]
-        try:
+        with parsing(str(file), DataError, "cannot be read as an image", "repair or remove it"):
             pixels = self.decode(file, (self.width, self.height), _MODES[self.channels])
-        except DataError:
-            raise
-        except Exception as error:  # decoders raise what they like
-            raise DataError(f"{file} cannot be read as an image ({error}); repair or remove "
-                            "it") from None
         return pixels.reshape(self.height, self.width, self.channels)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import math
 import os
-import zlib
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,8 +13,10 @@ import numpy as np
 from ztorch.data.locations import digest, find_folder
 from ztorch.data.registry import Split, data_set
 from ztorch.errors import DataError
+from ztorch.files.parsing import parsing
 
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_MOST_AXES = 8  # of an IDX file
 _FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte",
           "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _SOURCES = {
@@ -96,20 +97,21 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     name = os.fspath(path)
     with open(path, "rb") as raw:
         zipped = raw.read(2) == b"\x1f\x8b"
-    try:
-        with (gzip.GzipFile(path) if zipped else open(path, "rb")) as file:
-            magic = file.read(4)
-            if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES:
-                raise DataError(f"{name} is not an IDX file: it begins with {magic.hex() or '-'}; "
-                                "a web page saved by mistake looks like this")
-            dtype = np.dtype(_TYPES[magic[2]])
-            sizes = file.read(4 * magic[3])
-            shape = tuple(int(n) for n in np.frombuffer(sizes, ">u4")) if len(sizes) == (
-                4 * magic[3]) else ()
-            expected = math.prod(shape) * dtype.itemsize
-            data = _at_most(file, expected + 1)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{name} is damaged or cut short ({error}); get it again") from None
+    with (parsing(name, DataError, "is damaged or cut short", "get it again"),
+          gzip.GzipFile(path) if zipped else open(path, "rb") as file):
+        magic = file.read(4)
+        if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES:
+            raise DataError(f"{name} is not an IDX file: it begins with {magic.hex() or '-'}; "
+                            "a web page saved by mistake looks like this")
+        if not 1 <= magic[3] <= _MOST_AXES:
+            raise DataError(f"{name} claims {magic[3]} dimensions; IDX files have 1 to "
+                            f"{_MOST_AXES}: get it again")
+        dtype = np.dtype(_TYPES[magic[2]])
+        sizes = file.read(4 * magic[3])
+        shape = tuple(int(n) for n in np.frombuffer(sizes, ">u4")) if len(sizes) == (
+            4 * magic[3]) else ()
+        expected = math.prod(shape) * dtype.itemsize
+        data = _at_most(file, expected + 1)
     if not shape or len(data) != expected:
         more = "more" if len(data) > expected else f"{len(data):,}"
         raise DataError(f"{name} should hold {expected:,} bytes for shape {shape}, but holds "

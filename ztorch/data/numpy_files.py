@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ztorch.errors import DataError
+from ztorch.files.parsing import parsing
 
 
 def need_file(path: str | os.PathLike[str]) -> None:
@@ -24,20 +27,36 @@ def need_file(path: str | os.PathLike[str]) -> None:
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """The arrays of an NPZ file by name; the name of the one in an NPY file is empty."""
     name = os.fspath(path)
-    try:
-        content = np.load(name, allow_pickle=False)  # a pickle would run code
+    complaint = "cannot be read", "save the numbers again with numpy.save or numpy.savez"
+    with parsing(name, DataError, *complaint):
+        try:
+            content = np.load(name, allow_pickle=False)  # a pickle would run code
+        except OSError as error:
+            raise DataError(f"cannot read {name}: {error.strerror or error}; check the "
+                            "path") from None
         if isinstance(content, np.ndarray):
-            return {"": content}
+            return {"": _plain(content, name)}
+        arrays = {}
         with content as stored:
-            return {name: stored[name] for name in stored.files}
-    except OSError as error:
-        raise DataError(f"cannot read {name}: {error.strerror or error}; check the path") from None
-    except Exception as error:  # of zipfile, zlib, tokenize ... whatever the damage leads to
-        reason = ("Python objects" if "allow_pickle" in str(error) else
-                  "more than fits in memory" if isinstance(error, MemoryError) else "")
-        raise DataError(f"{name} cannot be read: "
-                        f"{f'it holds {reason}' if reason else error}; save the numbers again "
-                        "with numpy.save or numpy.savez") from None
+            for key in stored.files:
+                with parsing(name, DataError, *complaint, member=f"array {key[:80]!r}"):
+                    arrays[key] = _plain(stored[key], f"{name}: array {key[:80]!r}")
+        return arrays
+
+
+def _plain(array: Any, label: str) -> np.ndarray:
+    """An array of numbers or texts; raises for all else that NumPy's files may hold."""
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"{label} is no array but {len(array)} bytes; save arrays alone, with "
+                        "numpy.savez")
+    if array.dtype.kind not in "biufcSU":
+        raise DataError(f"{label} holds values of {array.dtype}; save numbers or texts, such as "
+                        "array.astype('float32'), or each field as an array of its own")
+    if array.dtype.kind in "SU" and array.size and array.dtype.itemsize:
+        codes = np.ascontiguousarray(array.astype(str)).reshape(-1).view(np.uint32)
+        if ((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))).any():
+            raise ValueError("it holds characters that Unicode does not have")
+    return array
 
 
 def read_array(path: str | os.PathLike[str]) -> np.ndarray:

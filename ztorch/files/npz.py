@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import math
 import zipfile
-import zlib
 
 import numpy as np
 
 from ztorch.dtypes import DType, dtype
-from ztorch.errors import UnknownName, WeightsError
+from ztorch.errors import WeightsError
+from ztorch.files.parsing import parsing
 
 _MOST_TIMES = 1100  # how much larger a deflated member can be than its bytes in the file
 
@@ -20,7 +20,7 @@ def is_npz(data: bytes) -> bool:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = archive.namelist()
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
+    except Exception:  # zipfile raises what it likes; other readers then say what is wrong
         return False
     return bool(names) and all(name.endswith(".npy") for name in names)
 
@@ -28,17 +28,13 @@ def is_npz(data: bytes) -> bool:
 def unpack(data: bytes, where: str) -> dict[str, tuple[DType, np.ndarray]]:
     """The arrays of a file by name, in its order, named `where` in errors."""
     arrays = {}
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            for member in archive.infolist():
-                name = member.filename.removesuffix(".npy")
-                if member.file_size > _MOST_TIMES * len(data):
-                    raise ValueError(f"array {name!r} claims {member.file_size} bytes")
-                arrays[name] = _array(archive.read(member), name)
-    except (ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError,
-            OSError, UnknownName) as error:
-        raise WeightsError(f"{where} is not a file of arrays that can be read: {error}; write it "
-                           "again with numpy.savez") from None
+    with (parsing(where, WeightsError, "is not a file of arrays that can be read",
+                  "write it again with numpy.savez"), zipfile.ZipFile(io.BytesIO(data)) as archive):
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            if member.file_size > _MOST_TIMES * len(data):
+                raise ValueError(f"array {name!r} claims {member.file_size} bytes")
+            arrays[name] = _array(archive.read(member), name)
     return arrays
 
 
@@ -52,6 +48,8 @@ def _array(data: bytes, name: str) -> tuple[DType, np.ndarray]:
     shape, by_columns, kind = header(file)
     if kind.hasobject:
         raise ValueError(f"array {name!r} holds objects of Python, not numbers")
+    if kind.kind not in "biuf":
+        raise ValueError(f"array {name!r} holds {kind}, not numbers")
     d, begin = dtype(kind), file.tell()
     if math.prod(shape) * kind.itemsize != len(data) - begin:
         raise ValueError(f"array {name!r} of shape {shape} has {len(data) - begin} bytes")

@@ -12,6 +12,7 @@ import numpy as np
 
 from ztorch.dtypes import ALL, DType
 from ztorch.errors import WeightsError
+from ztorch.files.parsing import parsing
 
 Tensors = dict[str, tuple[DType, np.ndarray]]
 
@@ -48,7 +49,8 @@ def unpack(data: bytes | memoryview, where: str) -> tuple[Tensors, dict[str, str
     The arrays are views of `data`. Every claim of the header is checked: each tensor has the size
     of its shape, and together they fill the file from end to end.
     """
-    try:
+    with parsing(where, WeightsError, "is not a whole safetensors file",
+                 "it may be truncated or of another kind: write or copy it again"):
         header, metadata, begin = _header(data)
         tensors, spans = {}, []
         for name, entry in header.items():
@@ -70,11 +72,6 @@ def unpack(data: bytes | memoryview, where: str) -> tuple[Tensors, dict[str, str
         starts, ends = [s for s, _ in spans], [e for _, e in spans]
         if [*starts, len(data) - begin] != [0, *ends]:
             raise ValueError("its tensors overlap or leave bytes over")
-    except WeightsError:
-        raise
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise WeightsError(f"{where} is not a whole safetensors file ({error}); it may be "
-                           "truncated or of another kind: write or copy it again") from None
     return tensors, metadata
 
 

@@ -6,11 +6,10 @@ import io
 import zipfile
 
 from ztorch.errors import WeightsError
+from ztorch.files.parsing import parsing
 
 _MAX_MEMBERS = 200_000  # a file of PyTorch has one for each tensor
-# What zipfile raises for damaged files.
-_FAULTS = (zipfile.BadZipFile, zipfile.LargeZipFile, ValueError, OverflowError, OSError, EOFError,
-           NotImplementedError, RuntimeError, KeyError, IndexError)
+_FIX = "copy or write it again"
 
 
 class StoredZip:
@@ -19,11 +18,9 @@ class StoredZip:
 
     def __init__(self, data: bytes, where: str):
         self.where = where
-        try:
+        with parsing(where, WeightsError, "is damaged or truncated", _FIX):
             self._zip = zipfile.ZipFile(io.BytesIO(data))
             infos = self._zip.infolist()
-        except _FAULTS as error:
-            raise self._damaged(error) from None
         if len(infos) > _MAX_MEMBERS or sum(i.file_size for i in infos) > len(data):
             raise self._damaged(f"its {len(infos)} members claim more bytes than it has")
         self._members: dict[str, zipfile.ZipInfo] = {}
@@ -54,10 +51,8 @@ class StoredZip:
         """A member's bytes, which its checksum confirms."""
         if name not in self._members:
             raise self._damaged(f"it lacks the member {name[:80]!r}")
-        try:
+        with parsing(self.where, WeightsError, "is damaged or truncated", _FIX, name[:80]):
             return self._zip.read(self._members[name])
-        except _FAULTS as error:
-            raise self._damaged(error) from None
 
     def _damaged(self, why: object) -> WeightsError:
-        return WeightsError(f"{self.where} is damaged or truncated ({why}); copy or write it again")
+        return WeightsError(f"{self.where} is damaged or truncated ({why}); {_FIX}")

@@ -6,16 +6,13 @@ import os
 from collections.abc import Collection, Sequence
 
 from ztorch.arguments import checked
-from ztorch.errors import WeightsError, ZtorchError
+from ztorch.errors import WeightsError
+from ztorch.files.parsing import parsing
 from ztorch.files.zips import StoredZip
 from ztorch.interchange.keras_reader import KerasReader
 from ztorch.model.model import Model
 from ztorch.weights import keras_files
 from ztorch.weights.files import whole_file
-
-_FAULTS = (  # what reading a damaged description raises
-    KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError,
-    StopIteration)
 
 
 @checked
@@ -50,12 +47,8 @@ def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | Non
         raise WeightsError(f"{source} is no .keras file of Keras 3; write one with "
                            "model.save('model.keras')")
     reader = KerasReader(source, input_shape, frozenset(ignore))
-    try:
+    with parsing(source, WeightsError, "describes no model", "save the model again",
+                 keras_files.CONFIG):
         model = reader.model(keras_files.config(archive))
-    except _FAULTS as error:
-        if isinstance(error, ZtorchError):
-            raise
-        raise WeightsError(f"{source}: its config.json describes no model ({type(error).__name__}: "
-                           f"{error}); save the model again") from None
     model.load_weights(path)
     return model

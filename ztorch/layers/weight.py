@@ -103,6 +103,11 @@ class Weight(StandIn):
         home, name = self._home
         return home, home.version(name)
 
+    @property
+    def has_first_value(self) -> bool:
+        """Whether the value is the one that the initializer draws, and no other was ever set."""
+        return self._home is None and self._version == 0
+
     def lives_in(self, home: Home) -> bool:
         """Whether the value lies in this program."""
         return self._home is not None and self._home[0] is home

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
 from ztorch.errors import ConfigError
-from ztorch.layers.network import Network
+from ztorch.model.exporting import ExportedNetwork
 from ztorch.model.programs import ModelPrograms, not_compiled
 from ztorch.program.verbs import Verbs
 
@@ -21,10 +21,8 @@ _PROGRAM_NAMES = ("borrow", "device", "load_checkpoint", "plot", "save_checkpoin
                   "weight_tensors")
 
 
-class RunnableNetwork(Verbs, Network, abstract=True):
+class RunnableNetwork(Verbs, ExportedNetwork, abstract=True):
     """A network with the verbs of its program."""
-
-    _programs: ModelPrograms | None = None  # of the last compile
 
     def compile(self, *args: Any, **options: Any) -> Any:
         """Compiles the network: what a Model does."""

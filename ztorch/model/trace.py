@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
 from ztorch.layers.network import Network
 from ztorch.layers.real_positions import Padding
+from ztorch.model.declaration import declaration_of
 from ztorch.model.function_graphs import ScoringGraphs
 from ztorch.model.generation import Generation
 from ztorch.model.objectives import Objective, losses_of, objectives_of
@@ -71,14 +71,14 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
                           for verb, graph in traced(bucket).functions.items() if verb != RESULTS}
     return TracedModel(functions, Metadata(
         name=model.name,
-        model=_description(model),
+        declaration=declaration_of(model, largest.outputs, largest.objectives, optimizer),
         batch_size=buckets.batch_size,
         axes=buckets.axes,
         dtype=computed.long if narrow is None else f"mixed_{narrow.long}",
         seed=states.seed,
         open_axes=largest.open_axes,
         **_ports(model, largest.x, largest.outputs, largest.context),
-        **_training(largest.outputs, largest.objectives, optimizer),
+        **_training(largest.outputs, largest.objectives),
         weights=tuple(WeightRow(name, w.shape, states.kept_as(w), w.trains, w.layer.name)
                       for name, w in model.named_weights().items()),
         layers=layer_rows(model, states.kept_as, {
@@ -221,15 +221,6 @@ def _need_one_batch_size(buckets: Buckets, context: Context) -> None:
 # -- what a program knows of its model -------------------------------------------------------------
 
 
-def _description(model: Network) -> Any:
-    """What `Model.from_json` reads; None where a layer cannot be described."""
-    try:
-        text = model.to_json(allow_nan=False)
-    except (ConfigError, TypeError, ValueError):
-        return None
-    return json.loads(text)
-
-
 def _ports(model: Network, x: Mapping[str, Value], outputs: Mapping[str, Value],
            context: Context) -> dict[str, Any]:
     """Shapes and dtypes of inputs and outputs."""
@@ -244,9 +235,8 @@ def _ports(model: Network, x: Mapping[str, Value], outputs: Mapping[str, Value],
     }
 
 
-def _training(outputs: Mapping[str, Value], objectives: Mapping[str, Objective],
-              optimizer: Optimizer | None) -> dict[str, Any]:
-    """Targets, losses, metrics and the optimizer."""
+def _training(outputs: Mapping[str, Value], objectives: Mapping[str, Objective]) -> dict[str, Any]:
+    """Targets and losses."""
 
     def each(value: Callable[[Objective], Any], without_loss: Any = None) -> dict[str, Any]:
         return {name: value(objectives[name]) if name in objectives else without_loss
@@ -258,8 +248,4 @@ def _training(outputs: Mapping[str, Value], objectives: Mapping[str, Objective],
         "classes": each(lambda o: o.target.classes),
         "probabilities": each(lambda o: o.loss.probabilities, False),
         "loss": each(lambda o: NamedConfig(o.loss.name, o.loss.get_config())),
-        "loss_weights": each(lambda o: o.weight),
-        "metrics": each(lambda o: tuple(m.name for m in o.metrics), ()),
-        "optimizer": None if optimizer is None else NamedConfig(
-            type(optimizer).__name__, optimizer.get_config()),
     }

@@ -14,6 +14,7 @@ from ztorch.host.c_compiler import compiler
 from ztorch.host.choices import choices
 from ztorch.host.settings import current
 from ztorch.machines.backends import before_cpu
+from ztorch.machines.chips import CHIPS
 from ztorch.machines.processors import PROCESSORS, SIMD_LEVELS
 from ztorch.runtime.spec import CPU_LEVELS, ProgramSpec
 
@@ -146,6 +147,17 @@ def known_backends() -> tuple[str, ...]:
     return ("cpu", *SOURCES, *registry.names())
 
 
+def device_names() -> list[str]:
+    """What a device string may be, but for numbers of devices: backends, levels, processors, chips.
+
+    >>> {"auto", "cpu:avx2", "cpu:zen3", "c", "cuda:sm_90", "webgpu"} <= set(device_names())
+    True
+    """
+    processors = [f"cpu:{row.name}" for row in PROCESSORS.values() if row.level]
+    return ["auto", "cpu", *(f"cpu:{n}" for n in CPU_LEVELS), *processors, *SOURCES,
+            *registry.names(), *(f"{chip.backend}:{chip.name}" for chip in CHIPS)]
+
+
 class Where(NamedTuple):
     """What a device string means."""
 
@@ -191,10 +203,7 @@ def resolve(device: str, here: bool = True) -> Where:
             raise _elsewhere(device, _level(level).reason)
         return Where(level, "cpu", 0, "" if row is None else row.name)
     if not registry.known(kind):
-        processors = [f"cpu:{row.name}" for row in PROCESSORS.values() if row.level]
-        known = ["auto", "cpu", *(f"cpu:{n}" for n in CPU_LEVELS), *processors, *SOURCES,
-                 *registry.names()]
-        raise unknown("device", device, known)
+        raise unknown("device", device, device_names())
     if rest and not rest.isdigit():
         return Where(device, kind, None)
     if not rest and not here:

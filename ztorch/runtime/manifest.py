@@ -10,6 +10,7 @@ from typing import Any
 from ztorch.errors import ArtifactError
 from ztorch.files.container import AGAIN, MANIFEST
 from ztorch.files.kinds import TEXT, BadValue, ListOf, MapOf, OneOf, OrNone, String, Whole
+from ztorch.files.parsing import parsing
 from ztorch.files.schema import Record, field
 from ztorch.runtime.buckets import BATCH, Buckets, open_axes_of, verb_of
 from ztorch.runtime.program_checks import check_program
@@ -71,10 +72,14 @@ class Manifest(Header):
 
 def parse(data: bytes | memoryview, where: str) -> Manifest:
     """The manifest in the bytes of a member, every value checked; `where` names the file."""
-    try:
+    with parsing(where, ArtifactError, "is not JSON", AGAIN, MANIFEST):
         value = json.loads(bytes(data), object_pairs_hook=_unique, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise ArtifactError(f"{where}: {MANIFEST} is not JSON ({error}); {AGAIN}") from None
+    with parsing(where, ArtifactError, "describes no program", AGAIN, MANIFEST):
+        return _checked(value, where)
+
+
+def _checked(value: Any, where: str) -> Manifest:
+    """The manifest that JSON data describe, every value checked."""
     try:
         header = Header.from_json(value)
         if not OLDEST <= header.version <= VERSION:

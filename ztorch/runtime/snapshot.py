@@ -36,7 +36,7 @@ LOSS_WEIGHT = Real(-1e300, 1e300, "a number")
 
 
 class NamedConfig(Record):
-    """A loss or an optimizer, as `get` of its family takes it."""
+    """A loss, a metric or an optimizer, as `get` of its family takes it."""
 
     name: str = field(TEXT)  # of the family's member
     config: dict[str, Any] = field(OBJECT, default={})  # its arguments
@@ -86,6 +86,24 @@ class LayerRow(Record):
     bytes: int = field(SIZE, default=0)  # of its own weights
 
 
+class Declaration(Record):
+    """The model as it was declared and compiled. It is data alone: it names classes, and a reader
+    that does not know one says so. What is said of an output is a dict by name."""
+
+    model: dict[str, Any] | None = field(  # class_name and config; null: it cannot be written down
+        OrNone(OBJECT), default=None)
+    lacks: str = field(TEXT, default="")  # why there is no model
+    custom: tuple[str, ...] = field(ListOf(TEXT), default=())  # its classes that are users' own
+    loss: dict[str, NamedConfig | None] = field(  # null: none, or a function
+        OneOrNamed(OrNone(NamedConfig), key="name"), default={})
+    loss_weights: dict[str, float | None] = field(  # of each loss in their sum
+        OneOrNamed(OrNone(LOSS_WEIGHT)), default={})
+    metrics: dict[str, tuple[NamedConfig, ...]] = field(  # without those that are functions
+        OneOrNamed(ListOf(NamedConfig)), default={})
+    optimizer: NamedConfig | None = field(  # null: it does not train
+        OrNone(NamedConfig), default=None)
+
+
 class Metadata(Record):
     """What a program knows about the model it was compiled from. What is said of an input or output
     is a dict by name, in which a single one has the name ""."""
@@ -96,8 +114,8 @@ class Metadata(Record):
     loss: dict[str, NamedConfig | None] = field(  # null: the output has none
         OneOrNamed(OrNone(NamedConfig), key="name"))
     layers: tuple[LayerRow, ...] = field(ListOf(LayerRow))  # in the order they are called
-    model: dict[str, Any] | None = field(  # its description; null: a layer cannot be written down
-        OrNone(OBJECT), default=None)
+    declaration: Declaration | None = field(  # null: an older ztorch wrote the file
+        OrNone(Declaration), default=None)
     batch_size: int = field(COUNT, default=1)  # rows of a step
     axes: dict[str, tuple[int, ...]] = field(  # sizes of each axis that varies, "batch" first
         MapOf(ListOf(COUNT)), default={})
@@ -120,12 +138,6 @@ class Metadata(Record):
         OneOrNamed(OrNone(DTYPE)), default={})
     probabilities: dict[str, bool | None] = field(  # whether targets must be from 0 to 1
         OneOrNamed(OrNone(FLAG)), default={})
-    loss_weights: dict[str, float | None] = field(  # of each loss in their sum
-        OneOrNamed(OrNone(LOSS_WEIGHT)), default={})
-    metrics: dict[str, tuple[str, ...]] = field(  # names of what is measured beside the loss
-        OneOrNamed(ListOf(TEXT)), default={})
-    optimizer: NamedConfig | None = field(  # null: it does not train
-        OrNone(NamedConfig), default=None)
     weights: tuple[WeightRow, ...] = field(ListOf(WeightRow), default=())  # in Keras' order
     arguments: tuple[str, ...] | None = field(  # of a function of tensors, in order; null: a model
         OrNone(ListOf(TEXT)), default=None)

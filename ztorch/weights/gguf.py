@@ -11,6 +11,7 @@ import numpy as np
 
 from ztorch.dtypes import DType, bf16, f16, f32, f64, i8, i16, i32, i64
 from ztorch.errors import Unsupported, WeightsError
+from ztorch.files.parsing import parsing
 from ztorch.files.safetensors import Tensors
 from ztorch.weights.gguf_blocks import BLOCK_TYPES
 
@@ -71,12 +72,9 @@ def tensors(data: bytes, source: str) -> Tensors:
         WeightsError: The file is damaged.
         Unsupported: It is of another version, or has tensors of a type that is not read.
     """
-    try:
+    with parsing(source, WeightsError, "is not a whole GGUF file",
+                 "it may be truncated: copy it again"):
         return _tensors(_Cursor(memoryview(data)), source)
-    except (ValueError, KeyError, struct.error, OverflowError) as error:
-        reason = f"unknown type {error}" if isinstance(error, KeyError) else error
-        raise WeightsError(f"{source} is not a whole GGUF file ({reason}); it may be truncated: "
-                           "copy it again") from None
 
 
 def _tensors(cursor: _Cursor, source: str) -> Tensors:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import bf16, from_storage
-from ztorch.errors import ConfigError, Unsupported, WeightsError
+from ztorch.errors import Unsupported, WeightsError
+from ztorch.files.parsing import parsing
 from ztorch.files.zips import StoredZip
 from ztorch.layers.weight import Weight
 from ztorch.weights.modules import FileModule, ModelPart, StoredTensor
@@ -24,9 +25,6 @@ _MOST_GROUPS = 100_000  # more than any model has
 _MOST_DEPTH = 64  # groups in groups
 _NO_LAYERS = (  # groups that hold no weights of layers
     "optimizer", "seed_generator", "_loss_tracker", "_compile_metrics", "metrics")
-_FAULTS = (  # what h5py raises for damaged files
-    OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, IndexError,
-    OverflowError, MemoryError, SystemError)
 
 
 def is_archive(archive: StoredZip) -> bool:
@@ -36,15 +34,13 @@ def is_archive(archive: StoredZip) -> bool:
 
 def config(archive: StoredZip) -> dict[str, Any]:
     """The model's description in a .keras archive."""
-    try:
+    with parsing(archive.where, WeightsError, f"is damaged: its {CONFIG} is no description",
+                 "save the model again"):
         if archive.size(CONFIG) > _MOST_CONFIG:
             raise ValueError(f"{archive.size(CONFIG):,} bytes")
-        description = json.loads(archive.read(CONFIG))
+        description: dict[str, Any] = json.loads(archive.read(CONFIG))
         if not isinstance(description, dict):
             raise ValueError("no object")
-    except (ValueError, RecursionError) as error:
-        raise WeightsError(f"{archive.where}: its {CONFIG} is damaged ({error}); save the model "
-                           "again") from None
     return description
 
 
@@ -57,18 +53,13 @@ def reading(data: bytes, source: str, with_layer_names: bool) -> Iterator[list[F
     where they are needed.
     """
     h5py = _h5py()
-    try:
+    with parsing(source, WeightsError, "is damaged or truncated", "copy or write it again"):
         _check_heaps(data)
         with h5py.File(io.BytesIO(data), "r") as file:
             if "layer_names" in file.attrs or "model_weights" in file:
                 raise Unsupported(f"{source} was written by Keras 2; load it there or in Keras 3, "
                                   "and write it with model.save_weights('x.weights.h5')")
             yield list(_modules(h5py, file, source, with_layer_names))
-    except _FAULTS as error:
-        if isinstance(error, WeightsError | Unsupported | ConfigError):
-            raise
-        raise WeightsError(f"{source} is damaged or truncated ({error}); copy or write it "
-                           "again") from None
 
 
 def _h5py() -> Any:

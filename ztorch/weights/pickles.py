@@ -17,6 +17,7 @@ import numpy as np
 from ztorch import dtypes
 from ztorch.dtypes import DType
 from ztorch.errors import WeightsError
+from ztorch.files.parsing import parsing
 
 MOST_BYTES = 16 << 20  # of a pickle: enough for some hundred thousand tensors
 _MOST_AXES = 32  # of a tensor
@@ -61,19 +62,13 @@ def load(pickle: bytes, storage: Callable[[str], bytes], source: str) -> Any:
         raise WeightsError(f"{source} has a pickle of {len(pickle):,} bytes; at most "
                            f"{MOST_BYTES:,} are read: {_FIX}")
     machine = _PickleReader(storage, source)
-    try:
+    with parsing(source, WeightsError, "is damaged or truncated", "copy or write it again"):
         for opcode, argument, _ in pickletools.genops(pickle):
             step = _STEPS.get(opcode.name)
             if step is None:
                 raise _refused(source, f"uses the pickle opcode {opcode.name}")
             step(machine, argument)
         return machine.result()
-    except WeightsError:
-        raise
-    except (ValueError, TypeError, LookupError, ArithmeticError, AssertionError,
-            MemoryError) as error:
-        raise WeightsError(f"{source} is damaged or truncated ({error}); copy or write it "
-                           "again") from None
 
 
 def _refused(source: str, reason: str) -> WeightsError:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ztorch.dtypes import to_storage
 from ztorch.errors import ArtifactError, Unsupported
+from ztorch.files.parsing import parsing
 from ztorch.interchange.onnx.contents import (
     Foreign,
     InnerGraph,
@@ -38,22 +39,17 @@ def read(path: str | os.PathLike[str]) -> OnnxFile:
     except OSError as error:
         raise ArtifactError(f"cannot read {source}: {error.strerror or error}; "
                             "check the path") from None
-    try:
+    with parsing(source, ArtifactError, "is no ONNX file",
+                 "it may be truncated or of another kind"):
         proto = onnx.ModelProto.FromString(data)
-    except Exception as error:  # protobuf's own, whose class depends on its implementation
-        raise ArtifactError(f"{source} is no ONNX file ({error}); it may be truncated or of "
-                            "another kind") from None
     return contents_of(proto, source, Path(os.path.realpath(path)).parent)
 
 
 def contents_of(proto: Any, source: str, folder: Path) -> OnnxFile:
     """The graph of a model that is in memory; `source` names it in errors, and its external data
     are in the folder."""
-    try:
+    with parsing(source, ArtifactError, "is no valid ONNX file", "write it again"):
         return OnnxReader(package(), source, folder).file(proto)
-    except UnicodeError:
-        raise ArtifactError(f"{source} is no valid ONNX file: one of its names is no text") \
-            from None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,183 @@
+"""Damaged files of every kind that is read: each is an error of ours that names the file, or still
+holds something; never an error of Python, never a crash."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+import struct
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests.cases.artifacts import together, whole
+from ztorch import layers as L
+from ztorch.data.mnist import read_idx
+from ztorch.data.numpy_files import read_arrays
+from ztorch.errors import ArtifactError, DataError, WeightsError, ZtorchError
+from ztorch.files.parsing import parsing
+from ztorch.sources.find import find
+
+DAMAGES = 60  # of each file
+
+
+def model() -> zt.Sequential:
+    return zt.Sequential([L.Input((4,)), L.Dense(3, name="fc"), L.Dense(2, name="out")], seed=1)
+
+
+def npz(**arrays: Any) -> bytes:
+    data = io.BytesIO()
+    np.savez(data, **arrays)
+    return data.getvalue()
+
+
+def torch_file() -> bytes:
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
+    data = io.BytesIO()
+    torch.save(net.state_dict(), data)
+    return data.getvalue()
+
+
+def saved(suffix: str) -> Callable[[Path], bytes]:
+    def write(path: Path) -> bytes:
+        model().save_weights(path.with_suffix(suffix))
+        return path.with_suffix(suffix).read_bytes()
+    return write
+
+
+def keras_file(path: Path) -> bytes:
+    keras = pytest.importorskip("keras")
+    net = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(2)])
+    net.save(path.with_suffix(".keras"))
+    return path.with_suffix(".keras").read_bytes()
+
+
+def onnx_file(path: Path) -> bytes:
+    pytest.importorskip("onnx")
+    model().export(path.with_suffix(".onnx"))
+    return path.with_suffix(".onnx").read_bytes()
+
+
+def idx(*shape: int) -> bytes:
+    return bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + bytes(
+        int(np.prod(shape)))
+
+
+ARRAYS = {"x": np.arange(12.0).reshape(3, 4), "y": np.array(["a", "b", "c"])}
+# What writes a whole file, the suffix of its name, and what reads it.
+READERS: dict[str, tuple[Callable[[Path], bytes], str, Callable[[Path], Any]]] = {
+    "npz of data": (lambda _: npz(**ARRAYS), ".npz", read_arrays),
+    "table": (lambda _: npz(**ARRAYS), ".npz", lambda p: zt.data.read_table(p)),
+    "idx": (lambda _: idx(2, 3, 4), ".idx", read_idx),
+    "gzipped idx": (lambda _: gzip.compress(idx(2, 3, 4), mtime=0), ".idx.gz", read_idx),
+    "npz of weights": (lambda _: npz(**{
+        name: w.value for name, w in model().named_weights().items()}), ".npz",
+        lambda p: model().load_weights(p)),
+    "safetensors": (saved(".safetensors"), ".safetensors", lambda p: model().load_weights(p)),
+    "weights of Keras": (saved(".weights.h5"), ".weights.h5", lambda p: model().load_weights(p)),
+    "pt": (lambda _: torch_file(), ".pt", lambda p: model().load_weights(p)),
+    "keras": (keras_file, ".keras", lambda p: zt.load_keras(p)),
+    "onnx": (onnx_file, ".onnx", lambda p: find(str(p))),
+    "artifact": (lambda _: whole(), ".zt", lambda p: find(str(p)))}
+
+
+def damaged(data: bytes, rng: random.Random) -> Iterator[bytes]:
+    """Bits flipped, bytes put in, taken out, doubled and made extreme; the end cut off."""
+    for k in range(DAMAGES):
+        at, size = rng.randrange(len(data)), rng.randrange(1, 9)
+        before, after, rest = data[:at], data[at:], data[at + size:]
+        flipped = bytes([after[0] ^ 1 << rng.randrange(8)])
+        yield (before + flipped + after[1:], before + rng.randbytes(size) + after, before + rest,
+               before + after[:4 * size] + after, before + b"\xff" * size + rest, before)[k % 6]
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_damaged_file_is_an_error_of_ours(kind: str, tmp_path: Path) -> None:
+    write, suffix, read = READERS[kind]
+    path = tmp_path / f"damaged{suffix}"
+    data = write(tmp_path / "whole")
+    path.write_bytes(data)
+    read(path)
+    refused = 0
+    for damage in damaged(data, random.Random(kind)):
+        path.write_bytes(damage)
+        try:
+            read(path)
+        except ZtorchError as error:
+            refused += 1
+            assert path.name in str(error) or "model" in str(error)
+    assert refused > DAMAGES // 6
+
+
+def test_members_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "lies.npz"
+    for arrays, message in (
+        ({"x": np.zeros(3, "M8[D]")}, r"lies.npz: array 'x' holds values of datetime64\[D\]"),
+        ({"x": np.zeros(3, [("a", "f4")])}, r"lies.npz: array 'x' holds values of \[\('a'"),
+        ({"x": np.zeros(2), "y": np.array([b"\xff\xfe", b"b"])},
+         r"lies.npz: array 'y' cannot be read .*can't decode"),
+    ):
+        path.write_bytes(npz(**arrays))
+        with pytest.raises(DataError, match=message):
+            read_arrays(path)
+    broken = np.array(["ab"]).view("u4").copy()
+    broken[0] = 0x7FFFFFFF
+    path.write_bytes(npz(y=broken.view("U2")))
+    with pytest.raises(DataError, match=r"lies.npz: array 'y' cannot be read .*Unicode"):
+        read_arrays(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("notes.txt", "hello")
+    with pytest.raises(DataError, match=r"lies.npz: array 'notes.txt' is no array but 5 bytes"):
+        read_arrays(path)
+
+
+@pytest.mark.parametrize("axes", [0, 9, 255])
+def test_dimensions_of_idx(axes: int, tmp_path: Path) -> None:
+    path = tmp_path / "images.idx"
+    path.write_bytes(bytes([0, 0, 8, axes]) + struct.pack(">I", 1) * axes + b"\7")
+    with pytest.raises(DataError, match=rf"images\.idx claims {axes} dimensions; IDX files have 1 to 8"):
+        read_idx(path)
+
+
+@pytest.mark.parametrize("text, message", [
+    (b'{"version": NaN}', r"is not JSON \(NaN is not a JSON number"),
+    (b"[" * 5000 + b"]" * 5000, "manifest.json"),
+    (b'{"format": "ztorch artifact", "version": 6, "ztorch": "1", "files": {}, "targets": [], '
+     b'"program": ' + b'{"a":' * 900 + b"1" + b"}" * 900 + b"}", "manifest.json: program"),
+])
+def test_json_that_lies(text: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "lie.zt"
+    path.write_bytes(together(text, {}))
+    with pytest.raises(ArtifactError, match=message):
+        zt.load(path)
+
+
+def test_a_deep_declaration(tmp_path: Path) -> None:
+    from tests.cases.artifacts import changed
+
+    deep: Any = {}
+    for _ in range(200):
+        deep = {"class_name": "Sequential", "config": {"layers": [deep]}}
+    path = tmp_path / "deep.zt"
+    path.write_bytes(changed(lambda m: m["program"].update(declaration={"model": deep}), whole()))
+    with pytest.raises(ArtifactError, match=r"deep\.zt"):
+        zt.load_model(path)
+
+
+def test_every_exception_of_a_parser_becomes_ours() -> None:
+    for raised in (KeyError("a"), RecursionError(), MemoryError(), struct.error("b"),
+                   AttributeError("c\nd"), OverflowError("e" * 1000)):
+        with pytest.raises(WeightsError, match=r"^file: part is broken \(.{1,310}\); fix it$"), parsing(
+                "file", WeightsError, "is broken", "fix it", "part"):
+            raise raised
+    with pytest.raises(DataError, match="^mine$"), parsing("file", WeightsError, "", ""):
+        raise DataError("mine")
+    with pytest.raises(KeyboardInterrupt), parsing("file", WeightsError, "", ""):
+        raise KeyboardInterrupt

@@ -1,0 +1,127 @@
+"""The values of arguments and options: what they must be, and what shells complete them to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+MODEL_SUFFIXES = (".zt", ".py", ".keras", ".onnx", ".safetensors")  # of files that hold models
+
+
+def completions(incomplete: str, names: Iterable[str]) -> list[Any]:
+    """The names that begin with what was typed, or with its last part after a comma or `=`."""
+    from click.shell_completion import CompletionItem
+
+    start = max(incomplete.rfind(","), incomplete.rfind("=")) + 1
+    before, part = incomplete[:start], incomplete[start:].lower()
+    return [CompletionItem(before + name) for name in names if name.lower().startswith(part)]
+
+
+class ModelName(click.ParamType):
+    """An argument that names a model: shells complete names of the zoo, and files."""
+
+    name = "model"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+        from click.shell_completion import CompletionItem
+
+        from ztorch.sources.find import zoo
+
+        names = [CompletionItem(n) for n in zoo() if n.startswith(incomplete)]
+        start = Path(incomplete if incomplete.endswith("/") else incomplete + "x")
+        files = [str(p) for p in sorted(start.parent.glob("*"))
+                 if p.suffix in MODEL_SUFFIXES and str(p).startswith(incomplete)]
+        return [*names, *map(CompletionItem, files)] or [CompletionItem(incomplete, type="file")]
+
+
+class DeviceName(click.ParamType):
+    """An option that names a device or a chip."""
+
+    name = "device"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+        from ztorch.runtime.devices import device_names
+
+        return completions(incomplete, device_names())
+
+
+class FamilyName(click.ParamType):
+    """An option that names members of a family: losses, metrics or optimizers."""
+
+    name = "name"
+
+    def __init__(self, family: str):
+        self.family = family
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+        from ztorch.losses import Loss
+        from ztorch.metrics import Metric
+        from ztorch.optimizers import Optimizer
+
+        classes: dict[str, Any] = {"loss": Loss, "metric": Metric, "optimizer": Optimizer}
+        names = {member.names[0] if member.names else name
+                 for name, member in classes[self.family].known.items()}
+        accuracy = {"accuracy"} if self.family == "metric" else set()  # which stands for several
+        return completions(incomplete, sorted(names | accuracy))
+
+
+class OneOfNames(click.ParamType):
+    """An option whose values are checked later, and that shells complete to a few names."""
+
+    name = "name"
+
+    def __init__(self, *names: str):
+        self.names = names
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+        return completions(incomplete, self.names)
+
+
+class DataName(click.ParamType):
+    """An option that names a data set or a file."""
+
+    name = "data"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+        from click.shell_completion import CompletionItem
+
+        from ztorch.data import names
+
+        return completions(incomplete, names()) or [CompletionItem(incomplete, type="file")]
+
+
+class BatchSizes(click.ParamType):
+    """An option that holds one size of batches, or several with commas."""
+
+    name = "sizes"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        sizes = numbers(value)
+        if not sizes:
+            self.fail(f"{value!r}: give one integer above zero, or several integers with commas, "
+                      "such as 1,8,32", param, ctx)
+        return sizes if len(sizes) > 1 else sizes[0]
+
+
+class AxisSizes(click.ParamType):
+    """An option that holds the name of an axis and its sizes."""
+
+    name = "axis"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        axis, equals, sizes = value.rpartition("=")
+        if not equals or not axis or not numbers(sizes):
+            self.fail(f"{value!r} is not AXIS=N,N, such as time=64,128", param, ctx)
+        return axis, numbers(sizes)
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Positive integers with commas between them; none where the text is anything else."""
+    parts = [part.strip() for part in text.split(",")]
+    valid = all(part.isdigit() and int(part) for part in parts)
+    return tuple(map(int, parts)) if valid else ()

@@ -1,0 +1,42 @@
+"""ztorch zoo: the models that come with ztorch."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ztorch.commands.table import table
+from ztorch.sources.find import find, zoo
+
+
+def list_zoo(as_json: bool) -> None:
+    """Prints each model with its size, its inputs, its data and the scores that it reaches."""
+    rows = [_row(name) for name in zoo()]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    print(table([("model", "parameters", "input", "data", "reaches"), *(
+        (row["name"], f"{row['parameters']:,}", _shapes(row["input_shape"]), row["data"] or "-",
+         ", ".join(f"{score} {value:g}" for score, value in row["bar"].items()) or "-")
+        for row in rows)]))
+    print("Those with a small variant, as NAME:small: "
+          + ", ".join(row["name"] for row in rows if row["small"]))
+
+
+def _row(name: str) -> dict[str, Any]:
+    recipe = find(name)
+    model = recipe.model
+    model.build()
+    return {"name": name, "parameters": model.count_params(), "input_shape": model.input_shape,
+            "data": recipe.data, "bar": recipe.bar or {}, "small": recipe.small is not None}
+
+
+def _shapes(shapes: Any) -> str:
+    """A shape, or those of several inputs by name.
+
+    >>> _shapes((8, 8, 1)), _shapes({"a": (3,), "b": (2,)})
+    ('8 x 8 x 1', 'a 3, b 2')
+    """
+    if isinstance(shapes, dict):
+        return ", ".join(f"{name} {_shapes(shape)}" for name, shape in shapes.items())
+    return " x ".join(map(str, shapes))

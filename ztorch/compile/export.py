@@ -1,0 +1,62 @@
+"""Compiles a traced model for a device, here or elsewhere, and writes it to disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ztorch.artifact.write import write_artifact
+from ztorch.compile.c_library import export_c
+from ztorch.compile.pipeline import compile_functions
+from ztorch.compile.targeting import target_for
+from ztorch.compile.traced_model import TracedModel
+from ztorch.compile.web_page import export_web
+from ztorch.errors import ConfigError, unknown
+from ztorch.runtime.devices import resolve
+from ztorch.runtime.snapshot import Snapshot
+
+FORMATS = ("zt", "onnx", "c", "web")  # the last two are folders of files
+_FILE_SUFFIXES = (".zt", ".onnx", ".so", ".a", ".c", ".h", ".html", ".js")
+
+
+def chosen_format(path: str | os.PathLike[str], device: str, format_: str | None) -> str:
+    """One of FORMATS: the one that is asked for, or that of the path's suffix.
+
+    >>> chosen_format("digits.zt", "auto", None), chosen_format("page", "auto", "web")
+    ('zt', 'web')
+    """
+    name = os.fspath(path)
+    if format_ is None:
+        suffix = Path(name).suffix
+        if suffix not in (".zt", ".onnx"):
+            raise ConfigError(f"export({name!r}) does not tell what to write: end the name in .zt "
+                              "or .onnx, or add format='c' or format='web' for a folder")
+        format_ = suffix[1:]
+    if format_ not in FORMATS:
+        raise unknown("format", format_, FORMATS)
+    if format_ in ("c", "web") and (not name or name.endswith(_FILE_SUFFIXES)):
+        raise ConfigError(f"format {format_!r} writes several files to a folder; {name!r} does not "
+                          "look like one")
+    if format_ == "web" and device not in ("auto", "webgpu"):
+        raise ConfigError(f"a page runs on WebGPU: leave device {device!r} out")
+    return format_
+
+
+def export_traced(traced: TracedModel, path: str | os.PathLike[str], device: str,
+                  format_: str) -> list[Path]:
+    """Writes a traced model and returns the paths of the files.
+
+    Args:
+        traced: What `model.trace` returns.
+        path: The file, or the folder for "c" and "web".
+        device: The device or chip, which need not be in this machine.
+        format_: "zt", "c" or "web".
+    """
+    if format_ == "web":
+        return export_web(traced, path)
+    if format_ == "c":
+        return export_c(traced, path, device=device)
+    target = target_for(resolve(device, here=False))
+    compiled = compile_functions(traced.functions, target, traced.metadata.name)
+    write_artifact(path, Snapshot(compiled.spec, compiled.code, compiled.params, traced.metadata))
+    return [Path(path)]

@@ -1,0 +1,54 @@
+"""The one place where what parsers raise becomes an error of ours, with the file and its member."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ztorch.errors import ZtorchError
+
+_LONGEST = 300  # characters of what a parser says
+
+
+@contextmanager
+def parsing(where: str, kind: type[ZtorchError], complaint: str, fix: str,
+            member: str = "") -> Iterator[None]:
+    """Within the block a file is read that may hold anything. Whatever is raised there becomes an
+    error that says which file it was; errors of ours stay as they are.
+
+    Args:
+        where: The file.
+        kind: The class of the error.
+        complaint: What is wrong with the file, after its name.
+        fix: What to do about it.
+        member: The part of the file that is read. Default: `""`.
+
+    Examples:
+        >>> from ztorch.errors import DataError
+        >>> with parsing("a.npy", DataError, "cannot be read", "save it again"):
+        ...     int("three")
+        Traceback (most recent call last):
+        ...
+        ztorch.errors.DataError: a.npy cannot be read (invalid literal ... 'three'); save it again
+    """
+    try:
+        yield
+    except ZtorchError:
+        raise
+    except Exception as error:  # parsers raise what they like
+        place = f"{where}: {member}" if member else where
+        raise kind(f"{place} {complaint} ({_reason(error)}); {fix}") from error
+
+
+def _reason(error: Exception) -> str:
+    """What a parser says, in one line."""
+    if isinstance(error, MemoryError):
+        return "it holds more than fits in memory"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, KeyError):
+        return f"there is no {error}"
+    text = " ".join(str(error).split()) or type(error).__name__
+    if "allow_pickle" in text:  # NumPy's words for a pickle, which would run code
+        return "it holds Python objects"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -1,0 +1,118 @@
+"""The model that an artifact declares, with its weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ztorch.config import Named
+from ztorch.dtypes import from_storage
+from ztorch.errors import ArtifactError, ConfigError, ZtorchError
+from ztorch.files.container import MANIFEST
+from ztorch.files.parsing import parsing
+from ztorch.model.declaration import classes_named
+from ztorch.model.model import Model
+from ztorch.runtime.load import Artifact
+from ztorch.runtime.snapshot import Declaration
+
+_OF_MODEL = "the model that it was made from"
+
+
+def model_of_artifact(artifact: Artifact, custom: Mapping[str, type] | None = None) -> Model:
+    """The model that an artifact declares, with the weights of the artifact.
+
+    Args:
+        artifact: The artifact.
+        custom: Classes that the declaration may name, by name, beside those that are defined.
+            Default: `None`.
+
+    Raises:
+        ArtifactError: It declares no model, or one that cannot be made here; the message says why.
+    """
+    where = artifact.where
+    declaration = need_declaration(artifact)
+    with known_as(custom or {}):
+        _need_classes(declaration, where)
+        try:
+            with parsing(where, ArtifactError, "declares no model that can be made",
+                         f"use {_OF_MODEL}", MANIFEST):
+                model = Model.from_json(json.dumps(declaration.model))
+                named = model.named_weights()
+        except ArtifactError:
+            raise
+        except ZtorchError as error:
+            raise ArtifactError(f"{where}: the model that it declares cannot be made: {error}. Use "
+                                f"{_OF_MODEL}") from None
+    shapes = {row.name: row.shape for row in artifact.manifest.program.weights}
+    for name in {**shapes, **named}:
+        declared = named[name].shape if name in named else None
+        if declared != shapes.get(name):
+            raise ArtifactError(f"{where}: weight {name!r} has shape {declared} in the model that "
+                                f"it declares and {shapes.get(name)} in its list of weights; use "
+                                f"{_OF_MODEL}")
+        if name in artifact.weights:  # else no function reads it
+            named[name].value = from_storage(*artifact.weights[name])
+    return model
+
+
+def need_declaration(artifact: Artifact) -> Declaration:
+    """What an artifact declares, or an ArtifactError that says why it declares no model."""
+    where, manifest = artifact.where, artifact.manifest
+    declaration = manifest.program.declaration
+    if declaration is None:
+        raise ArtifactError(f"{where} lacks the declaration of its model: ztorch {manifest.ztorch} "
+                            f"wrote it, and older ones did not keep it; use {_OF_MODEL}")
+    if declaration.model is None:
+        raise ArtifactError(f"{where} declares no model, since it could not be written down: "
+                            f"{declaration.lacks or 'it has parts that are functions'}. Use "
+                            f"{_OF_MODEL}")
+    return declaration
+
+
+def _need_classes(declaration: Declaration, where: str) -> None:
+    missing = [name for name in declaration.custom
+               if not classes_named(name)]
+    if missing:
+        raise ArtifactError(f"{where} has classes of your own, which files do not hold: "
+                            f"{', '.join(missing)}; give them: zt.load_model(path, "
+                            f"custom_objects=[{', '.join(missing)}]), or on the command line "
+                            "--custom FILE.py, where FILE.py defines them")
+
+
+def classes_by_name(classes: Any) -> dict[str, type]:
+    """Classes as a dict by name: from one, or from a list of classes, each under its own name.
+
+    >>> from ztorch.layers import Dense
+    >>> list(classes_by_name([Dense])), list(classes_by_name({"Old": Dense}))
+    (['Dense'], ['Old'])
+    """
+    named = classes
+    if isinstance(classes, Iterable) and not isinstance(classes, str | Mapping):
+        named = {getattr(c, "__name__", repr(c)): c for c in classes}
+    if not isinstance(named, Mapping):
+        raise ConfigError(f"custom_objects={classes!r} must be classes, as a list or as a dict by "
+                          "their names, or the path of a Python file that defines them")
+    for name, c in named.items():
+        if not isinstance(c, type) or not issubclass(c, Named):
+            raise ConfigError(f"custom_objects: {name!r} is {c!r}, not a subclass of Layer, Loss, "
+                              "Metric or Optimizer")
+    return dict(named)
+
+
+@contextmanager
+def known_as(classes: Mapping[str, type]) -> Iterator[None]:
+    """Within the block, configs may name these classes by these names."""
+    families = {name: c.known for name, c in classes.items()}  # type: ignore[attr-defined]
+    before = {name: family.get(name) for name, family in families.items()}
+    for name, family in families.items():
+        family[name] = classes[name]
+    try:
+        yield
+    finally:
+        for name, family in families.items():
+            if before[name] is None:
+                del family[name]
+            else:
+                family[name] = before[name]

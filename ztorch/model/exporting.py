@@ -1,0 +1,104 @@
+"""Models on their way out: artifacts for other devices, C, browsers and ONNX."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ztorch import dispatch
+from ztorch.arguments import checked
+from ztorch.errors import ConfigError
+from ztorch.layers.network import Network
+from ztorch.model.programs import ModelPrograms
+from ztorch.model.trace import trace
+
+
+class ExportedNetwork(Network, abstract=True):
+    """A network that can be compiled for machines that are not here."""
+
+    _programs: ModelPrograms | None = None  # of the last compile
+
+    @checked
+    def export(self, path: str | os.PathLike[str], device: str = "auto", *,
+               format: str | None = None, batch_size: int | Sequence[int] | None = None,
+               train: bool = False, loss: Any = None, optimizer: Any = None, metrics: Any = None,
+               loss_weights: Any = None, dtype: Any = None, sizes: Any = None,
+               decode: bool | int | None = None) -> list[Path]:
+        """Compiles the model with its weights for a device, and writes it. The device need not be
+        in this machine, and the model need not be compiled.
+
+        What is not said is as in the last `compile`, or as its defaults.
+
+        Args:
+            path: A file named .zt or .onnx, or a folder for C and the web.
+            device: "cpu", "cpu:avx2", "cpu:neon", "cuda:sm_90", "webgpu" or another that `compile`
+                takes or `ztorch devices` lists; "c" for C source. Default: `"auto"`.
+            format: "zt" an artifact, "onnx", "c" a C library with its header or C source, "web" a
+                page; None: that of the path's suffix. Default: `None`.
+            batch_size: The rows of a step, or several sizes. None: as in `compile`, and one row for
+                a page and a C library. Default: `None`.
+            train: Whether what is written can train. Default: `False`.
+            loss: As that of `compile`; for `train=True`. Default: `None`.
+            optimizer: As that of `compile`; for `train=True`. Default: `None`.
+            metrics: As those of `compile`; for `train=True`. Default: `None`.
+            loss_weights: As those of `compile`; for `train=True`. Default: `None`.
+            dtype: As that of `compile`. Default: `None`.
+            sizes: As those of `compile`. Default: `None`.
+            decode: As that of `compile`. Default: `None`.
+
+        Returns:
+            The paths of the files.
+
+        Raises:
+            ConfigError: An argument makes no sense, or the path does not tell the format.
+            DeviceError: There is no such device.
+            Unsupported: The format or the device lacks something that the model needs.
+
+        Examples:
+            >>> import os, tempfile, ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)], name="small")
+            >>> folder = tempfile.mkdtemp()
+            >>> files = model.export(os.path.join(folder, "arm.zt"), "cpu:neon", batch_size=1)
+            >>> files = model.export(folder, "c", format="c", batch_size=1)
+            >>> [file.name for file in files]
+            ['small.c', 'small_example.c', 'small.h']
+        """
+        from ztorch.compile.export import chosen_format, export_traced  # imports the compiler
+
+        training = {"loss": loss, "optimizer": optimizer, "metrics": metrics,
+                 "loss_weights": loss_weights}
+        kind = chosen_format(path, device, format)
+        if not train and (idle := [name for name, value in training.items() if value is not None]):
+            raise ConfigError(f"export({idle[0]}=...) is for what trains: add train=True, or leave "
+                              "it out")
+        if kind == "onnx":
+            return self._export_onnx(path, train, batch_size, dtype, sizes)
+        before = {} if self._programs is None else self._programs.arguments
+        options = {"batch_size": batch_size, "dtype": dtype, "sizes": sizes, "decode": decode,
+                   "seed": None}
+        if train:
+            options |= training
+        arguments: dict[str, Any] = {name: before.get(name) if value is None else value
+                     for name, value in options.items()}
+        if train and (arguments["loss"] is None or arguments["optimizer"] is None):
+            raise ConfigError("export(train=True) needs a loss and an optimizer: compile the model "
+                              "with them, or add them, such as loss='mse', optimizer='adam'")
+        if batch_size is None and (kind in ("c", "web") or not before):
+            arguments["batch_size"] = 1 if kind in ("c", "web") and not train else 32
+        traced = trace(
+            self, arguments.pop("batch_size"), dtype_=arguments.pop("dtype") or "float32",
+            metrics=arguments.pop("metrics", None) or (),
+            decode=arguments.pop("decode") or False, **arguments)
+        return export_traced(traced, path, device, kind)
+
+    def _export_onnx(self, path: str | os.PathLike[str], train: bool, batch_size: Any, dtype: Any,
+                     sizes: Any) -> list[Path]:
+        if train:
+            raise ConfigError("an ONNX file only predicts; leave train out, or write a .zt")
+        if sizes is not None or isinstance(batch_size, (list, tuple)):
+            raise ConfigError("an ONNX file takes any batch size, or one; leave sizes out and give "
+                              "batch_size one number, or write a .zt")
+        dispatch.save_onnx(self, path, batch_size=batch_size, dtype=dtype or "float32")
+        return [Path(path)]

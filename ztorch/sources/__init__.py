@@ -1,0 +1,1 @@
+"""Finds models wherever they are: the zoo, Python files, artifacts, files of Keras and ONNX."""

@@ -1,0 +1,47 @@
+"""Artifacts as models: what they declare, as a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ztorch.model.declared import model_of_artifact
+from ztorch.runtime.buckets import BATCH
+from ztorch.sources.recipe import Recipe
+
+if TYPE_CHECKING:
+    from ztorch.runtime.load import Artifact
+    from ztorch.runtime.snapshot import NamedConfig
+
+
+def recipe_of(artifact: Artifact, custom: Mapping[str, type] | None = None) -> Recipe:
+    """The model that an artifact declares, with its weights, and how it was compiled.
+
+    Args:
+        artifact: The artifact.
+        custom: Classes of users' own that it may name, by name. Default: `None`.
+    """
+    model = model_of_artifact(artifact, custom)
+    program = artifact.manifest.program
+    declaration = program.declaration
+    assert declaration is not None  # or there would be no model
+    sizes = dict(program.axes)
+    rows = sizes.pop(BATCH, ())
+    losses = {name: _as_config(loss) for name, loss in declaration.loss.items() if loss}
+    metrics = {name: [_as_config(metric) for metric in declaration.metrics.get(name, ())]
+               for name in losses}
+    several = bool(losses) and "" not in losses
+    generate = artifact.targets[0].spec.functions.get("generate")
+    return Recipe(
+        model, loss=losses.get("", losses or None),
+        loss_weights={n: declaration.loss_weights[n] for n in losses} if several else None,
+        metrics=metrics.get("", metrics or ()),
+        optimizer=declaration.optimizer and _as_config(declaration.optimizer),
+        batch_size=rows if len(rows) > 1 else program.batch_size, sizes=sizes or None,
+        decode=generate.inputs["x"].shape[0] if generate else False,
+        dtype=program.dtype, seed=program.seed, trained=True)
+
+
+def _as_config(settings: NamedConfig) -> dict[str, Any]:
+    """A loss, a metric or an optimizer as `get` of its family takes it."""
+    return {"class_name": settings.name, "config": settings.config}

@@ -1,0 +1,103 @@
+"""Finds the model that a text names, and what is known of how it is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ztorch.errors import ConfigError, unknown
+from ztorch.host import assets
+from ztorch.sources.python_files import import_file, recipe_in
+from ztorch.sources.recipe import Recipe
+
+_WEIGHTS_ALONE = (".h5", ".pt", ".pth", ".npz", ".npy", ".gguf")  # for a model that is named beside
+
+
+def zoo() -> list[str]:
+    """The names of the models that come with ztorch.
+
+    >>> "digits_mlp" in zoo()
+    True
+    """
+    return sorted(p.stem for p in assets.folder("models").glob("[a-z]*.py"))
+
+
+def is_artifact(name: str) -> bool:
+    """Whether a text names an artifact, which may have any name: one without a suffix, too."""
+    path = Path(name)
+    return path.suffix.lower() == ".zt" or (not path.suffix and path.is_file())
+
+
+def find(name: str, custom: Mapping[str, type] | None = None) -> Recipe:
+    """The model that a text names: one of the zoo, the attribute of a Python file, or a file.
+
+    An attribute, `path/to/file.py:attribute` (default: `build`), is a Sequential or a Model, or a
+    function without arguments that returns one. Large models of the zoo have a small variant,
+    `name:small`. Files are artifacts (.zt), those of Keras (.keras) and ONNX (.onnx), and weights
+    (.safetensors) whose model is that of the Python file beside them, or of the zoo.
+
+    Args:
+        name: The text.
+        custom: Classes of users' own that an artifact may name, by name. Default: `None`.
+
+    Examples:
+        >>> find("digits_mlp").data, find("resnet18:small").data
+        ('digits', 'shapes_64')
+    """
+    suffix = Path(name).suffix.lower()
+    if is_artifact(name):
+        from ztorch.runtime.load import open_artifact
+        from ztorch.sources.artifacts import recipe_of
+
+        return recipe_of(open_artifact(name), custom)
+    if suffix == ".keras":
+        from ztorch.interchange.keras import load_keras
+
+        return Recipe(load_keras(name), trained=True)
+    if suffix == ".onnx":
+        from ztorch.interchange import onnx
+
+        return Recipe(onnx.load(name), trained=True)
+    if suffix == ".safetensors":
+        return _of_weights(name)
+    if suffix in _WEIGHTS_ALONE:
+        raise ConfigError(f"{name} holds weights alone; name their model, and give the file as "
+                          f"--weights {name}, or to model.load_weights")
+    name = name.removesuffix(":")
+    path, _, attribute = name.partition(".py:") if ".py:" in name else (name, "", "")
+    if attribute or path.endswith(".py"):
+        return recipe_in(import_file(Path(path if path.endswith(".py") else f"{path}.py")),
+                         attribute or "build")
+    return _of_zoo(name)
+
+
+def _of_zoo(name: str) -> Recipe:
+    name, _, variant = name.partition(":")
+    if name not in zoo():
+        raise ConfigError(f"{unknown('model', name, zoo())}, path/to/file.py:attribute, or a file "
+                          "named .zt, .keras or .onnx")
+    if variant not in ("", "small"):
+        raise ConfigError(f"model {name!r} has no variant {variant!r}; large ones have "
+                          f"{name}:small")
+    return recipe_in(import_file(assets.folder("models") / f"{name}.py"), "build", bool(variant))
+
+
+def _of_weights(path: str) -> Recipe:
+    """The model of a file of weights: that of `net.py` beside `net.safetensors`, else that of the
+    zoo whose name the file has for its model."""
+    from ztorch.files import safetensors
+
+    beside = Path(path).with_suffix(".py")
+    if beside.is_file():
+        recipe = recipe_in(import_file(beside), "build")
+    else:
+        _, notes = safetensors.read(path)
+        model = notes.get("model", "")
+        if model not in zoo():
+            raise ConfigError(f"{path} holds weights alone, there is no {beside.name} beside it, "
+                              f"and the zoo has no model {model!r}; name their model, and give the "
+                              f"file as --weights {path}, or to model.load_weights")
+        recipe = _of_zoo(model)
+    recipe.model.load_weights(path)
+    return replace(recipe, trained=True)

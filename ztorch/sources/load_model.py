@@ -1,0 +1,57 @@
+"""zt.load_model: any file or name that holds a model, as a model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ztorch.arguments import checked
+from ztorch.config import Named
+from ztorch.model.declared import classes_by_name
+from ztorch.model.model import Model
+from ztorch.sources.find import find
+from ztorch.sources.python_files import import_file
+
+
+@checked
+def load_model(path: str | os.PathLike[str], *, custom_objects: Any = None) -> Model:
+    """Loads a model with its weights, to compile, train or export it as any other.
+
+    Args:
+        path: An artifact (.zt), a file of Keras (.keras) or ONNX (.onnx), the name of a model of
+            the zoo, `path/to/file.py:attribute`, or a .safetensors file of weights: its model is
+            that of the .py file of the same name beside it, or the one of the zoo that it names.
+        custom_objects: Classes of your own that an artifact names: layers, losses, metrics and
+            optimizers, as a list, as a dict by name, or as the path of a Python file that defines
+            them. Nothing that is not given here is imported. Default: `None`.
+
+    Returns:
+        The model. An artifact that trained gives its weights; `zt.load` goes on with its training.
+
+    Raises:
+        ArtifactError: The file is damaged, or declares no model; the message says why.
+        ConfigError: Nothing has this name.
+
+    Examples:
+        >>> import os, tempfile, numpy as np, ztorch as zt
+        >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+        >>> path = os.path.join(tempfile.mkdtemp(), "small.zt")
+        >>> model.compile("cpu", batch_size=8).save(path)
+        >>> again = zt.load_model(path)
+        >>> again.compile("cpu:scalar", batch_size=2).predict(np.ones((3, 4))).shape
+        (3, 1)
+    """
+    return find(os.fspath(path), custom_classes(custom_objects)).model
+
+
+def custom_classes(objects: Any) -> Mapping[str, type]:
+    """Classes by name, from what users give: classes, or a Python file that defines some."""
+    if objects is None:
+        return {}
+    if isinstance(objects, (str, os.PathLike)):
+        module = import_file(Path(objects))
+        objects = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Named)
+                   and c.__module__ == module.__name__]
+    return classes_by_name(objects)

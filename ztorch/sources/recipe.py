@@ -1,0 +1,54 @@
+"""A model and how it is trained, from wherever it was read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ztorch.model.model import Model
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A model, and how it is trained: the constants of its file, or what its artifact declares."""
+
+    model: Model
+    data: str | None = None  # DATA: the name of a data set
+    target: str = "y"  # TARGET: what it learns; "x" for an autoencoder
+    loss: Any = None  # LOSS
+    optimizer: Any = None  # OPTIMIZER
+    learning_rate: float | None = None  # LEARNING_RATE: of the first step
+    schedule: Any = None  # SCHEDULE: of the learning rate
+    metrics: Any = ()  # METRICS
+    epochs: int = 10  # EPOCHS
+    batch_size: int | tuple[int, ...] = 32  # BATCH_SIZE
+    decode: bool | int = False  # DECODE: whether its programs can generate, or how many rows
+    loss_weights: Any = None  # of several losses in their sum
+    dtype: str = "float32"  # it computes in
+    sizes: dict[str, tuple[int, ...]] | None = None  # of axes that Inputs leave open
+    seed: int | None = None  # of dropout and shuffling; None: that of the model
+    trained: bool = False  # whether its weights come from a file
+    small: dict[str, Any] | None = None  # SMALL: arguments of `build` for a small variant
+    stand_in: str | None = None  # STAND_IN: data that come with ztorch, in place of DATA
+    bar: dict[str, float] | None = None  # BAR: scores on test data that training reaches
+
+
+def optimizer(spec: Any, rate: Any) -> Any:
+    """The optimizer with a name or config; adam without one. `rate`, where it is not None, is its
+    learning rate or schedule."""
+    from ztorch.optimizers import Optimizer
+
+    chosen = Optimizer.get("adam" if spec is None else spec)
+    if rate is None:
+        return chosen
+    return type(chosen).from_config({**chosen.get_config(), "learning_rate": rate})
+
+
+def training_options(recipe: Recipe, loss: Any) -> dict[str, Any]:
+    """The options of `compile` and `trace` to train as a recipe says; none without a loss."""
+    if loss is None:
+        return {}
+    return {"loss": loss, "metrics": recipe.metrics,
+            "loss_weights": recipe.loss_weights if loss is recipe.loss else None,
+            "optimizer": optimizer(recipe.optimizer, recipe.learning_rate)}
