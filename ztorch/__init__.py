@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ztorch import (  # isort: skip
         backends as backends,
         callbacks as callbacks,
+        constraints as constraints,
         data as data,
         errors as errors,
         initializers as initializers,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         metrics as metrics,
         ops as ops,
         optimizers as optimizers,
+        regularizers as regularizers,
         schedules as schedules,
     )
     from ztorch.arrays import array_api as array_api
@@ -70,8 +72,8 @@ if TYPE_CHECKING:
     from ztorch.runtime.devices import best_device as best_device
     from ztorch.runtime.devices import devices as devices
 
-_MODULES = ("backends", "callbacks", "data", "errors", "initializers", "layers", "losses",
-            "metrics", "ops", "optimizers", "schedules")
+_MODULES = ("backends", "callbacks", "constraints", "data", "errors", "initializers", "layers",
+            "losses", "metrics", "ops", "optimizers", "regularizers", "schedules")
 _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "program.program",
           "load": "program.program", "load_keras": "interchange.keras",
           "best_device": "runtime.devices", "devices": "runtime.devices",
@@ -99,8 +101,7 @@ _REPLACEMENTS = {
     "random": "zt.rand, zt.randn, zt.randint, and the seed= of models and of compile",
     "manual_seed": "zt.set_seed for tensors, and the seed= of models",
     "utils": "numpy.eye(classes)[y] for to_categorical, and the seed= of models",
-    "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists what is there",
-    "regularizers": "optimizer=AdamW(weight_decay=0.004)"}
+    "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists what is there"}
 
 
 def __getattr__(name: str) -> Any:
