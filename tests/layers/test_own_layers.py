@@ -208,7 +208,7 @@ def test_models_have_inputs_and_outputs() -> None:
         def __init__(self) -> None:
             super().__init__()
 
-    with pytest.raises(ConfigError, match=r"Mine is made of inputs and outputs, .*subclass of Layer"):
+    with pytest.raises(ConfigError, match=r"Mine is made of inputs and outputs, .*it is a class with layers"):
         Mine()
 
 

@@ -117,7 +117,8 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, fami
         if context is None and has_tensors((inputs, keywords)):
             return dispatch.call_layer(self, inputs, **keywords)
         symbolic = context is None and bool(symbols((inputs, keywords)))
-        if context is None and not symbolic and current_layer():
+        passed = context is not None
+        if not passed and not symbolic:
             context = cast("Context | None", tracing.get())
         training = keywords.pop("training", None)
         with layer_scope(self.path or self.name):
@@ -125,8 +126,8 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, fami
         if symbolic:
             return declare(self, inputs, keywords if training is None else
                            {**keywords, "training": training})
-        if current_layer():  # inside the call of another layer
-            need_adopted(self, context)
+        if current_layer() or tracing.get() is not None:  # inside the call of another layer
+            need_adopted(self, context, passed)
         context = context if context is not None else Context()
         with layer_scope(self.path or self.name), context.calling(training):
             if self.needs_floats:

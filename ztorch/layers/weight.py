@@ -68,7 +68,7 @@ class Weight(StandIn):
     @property
     def path(self) -> str:
         """The name in weight files and programs: `dense/kernel`."""
-        return f"{self.layer.path}/{self.name}"
+        return f"{self.layer.path}/{self.name}" if self.layer.path else self.name
 
     @property
     def size(self) -> int:
