@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         regularizers as regularizers,
         schedules as schedules,
     )
+    import ztorch.conveniences as utils  # noqa: F401  # isort: skip
     from ztorch.arrays import array_api as array_api
     from ztorch.arrays.applying import allow_transfers as allow_transfers
     from ztorch.arrays.creation import asarray as asarray
@@ -91,7 +92,7 @@ _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "
           **dict.fromkeys(("device", "set_default_device"), "arrays.placement")}
 # Modules of rooms.
 _INNER = {"array_api": "arrays.array_api", "onnx": "interchange.onnx",
-          "settings": "host.settings"}
+          "settings": "host.settings", "utils": "conveniences"}
 # Names that other libraries have, and what to use here.
 _REPLACEMENTS = {
     "Input": "zt.layers.Input", "nn": "zt.layers", "optim": "zt.optimizers",
@@ -100,7 +101,6 @@ _REPLACEMENTS = {
     "models": "zt.Sequential, zt.Model and zt.load", "save": "program.save(path)",
     "random": "zt.rand, zt.randn, zt.randint, and the seed= of models and of compile",
     "manual_seed": "zt.set_seed for tensors, and the seed= of models",
-    "utils": "numpy.eye(classes)[y] for to_categorical, and the seed= of models",
     "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists what is there"}
 
 

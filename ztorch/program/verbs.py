@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -39,6 +40,14 @@ class Verbs:
 
     def build(self, input_shape: Any = None) -> None:
         """Computes all shapes; a program has done that."""
+
+    def _repr_html_(self) -> str:
+        """The summary, for notebooks."""
+        lines = [] if self.knows_inputs else [repr(self)]
+        if self.knows_inputs:
+            runnable: Any = self  # models and programs have a summary
+            runnable.summary(lines.append)
+        return f"<pre>{html.escape(chr(10).join(lines))}</pre>"
 
     @checked
     def fit(self, x: Any, y: Any = None, *, batch_size: int | None = None, epochs: int = 1,
