@@ -190,7 +190,7 @@ def test_messages(call: Callable[[], Any], kind: type[Exception], message: str) 
     (lambda: zt.load_model, r"here it is zt\.load for a \.zt file"),
     (lambda: zt.Sequental, r"did you mean 'Sequential'\?$"),
     (lambda: zt.zzz, "has no attribute 'zzz'$"),
-    (lambda: zt.callbacks.BackupAndRestore, r"here it is ModelCheckpoint\(path\), and program\.load_"),
+    (lambda: zt.callbacks.ProgbarLogger, r"here it is verbose=1 of fit"),
     (lambda: zt.callbacks.EarlyStoping, "did you mean 'EarlyStopping'"),
 ])
 def test_names_of_others(look: Callable[[], Any], message: str) -> None:

@@ -69,13 +69,13 @@ class TextDirectory(DirectoryBatches):
         if not root.is_dir():
             raise DataError(f"there is no folder {root}")
         names = sorted(p.name for p in root.iterdir() if p.is_dir() and p.name[0] != ".")
-        found = [(file, k) for k, name in enumerate(names)
+        labelled_files = [(file, k) for k, name in enumerate(names)
                  for file in sorted((root / name).rglob("*.txt"))]
-        if not found:
+        if not labelled_files:
             raise DataError(f"{root} should hold a folder of .txt files for each class, such as "
                             f"{root / 'good' / '1.txt'}; there are {len(names)} folders without "
                             "any")
-        files, labels = zip(*found, strict=True)
+        files, labels = zip(*labelled_files, strict=True)
         super().__init__(len(files), batch_size, seed)
         self.begin(files, np.array(labels, np.int32), names, label_mode)
         self._max_length = max_length

@@ -117,7 +117,7 @@ class Verbs:
 
         self.learn_shapes(x)
         with self.running("train", batch_size) as program:
-            return fit(program, x, y, batch_size=batch_size, epochs=epochs, verbose=verbose,
+            return fit(program, self, x, y, batch_size=batch_size, epochs=epochs, verbose=verbose,
                        callbacks=callbacks, validation_split=validation_split,
                        validation_data=validation_data, shuffle=shuffle, class_weight=class_weight,
                        sample_weight=sample_weight, initial_epoch=initial_epoch,
