@@ -129,6 +129,7 @@ DOORS = {
     "ml_dtypes": {"arrays/exchange.py"},
     "h5py": {"weights/keras_files.py"},
     "PIL": {"data/images.py"},
+    "tensorboard": {"callbacks/tensorboard.py"},
     "onnx": {"interchange/onnx/protobuf.py"},
     "matplotlib": {"files/figures.py"},
     "numpy": {""},

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ztorch import (  # isort: skip
         backends as backends,
         callbacks as callbacks,
+        constraints as constraints,
         data as data,
         errors as errors,
         initializers as initializers,
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
         metrics as metrics,
         ops as ops,
         optimizers as optimizers,
+        regularizers as regularizers,
         schedules as schedules,
     )
+    import ztorch.conveniences as utils  # noqa: F401  # isort: skip
     from ztorch.arrays import array_api as array_api
     from ztorch.arrays.applying import allow_transfers as allow_transfers
     from ztorch.arrays.creation import asarray as asarray
@@ -73,8 +76,8 @@ if TYPE_CHECKING:
     from ztorch.runtime.devices import devices as devices
     from ztorch.sources.load_model import load_model as load_model
 
-_MODULES = ("backends", "callbacks", "data", "errors", "initializers", "layers", "losses",
-            "metrics", "ops", "optimizers", "schedules")
+_MODULES = ("backends", "callbacks", "constraints", "data", "errors", "initializers", "layers",
+            "losses", "metrics", "ops", "optimizers", "regularizers", "schedules")
 _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "program.program",
           "load": "program.program", "load_keras": "interchange.keras",
           "load_model": "sources.load_model",
@@ -94,7 +97,7 @@ _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "
           **dict.fromkeys(("device", "set_default_device"), "arrays.placement")}
 # Modules of rooms.
 _INNER = {"array_api": "arrays.array_api", "onnx": "interchange.onnx",
-          "settings": "host.settings"}
+          "settings": "host.settings", "utils": "conveniences"}
 # Names that other libraries have, and what to use here.
 _REPLACEMENTS = {
     "Input": "zt.layers.Input", "nn": "zt.layers", "optim": "zt.optimizers",
@@ -102,9 +105,7 @@ _REPLACEMENTS = {
     "models": "zt.Sequential, zt.Model and zt.load", "save": "program.save(path)",
     "random": "zt.rand, zt.randn, zt.randint, and the seed= of models and of compile",
     "manual_seed": "zt.set_seed for tensors, and the seed= of models",
-    "utils": "numpy.eye(classes)[y] for to_categorical, and the seed= of models",
-    "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists what is there",
-    "regularizers": "optimizer=AdamW(weight_decay=0.004)"}
+    "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists what is there"}
 
 
 def __getattr__(name: str) -> Any:

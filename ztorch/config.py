@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ztorch.errors import ConfigError, Unsupported, unknown
+from ztorch.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
@@ -100,14 +100,15 @@ class Named:
         """Raises an error if there are keyword arguments that no `__init__` takes."""
         if wrong:
             name = next(iter(wrong))
-            if name.endswith(("_regularizer", "_constraint")):
-                raise Unsupported(f"{cls.__name__}({name}=...): there are no regularizers or "
-                                  "constraints of single weights; optimizer=AdamW(weight_decay="
-                                  "0.004) keeps all of them small")
             known = {p.name for c in cls.__mro__ if issubclass(c, Named) and "__init__" in vars(c)
                      for p in inspect.signature(c.__init__).parameters.values()
                      if p.name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
-            raise unknown(f"argument of {cls.__name__}", name, known)
+            raise unknown(f"argument of {cls.__name__}", name, known | {*cls.more_arguments()})
+
+    @classmethod
+    def more_arguments(cls) -> list[str]:
+        """Keyword arguments that no signature of `__init__` names."""
+        return []
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of this member, ready for JSON."""

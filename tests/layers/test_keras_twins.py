@@ -14,7 +14,7 @@ from tests.cases.grouping import together
 from tests.layers.running import Traced
 from tests.layers.twin_cases import CASES, NESTED, PLAIN, Case, public
 from ztorch import layers as L
-from ztorch.errors import UnknownName, Unsupported
+from ztorch.errors import UnknownName
 
 # Layers that Keras lacks.
 OURS = {
@@ -29,7 +29,7 @@ OURS = {
 
 # Arguments of Keras that are refused by name, as wrong ones are.
 NOWHERE = {
-    "_regularizer": "decay of weights is the optimizer's: AdamW", "_constraint": "not offered",
+    "_regularizer": "taken by name: more_arguments", "_constraint": "taken by name",
     "lora_rank": "not offered", "lora_alpha": "not offered", "quantization_config": "not offered",
 }
 NOT_OFFERED = {
@@ -96,6 +96,8 @@ def test_arguments_are_those_of_keras(name: str) -> None:
     theirs = arguments(getattr(references.keras().layers, name).__init__)
     ours = arguments(vars(L)[name].__init__)
     added = [n for n in ours if n not in theirs]
+    rules = [n for n in theirs if n.endswith(("_regularizer", "_constraint"))]
+    assert {*rules, "activity_regularizer"} == {*vars(L)[name].more_arguments()}
     assert sorted(added) == sorted(ADDED.get(name, {}))
     assert [n for n in ours if n in theirs] == [n for n in theirs if offered(name, n)]
     for n in set(ours) - set(added):
@@ -114,7 +116,7 @@ def test_the_tables_name_layers_that_exist() -> None:
 
 
 ARGUMENTS = [(name, wrong) for name in PLAIN if name not in OURS for wrong in (
-    "kernel_regularizer", "bias_constraint", "lora_rank", *NOT_OFFERED.get(name, {}))]
+    "lora_rank", *NOT_OFFERED.get(name, {}))]
 
 
 @together()
@@ -122,10 +124,7 @@ ARGUMENTS = [(name, wrong) for name in PLAIN if name not in OURS for wrong in (
 def test_what_is_not_offered_is_refused_by_name(name: str, wrong: str) -> None:
     """Rather than ignored: even where it is what Keras takes by default."""
     how = PLAIN[name][0][1]
-    of_weights = wrong.endswith(("_regularizer", "_constraint"))
-    error, said = (Unsupported, rf"{name}\({wrong}=\.\.\.\): there are no regularizers or constraints") \
-        if of_weights else (UnknownName, f"argument of {name} '{wrong}'")
-    with pytest.raises(error, match=said):
+    with pytest.raises(UnknownName, match=f"argument of {name} '{wrong}'"):
         getattr(L, name)(**how, **{wrong: None})
 
 

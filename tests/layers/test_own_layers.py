@@ -10,7 +10,7 @@ import pytest
 
 import ztorch as zt
 from ztorch import layers as L
-from ztorch.errors import ConfigError, Unsupported
+from ztorch.errors import ConfigError, UnknownName
 
 
 def run(layer: L.Layer) -> zt.Program:
@@ -208,11 +208,30 @@ def test_models_have_inputs_and_outputs() -> None:
         def __init__(self) -> None:
             super().__init__()
 
-    with pytest.raises(ConfigError, match=r"Mine is made of inputs and outputs, .*subclass of Layer"):
+    with pytest.raises(ConfigError, match=r"Mine is made of inputs and outputs, .*it is a class with layers"):
         Mine()
 
 
-def test_there_are_no_regularizers() -> None:
-    for name in ("kernel_regularizer", "activity_regularizer", "bias_constraint"):
-        with pytest.raises(Unsupported, match=rf"Dense\({name}=...\): .*AdamW\(weight_decay="):
-            L.Dense(3, **{name: "l2"})
+def test_regularizers_of_own_layers() -> None:
+    """By the initializers that they take, or weight by weight."""
+    class Scaled(L.Layer):
+        def __init__(self, kernel_initializer: Any = "ones", **more: Any):
+            super().__init__(**more)
+            self.kernel_initializer = kernel_initializer
+
+        def build(self, input_shape: Any) -> None:
+            self.kernel = self.add_weight(shape=(3,), initializer=self.kernel_initializer,
+                                          name="kernel")
+            self.offset = self.add_weight(shape=(3,), constraint="non_neg")
+
+        def call(self, x: Any) -> Any:
+            return x * self.kernel + self.offset
+
+    layer = Scaled(kernel_regularizer="l1")
+    assert layer(L.Input((3,))).shape == (3,)
+    assert [w.regularizer for w in layer.weights] == [layer.kernel_regularizer, None]
+    assert repr(layer.weights[1].constraint) == "NonNeg()"
+    with pytest.raises(UnknownName, match="argument of Scaled 'bias_regularizer'"):
+        Scaled(bias_regularizer="l1")
+    with pytest.raises(ConfigError, match="add_loss belongs in call"):
+        layer.add_loss(0.0)

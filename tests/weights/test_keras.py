@@ -283,15 +283,16 @@ def test_an_activation_that_keras_computes_otherwise_is_refused(tmp_path: Path) 
 def test_all_that_is_lacking_is_listed(tmp_path: Path) -> None:
     keras = references.keras()
     K = keras.layers
-    keras.Sequential([keras.Input((4, 3)), K.Dense(3, kernel_regularizer="l2", name="d"),
+    keras.Sequential([keras.Input((4, 3)), K.Dense(3, lora_rank=1, name="d"),
                       K.ActivityRegularization(0.1, name="act"),
                       K.LSTM(2, stateful=False, return_sequences=True, name="l",
-                             kernel_constraint="non_neg")]).save(tmp_path / "m.keras")
+                             activation="sparsemax")]).save(tmp_path / "m.keras")
     with pytest.raises(Unsupported) as error:
         load_keras(tmp_path / "m.keras")
     assert str(error.value).splitlines()[1:] == [
-        "  Dense 'd' with kernel_regularizer=L2", "  ActivityRegularization 'act'",
-        "  LSTM 'l' with kernel_constraint=NonNeg"]
+        "  Dense 'd' with lora_rank=1", "  ActivityRegularization 'act'",
+        "  LSTM 'l' with activation=sparsemax, whose results in Keras do not sum to 1 as those of "
+        "ours do"]
 
 
 def test_what_is_ignored_and_shapes_that_are_given(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ztorch.callbacks.averages import SwapEMAWeights as SwapEMAWeights
+    from ztorch.callbacks.backup import BackupAndRestore as BackupAndRestore
     from ztorch.callbacks.callback import Callback as Callback
     from ztorch.callbacks.functions import LambdaCallback as LambdaCallback
     from ztorch.callbacks.functions import LearningRateScheduler as LearningRateScheduler
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ztorch.callbacks.monitors import ReduceLROnPlateau as ReduceLROnPlateau
     from ztorch.callbacks.records import CSVLogger as CSVLogger
     from ztorch.callbacks.records import ModelCheckpoint as ModelCheckpoint
+    from ztorch.callbacks.tensorboard import TensorBoard as TensorBoard
 
 _FILES = {
     "Callback": "callback",
@@ -28,15 +30,12 @@ _FILES = {
     "TerminateOnNaN": "functions",
     "EarlyStopping": "monitors", "Monitor": "monitors", "ReduceLROnPlateau": "monitors",
     "CSVLogger": "records", "ModelCheckpoint": "records",
-    "SwapEMAWeights": "averages",
+    "SwapEMAWeights": "averages", "BackupAndRestore": "backup", "TensorBoard": "tensorboard",
 }
 __all__ = sorted(_FILES)
 
 # Names that other libraries have, and what to use here.
 _REPLACEMENTS = {
-    "BackupAndRestore": "ModelCheckpoint(path), and program.load_checkpoint(path) before fit where "
-                        "that file is there",
-    "TensorBoard": "CSVLogger(path) and program.history.plot(path)",
     "ProgbarLogger": "verbose=1 of fit", "History": "what fit returns, and program.history"}
 
 

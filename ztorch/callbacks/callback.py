@@ -31,6 +31,9 @@ class Callback:
         """The program in training, under Keras' name."""
         return self.program
 
+    def before_fit(self, program: Any) -> None:
+        """Called by `fit` before it decides which epoch to begin with."""
+
     def set_program(self, program: Any) -> None:
         """Called by `fit` with the program, before training."""
         self.program = program

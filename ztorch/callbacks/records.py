@@ -21,7 +21,8 @@ class ModelCheckpoint(Monitor):
     """Saves the program after each epoch, or after every so many batches.
 
     The arguments say what is written. A path that ends in .zt: the whole program, for `zt.load`.
-    Else with `save_weights_only=True` the weights, for `load_weights`; without it a checkpoint, for
+    One that ends in .keras or .weights.h5: the model or its weights for Keras, where it is the
+    model that is fitted, as in `model.fit`. Else with `save_weights_only=True` the weights, for `load_weights`; without it a checkpoint, for
     `load_checkpoint`.
 
     Args:
@@ -51,13 +52,11 @@ class ModelCheckpoint(Monitor):
         if save_freq != "epoch" and not (isinstance(save_freq, int) and save_freq > 0):
             raise ConfigError(f"save_freq={save_freq!r} must be 'epoch' or a number of batches")
         self.filepath = os.fspath(filepath)
-        if not self.filepath.endswith(".zt"):
-            need_name(filepath, "checkpoints", (".safetensors", ".ckpt"), "name it .zt for the "
-                      "whole program, or .safetensors for weights (save_weights_only=True) or for "
-                      "what load_checkpoint goes on from")
+        self._kind = _kind_of(self.filepath, flag("ModelCheckpoint(save_weights_only=...)",
+                                                  save_weights_only))
         self.verbose = verbose
         self.save_best_only = flag("ModelCheckpoint(save_best_only=...)", save_best_only)
-        self.save_weights_only = flag("ModelCheckpoint(save_weights_only=...)", save_weights_only)
+        self.save_weights_only = save_weights_only
         self.save_freq = save_freq
         self.best = initial_value_threshold
         self._epoch = self._batches = 0
@@ -68,6 +67,9 @@ class ModelCheckpoint(Monitor):
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         names = self.params.get("metrics", ())
+        if self._kind.startswith("model") and self.params["fitted"] is self.program:
+            raise ConfigError(f"{self.filepath!r} is for a model, and this is the fit of a program; "
+                              "write model.fit(...), or name the file .zt or .safetensors")
         writable(self._path(1, 0, dict.fromkeys(names, 0.0)))  # fails now, not after an epoch
         if self.save_best_only:  # so a resumed run does not replace a better file
             for value in self.program.history.history.get(self.monitor, ()):
@@ -99,10 +101,14 @@ class ModelCheckpoint(Monitor):
             self.best = value
         elif self.verbose:
             self.say(f"Epoch {epoch + 1}: saving to {path}")
-        if path.endswith(".zt"):
+        if self._kind == "program":
             self.program.save(path)
-        elif self.save_weights_only:
+        elif self._kind == "weights":
             self.program.save_weights(path)
+        elif self._kind == "model":
+            self.params["fitted"].save(path)
+        elif self._kind == "model weights":
+            self.params["fitted"].save_weights(path)
         else:
             self.program.save_checkpoint(path)
 
@@ -125,6 +131,17 @@ class ModelCheckpoint(Monitor):
         except ValueError as error:
             raise ConfigError(f"filepath {self.filepath!r}: {error}") from None
         return "".join(parts)
+
+
+def _kind_of(path: str, weights_only: bool) -> str:
+    """What a path is for: a "program", a "model", "model weights", "weights" or a "checkpoint"."""
+    for suffix, kind in ((".zt", "program"), (".weights.h5", "model weights"), (".keras", "model")):
+        if path.endswith(suffix):
+            return kind
+    need_name(path, "checkpoints", (".safetensors", ".ckpt"), "name it .zt for the whole program, "
+              ".keras or .weights.h5 for Keras, or .safetensors for weights "
+              "(save_weights_only=True) or for what load_checkpoint goes on from")
+    return "weights" if weights_only else "checkpoint"
 
 
 class CSVLogger(Callback):

@@ -29,16 +29,6 @@ def rows_of(columns: Columns) -> int:
     return len(next(iter(columns.values())))
 
 
-def is_stream(x: Any, y: Any) -> bool:
-    """Whether x gives batches, not rows: an iterator, a loader, or a list of tuples."""
-    if hasattr(x, "__array__") or hasattr(x, "__dlpack__") or isinstance(
-            x, (str, bytes, tuple, Mapping)):
-        return False
-    if isinstance(x, list):
-        return y is None and bool(x) and all(isinstance(item, tuple) for item in x)
-    return hasattr(x, "__iter__")
-
-
 def checked_batch_size(requested: int | None, buckets: Buckets) -> int:
     """The rows of a batch: what a user asks for, or the most that the program is compiled for. One
     that is compiled for a single size takes that size only."""

@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ztorch.errors import DataError
-from ztorch.feed.adapter import DataAdapter, is_stream, rows_of
+from ztorch.feed.adapter import DataAdapter, rows_of
 from ztorch.feed.array_batches import ArrayBatches
+from ztorch.feed.datasets import as_stream
 from ztorch.feed.device_batches import DeviceBatches
+from ztorch.feed.sources import is_indexed, is_stream
 from ztorch.feed.stream_batches import StreamBatches
 
 BatchSource = ArrayBatches | DeviceBatches | StreamBatches
@@ -29,9 +31,11 @@ def batches(adapter: DataAdapter, batch_size: int, x: Any, y: Any = None, sample
         return DeviceBatches.of(feed, batch_size, x, y, sample_weight, class_weight, seed)
     if is_stream(x, y):
         if y is not None or sample_weight is not None:
-            raise DataError("x is an iterator of batches; y and sample_weight must come from it "
-                            "too: yield (x, y, sample_weight)")
-        return StreamBatches(adapter, x, batch_size, True, class_weight)
+            raise DataError(f"x is {'a dataset' if is_indexed(x) else 'an iterator of batches'}; y "
+                            "and sample_weight must come from it too: "
+                            f"{'items' if is_indexed(x) else 'yield'} (x, y, sample_weight)")
+        stream = as_stream(adapter, x, batch_size, True, seed)
+        return StreamBatches(adapter, stream, batch_size, True, class_weight)
     columns = adapter.inputs(x)
     columns |= adapter.targets(y, columns)
     weights = adapter.weights(sample_weight, class_weight, columns, rows_of(columns))

@@ -130,7 +130,8 @@ class Value(Operators):
         raise TypeError("a symbolic tensor has no numbers yet; use zt.ops instead of NumPy")
 
     def __bool__(self) -> bool:
-        raise TypeError("a symbolic tensor has no truth value; use ops.where to choose by element")
+        raise TypeError("a symbolic tensor has no truth value, since Python runs once, before "
+                        "there are numbers; use ops.where to choose by element, or ops.cond")
 
     def __iter__(self) -> Iterator[Value]:
         raise TypeError("a symbolic tensor cannot be iterated; slice it, or use ops.split")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ztorch.config import Named
+from ztorch.constraints import Constraint
 from ztorch.errors import ConfigError, Unsupported, ZtorchError
 from ztorch.initializers import Initializer
 from ztorch.layers.core import Input
@@ -14,6 +15,7 @@ from ztorch.layers.layer import Layer
 from ztorch.layers.merge import Merge
 from ztorch.model.model import Model
 from ztorch.model.sequential import Sequential
+from ztorch.regularizers import Regularizer
 
 # Arguments of Keras' layers that ours lack. Those in _INDIFFERENT change no number; those in
 # _NEUTRAL change none where they have this value.
@@ -61,6 +63,7 @@ class KerasReader:
             return self.sequential(config, spec)
         accepted = {p for c in layer_class.__mro__ if issubclass(c, Named) and "__init__" in vars(c)
                     for p in inspect.signature(c.__init__).parameters} - {"self"}
+        accepted |= {*layer_class.more_arguments()}
         arguments: dict[str, Any] = ({layer_class.layers_are: []}
                                      if issubclass(layer_class, Merge) else {})
         for key, value in config.items():
@@ -112,6 +115,10 @@ class KerasReader:
             return {"class_name": kind, "config": {k: v for k, v in config.items()
                                                    if v is not None or k in known}
                     if all(k in known for k, v in config.items() if v is not None) else {}}
+        rules = (Regularizer if key.endswith("_regularizer") else
+                 Constraint if key.endswith("_constraint") else None)
+        if rules is not None and kind in rules.known:
+            return {"class_name": kind, "config": config}
         self.report(f"{label} with {key}={_short(value)}")
         return None
 

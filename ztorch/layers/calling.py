@@ -55,14 +55,15 @@ def _wrong_arguments(layer: LayerNode, error: TypeError) -> Exception:
     return shape_error(f"it cannot be called like this: {error}", fix=fix)
 
 
-def need_adopted(layer: LayerNode, context: Context | None) -> None:
+def need_adopted(layer: LayerNode, context: Context | None, passed: bool) -> None:
     """Raises a ConfigError if a layer calls another without adopting it, or without its context:
-    weights would belong to no model, or be read twice."""
+    weights would belong to no model, or be read twice. `passed`: whether it passed the context."""
     if layer.outer is None:
-        raise ConfigError(f"layer {current_layer()!r} calls layer {layer.name!r} without having "
-                          f"adopted it; write self.{layer.name} = "
-                          f"self.adopt({type(layer).__name__}(...)) in its __init__, so that its "
-                          "weights belong to the model")
+        caller = f"layer {current_layer()!r}" if current_layer() else "the call of a model"
+        made = f"{type(layer).__name__}(...)"
+        raise ConfigError(f"{caller} calls layer {layer.name!r} without having adopted it; write "
+                          f"self.{layer.name} = {f'self.adopt({made})' if passed else made} in its "
+                          "__init__, so that its weights belong to the model")
     if context is None:
         raise ConfigError(f"layer {current_layer()!r} calls layer {layer.name!r} without its "
                           f"context; write {layer.name}(x, context)")

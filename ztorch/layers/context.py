@@ -91,6 +91,7 @@ class Context:
     producers: Producers = field(default_factory=dict)
     ranges: dict[Value, Range] = field(default_factory=dict)  # of inputs, checked on the host
     losses: list[Value] = field(default_factory=list)  # added by layers, one number per row
+    penalties: list[Value] = field(default_factory=list)  # added by layers, scalars
     keepers: dict[Value, LayerNode] = field(default_factory=dict)  # of states from call to call
     masks: dict[Value, Value] = field(default_factory=dict)  # of tensors whose steps may be masked
     joined_masks: dict[tuple[Value, Value], Value] = field(default_factory=dict)  # with padding
@@ -187,23 +188,22 @@ class Context:
         """Adds a term to the loss, in training and evaluation.
 
         Args:
-            rows: One number for each row of the batch, weighted like the row's loss.
+            rows: One number for each row of the batch, weighted like the row's loss; or a scalar.
 
         Raises:
-            ShapeError: It is not a float tensor of shape `(batch,)`.
+            ShapeError: It has other axes, or integers.
         """
-        if rows.rank != 1 or not rows.dtype.is_float:
-            raise shape_error("add_loss takes one number for each row of the batch, not",
-                              rows.shape, fix="take the sum or the mean over all other axes")
-        self.losses.append(rows)
+        if rows.rank > 1 or not rows.dtype.is_float:
+            raise shape_error("add_loss takes a float for each row of the batch, or a scalar, not",
+                              rows.shape, fix="take the sum or the mean over other axes")
+        (self.losses if rows.rank else self.penalties).append(rows)
 
     def remember_logits(self, y: Value, activation: str, logits: Value) -> None:
         """Notes that y is the softmax or sigmoid of these logits, so that a loss can use them."""
         self.probabilities[y] = (activation, logits)
 
     def need_range(self, x: Value, low: int, high: int) -> None:
-        """Requires integers from low to high in x. The host checks inputs before a step; computed
-        tensors are not checked."""
+        """Requires integers from low to high in x, which the host checks in inputs alone."""
         while x.op.movement and x.size >= x.args[0].size:  # has all elements of its argument
             x = x.args[0]
         known = self.ranges.get(x)

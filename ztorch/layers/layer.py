@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Any, cast
 
-import numpy as np
-
 from ztorch import dispatch
-from ztorch.arguments import checked
-from ztorch.errors import ConfigError, WeightsError
+from ztorch.errors import ConfigError
 from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value, current_layer, layer_scope
 from ztorch.initializers import Initializer, Shape
 from ztorch.layers.axes import OpenSize, checked_shape
 from ztorch.layers.calling import check_call, need_adopted, need_floats
 from ztorch.layers.context import Context
+from ztorch.layers.layer_weights import LayerWeights
 from ztorch.layers.masks import WithMasks
 from ztorch.layers.naming import checked_name, need_shallow, snake_case
 from ztorch.layers.on_tensors import OnTensors, has_tensors
@@ -24,11 +22,13 @@ from ztorch.layers.plain_calls import adopt_attributes, is_plain, weight_argumen
 from ztorch.layers.symbol import declare, leaves, symbols
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight, tensors_of, tracing
+from ztorch.layers.weight_rules import WithWeightRules
 
 _serial = itertools.count()
 
 
-class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
+class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, family="layer",
+            such_as="ReLU"):
     """Base class of all layers.
 
     A subclass keeps its arguments as attributes of the same names, makes weights in `build` and
@@ -46,8 +46,8 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
         trainable: Whether an optimizer may change the weights. Default: `True`.
         input_shape: Shape of one example, for the first layer of a `Sequential` without an `Input`.
             Default: `None`.
-        **wrong: Collects unknown arguments for the error.
-
+        **more: `activity_regularizer`; and for each initializer of a layer a regularizer and a
+            constraint, such as `kernel_regularizer` and `kernel_constraint`.
 
     Examples:
         >>> from ztorch.layers import Input, Layer
@@ -65,8 +65,9 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
     is_plain = False  # whether it is written as in Keras: its call takes no context
 
     def __init__(self, *, name: str | None = None, trainable: bool = True,
-                 input_shape: Any = None, **wrong: Any):
-        self.refuse(wrong)
+                 input_shape: Any = None, **more: Any):
+        self.take_rules(more)
+        self.refuse(more)
         self.given_name = None if name is None else checked_name(name, type(self).__name__)
         self.name = self.given_name or snake_case(type(self).__name__)
         self.trainable = trainable
@@ -116,7 +117,8 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
         if context is None and has_tensors((inputs, keywords)):
             return dispatch.call_layer(self, inputs, **keywords)
         symbolic = context is None and bool(symbols((inputs, keywords)))
-        if context is None and not symbolic and current_layer():
+        passed = context is not None
+        if not passed and not symbolic:
             context = cast("Context | None", tracing.get())
         training = keywords.pop("training", None)
         with layer_scope(self.path or self.name):
@@ -124,14 +126,16 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
         if symbolic:
             return declare(self, inputs, keywords if training is None else
                            {**keywords, "training": training})
-        if current_layer():  # inside the call of another layer
-            need_adopted(self, context)
+        if current_layer() or tracing.get() is not None:  # inside the call of another layer
+            need_adopted(self, context, passed)
         context = context if context is not None else Context()
         with layer_scope(self.path or self.name), context.calling(training):
             if self.needs_floats:
                 need_floats(self, inputs[0])
             self.prepare(*inputs, **keywords)
             y = self.called_masked(*inputs, context=context, **keywords)
+            if "activity_regularizer" in self.rules:
+                self.add_activity_losses(y, context)
         context.results[self] = y
         if isinstance(y, Value):
             context.remember(self, [v for v in leaves(inputs) if isinstance(v, Value)], y)
@@ -152,7 +156,8 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
             self.built = True
 
     def add_weight(self, name: str | Shape | None = None, shape: Any = (),
-                   initializer: Any = "glorot_uniform", trainable: bool = True) -> Weight:
+                   initializer: Any = "glorot_uniform", trainable: bool = True,
+                   regularizer: Any = None, constraint: Any = None) -> Weight:
         """Makes a weight of this layer. Weights keep the order of these calls.
 
         Args:
@@ -163,6 +168,8 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
             initializer: Initializer of its values: a name or an `Initializer`. Default:
                 `"glorot_uniform"`.
             trainable: Whether an optimizer may change it. Default: `True`.
+            regularizer: Its penalty in the loss. Default: `None`.
+            constraint: What it must be after each training step. Default: `None`.
 
         Returns:
             The weight; `context.read(weight)` gives its tensor in `call`.
@@ -183,6 +190,7 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
                                       "fixed one")
         weight = Weight(self, name, shape, Initializer.get(initializer), trainable)
         weight.has_own_name = has_own_name
+        self.set_rules(weight, regularizer, constraint)
         self.own_weights.append(weight)
         return weight
 
@@ -240,55 +248,17 @@ class Layer(LayerNode, OnTensors, WithMasks, family="layer", such_as="ReLU"):
         """All weights in Keras' order: the layer's own, then those of the layers inside."""
         return [*self.own_weights, *(w for layer in self.inner for w in layer.weights)]
 
-    @property
-    def trainable_weights(self) -> list[Weight]:
-        """The weights that an optimizer may change."""
-        return [w for w in self.weights if w.trains]
-
-    @property
-    def non_trainable_weights(self) -> list[Weight]:
-        """The weights that it may not change: those of frozen layers, and moving statistics."""
-        return [w for w in self.weights if not w.trains]
-
-    def get_weights(self) -> list[np.ndarray]:
-        """Copies of all weights, in Keras' order. There are none before the layer is built."""
-        return [w.value.copy() for w in self.weights]
-
-    @checked
-    def set_weights(self, weights: Sequence[Any]) -> None:
-        """Replaces all weights, or none if one of the arrays does not fit.
-
-        Args:
-            weights: Arrays in the order of `get_weights`, of this layer or of a program.
-
-        Raises:
-            WeightsError: The number of arrays or a shape is wrong.
-        """
-        current, kind = self.weights, "layer" if self.path else "model"
-        if not isinstance(weights, Iterable):
-            raise WeightsError("set_weights takes a list of arrays, in the order of get_weights, "
-                               f"not {weights!r}")
-        if len(weights := list(weights)) != len(current):
-            raise WeightsError(f"{kind} {self.name!r} has {len(current)} weights, {len(weights)} "
-                               "were given; use the weights of a model with the same layers")
-        checked_ = [w.checked(array) for w, array in zip(current, weights, strict=True)]
-        for w, array in zip(current, checked_, strict=True):  # only once all fit
-            w.value = array
-
     def need_rank(self, shape: Shape, rank: int, axes: str, fix: str) -> None:
         """Raises a ShapeError unless inputs have this many axes besides the batch."""
         if len(shape) != rank:
             raise shape_error(f"{type(self).__name__} needs inputs of {rank} axes {axes} besides "
                               "the batch, not", shape, fix=fix)
 
-    def count_params(self) -> int:
-        """The number of elements of all weights."""
-        return sum(w.size for w in self.weights)
-
     def get_config(self) -> dict[str, Any]:
         common = ("name", "trainable", "input_shape")  # a model's Input has the shape
         arguments = {k: v for k, v in super().get_config().items() if k not in common}
-        return {"name": self.name, **arguments, **({} if self.trainable else {"trainable": False})}
+        return {"name": self.name, **arguments, **self.rules_config(),
+                **({} if self.trainable else {"trainable": False})}
 
     def __getattr__(self, name: str) -> Any:
         if name != "inner" and "inner" in vars(self):

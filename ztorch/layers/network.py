@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,14 +20,17 @@ from ztorch.layers.axes import OpenSize, named_axes
 from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
+from ztorch.layers.model_copies import CopiedModel
 from ztorch.layers.naming import port
+from ztorch.layers.own_call import OwnCall
 from ztorch.layers.paths import need_distinct_names, need_short_names
+from ztorch.layers.plain_calls import adopt_attributes
 from ztorch.layers.real_positions import Padding
 from ztorch.layers.symbol import leaves, nested
 from ztorch.layers.weight import Weight
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    pass
 
 
 @dataclass(frozen=True)
@@ -41,19 +43,30 @@ class Traced:
     nodes: list[Value]  # that it made itself, without those of layers inside
 
 
-class Network(Layer, abstract=True):
+class Network(CopiedModel, abstract=True):
     """A graph of layers: inputs, outputs, the layers between them, their shapes and weights."""
 
     takes_many = True
 
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.is_class = cls.call is not Network.call
+        if cls.is_plain and "build" in vars(cls):  # as in Keras, it makes weights
+            cls.make_weights = cls.build  # type: ignore[method-assign,assignment]
+            del cls.build
+
     @checked
     def __init__(self, inputs: Any = None, outputs: Any = None, name: str | None = None,
                  seed: int | None = None, trainable: bool = True):
+        self._begin(name, seed, trainable)
+        self._wiring: wiring.Wiring | OwnCall
+        if inputs is None and outputs is None and self.is_class:
+            self._wiring = self.own_call = OwnCall(self.name)
+            return
         if inputs is None or outputs is None:
             raise ConfigError(f"{type(self).__name__} is made of inputs and outputs, such as x = "
-                              "Input((4,)), then Model(x, Dense(3)(x)); what has a call of its own "
-                              "is a subclass of Layer, in Sequential([Input((4,)), ...])")
-        self._begin(name, seed, trainable)
+                              "Input((4,)), then Model(x, Dense(3)(x)); or it is a class with "
+                              "layers as attributes and call(self, x, training=False)")
         self._wiring = wiring.find_wiring(inputs, outputs, self.name)
         for layer in sorted(self._wiring.layers, key=lambda layer: layer.serial):
             self.adopt(layer, self._wiring.names)
@@ -71,6 +84,7 @@ class Network(Layer, abstract=True):
     @property
     def layers(self) -> list[Layer]:
         """The layers, without Inputs, in the order of their weights, which is Keras'."""
+        adopt_attributes(self)
         return list(self.inner)
 
     @property
@@ -110,6 +124,8 @@ class Network(Layer, abstract=True):
     @property
     def output_names(self) -> list[str]:
         """The names of outputs; empty where there is only one."""
+        if self.own_call is not None:
+            self.build()
         return self._wiring.output_names
 
     @property
@@ -119,6 +135,8 @@ class Network(Layer, abstract=True):
 
     def named_outputs(self, outputs: Any) -> dict[str, Value]:
         """The outputs of a call by name."""
+        if self.own_call is not None:
+            return self.own_call.named_outputs(outputs)
         return dict(zip(self.output_names, leaves(outputs), strict=True))
 
     @property
@@ -147,15 +165,23 @@ class Network(Layer, abstract=True):
         """The outputs by name, for inputs by name."""
         for name, axes in self.open_axes.items():
             context.padding.begin(x[name], {k + 1: axis for k, axis in axes.items()})
+        if self.own_call is not None:
+            self.prepare_class(self.own_call.arguments(x))
+            with context.calling(None):
+                return self.named_outputs(self.call(self.own_call.arguments(x), context))
         return self.named_outputs(self.call(x[""] if "" in x else dict(x), context))
 
     def call(self, x: Any, context: Context) -> Any:
         """The outputs for a batch, as values of the graph."""
         x = self._by_name(x)
+        assert isinstance(self._wiring, wiring.Wiring)
         return self._wiring.run({i.symbol: x[name] for name, i in self.inputs.items()}, context)
 
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
         """Raises a ShapeError unless inputs have the shapes that they are declared with."""
+        if self.own_call is not None:
+            self.prepare_class(x)
+            return
         for name, v in self._by_name(x).items():
             if not self.inputs[name].takes(v.shape[1:]):
                 which = f"input {name!r}" if name else "inputs"
@@ -182,12 +208,22 @@ class Network(Layer, abstract=True):
     # -- shapes and weights ------------------------------------------------------------------------
 
     def build(self, input_shape: Any = None) -> None:
-        """Computes all shapes and makes the weights. It is called automatically when needed."""
-        layers = [layer for _, layer in self.walk()]
-        if self._traced and self._traced_of == layers:
+        """Computes all shapes and makes the weights. It is called automatically when needed.
+
+        Args:
+            input_shape: For a class with a `call` of its own the shape of its inputs with the
+                batch, such as `(None, 4)`; a list or dict for several. Default: `None`.
+        """
+        if self.making_weights:
             return
-        self._output, self._traced = self._trace()
-        self._traced_of = layers
+        adopt_attributes(self)
+        if self.own_call is not None and input_shape is not None:
+            self._output, self._traced = self.own_call.traced_for(input_shape, self._trace)
+        elif self._traced and self._traced_of == [layer for _, layer in self.walk()]:
+            return
+        else:
+            self._output, self._traced = self._trace()
+        self._traced_of = [layer for _, layer in self.walk()]
         called = [row.layer for row in self._traced]
         need_distinct_names(self, called)
         need_short_names(called, super().weights)
@@ -255,44 +291,5 @@ class Network(Layer, abstract=True):
         self.need_memory(8)
         return [w.value.copy() for w in self.weights]
 
-    # -- description -------------------------------------------------------------------------------
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of the model and its layers, ready for JSON; without weights."""
-        return {**self._common_config(), **self._wiring.get_config()}
-
-    def _common_config(self) -> dict[str, Any]:
-        return {"name": self.name, "seed": self.seed if self.outer is None else self._seed,
-                **({} if self.trainable else {"trainable": False})}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """The model that `get_config` described, with initial weights."""
-        inputs, outputs = wiring.from_config(config)
-        return cls(inputs, outputs, config.get("name"), config.get("seed"),
-                   config.get("trainable", True))
-
-    def __reduce__(self) -> Any:
-        """Pickles the config and the weights, without the trace."""
-        kept = [(w.value, w.trainable) for w in self.weights] if self._traced else None
-        return _again, (type(self), self.get_config(), kept)
-
-    def __copy__(self) -> Self:  # layers belong to one model
-        return copy.deepcopy(self)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        duplicate = memo[id(self)] = type(self).__new__(type(self))  # keeps a Lambda's function
-        vars(duplicate).update(copy.deepcopy(vars(self), memo))
-        return duplicate
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {len(self.inner)} layers>"
-
-
-def _again(kind: type[Network], config: dict[str, Any],
-           kept: list[tuple[np.ndarray, bool]] | None) -> Network:
-    """The model that was pickled, from its config and the values of its weights."""
-    model = kind.from_config(config)
-    for w, (value, trainable) in zip(model.weights if kept else (), kept or (), strict=True):
-        w.value, w.trainable = value, trainable
-    return model

@@ -17,7 +17,7 @@ from ztorch.layers.symbol import leaves
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight
 
-_OWN = ("inner", "outer")  # attributes of every layer, whose layers need no adoption
+_OWN = ("inner", "outer", "_traced_of")  # attributes whose layers need no adoption
 
 
 def is_plain(call: Callable[..., Any]) -> bool:

@@ -31,6 +31,7 @@ class TransformerBlock(Layer, abstract=True):
     supports_masking = True
     causal = False
     needs_floats = True
+    initializes_inner = True
 
     def __init__(self, intermediate_dim: int, num_heads: int, dropout: float = 0.0,
                  activation: ActivationLike = "relu", layer_norm_epsilon: float = 1e-5,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from ztorch.errors import ConfigError, WeightsError
 from ztorch.graph.value import StandIn, Value
 from ztorch.initializers import Initializer, Shape, stream
 from ztorch.layers.tree import LayerNode
+
+if TYPE_CHECKING:
+    from ztorch.constraints import Constraint
+    from ztorch.regularizers import Regularizer
 
 
 class Reader(Protocol):
@@ -55,6 +59,8 @@ class Weight(StandIn):
         self.initializer = initializer
         self.trainable = trainable
         self.has_own_name = True  # False: it is called like the attribute that holds it
+        self.regularizer: Regularizer | None = None  # its penalty in the loss
+        self.constraint: Constraint | None = None  # what it must be after each training step
         self._value: np.ndarray | None = None  # on the host, or a copy of the value at home
         self._home: tuple[Home, str] | None = None  # and the name that the weight has there
         self._version: object = 0  # of `_value`
@@ -62,7 +68,7 @@ class Weight(StandIn):
     @property
     def path(self) -> str:
         """The name in weight files and programs: `dense/kernel`."""
-        return f"{self.layer.path}/{self.name}"
+        return f"{self.layer.path}/{self.name}" if self.layer.path else self.name
 
     @property
     def size(self) -> int:

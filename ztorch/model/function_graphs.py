@@ -84,6 +84,7 @@ class ScoringGraphs:
             new_values = scaled_updates(scores["loss"], weights, self.states, updates)
         else:
             new_values = updates(gradients(scores["loss"], weights))
+        new_values = self._constrained(new_values, context)
         return Graph(scores, {state.attrs["name"]: value
                               for state, value in {**context.updates, **new_values}.items()},
                      tuple(dict.fromkeys(context.recomputed)))
@@ -109,6 +110,7 @@ class ScoringGraphs:
             means = {name: row_means(y, w, context) for name, y in y_pred.items()}
             rows = self._loss_rows(y_true, y_pred, means, context)
             scores = {name: OPS.sum(row * share) for name, row in rows.items()}
+            scores["loss"] = reduce(OPS.add, self._penalties(context), scores["loss"])
         known = set(scores)
         for name, objective in self.objectives.items():
             for metric in objective.metrics:
@@ -146,6 +148,22 @@ class ScoringGraphs:
         if "" not in self.objectives:
             rows |= {f"{name}_loss": row for name, row in row_losses.items()}
         return rows
+
+    def _penalties(self, context: Context) -> list[Value]:
+        """What regularizers of weights and layers add to the loss, scalars."""
+        d = self.states.dtype
+        return [*context.penalties, *(OPS.cast(w.regularizer(OPS.cast(context.stored(w), d)), d)
+                                      for w in self.model.weights
+                                      if w.trains and w.regularizer is not None)]
+
+    def _constrained(self, new_values: dict[Value, Value], context: Context) -> dict[Value, Value]:
+        """New values of states, with weights as their constraints ask for."""
+        for w in self.model.weights:
+            if w.trains and w.constraint is not None:
+                state = context.stored(w)
+                with layer_scope(w.layer.path):
+                    new_values[state] = w.constraint(new_values[state])
+        return new_values
 
     def _need_trainable(self, weights: Sequence[Value]) -> None:
         if weights:

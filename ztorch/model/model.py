@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
@@ -64,60 +63,6 @@ class Model(RunnableNetwork):
             ```
         """
         print_summary(self, print_fn)
-
-    @checked
-    def save_weights(self, path: str | os.PathLike[str], layout: str | None = None,
-                     names: Mapping[str, str] | None = None,
-                     flatten_from: str | None = None) -> None:
-        """Writes the weights to a file, whole or not at all.
-
-        Args:
-            path: The file. A name that ends in .weights.h5 makes one for Keras, .safetensors one
-                with names as `layer/weight`.
-            layout: "torch" writes a .safetensors file for PyTorch, with its names and layouts.
-                Default: `None`.
-            names: What layers are called in the file, as {"dense": "fc1"}. Default: `None`.
-            flatten_from: The order of the features of images in the file, "channels_first" or
-                "channels_last", where the layers do not tell it. Default: `None`.
-
-        Raises:
-            WeightsError: A weight has no place in the format.
-
-        Examples:
-            ```python
-            model.save_weights("digits.safetensors")
-            ```
-        """
-        from ztorch.weights import files
-
-        self.need_memory(8)
-        files.save(self, path, layout, names, flatten_from)
-
-    @checked
-    def load_weights(self, path: str | os.PathLike[str], names: Mapping[str, str] | None = None,
-                     flatten_from: str | None = None) -> None:
-        """Reads the weights from a file. All are checked before any is changed.
-
-        Args:
-            path: What `save_weights` of this model or its program wrote, or a file of Keras
-                (.keras, .weights.h5), PyTorch (.pt, .safetensors), NumPy (.npz) or llama.cpp
-                (.gguf) for a model with the same layers.
-            names: What layers are called in the file, as {"dense": "fc1"}. Default: `None`.
-            flatten_from: The order of the features of images in the file, "channels_first" or
-                "channels_last", where the layers do not tell it. Default: `None`.
-
-        Raises:
-            WeightsError: The file is damaged, or its weights are not those of the model; the
-                message names the first one that does not fit.
-
-        Examples:
-            ```python
-            model.load_weights("digits.safetensors")
-            ```
-        """
-        from ztorch.weights import files
-
-        self.set_weights(files.load(self, path, names, flatten_from))
 
     # -- description -------------------------------------------------------------------------------
 
@@ -260,7 +205,8 @@ class Model(RunnableNetwork):
                 for the least work; `program.recomputed` lists them. Default: `None`.
 
         Returns:
-            A Program.
+            A Program; the model itself where the shapes of its inputs are not known yet, and it
+            compiles when they are.
 
         Raises:
             ConfigError: An argument makes no sense.
@@ -285,6 +231,11 @@ class Model(RunnableNetwork):
                      "metrics": metrics,
                      "dtype": dtype, "seed": seed, "loss_weights": loss_weights, "decode": decode,
                      "sizes": sizes}
+        machine = {"device": device, "threads": threads, "matmul_precision": matmul_precision,
+                   "memory_limit": memory_limit}
+        self._compile_later = None if self.knows_inputs else {**arguments, **machine}
+        if not self.knows_inputs:
+            return self
 
         def make(**arguments: Any) -> Program:
             from ztorch.compile.pipeline import build  # only now: importing them takes time

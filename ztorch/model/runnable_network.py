@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,10 @@ _PROGRAM_NAMES = ("borrow", "device", "load_checkpoint", "plot", "save_checkpoin
                   "weight_tensors")
 
 
-class RunnableNetwork(Verbs, ExportedNetwork, abstract=True):
+class RunnableNetwork(ExportedNetwork, Verbs, abstract=True):
     """A network with the verbs of its program."""
+
+    _compile_later: dict[str, Any] | None = None  # arguments of compile, until inputs are known
 
     def compile(self, *args: Any, **options: Any) -> Any:
         """Compiles the network: what a Model does."""
@@ -62,6 +64,8 @@ class RunnableNetwork(Verbs, ExportedNetwork, abstract=True):
         if self._programs is not None and not self._programs.fit(self):
             raise ConfigError(f"the layers of model {self.name!r} have changed since it was "
                               "compiled; compile it again")
+        if self._programs is None and self._compile_later is not None:
+            self.compile(**self._compile_later)
         if self._programs is None:
             if function != "predict":
                 raise not_compiled(self.name, function)
@@ -96,6 +100,7 @@ class RunnableNetwork(Verbs, ExportedNetwork, abstract=True):
             >>> model.predict(np.ones((20, 4))).shape
             (20, 1)
         """
+        self.learn_shapes(x)
         with self.running("predict", batch_size) as program:
             return program.predict(x, batch_size=batch_size, verbose=verbose)
 
@@ -118,6 +123,7 @@ class RunnableNetwork(Verbs, ExportedNetwork, abstract=True):
             >>> model.predict_on_batch(np.ones((3, 4))).shape
             (3, 1)
         """
+        self.learn_shapes(x)
         with self.running("predict") as program:
             return program.predict_on_batch(x)
 
@@ -166,6 +172,60 @@ class RunnableNetwork(Verbs, ExportedNetwork, abstract=True):
                               "'model.safetensors'")
         with self.running("predict") as program:
             program.save(path)
+
+    @checked
+    def save_weights(self, path: str | os.PathLike[str], layout: str | None = None,
+                     names: Mapping[str, str] | None = None,
+                     flatten_from: str | None = None) -> None:
+        """Writes the weights to a file, whole or not at all.
+
+        Args:
+            path: The file. A name that ends in .weights.h5 makes one for Keras, .safetensors one
+                with names as `layer/weight`.
+            layout: "torch" writes a .safetensors file for PyTorch, with its names and layouts.
+                Default: `None`.
+            names: What layers are called in the file, as {"dense": "fc1"}. Default: `None`.
+            flatten_from: The order of the features of images in the file, "channels_first" or
+                "channels_last", where the layers do not tell it. Default: `None`.
+
+        Raises:
+            WeightsError: A weight has no place in the format.
+
+        Examples:
+            ```python
+            model.save_weights("digits.safetensors")
+            ```
+        """
+        from ztorch.weights import files
+
+        self.need_memory(8)
+        files.save(self, path, layout, names, flatten_from)
+
+    @checked
+    def load_weights(self, path: str | os.PathLike[str], names: Mapping[str, str] | None = None,
+                     flatten_from: str | None = None) -> None:
+        """Reads the weights from a file. All are checked before any is changed.
+
+        Args:
+            path: What `save_weights` of this model or its program wrote, or a file of Keras
+                (.keras, .weights.h5), PyTorch (.pt, .safetensors), NumPy (.npz) or llama.cpp
+                (.gguf) for a model with the same layers.
+            names: What layers are called in the file, as {"dense": "fc1"}. Default: `None`.
+            flatten_from: The order of the features of images in the file, "channels_first" or
+                "channels_last", where the layers do not tell it. Default: `None`.
+
+        Raises:
+            WeightsError: The file is damaged, or its weights are not those of the model; the
+                message names the first one that does not fit.
+
+        Examples:
+            ```python
+            model.load_weights("digits.safetensors")
+            ```
+        """
+        from ztorch.weights import files
+
+        self.set_weights(files.load(self, path, names, flatten_from))
 
     @property
     def history(self) -> Any:

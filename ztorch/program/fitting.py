@@ -32,14 +32,18 @@ if TYPE_CHECKING:
 _USER = 5  # frames from a warning in this file up to the user's call of `fit`
 
 
-def fit(program: Stateful, x: Any, y: Any, *, batch_size: int | None, epochs: int,
+def fit(program: Stateful, fitted: Any, x: Any, y: Any, *, batch_size: int | None, epochs: int,
         verbose: int | str, callbacks: Callback | Iterable[Callback] | None,
         validation_split: float, validation_data: Any, shuffle: bool,
         class_weight: Mapping[int, float] | None, sample_weight: Any, initial_epoch: int | None,
         steps_per_epoch: int | None, validation_steps: int | None,
         validation_freq: int | Collection[int], nan: str) -> History:
-    """Trains a program; the arguments are those of `Program.fit`."""
+    """Trains a program for `fitted`, the program itself or the model that it belongs to; the other
+    arguments are those of `Program.fit`."""
     rows = checked_batch_size(batch_size, program.buckets)
+    user_callbacks = as_callbacks(callbacks, _USER)
+    for callback in user_callbacks:
+        callback.before_fit(program)
     first_epoch = _first_epoch(program, initial_epoch, epochs)
     if nan not in ("stop", "ignore"):
         raise ConfigError(f"nan={nan!r} must be 'stop' or 'ignore'")
@@ -49,7 +53,6 @@ def fit(program: Stateful, x: Any, y: Any, *, batch_size: int | None, epochs: in
         check_count("validation_freq", validation_freq)
     seed = program.seed if flag("shuffle", shuffle) else None
     progress = Progress(verbose, epochs)
-    user_callbacks = as_callbacks(callbacks, _USER)
     split = fraction("validation_split", validation_split or 0.0)
     feed = feed_for(program, x)
     train, validation = _sources(program, rows, x, y, sample_weight, class_weight, seed,
@@ -61,7 +64,7 @@ def fit(program: Stateful, x: Any, y: Any, *, batch_size: int | None, epochs: in
         params = {"epochs": epochs, "steps": steps_per_epoch or train.steps,
                   "verbose": verbose, "validated": validation is not None,
                   "metrics": [p + n for p in ("", "val_") for n in program.metrics_names],
-                  "say": progress.say}
+                  "say": progress.say, "fitted": fitted}
         watches_nan = any(isinstance(c, TerminateOnNaN) for c in user_callbacks)
         hooks = Hooks([*user_callbacks, program.history], program, params)
         program.lend_weights()

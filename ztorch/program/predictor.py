@@ -14,8 +14,9 @@ import numpy as np
 from ztorch import dispatch
 from ztorch.arguments import checked
 from ztorch.config import flag
-from ztorch.feed.adapter import Columns, checked_batch_size, is_stream, rows_of
+from ztorch.feed.adapter import Columns, checked_batch_size, rows_of
 from ztorch.feed.call_pool import CallPool, run_into_new
+from ztorch.feed.sources import is_stream
 from ztorch.program.stateful import Path, Stateful
 
 if TYPE_CHECKING:
@@ -69,11 +70,12 @@ class Predictor(Stateful):
             return self._predict_batch(columns)
         from ztorch.feed import loops
         from ztorch.feed.array_batches import ArrayBatches
+        from ztorch.feed.datasets import as_stream
         from ztorch.feed.stream_batches import StreamBatches
         from ztorch.progress import Progress
 
         source: BatchSource = (
-            StreamBatches(self.adapter, x, size, with_targets=False)
+            StreamBatches(self.adapter, as_stream(self.adapter, x, size, False), size, False)
             if columns is None else ArrayBatches(self.adapter, columns, None, size))
         progress = Progress(verbose) if verbose else None
         return self._as_declared(loops.predict(self.calls, source, self.metadata.open_axes,

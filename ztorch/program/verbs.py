@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -24,6 +25,29 @@ class Verbs:
                 ) -> AbstractContextManager[Stateful]:
         """The program that runs "train", "evaluate" or "predict" on batches of this size, for a
         `with` block. With None the size is that of `compile`."""
+
+    @property
+    def knows_inputs(self) -> bool:
+        """Whether shapes of inputs are known before there are data."""
+        return True
+
+    def learn_shapes(self, x: Any) -> None:
+        """Tells a model whose inputs have no shape yet what it will be used with."""
+        if not self.knows_inputs:
+            from ztorch.feed.row_shapes import row_shapes
+
+            self.build(row_shapes(x))
+
+    def build(self, input_shape: Any = None) -> None:
+        """Computes all shapes; a program has done that."""
+
+    def _repr_html_(self) -> str:
+        """The summary, for notebooks."""
+        lines = [] if self.knows_inputs else [repr(self)]
+        if self.knows_inputs:
+            runnable: Any = self  # models and programs have a summary
+            runnable.summary(lines.append)
+        return f"<pre>{html.escape(chr(10).join(lines))}</pre>"
 
     @checked
     def fit(self, x: Any, y: Any = None, *, batch_size: int | None = None, epochs: int = 1,
@@ -91,8 +115,9 @@ class Verbs:
         """
         from ztorch.program.fitting import fit
 
+        self.learn_shapes(x)
         with self.running("train", batch_size) as program:
-            return fit(program, x, y, batch_size=batch_size, epochs=epochs, verbose=verbose,
+            return fit(program, self, x, y, batch_size=batch_size, epochs=epochs, verbose=verbose,
                        callbacks=callbacks, validation_split=validation_split,
                        validation_data=validation_data, shuffle=shuffle, class_weight=class_weight,
                        sample_weight=sample_weight, initial_epoch=initial_epoch,
@@ -136,6 +161,7 @@ class Verbs:
         from ztorch.program.fitting import evaluate
         from ztorch.program.one_batch import as_scores
 
+        self.learn_shapes(x)
         with self.running("evaluate", batch_size) as program:
             means = evaluate(program, x, y, batch_size, sample_weight, verbose, steps)
         return as_scores(means, return_dict)
@@ -169,6 +195,7 @@ class Verbs:
         """
         from ztorch.program.one_batch import run_batch
 
+        self.learn_shapes(x)
         with self.running("train") as program:
             return run_batch(program, "train", x, y, sample_weight, class_weight, return_dict)
 
@@ -198,5 +225,6 @@ class Verbs:
         """
         from ztorch.program.one_batch import run_batch
 
+        self.learn_shapes(x)
         with self.running("evaluate") as program:
             return run_batch(program, "evaluate", x, y, sample_weight, None, return_dict)

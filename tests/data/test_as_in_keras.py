@@ -1,0 +1,144 @@
+"""Helpers with the names and the values of `keras.utils`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import ztorch as zt
+from tests import references
+from ztorch import utils
+from ztorch.errors import ConfigError, DataError
+
+RANDOM = np.random.default_rng(0)
+TEXTS = [[1, 2, 3], [4], [], [5, 6, 7, 8]]
+
+
+def same(a: Any, b: Any) -> None:
+    np.testing.assert_array_equal(a, b)
+    assert np.asarray(a).dtype == np.asarray(b).dtype
+
+
+def test_values_are_those_of_keras() -> None:
+    theirs = references.keras().utils
+    for x, how in (([0, 2, 1], {}), ([[0], [3]], {"num_classes": 5}), ([[0, 1], [2, 0]], {})):
+        same(utils.to_categorical(x, **how), theirs.to_categorical(x, **how))
+    x = RANDOM.normal(size=(3, 4))
+    x[1] = 0
+    for how in ({}, {"axis": 1}, {"order": 1}):
+        np.testing.assert_allclose(utils.normalize(x, **how), theirs.normalize(x, **how))
+    for how in ({}, {"maxlen": 2}, {"maxlen": 2, "truncating": "post"}, {"padding": "post"},
+                {"maxlen": 6, "value": -1, "dtype": "float32"}):
+        same(utils.pad_sequences(TEXTS, **how), theirs.pad_sequences(TEXTS, **how))
+    same(utils.pad_sequences([[[1, 2]], [[3, 4], [5, 6]]]),
+         theirs.pad_sequences([[[1, 2]], [[3, 4], [5, 6]]]))
+
+
+def test_wrong_arguments() -> None:
+    for message, call in (
+            ("got class 3, and num_classes=2", lambda: utils.to_categorical([0, 3], 2)),
+            ("takes class numbers", lambda: utils.to_categorical([0.5])),
+            ("takes class numbers", lambda: utils.to_categorical([-1])),
+            ("sequence 1 is 4, not a list", lambda: utils.pad_sequences([[1], 4])),
+            ("must be 'pre' or 'post'", lambda: utils.pad_sequences([[1]], padding="left")),
+            ("steps of sequence 1 have shape", lambda: utils.pad_sequences([[1], [[1]]])),
+            ("hold no window of 9 steps", lambda: utils.timeseries_dataset_from_array(
+                range(5), None, 9)),
+            ("needs left_size or right_size", lambda: utils.split_dataset(np.ones(3))),
+            ("5 rows do not make parts of 4 and 3", lambda: utils.split_dataset(
+                np.ones(5), left_size=4, right_size=3)),
+            ("arrays with as many rows, not 3, 2", lambda: utils.split_dataset(
+                (np.ones(3), np.ones(2)), left_size=1))):
+        with pytest.raises((ConfigError, DataError), match=message):
+            call()
+
+
+def test_windows_of_a_series() -> None:
+    data, targets = np.arange(20.0), np.arange(20) * 10
+    windows = utils.timeseries_dataset_from_array(
+        data, targets, sequence_length=3, sequence_stride=2, sampling_rate=3, batch_size=4,
+        start_index=2, end_index=18)
+    x, y = windows.arrays()
+    same(y, np.array([20, 40, 60, 80, 100]))
+    same(x, y[:, None] / 10.0 + np.array([0.0, 3.0, 6.0]))
+    assert [len(batch[1]) for batch in windows] == [4, 1]
+    alone = utils.timeseries_dataset_from_array(data, None, 2, batch_size=50)
+    assert next(iter(alone)).shape == (19, 2)
+    mixed = utils.timeseries_dataset_from_array(data, targets, 2, shuffle=True, seed=3)
+    first, second = (next(iter(mixed))[1].tolist() for _ in range(2))
+    assert first != second and sorted(first) == sorted(second) == (targets[:19]).tolist()
+    model = zt.Sequential([zt.layers.Input((2,)), zt.layers.Dense(1)])
+    model.compile("cpu:scalar", batch_size=8, optimizer="adam", loss="mse")
+    assert len(model.fit(mixed, epochs=2, verbose=0).history["loss"]) == 2
+
+
+def test_parts_of_data() -> None:
+    x, y = np.arange(10), np.arange(10) * 2
+    (a, _b), (c, d) = utils.split_dataset((x, y), right_size=0.3)
+    same(np.concatenate([a, c]), x)
+    same(d, y[7:])
+    left, right = utils.split_dataset(x, left_size=4, right_size=2, shuffle=True, seed=1)
+    assert len(left) == 4 and len(right) == 2 and len({*left, *right}) == 6
+    windows = utils.timeseries_dataset_from_array(x, y, 1)
+    train, test = utils.split_dataset(windows, left_size=8)
+    assert (train.rows, test.rows) == (8, 2)
+
+
+def test_folders_of_images(tmp_path: Path) -> None:
+    for k, name in enumerate(("cat", "dog")):
+        (tmp_path / name).mkdir()
+        for n in range(3):
+            Image.new("RGB", (4, 4), (10 * n, 100 * k, 7)).save(tmp_path / name / f"{n}.png")
+    load = utils.image_dataset_from_directory
+    images = load(tmp_path, image_size=(2, 2), shuffle=False)
+    x, y = images.arrays()
+    assert images.class_names == ["cat", "dog"] and x.shape == (6, 2, 2, 3)
+    same(x[:, 0, 0], np.array([(10 * n, 100 * k, 7) for k in range(2) for n in range(3)], "f"))
+    same(y, np.array([0, 0, 0, 1, 1, 1], np.int32))
+    assert [Path(p).name for p in images.file_paths[:2]] == ["0.png", "1.png"]
+    x, y = load(tmp_path, label_mode="categorical", color_mode="grayscale", image_size=(2, 2),
+                data_format="channels_first").arrays()
+    assert x.shape == (6, 1, 2, 2) and y.sum(0).tolist() == [3.0, 3.0]
+    train, validation = load(tmp_path, label_mode="binary", image_size=(2, 2),
+                             validation_split=0.34, subset="both")
+    assert (train.rows, validation.rows) == (4, 2) and train.arrays()[1].shape == (4, 1)
+    assert next(iter(load(tmp_path, label_mode=None, image_size=(2, 2)))).shape == (6, 2, 2, 3)
+    for message, how in (("go together", {"subset": "training"}), ("color_mode='x'", {
+            "color_mode": "x"}), ("label_mode='x'", {"label_mode": "x"})):
+        with pytest.raises(ConfigError, match=message):
+            load(tmp_path, **how)
+
+
+def test_folders_of_texts(tmp_path: Path) -> None:
+    for name, text in (("bad", "Oh no"), ("good", "Well done")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.txt").write_text(text)
+    texts = utils.text_dataset_from_directory(tmp_path, shuffle=False, max_length=4)
+    x, y = texts.arrays()
+    assert (x.tolist(), y.tolist(), texts.class_names) == (["Oh n", "Well"], [0, 1],
+                                                           ["bad", "good"])
+    (tmp_path / "bad" / "1.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataError, match="cannot be read as text in UTF-8"):
+        texts.arrays()
+    with pytest.raises(DataError, match="should hold a folder of"):
+        utils.text_dataset_from_directory(tmp_path / "good")
+
+
+def test_models_are_drawn(tmp_path: Path) -> None:
+    L = zt.layers
+    x = L.Input((4,), name="numbers")
+    a = L.Dense(3, name="left")(x)
+    model = zt.Model(x, L.Add(name="sum")([a, L.Dense(3, name="right")(x)]))
+    figure = utils.plot_model(model, tmp_path / "m.svg", show_shapes=True)
+    drawn = [t.get_text() for t in figure.axes[0].texts]
+    assert {"numbers (Input)\n(4,)", "left (Dense)\n(3,)", "right (Dense)\n(3,)",
+            "sum (Add)\n(3,)"} <= {*drawn}
+    assert drawn.count("") == 4  # arrows
+    assert (tmp_path / "m.svg").read_bytes()[:5] == b"<?xml"
+    row = zt.Sequential([L.Input((4,)), L.Dense(2)])
+    assert [t.get_text() for t in utils.plot_model(row, None, show_layer_names=False).axes[
+        0].texts][:2] == ["Input", "Dense"]

@@ -1,0 +1,147 @@
+"""Datasets that are read by index: of PyTorch, Keras and Hugging Face."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from torch.utils.data import DataLoader, Subset
+from torch.utils.data import Dataset as TorchDataset
+
+from tests.programs import classifier, flowers, same_states
+from ztorch import layers as L
+from ztorch.errors import DataError
+from ztorch.feed.array_batches import permutation
+from ztorch.model.model import Model
+
+X, Y = flowers(20)
+
+
+class Rows(TorchDataset):
+    """A map-style dataset of PyTorch: it never raises an IndexError."""
+
+    def __len__(self) -> int:
+        return len(X)
+
+    def __getitem__(self, k: int) -> Any:
+        return X[k % len(X)], Y[k % len(X)]
+
+
+class PlainRows:
+    """The protocol alone."""
+
+    def __len__(self) -> int:
+        return len(X)
+
+    def __getitem__(self, k: int) -> Any:
+        return X[k % len(X)].tolist(), int(Y[k % len(X)])
+
+
+class KerasBatches:
+    """A `PyDataset`: its items are batches, and it is told when an epoch ends."""
+
+    def __init__(self) -> None:
+        self.epochs = 0
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, k: int) -> Any:
+        return X[k * 5:k * 5 + 5], Y[k * 5:k * 5 + 5]
+
+    def __iter__(self) -> Iterator[Any]:
+        raise AssertionError("it is read by index")
+
+    def on_epoch_end(self) -> None:
+        self.epochs += 1
+
+
+class HubDataset:
+    """The protocol of Hugging Face's datasets: items are dicts, iterated row by row."""
+
+    column_names = ("flower", "label")
+
+    def __len__(self) -> int:
+        return len(X)
+
+    def __getitem__(self, k: int) -> Any:
+        return {"flower": X[k], "label": int(Y[k])}
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        return [self[k] for k in indices]
+
+    def __iter__(self) -> Iterator[Any]:
+        raise AssertionError("it is read by index")
+
+
+@pytest.mark.parametrize("dataset", [
+    Rows(), PlainRows(), KerasBatches(), HubDataset(), DataLoader(Rows(), batch_size=3),
+    Subset(Rows(), range(20)),
+], ids=["torch", "protocol", "keras", "hub", "loader", "subset"])
+def test_datasets_are_the_arrays_that_they_hold(dataset: Any) -> None:
+    a, b = classifier(), classifier()
+    a.fit(X, Y, epochs=2, shuffle=False, verbose=0)
+    history = b.fit(dataset, epochs=2, shuffle=False, verbose=0, validation_data=dataset)
+    assert same_states(a, b)
+    expected = a.evaluate(X, Y, verbose=0)
+    np.testing.assert_allclose(b.evaluate(dataset, verbose=0), expected, rtol=1e-5)
+    np.testing.assert_allclose(history.history["val_loss"][-1], np.ravel(expected)[0], rtol=1e-5)
+    np.testing.assert_array_equal(a.predict(X), b.predict(dataset))
+
+
+def test_rows_are_shuffled_and_batches_too() -> None:
+    """Rows as those of arrays are; of batches their order, as in Keras."""
+    a, b, c = classifier(), classifier(), classifier()
+    a.fit(X, Y, epochs=2, verbose=0)
+    b.fit(Rows(), epochs=2, verbose=0)
+    assert same_states(a, b)
+    batches = KerasBatches()
+    c.fit(batches, epochs=1, verbose=0)
+    assert batches.epochs == 1
+    order = np.concatenate([np.arange(k * 5, k * 5 + 5) for k in permutation(c.seed, 0, 4)])
+    d = classifier()
+    d.fit(X[order], Y[order], shuffle=False, verbose=0)
+    assert same_states(c, d)
+
+
+def test_columns_are_inputs_by_their_names() -> None:
+    rows = [{"a": np.float32(k), "b": np.ones(2) * k, "answer": np.float32(k)} for k in range(6)]
+
+    class Columns:
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, k: int) -> Any:
+            return rows[k]
+
+    a, b = L.Input((1,), name="a"), L.Input((2,), name="b")
+    model = Model([a, b], L.Dense(1, name="answer")(L.Concatenate()([a, b])))
+    model.compile("cpu", batch_size=4, optimizer="sgd", loss="mse")
+    with pytest.raises(DataError, match=r"columns a, b, answer, and it is not clear which"):
+        model.fit(Columns(), verbose=0)
+    for row in rows:
+        row["label"] = row.pop("answer")
+    arrays = {n: np.stack([row[n] for row in rows]) for n in ("a", "b")}
+    model.fit(Columns(), verbose=0)
+    np.testing.assert_array_equal(model.predict(Columns()), model.predict(arrays))
+
+
+def test_what_is_wrong_with_a_dataset() -> None:
+    class Empty(Rows):
+        def __len__(self) -> int:
+            return 0
+
+    with pytest.raises(DataError, match=r"this Empty is empty: its len\(\) is 0"):
+        classifier().fit(Empty(), verbose=0)
+    with pytest.raises(DataError, match="x is a dataset; y and sample_weight must come from it"):
+        classifier().fit(Rows(), Y, verbose=0)
+
+    class Alone(Rows):
+        def __getitem__(self, k: int) -> Any:
+            return X[k]
+
+    with pytest.raises(DataError, match=r"an item of this Alone has 1 parts; items are \(x, y\)"):
+        classifier().fit(Alone(), verbose=0)
+    np.testing.assert_array_equal(classifier().predict(Alone()), classifier().predict(X))

@@ -1,0 +1,71 @@
+"""The callback that goes on where an interrupted run ended."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ztorch.arguments import checked
+from ztorch.callbacks.callback import Callback, Logs
+from ztorch.config import flag
+from ztorch.errors import ConfigError
+
+
+class BackupAndRestore(Callback):
+    """Keeps a checkpoint while `fit` runs. When the script is run again after an interruption,
+    `fit` continues from it; after a whole run the checkpoint is deleted.
+
+    Args:
+        backup_dir: The folder of the checkpoint. It is made if it is not there.
+        save_freq: "epoch", or a number of batches. The epoch that was interrupted begins anew.
+            Default: `"epoch"`.
+        delete_checkpoint: Whether to delete the checkpoint after the last epoch. Default: `True`.
+
+    Examples:
+        ```python
+        model.fit(x, y, epochs=50, callbacks=zt.callbacks.BackupAndRestore("backup"))
+        ```
+    """
+
+    order = 2  # last, so that the checkpoint holds what other callbacks change
+
+    @checked
+    def __init__(self, backup_dir: str | os.PathLike[str], save_freq: str | int = "epoch",
+                 delete_checkpoint: bool = True):
+        if save_freq != "epoch" and not (isinstance(save_freq, int) and save_freq > 0):
+            raise ConfigError(f"save_freq={save_freq!r} must be 'epoch' or a number of batches")
+        self.backup_dir = Path(backup_dir)
+        self.save_freq = save_freq
+        self.delete_checkpoint = flag("BackupAndRestore(delete_checkpoint=...)", delete_checkpoint)
+        self._batches = 0  # trained in this run
+
+    @property
+    def file(self) -> Path:
+        """The checkpoint."""
+        return self.backup_dir / "latest.safetensors"
+
+    def before_fit(self, program: Any) -> None:
+        if self.file.exists():
+            program.load_checkpoint(self.file)
+
+    def listens(self, hook: str) -> bool:
+        return super().listens(hook) and (
+            self.save_freq != "epoch" or hook != "on_train_batch_end")
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        self._batches = 0
+        self.backup_dir.mkdir(parents=True, exist_ok=True)
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        self._batches += 1
+        if self._batches % int(self.save_freq) == 0:
+            self.program.save_checkpoint(self.file)
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        self.program.save_checkpoint(self.file)
+
+    def on_train_end(self, logs: Logs | None = None) -> None:
+        ended = self.program.epoch >= self.params["epochs"] or self.program.stop_training
+        if ended and self.delete_checkpoint:
+            self.file.unlink(missing_ok=True)

@@ -1,0 +1,91 @@
+"""The callback that writes what TensorBoard shows. The package of that name writes the files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ztorch.arguments import checked
+from ztorch.callbacks.callback import Callback, Logs
+from ztorch.config import positive
+from ztorch.errors import ConfigError, Unsupported
+
+
+class TensorBoard(Callback):
+    """Writes the scores for TensorBoard: `tensorboard --logdir logs` shows them.
+
+    As with Keras, scores of training lie in the folder `train` and are called `epoch_loss`, those of
+    validation in `validation`.
+
+    Args:
+        log_dir: The folder. Default: `"logs"`.
+        update_freq: "epoch", "batch", or a number of batches: when scores of training are written,
+            as `batch_loss`, besides those of epochs. Default: `"epoch"`.
+
+    Raises:
+        Unsupported: The package is not installed: pip install ztorch[tensorboard].
+
+    Examples:
+        ```python
+        model.fit(x, y, epochs=5, callbacks=zt.callbacks.TensorBoard("logs"))
+        ```
+    """
+
+    order = 1  # after callbacks that add to the logs
+
+    @checked
+    def __init__(self, log_dir: str | os.PathLike[str] = "logs", update_freq: str | int = "epoch"):
+        self.log_dir = Path(log_dir)
+        if isinstance(update_freq, str) and update_freq not in ("epoch", "batch"):
+            raise ConfigError(f"TensorBoard(update_freq={update_freq!r}) must be 'epoch', 'batch' "
+                              "or a number of batches")
+        self.update_freq = update_freq if isinstance(update_freq, str) else positive(
+            "TensorBoard(update_freq=...)", update_freq)
+        self._new_writer = _writer_of_tensorboard()
+        self._writers: dict[str, Any] = {}  # by folder
+        self._batches = 0  # trained in this run
+
+    def listens(self, hook: str) -> bool:
+        return super().listens(hook) and (
+            self.update_freq != "epoch" or hook != "on_train_batch_end")
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        self._batches = 0
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        self._batches += 1
+        every = 1 if self.update_freq == "batch" else int(self.update_freq)
+        if self._batches % every == 0:
+            for name, value in (logs or {}).items():
+                self._write("train", f"batch_{name}", value, self._batches)
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        rate = self.program.learning_rate_or_none()
+        scores = {**(logs or {}), **({} if rate is None else {"learning_rate": rate})}
+        for name, value in scores.items():
+            folder = "validation" if name.startswith("val_") else "train"
+            self._write(folder, f"epoch_{name.removeprefix('val_')}", value, epoch)
+        for writer in self._writers.values():
+            writer.flush()
+
+    def on_train_end(self, logs: Logs | None = None) -> None:
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+
+    def _write(self, folder: str, name: str, value: float, step: int) -> None:
+        if folder not in self._writers:
+            self._writers[folder] = self._new_writer(str(self.log_dir / folder))
+        self._writers[folder].add_scalar(name, value, step)
+
+
+def _writer_of_tensorboard() -> Any:
+    """The class that writes the files of a folder."""
+    try:
+        from tensorboard.summary import Writer
+    except ImportError:
+        raise Unsupported("the callback TensorBoard needs the package of that name: "
+                          'pip install "ztorch[tensorboard]"; CSVLogger(path) and '
+                          "program.history.plot(path) need none") from None
+    return Writer

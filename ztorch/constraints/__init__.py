@@ -1,0 +1,14 @@
+"""What weights must be after each training step.
+
+>>> from ztorch import constraints, layers
+>>> layers.Dense(3, kernel_constraint=constraints.MaxNorm(2)).kernel_constraint
+MaxNorm(max_value=2.0, axis=0)
+"""
+
+from __future__ import annotations
+
+from ztorch.constraints.constraint import Constraint, get
+from ztorch.constraints.norms import MaxNorm, MinMaxNorm, UnitNorm
+from ztorch.constraints.signs import NonNeg
+
+__all__ = ["Constraint", "MaxNorm", "MinMaxNorm", "NonNeg", "UnitNorm", "get"]

@@ -1,0 +1,86 @@
+"""The base class of constraints, and functions of users as constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ztorch.config import Named
+from ztorch.errors import ConfigError
+from ztorch.graph.tracing import traced
+from ztorch.graph.value import Value
+
+
+class Constraint(Named, family="constraint", such_as="max_norm"):
+    """Base class of constraints: what a weight becomes after each training step.
+
+    A subclass implements `__call__` with `zt.ops`. A layer takes one for each kind of weight:
+    `kernel_constraint`, `bias_constraint` ...
+
+    Examples:
+        >>> import ztorch as zt
+        >>> class Bounded(Constraint):
+        ...     def __call__(self, w):
+        ...         return zt.ops.clip(w, -1.0, 1.0)
+        >>> layer = zt.layers.Dense(3, kernel_constraint=Bounded())
+    """
+
+    def __call__(self, w: Value) -> Value:
+        """The weight as it must be.
+
+        Args:
+            w: The weight after the step of the optimizer.
+
+        Returns:
+            A tensor of the same shape.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.__call__")
+
+
+class _FunctionConstraint(Constraint, abstract=True):
+    """A user's function of a weight as a constraint."""
+
+    def __init__(self, function: Callable[[Value], Value]):
+        self.function = function
+
+    def __call__(self, w: Value) -> Value:
+        new = traced(self.function, f"constraint {self.label!r}", w)
+        if getattr(new, "shape", None) != w.shape:
+            raise ConfigError(f"constraint {self.label!r} made {new!r} of a weight of shape "
+                              f"{w.shape}; return a tensor of that shape")
+        return new
+
+    @property
+    def label(self) -> str:
+        """What the function is called."""
+        return getattr(self.function, "__name__", "function")
+
+    def get_config(self) -> dict[str, Any]:
+        raise ConfigError(f"constraint {self.label!r} is a function, which cannot be written to a "
+                          "config; make it a subclass of Constraint")
+
+    def __repr__(self) -> str:
+        return f"<constraint {self.label}>"
+
+
+def get(spec: Any) -> Constraint:
+    """The constraint for a name, an instance, a class, a config or a function.
+
+    Args:
+        spec: A name such as `"non_neg"`, a `Constraint`, its class or config, or a function of a
+            weight that returns the weight as it must be.
+
+    Returns:
+        The constraint.
+
+    Raises:
+        UnknownName: No constraint has this name.
+        ConfigError: It is none of these.
+
+    Examples:
+        >>> get("max_norm").max_value
+        2.0
+    """
+    if callable(spec) and not isinstance(spec, (Constraint, type)):
+        return _FunctionConstraint(spec)
+    return Constraint.get(spec)

@@ -1,0 +1,184 @@
+"""Folders of files, one folder for each class, with the arguments of Keras."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ztorch.arguments import checked
+from ztorch.data.batches import Batches
+from ztorch.data.images import ImageFolder
+from ztorch.errors import ConfigError, DataError
+
+_CHANNELS = {"grayscale": 1, "rgb": 3, "rgba": 4}
+_SUBSETS = ("training", "validation", "both")
+
+
+class DirectoryBatches(Batches):
+    """Batches of files and the classes of their folders.
+
+    `class_names` are the names of the folders, `file_paths` all files.
+    """
+
+    def begin(self, files: Sequence[Path], labels: np.ndarray, names: Sequence[str],
+              label_mode: str | None) -> None:
+        """Sets what `read` needs of labels."""
+        if label_mode not in ("int", "binary", "categorical", None):
+            raise ConfigError(f"label_mode={label_mode!r} must be 'int', 'binary', 'categorical' "
+                              "or None")
+        if label_mode == "binary" and len(names) != 2:
+            raise ConfigError(f"label_mode='binary' is for two classes, and there are {len(names)}")
+        self.class_names, self.file_paths = list(names), [str(file) for file in files]
+        self._label_mode, self._labels = label_mode, labels
+
+    def labelled(self, x: np.ndarray, rows: np.ndarray) -> Any:
+        """(x, y) of some rows, or x alone."""
+        labels = self._labels[rows]
+        if self._label_mode is None:
+            return x
+        if self._label_mode == "categorical":
+            return x, np.eye(len(self.class_names), dtype=np.float32)[labels]
+        return x, labels.astype(np.float32)[:, None] if self._label_mode == "binary" else labels
+
+
+class ImageDirectory(DirectoryBatches, ImageFolder):
+    """What `image_dataset_from_directory` returns."""
+
+    def __init__(self, directory: str | os.PathLike[str], size: tuple[int, int], channels: int,
+                 batch_size: int, seed: int | None, label_mode: str | None,
+                 channels_first: bool):
+        ImageFolder.__init__(self, directory, size, channels, batch_size, seed)
+        self.begin(self.files, self.labels, self.classes, label_mode)
+        self._channels_first = channels_first
+
+    def read(self, rows: np.ndarray) -> Any:
+        x = np.stack([self.image(int(row)) for row in rows]).astype(np.float32)
+        return self.labelled(x.transpose(0, 3, 1, 2) if self._channels_first else x, rows)
+
+
+class TextDirectory(DirectoryBatches):
+    """What `text_dataset_from_directory` returns."""
+
+    def __init__(self, directory: str | os.PathLike[str], batch_size: int, seed: int | None,
+                 label_mode: str | None, max_length: int | None):
+        root = Path(directory)
+        if not root.is_dir():
+            raise DataError(f"there is no folder {root}")
+        names = sorted(p.name for p in root.iterdir() if p.is_dir() and p.name[0] != ".")
+        labelled_files = [(file, k) for k, name in enumerate(names)
+                 for file in sorted((root / name).rglob("*.txt"))]
+        if not labelled_files:
+            raise DataError(f"{root} should hold a folder of .txt files for each class, such as "
+                            f"{root / 'good' / '1.txt'}; there are {len(names)} folders without "
+                            "any")
+        files, labels = zip(*labelled_files, strict=True)
+        super().__init__(len(files), batch_size, seed)
+        self.begin(files, np.array(labels, np.int32), names, label_mode)
+        self._max_length = max_length
+
+    def read(self, rows: np.ndarray) -> Any:
+        texts = np.empty(len(rows), object)
+        for k, row in enumerate(rows):
+            file = self.file_paths[row]
+            try:
+                texts[k] = Path(file).read_text("utf-8")[:self._max_length]
+            except (OSError, UnicodeDecodeError) as error:
+                raise DataError(f"{file} cannot be read as text in UTF-8 ({error})") from None
+        return self.labelled(texts, rows)
+
+
+@checked
+def image_dataset_from_directory(
+        directory: str | os.PathLike[str], label_mode: str | None = "int",
+        color_mode: str = "rgb", batch_size: int = 32, image_size: tuple[int, int] = (256, 256),
+        shuffle: bool = True, seed: int | None = None, validation_split: float | None = None,
+        subset: str | None = None, data_format: str | None = None) -> Any:
+    """Batches of images in folders, each folder a class, as Keras gives them.
+
+    `zt.data.image_folder` is the same with values from 0 to 1.
+
+    Args:
+        directory: The folder. Its folders are the classes, in the order of their names.
+        label_mode: "int" for class numbers, "categorical" for a number a class, "binary" for 0.0
+            and 1.0, None for images alone. Default: `"int"`.
+        color_mode: "grayscale", "rgb" or "rgba". Default: `"rgb"`.
+        batch_size: The images of a batch. Default: `32`.
+        image_size: (height, width): images are scaled to it. Default: `(256, 256)`.
+        shuffle: Whether each epoch has an order of its own. Default: `True`.
+        seed: The seed of these orders; None: 0. Default: `None`.
+        validation_split: The share of the files for validation. Default: `None`.
+        subset: "training", "validation" or "both": which part to return. Default: `None`.
+        data_format: "channels_first" or "channels_last". Default: `None`.
+
+    Returns:
+        Batches (x, y), x in float32 from 0 to 255; for "both" those to train on and those to
+        validate on.
+
+    Raises:
+        DataError: There is no such folder, or no image in it, or a file cannot be read.
+
+    Examples:
+        ```python
+        train, validation = zt.utils.image_dataset_from_directory(
+            "flowers", image_size=(64, 64), validation_split=0.2, subset="both")
+        model.fit(train, validation_data=validation)
+        ```
+    """
+    if color_mode not in _CHANNELS:
+        raise ConfigError(f"color_mode={color_mode!r} must be one of {', '.join(_CHANNELS)}")
+    if data_format not in (None, "channels_first", "channels_last"):
+        raise ConfigError(f"data_format={data_format!r} must be 'channels_first' or "
+                          "'channels_last'")
+    return _subset(ImageDirectory(directory, image_size, _CHANNELS[color_mode], batch_size,
+                                  (seed or 0) if shuffle else None, label_mode,
+                                  data_format == "channels_first"), validation_split, subset)
+
+
+@checked
+def text_dataset_from_directory(
+        directory: str | os.PathLike[str], label_mode: str | None = "int", batch_size: int = 32,
+        max_length: int | None = None, shuffle: bool = True, seed: int | None = None,
+        validation_split: float | None = None, subset: str | None = None) -> Any:
+    """Batches of texts in folders, each folder a class, as Keras gives them.
+
+    Args:
+        directory: The folder. Its folders of .txt files are the classes, in the order of their
+            names.
+        label_mode: As that of `image_dataset_from_directory`. Default: `"int"`.
+        batch_size: The texts of a batch. Default: `32`.
+        max_length: Longer texts are cut to so many characters. Default: `None`.
+        shuffle: Whether each epoch has an order of its own. Default: `True`.
+        seed: The seed of these orders; None: 0. Default: `None`.
+        validation_split: The share of the files for validation. Default: `None`.
+        subset: "training", "validation" or "both": which part to return. Default: `None`.
+
+    Returns:
+        Batches (x, y), x an array of strings.
+
+    Raises:
+        DataError: There is no such folder, or no text in it, or a file is not in UTF-8.
+
+    Examples:
+        ```python
+        reviews = zt.utils.text_dataset_from_directory("reviews", label_mode="binary")
+        texts, labels = reviews.arrays()
+        ```
+    """
+    return _subset(TextDirectory(directory, batch_size, (seed or 0) if shuffle else None,
+                                 label_mode, max_length), validation_split, subset)
+
+
+def _subset(batches: Batches, share: float | None, subset: str | None) -> Any:
+    """The part of the batches that a user asks for."""
+    if (share is None) != (subset is None) or subset not in (None, *_SUBSETS):
+        raise ConfigError(f"validation_split={share!r} and subset={subset!r} go together, as in "
+                          "validation_split=0.2, subset='both'; a subset is one of "
+                          f"{', '.join(_SUBSETS)}")
+    if share is None:
+        return batches
+    both = batches.split(share)
+    return both if subset == "both" else both[_SUBSETS.index(subset or "")]

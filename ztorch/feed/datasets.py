@@ -1,0 +1,144 @@
+"""Datasets that are read by index: objects with `__len__` and `__getitem__`.
+
+These are the map-style datasets of PyTorch, whose items are rows; `keras.utils.PyDataset`, whose
+items are batches; and those of Hugging Face, whose items are rows as dicts. Whether an item is a
+row or a batch is told by the shape of its x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ztorch.errors import DataError
+from ztorch.feed.adapter import DataAdapter
+from ztorch.feed.array_batches import permutation
+from ztorch.feed.columns import as_array
+from ztorch.feed.sources import is_indexed
+
+# What columns of targets are called in datasets whose items are dicts.
+_TARGETS = ("label", "labels", "target", "targets", "y")
+
+
+def as_stream(adapter: DataAdapter, source: Any, batch_size: int, with_targets: bool,
+              seed: int | None = None) -> Any:
+    """What gives batches: the source itself, or the batches of a dataset that is read by index.
+
+    Args:
+        adapter: Knows the inputs and targets of the program.
+        source: What a user passed.
+        batch_size: The rows of a batch.
+        with_targets: Whether batches must hold y; False to predict.
+        seed: Shuffles a dataset; None keeps its order. Default: `None`.
+    """
+    return IndexedDataset(adapter, source, batch_size, with_targets, seed) if is_indexed(
+        source) else source
+
+
+class IndexedDataset:
+    """The batches of a dataset that is read by index; iterate over them once an epoch."""
+
+    def __init__(self, adapter: DataAdapter, dataset: Any, rows_at_once: int, with_targets: bool,
+                 seed: int | None):
+        self.epoch = 0  # the number of the next pass, which the order depends on
+        self._adapter, self._dataset, self._seed = adapter, dataset, seed
+        self._with_targets = with_targets
+        self._count = len(dataset)
+        if not self._count:
+            raise DataError(f"this {type(dataset).__name__} is empty: its len() is 0; pass at "
+                            "least one row")
+        first_item = self._parts(dataset[0])
+        port = adapter.input_ports[0]
+        first = first_item[0]
+        if adapter.several_inputs:
+            first = first[port.name] if isinstance(first, Mapping) else first[0]
+        x = as_array(first, "x of item 0")
+        self._items_are_rows = _is_row(x.shape, port.shape, bool(port.axes))
+        # How many rows there are, where that is known, and the rows of each batch.
+        self.rows = self._count if self._items_are_rows else None
+        self.batch_size = rows_at_once if self._items_are_rows or not x.ndim else len(x)
+
+    def __len__(self) -> int:
+        return -(-self._count // self.batch_size) if self._items_are_rows else self._count
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        order = (np.arange(self._count) if self._seed is None else
+                 permutation(self._seed, self.epoch, self._count))
+        self.epoch += 1
+        size = self.batch_size if self._items_are_rows else 1
+        for at in range(0, self._count, size):
+            items = [self._parts(item) for item in self._read(order[at:at + size].tolist())]
+            if not self._items_are_rows:
+                yield items[0]
+                continue
+            yield tuple(collated(parts) for parts in zip(*items, strict=True))
+        end = getattr(self._dataset, "on_epoch_end", None)  # of Keras' datasets
+        if callable(end):
+            end()
+
+    def _read(self, indices: list[int]) -> Sequence[Any]:
+        """The items with these numbers, at once where the dataset can do that."""
+        if self._items_are_rows and hasattr(self._dataset, "__getitems__"):
+            return self._dataset.__getitems__(indices)
+        return [self._dataset[k] for k in indices]
+
+    def _parts(self, item: Any) -> tuple[Any, ...]:
+        """x, or x, y and the weights, of an item."""
+        if isinstance(item, Mapping) and not self._is_inputs(item):
+            return self._columns(item)
+        if isinstance(item, list) and self._with_targets:
+            item = tuple(item)
+        parts = item if isinstance(item, tuple) else (item,)
+        if not self._with_targets:
+            return parts[:1]
+        if not 2 <= len(parts) <= 3:
+            raise DataError(f"an item of this {type(self._dataset).__name__} has {len(parts)} "
+                            "parts; items are (x, y) or (x, y, sample_weight)")
+        return parts
+
+    def _is_inputs(self, item: Mapping[str, Any]) -> bool:
+        """Whether a dict holds all inputs and nothing else, so that it is x."""
+        return not self._with_targets and set(item) == {p.name for p in self._adapter.input_ports}
+
+    def _columns(self, item: Mapping[str, Any]) -> tuple[Any, ...]:
+        """x and y of a row whose columns have names."""
+        inputs = [p.name for p in self._adapter.input_ports]
+        outputs = [p.name for p in self._adapter.target_ports]
+        targets = [n for n in outputs if n in item] or [n for n in _TARGETS if n in item][:1]
+        if not self._adapter.several_inputs:
+            inputs = [name for name in item if name not in targets]
+        missing = [name for name in inputs if name not in item]
+        if missing or (len(inputs) != 1 and not self._adapter.several_inputs) or (
+                self._with_targets and not targets):
+            raise DataError(f"items of this {type(self._dataset).__name__} have the columns "
+                            f"{', '.join(map(str, item))}, and it is not clear which are x and y; "
+                            "pass columns as arrays, such as fit(dataset['image'], "
+                            "dataset['label']), or items (x, y)")
+        x = {n: item[n] for n in inputs} if self._adapter.several_inputs else item[inputs[0]]
+        y = {n: item[n] for n in targets} if len(targets) > 1 else [item[n] for n in targets]
+        return (x, y if isinstance(y, dict) else y[0]) if self._with_targets else (x,)
+
+
+def _is_row(shape: tuple[int, ...], row: tuple[int, ...], sizes_vary: bool) -> bool:
+    """Whether an x of this shape is one row of an input; else it is a batch of them."""
+    if sizes_vary:
+        return len(shape) == len(row)
+    return shape == row or (*shape, 1) == row or shape == (*row, 1)
+
+
+def collated(values: Sequence[Any]) -> Any:
+    """Values of rows as one array, or as a dict or list of arrays; a list where rows differ in
+    shape.
+
+    >>> collated([[1.0, 2.0], [3.0, 4.0]]).shape
+    (2, 2)
+    """
+    first = values[0]
+    if isinstance(first, Mapping):
+        return {name: collated([v[name] for v in values]) for name in first}
+    if isinstance(first, tuple):
+        return [collated(parts) for parts in zip(*values, strict=True)]
+    arrays = [as_array(v, "an item of the dataset") for v in values]
+    return np.stack(arrays) if len({a.shape for a in arrays}) == 1 else arrays

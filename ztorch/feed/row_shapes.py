@@ -1,0 +1,61 @@
+"""The shape of the rows of data, for models that take it from the data that they meet first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ztorch.errors import ConfigError
+from ztorch.feed.columns import as_array
+from ztorch.feed.sources import is_indexed, is_stream
+
+Shapes = Any  # with the batch as None: (None, 4), or a list or dict of such
+
+
+def row_shapes(x: Any) -> Shapes:
+    """The shape of x with None for the batch; of several inputs a list or dict.
+
+    Args:
+        x: What `fit` or `predict` takes.
+
+    Raises:
+        ConfigError: x can be read only once, so that it cannot be looked at beforehand.
+
+    Examples:
+        >>> row_shapes(np.zeros((20, 4))), row_shapes({"a": [[1.0], [2.0]]})
+        ((None, 4), {'a': (None, 1)})
+    """
+    if is_stream(x, None):
+        return _of_stream(x)
+    if isinstance(x, Mapping):
+        return {name: row_shapes(part) for name, part in x.items()}
+    if isinstance(x, (list, tuple)) and all(np.ndim(part) for part in x) and all(
+            hasattr(part, "shape") for part in x):
+        return [row_shapes(part) for part in x]
+    shape = x.shape if hasattr(x, "shape") else as_array(x, "x").shape
+    return (None, *shape[1:])
+
+
+def _of_stream(x: Any) -> Shapes:
+    if is_indexed(x):
+        item = x[0]
+        parts = item if isinstance(item, (list, tuple)) else (item,)
+        counts = {np.shape(part)[:1] for part in parts[:2] if not isinstance(part, Mapping)}
+        if len(parts) > 1 and len(counts) == 1 and counts != {()}:
+            return row_shapes(parts[0])  # x and y of a batch
+        if isinstance(parts[0], Mapping):
+            raise ConfigError("the columns of this dataset do not say which are the inputs; call "
+                              "model.build with their shapes first, such as {'a': (None, 4)}")
+        return (None, *np.shape(parts[0]))
+    if iter(x) is x:
+        raise ConfigError("x is a generator, which can be read only once; call model.build with "
+                          "the shape of its x first, such as model.build((None, 4))")
+    epoch = getattr(x, "epoch", None)
+    item = next(iter(x), None)
+    if isinstance(epoch, int):
+        x.epoch = epoch  # it has not begun to count
+    if item is None:
+        raise ConfigError("x gave no batches; pass at least one row")
+    return row_shapes(item[0] if isinstance(item, (list, tuple)) else item)

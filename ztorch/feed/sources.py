@@ -1,0 +1,30 @@
+"""What users pass as x: rows in arrays, streams of batches, or datasets that are read by index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def is_stream(x: Any, y: Any) -> bool:
+    """Whether x gives batches, not rows: an iterator, a loader, a dataset, or a list of tuples."""
+    if isinstance(x, list):
+        return y is None and bool(x) and all(isinstance(item, tuple) for item in x)
+    return not _is_data(x) and (hasattr(x, "__iter__") or is_indexed(x))
+
+
+def is_indexed(x: Any) -> bool:
+    """Whether x is a dataset that is read by index: it has a length and items, and is no array.
+
+    >>> is_indexed([1, 2]), is_indexed(range(3))
+    (False, True)
+    """
+    kind = type(x)  # Python looks for both on the class
+    return (hasattr(kind, "__getitem__") and hasattr(kind, "__len__") and not _is_data(x)
+            and not isinstance(x, (list, type)))
+
+
+def _is_data(x: Any) -> bool:
+    """Whether x is an array, or holds some."""
+    return (hasattr(x, "__array__") or hasattr(x, "__dlpack__")
+            or hasattr(x, "__array_interface__") or isinstance(x, (str, bytes, tuple, Mapping)))

@@ -1,0 +1,63 @@
+"""The weights of a layer and of those inside it, as lists and as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ztorch.arguments import checked
+from ztorch.errors import WeightsError
+from ztorch.layers.weight import Weight
+
+
+class LayerWeights:
+    """The part of a layer that lists, copies and replaces its weights."""
+
+    name: str
+    path: Any
+
+    @property
+    def weights(self) -> list[Weight]:
+        """All weights."""
+        raise NotImplementedError
+
+    @property
+    def trainable_weights(self) -> list[Weight]:
+        """The weights that an optimizer may change."""
+        return [w for w in self.weights if w.trains]
+
+    @property
+    def non_trainable_weights(self) -> list[Weight]:
+        """The weights that it may not change: those of frozen layers, and moving statistics."""
+        return [w for w in self.weights if not w.trains]
+
+    def get_weights(self) -> list[np.ndarray]:
+        """Copies of all weights, in Keras' order. There are none before the layer is built."""
+        return [w.value.copy() for w in self.weights]
+
+    @checked
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Replaces all weights, or none if one of the arrays does not fit.
+
+        Args:
+            weights: Arrays in the order of `get_weights`, of this layer or of a program.
+
+        Raises:
+            WeightsError: The number of arrays or a shape is wrong.
+        """
+        current, kind = self.weights, "layer" if self.path else "model"
+        if not isinstance(weights, Iterable):
+            raise WeightsError("set_weights takes a list of arrays, in the order of get_weights, "
+                               f"not {weights!r}")
+        if len(weights := list(weights)) != len(current):
+            raise WeightsError(f"{kind} {self.name!r} has {len(current)} weights, {len(weights)} "
+                               "were given; use the weights of a model with the same layers")
+        checked_ = [w.checked(array) for w, array in zip(current, weights, strict=True)]
+        for w, array in zip(current, checked_, strict=True):  # only once all fit
+            w.value = array
+
+    def count_params(self) -> int:
+        """The number of elements of all weights."""
+        return sum(w.size for w in self.weights)

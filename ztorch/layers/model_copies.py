@@ -1,0 +1,77 @@
+"""Models as configs, copied and pickled."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztorch.layers import wiring
+from ztorch.layers.layer import Layer
+from ztorch.layers.own_call import ClassModel, own_config
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class CopiedModel(ClassModel, Layer, abstract=True):
+    """The part of a model that describes and copies it."""
+
+    seed: Any
+    _seed: int | None
+    _traced: list[Any]
+    _wiring: Any
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the model and its layers, ready for JSON; without weights."""
+        if self.own_call is not None:
+            return own_config(self)
+        return {**self._common_config(), **self._wiring.get_config()}
+
+    def _common_config(self) -> dict[str, Any]:
+        return {"name": self.name, "seed": self.seed if self.outer is None else self._seed,
+                **({} if self.trainable else {"trainable": False})}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """The model that `get_config` described, with initial weights."""
+        if cls.is_class:
+            return super().from_config(config)
+        inputs, outputs = wiring.from_config(config)
+        kind: Any = cls
+        return kind(inputs, outputs, config.get("name"), config.get("seed"),
+                   config.get("trainable", True))
+
+    def __reduce__(self) -> Any:
+        """Pickles the config and the weights, without the trace."""
+        if self.own_call is not None:
+            left_out = ("_traced", "_traced_of", "_output", "_programs")
+            state = {k: v for k, v in vars(self).items() if k not in left_out}
+            return _blank, (type(self),), state
+        kept = [(w.value, w.trainable) for w in self.weights] if self._traced else None
+        return _again, (type(self), self.get_config(), kept)
+
+    def __copy__(self) -> Self:  # layers belong to one model
+        return copy.deepcopy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        duplicate = memo[id(self)] = type(self).__new__(type(self))  # keeps a Lambda's function
+        vars(duplicate).update(copy.deepcopy(vars(self), memo))
+        return duplicate
+
+
+def _blank(kind: type[CopiedModel]) -> Any:
+    """A model that gets the attributes of one that was pickled, and has no trace."""
+    model: Any = kind.__new__(kind)
+    vars(model).update(_traced=[], _traced_of=[], _output=None)
+    return model
+
+
+def _again(kind: type[CopiedModel], config: dict[str, Any],
+           kept: list[tuple[np.ndarray, bool]] | None) -> Any:
+    """The model that was pickled, from its config and the values of its weights."""
+    model: Any = kind.from_config(config)
+    for w, (value, trainable) in zip(model.weights if kept else (), kept or (), strict=True):
+        w.value, w.trainable = value, trainable
+    return model

@@ -1,0 +1,119 @@
+"""Regularizers and constraints of layers.
+
+A layer that has an initializer of some weights, such as `kernel_initializer`, also takes
+`kernel_regularizer` and `kernel_constraint`, as in Keras. Every layer takes
+`activity_regularizer`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from ztorch import constraints, regularizers
+from ztorch.config import described
+from ztorch.constraints import Constraint
+from ztorch.errors import ConfigError, ZtorchError
+from ztorch.graph.value import Value
+from ztorch.layers.context import Context
+from ztorch.layers.symbol import leaves
+from ztorch.layers.weight import Weight, tracing
+from ztorch.regularizers import Regularizer
+
+_GET: dict[str, Any] = {"regularizer": regularizers.get, "constraint": constraints.get}
+
+
+class WithWeightRules:
+    """The part of a layer that keeps its regularizers and constraints."""
+
+    initializes_inner = False  # whether its initializers are those of layers inside
+
+    @classmethod
+    def more_arguments(cls) -> list[str]:
+        """The regularizers and constraints that the layer takes, beside its other arguments.
+
+        >>> from ztorch.layers import Embedding
+        >>> Embedding.more_arguments()
+        ['activity_regularizer', 'embeddings_regularizer', 'embeddings_constraint']
+        """
+        return ["activity_regularizer", *(f"{name}_{rule}" for name in cls._initialized()
+                                          for rule in _GET)]
+
+    @classmethod
+    def _initialized(cls) -> list[str]:
+        """What the layer has initializers of: kernel, bias ..."""
+        if cls.initializes_inner:
+            return []
+        names = [n.removesuffix("_initializer") for n in inspect.signature(cls.__init__).parameters
+                 if n.endswith("_initializer")]
+        return [n for n in names if not n.startswith("moving_")]
+
+    def take_rules(self, arguments: dict[str, Any]) -> None:
+        """Takes regularizers and constraints out of the arguments of the layer; they become
+        attributes."""
+        self.rules: dict[str, Regularizer | Constraint] = {}
+        names = self.more_arguments()
+        for name in [n for n in arguments if n in names]:
+            spec = arguments.pop(name)
+            if spec is None:
+                continue
+            try:
+                self.rules[name] = _GET[name.rpartition("_")[2]](spec)
+            except ZtorchError as error:
+                raise type(error)(f"{type(self).__name__}({name}=...): {error}") from None
+        for name in names:
+            setattr(self, name, self.rules.get(name))
+
+    def set_rules(self, weight: Weight, regularizer: Any, constraint: Any) -> None:
+        """Gives a weight the regularizer and the constraint that are passed for it, or those that
+        the layer has for its name."""
+        weight.regularizer = (self._rule(weight.name, "regularizer") if regularizer is None else
+                              regularizers.get(regularizer))
+        weight.constraint = (self._rule(weight.name, "constraint") if constraint is None else
+                             constraints.get(constraint))
+
+    def _rule(self, weight: str, rule: str) -> Any:
+        """What the layer has for a weight of this name; None: nothing."""
+        if not self.rules:
+            return None
+        name = weight.rpartition("/")[2]
+        names = [name, name.removesuffix("_kernel"), *(["depthwise"] if name == "kernel" else [])]
+        known = self._initialized()
+        return next((self.rules.get(f"{n}_{rule}") for n in names if n in known), None)
+
+    def rules_config(self) -> dict[str, Any]:
+        """Regularizers and constraints, ready for JSON."""
+        return {name: described(rule, name) for name, rule in self.rules.items()}
+
+    def add_activity_losses(self, outputs: Any, context: Context) -> None:
+        """Adds the penalties of outputs to the loss."""
+        regularizer = self.rules["activity_regularizer"]
+        assert isinstance(regularizer, Regularizer)
+        for y in leaves(outputs):
+            if isinstance(y, Value):
+                context.add_loss(regularizer.of_rows(y))
+
+    def add_loss(self, loss: Any) -> None:
+        """Adds to the loss, in `call`, as in Keras.
+
+        Args:
+            loss: A scalar tensor; or a tensor with a number for each row of the batch, whose
+                weighted mean counts.
+
+        Raises:
+            ConfigError: It is called outside of a `call`.
+
+        Examples:
+            >>> import ztorch as zt
+            >>> class Sparse(zt.layers.Layer):
+            ...     def call(self, x):
+            ...         self.add_loss(0.01 * zt.ops.sum(zt.ops.abs(x)))
+            ...         return x
+            >>> Sparse()(zt.layers.Input((4,))).shape
+            (4,)
+        """
+        context = tracing.get()
+        if not isinstance(context, Context):
+            raise ConfigError(f"{type(self).__name__}.add_loss belongs in call: there are tensors "
+                              "there to make a loss of")
+        context.add_loss(loss)

@@ -1,0 +1,100 @@
+"""Draws the layers of a model as boxes, and what leads from one to the next."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Any
+
+from ztorch.arguments import checked
+from ztorch.files.figures import add_rectangle, new_figure, save_figure
+from ztorch.layers.core import Input
+from ztorch.layers.layer import Layer
+from ztorch.layers.network import Network
+from ztorch.layers.wiring import Wiring
+
+_WIDTH, _HEIGHT = 2.4, 0.7  # of a box, in inches
+_GAP = 0.45  # between boxes
+
+
+@checked
+def plot_model(model: Network, to_file: str | os.PathLike[str] | None = "model.png",
+               show_shapes: bool = False, show_layer_names: bool = True) -> Any:
+    """Draws a model: a box for each layer, and arrows from one to the next.
+
+    Args:
+        model: A model whose inputs are known.
+        to_file: A PNG, SVG or PDF file to write; None writes none. Default: `"model.png"`.
+        show_shapes: Whether boxes have the shapes of outputs. Default: `False`.
+        show_layer_names: Whether boxes have the names of layers. Default: `True`.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ConfigError: matplotlib is not installed, or the inputs of the model are not known.
+
+    Examples:
+        ```python
+        zt.utils.plot_model(model, "model.png", show_shapes=True)
+        ```
+    """
+    model.build()
+    edges = _edges(model)
+    boxes = list(dict.fromkeys([*model.inputs.values(), *(b for edge in edges for b in edge)]))
+    rows = _rows(boxes, edges)
+    shapes = {row.layer: row.shape for row in model.traced_layers() if row.depth == 0}
+    shapes |= {x: x.shape for x in model.inputs.values()}
+    widest = max(map(len, rows))
+    width, height = widest * (_WIDTH + _GAP) + _GAP, len(rows) * (_HEIGHT + _GAP) + _GAP
+    figure = new_figure(width, height)
+    axes = figure.add_subplot()
+    axes.set_axis_off()
+    axes.set_xlim(0, width)
+    axes.set_ylim(height, 0)
+    at: dict[Layer, tuple[float, float]] = {}  # the middle of the upper side of each box
+    for k, row in enumerate(rows):
+        for n, layer in enumerate(row):
+            x = width / 2 + (n - (len(row) - 1) / 2) * (_WIDTH + _GAP)
+            y = _GAP + k * (_HEIGHT + _GAP)
+            at[layer] = (x, y)
+            add_rectangle(axes, x - _WIDTH / 2, y, _WIDTH, _HEIGHT, facecolor="#eef3fc",
+                          edgecolor="#2f6fdb")
+            lines = [f"{layer.name} ({type(layer).__name__})" if show_layer_names else
+                     type(layer).__name__]
+            if show_shapes:
+                lines.append(str(shapes.get(layer, "")))
+            axes.text(x, y + _HEIGHT / 2, "\n".join(lines), ha="center", va="center", fontsize=8)
+    for source, target in edges:
+        (x0, y0), (x1, y1) = at[source], at[target]
+        axes.annotate("", (x1, y1), (x0, y0 + _HEIGHT), arrowprops={"arrowstyle": "->",
+                                                                   "color": "#555555"})
+    if to_file is not None:
+        save_figure(figure, to_file)
+    return figure
+
+
+def _edges(model: Network) -> list[tuple[Layer, Layer]]:
+    """The layers that give another layer its input."""
+    wiring = getattr(model, "_wiring", None)
+    if not isinstance(wiring, Wiring):  # layers in a row, or in the order of their attributes
+        row: list[Layer] = [*model.inputs.values(), *model.layers]
+        return list(itertools.pairwise(row))
+    edges: dict[tuple[Layer, Layer], None] = {}
+    for call in wiring.calls:
+        for symbol in call.inputs:
+            assert isinstance(symbol.layer, Layer) and isinstance(call.layer, Layer)
+            edges[symbol.layer, call.layer] = None
+    return list(edges)
+
+
+def _rows(boxes: list[Layer], edges: list[tuple[Layer, Layer]]) -> list[list[Layer]]:
+    """The boxes by their distance from the inputs."""
+    depth = dict.fromkeys(boxes, 0)
+    for _ in boxes:  # as many rounds as the longest way may have steps
+        deeper = {b: max(depth[b], depth[a] + 1) for a, b in edges
+                  if not isinstance(b, Input) and depth[b] <= depth[a]}
+        if not deeper or max(deeper.values()) > len(boxes):
+            break
+        depth.update(deeper)
+    return [[b for b in boxes if depth[b] == k] for k in range(max(depth.values()) + 1)]

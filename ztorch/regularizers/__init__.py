@@ -1,0 +1,14 @@
+"""Penalties of weights and outputs, which are added to the loss.
+
+>>> from ztorch import layers, regularizers
+>>> layers.Dense(3, kernel_regularizer=regularizers.L2(1e-4)).kernel_regularizer
+L2(l2=0.0001)
+"""
+
+from __future__ import annotations
+
+from ztorch.regularizers.norms import L1, L1L2, L2
+from ztorch.regularizers.orthogonal import OrthogonalRegularizer
+from ztorch.regularizers.regularizer import Regularizer, get
+
+__all__ = ["L1", "L1L2", "L2", "OrthogonalRegularizer", "Regularizer", "get"]
