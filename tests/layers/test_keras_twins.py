@@ -24,6 +24,8 @@ OURS = {
     "SinusoidalPosition": "KerasHub's SinePositionEncoding, which adds itself here",
     **dict.fromkeys(("Residual", "Parallel"), "branches within a Sequential"),
     "Kernel": "Keras has no kernels: tests/kernels",
+    **dict.fromkeys(("LayerScale", "StochasticDepth"),
+                    "of keras.applications: interchange/test_keras_applications.py"),
     "Checkpoint": "Keras has RematScope: program/test_memory_limit.py",
 }
 

@@ -180,18 +180,20 @@ class Words(Recurrent):
 
     def drawn(self, layer: Any, x: Tensor, draw: Callable[..., Any]) -> Tensor:
         """The numbers that ours draw at this place and step, in float64."""
-        stream = self.streams if layer.seed is None else 1 << 31 | layer.seed
-        self.streams += layer.seed is None
+        own = getattr(layer, "seed", None)
+        stream = self.streams if own is None else 1 << 31 | own
+        self.streams += own is None
         seed, step = leaf("input", "seed", (2,), "uint32"), leaf("input", "step", (), "uint32")
         [found] = evaluate([draw(seed=seed, step=step, stream=stream)], {
             seed: np.array([self.seed, 0], np.uint32), step: np.uint32(self.step)})
         return self.torch.tensor(found, dtype=x.dtype)
 
-    def kept(self, layer: Any, x: Tensor, noise: tuple[int, ...]) -> Tensor:
+    def kept(self, layer: Any, x: Tensor, noise: tuple[int, ...],
+             rate: float | None = None) -> Tensor:
         """1 where dropout lets a number pass, else 0."""
         ones = OPS.full(tuple(x.shape), 1.0, self.draws)
-        mask = self.drawn(layer, x, lambda **how: OPS.dropout(ones, rate=layer.rate,
-                                                              noise_shape=noise, **how))
+        mask = self.drawn(layer, x, lambda **how: OPS.dropout(
+            ones, rate=layer.rate if rate is None else rate, noise_shape=noise, **how))
         return (mask > 0).to(x.dtype)
 
     def _Dropout(self, layer: Any, x: Tensor) -> Tensor:
@@ -210,6 +212,14 @@ class Words(Recurrent):
         return x * self.kept(layer, x, noise) / (1 - layer.rate)
 
     _SpatialDropout1D = _SpatialDropout2D
+
+    def _StochasticDepth(self, layer: Any, x: Tensor) -> Tensor:
+        rate = layer.drop_path_rate
+        noise = (len(x), *(1,) * (x.ndim - 1))
+        return x * self.kept(layer, x, noise, rate) / (1 - rate) if self.training else x
+
+    def _LayerScale(self, layer: Any, x: Tensor) -> Tensor:
+        return x * self.get(layer, "gamma")
 
     def normal(self, layer: Any, x: Tensor) -> Tensor:
         return self.drawn(layer, x, lambda **how: OPS.random_normal(

@@ -179,6 +179,8 @@ PLAIN: dict[str, list[Entry]] = {
     "Dropout": at(ROWS, {"rate": 0.4}, {"rate": 0.4, "noise_shape": (None, 1, None), "seed": 5}),
     "SpatialDropout1D": at(LINE, {"rate": 0.4}),
     "SpatialDropout2D": both(IMAGE, {"rate": 0.4}),
+    "LayerScale": at(ROWS, {"init_values": 0.5, "projection_dim": 6}),
+    "StochasticDepth": at(ROWS, {"drop_path_rate": 0.4}),
     "GaussianNoise": at(ROWS, {"stddev": 0.5}),
     "GaussianDropout": at(ROWS, {"rate": 0.4}),
     "AlphaDropout": at(ROWS, {"rate": 0.4}, {"rate": 0.4, "noise_shape": (None, 1, None)}),
@@ -210,7 +212,7 @@ NESTED: dict[str, list[tuple[tuple[int, ...], Callable[[], Layer]]]] = {
 }
 
 IN_TRAINING = {"BatchNormalization", "Dropout", "SpatialDropout1D", "SpatialDropout2D",
-               "GaussianNoise", "GaussianDropout", "AlphaDropout"}
+               "GaussianNoise", "GaussianDropout", "AlphaDropout", "StochasticDepth"}
 
 # Why a layer is not here, and where else it is proved.
 CELLS: dict[str, dict[str, Any]] = {

@@ -10,6 +10,8 @@ from ztorch.config import Named
 from ztorch.constraints import Constraint
 from ztorch.errors import ConfigError, Unsupported, ZtorchError
 from ztorch.initializers import Initializer
+from ztorch.interchange import keras_ops
+from ztorch.interchange.keras_graph import alone, arguments, histories, without_masks
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
 from ztorch.layers.merge import Merge
@@ -27,7 +29,7 @@ _NEUTRAL = {"time_major": False, "rms_scaling": False, "renorm": False,
             "data_format": "channels_last", "autocast": True}
 _INSIDE = ("layer", "backward_layer", "cell")  # arguments that are layers
 _MODULES = ("keras", "keras.layers", "keras.models", "keras.src.models.functional",
-            "keras.src.models.sequential")
+            "keras.src.models.sequential", "keras.src.applications.convnext")
 
 
 class KerasReader:
@@ -64,8 +66,8 @@ class KerasReader:
         accepted = {p for c in layer_class.__mro__ if issubclass(c, Named) and "__init__" in vars(c)
                     for p in inspect.signature(c.__init__).parameters} - {"self"}
         accepted |= {*layer_class.more_arguments()}
-        arguments: dict[str, Any] = ({layer_class.layers_are: []}
-                                     if issubclass(layer_class, Merge) else {})
+        options: dict[str, Any] = ({layer_class.layers_are: []}
+                                   if issubclass(layer_class, Merge) else {})
         for key, value in config.items():
             if key == "dtype":
                 self.float32(value, label)
@@ -75,24 +77,24 @@ class KerasReader:
                 self.report(f"{label} with activation=sparsemax, whose results in Keras do not sum "
                             "to 1 as those of ours do")
             elif key in accepted:
-                arguments[key] = self.value(key, value, label)
+                options[key] = self.value(key, value, label)
             elif not (value is None or key in _INDIFFERENT
                       or (key in _NEUTRAL and value == _NEUTRAL[key])):
                 self.report(f"{label} with {key}={_short(value)}")
         if "use_causal_mask" in accepted and any(
                 node.get("kwargs", {}).get("use_causal_mask")
                 for node in spec.get("inbound_nodes", ())):
-            arguments["use_causal_mask"] = True
-        return self.make_layer(label, layer_class, arguments)
+            options["use_causal_mask"] = True
+        return self.make_layer(label, layer_class, options)
 
     def make_layer(self, label: str, layer_class: type[Layer],
-                   arguments: dict[str, Any]) -> Layer | None:
+                   options: dict[str, Any]) -> Layer | None:
         """The layer with these arguments, or None and a problem."""
-        if None in (arguments.get("layer", self), arguments.get("cell", self),
-                    *arguments.get("cells", ())):
+        if None in (options.get("layer", self), options.get("cell", self),
+                    *options.get("cells", ())):
             return None  # the problem with the layer inside is listed already
         try:
-            return layer_class.from_config(arguments)
+            return layer_class.from_config(options)
         except ZtorchError as error:
             self.report(f"{label}: {error}")
             return None
@@ -175,18 +177,29 @@ class KerasReader:
     def functional(self, config: dict[str, Any]) -> Layer | None:
         """A functional model: calls the layers as Keras did."""
         specs = without_masks({spec["name"]: spec for spec in config["layers"]})
-        layers: dict[str, Layer | None] = {}
+        layers: dict[str, Any] = {}  # functions where Keras has ops
         for name, spec in specs.items():
             if spec["class_name"] == "InputLayer":
                 readers = [s for s in specs.values() if s["class_name"] == "Embedding" and any(
                     history[0] == name for node in s["inbound_nodes"]
-                    for history in _histories(node))]
+                    for history in histories(node))]
                 layers[name] = self.input(spec["config"], bool(readers))
+            elif (str(spec.get("module")).startswith(keras_ops.MODULES)
+                  or (spec.get("module"), spec["class_name"]) == keras_ops.SCALED_SUM):
+                layers[name] = self.op(spec)
             else:
                 layers[name] = self.layer(spec)
         if self.problems:
             return None
         return self.declared(lambda: self._wired(config, specs, layers))
+
+    def op(self, spec: dict[str, Any]) -> Any:
+        """The function that an op of Keras means, or None and a problem."""
+        try:
+            return keras_ops.op_of(spec)
+        except Unsupported as error:
+            self.report(str(error))
+            return None
 
     def declared(self, make: Any) -> Layer | None:
         """The model that a function makes, or None and a problem."""
@@ -207,7 +220,7 @@ class KerasReader:
                    for k, node in enumerate(spec["inbound_nodes"])]
         while waiting:
             ready = [(name, k, node) for name, k, node in waiting
-                     if all(h in tensors for h in _histories(node))]
+                     if all(h in tensors for h in histories(node))]
             if not ready:
                 raise ConfigError(f"{self.source}: no layer makes the tensors that layer "
                                   f"{waiting[0][0]!r} is called on")
@@ -225,66 +238,17 @@ class KerasReader:
             return [ends(item) for item in reference]
 
         inputs, outputs = ends(config["input_layers"]), ends(config["output_layers"])
-        return Model(_alone(inputs), _alone(outputs), config.get("name"),
+        return Model(alone(inputs), alone(outputs), config.get("name"),
                      trainable=config.get("trainable", True))
 
-    def _called(self, layer: Layer, node: dict[str, Any], tensors: dict[Any, Any]) -> Any:
-        args = [_tensors(a, tensors) for a in node["args"]]
-        options = {key: _tensors(v, tensors) for key, v in node["kwargs"].items()
+    def _called(self, layer: Any, node: dict[str, Any], tensors: dict[Any, Any]) -> Any:
+        args = [arguments(a, tensors) for a in node["args"]]
+        options = {key: arguments(v, tensors) for key, v in node["kwargs"].items()
                    if v is not None and key not in ("training", "use_causal_mask")}
         if type(layer).__name__ == "MultiHeadAttention" and all(
                 a is args[0] for a in (*args, *options.values())):
             return layer(args[0])
         return layer(*args, **options)
-
-
-def _histories(node: Any) -> list[tuple[str, int, int]]:
-    """The tensors that a layer is called on, each as (layer, call, number)."""
-    histories: list[tuple[str, int, int]] = []
-    stack = [node["args"], node["kwargs"]]
-    while stack:
-        x = stack.pop()
-        if isinstance(x, dict) and x.get("class_name") == "__keras_tensor__":
-            histories.append(tuple(x["config"]["keras_history"]))
-        elif isinstance(x, dict | list):
-            stack += x.values() if isinstance(x, dict) else x
-    return histories
-
-
-def without_masks(specs: dict[str, Any]) -> dict[str, Any]:
-    """Layers without the ops that compute masks, which travel by themselves here."""
-    readers: dict[str, set[tuple[str, str]]] = {}  # of each layer: who, as which argument
-    for name, spec in specs.items():
-        for node in spec["inbound_nodes"]:
-            for key, value in (("", node["args"]), *node["kwargs"].items()):
-                for history in _histories({"args": value, "kwargs": {}}):
-                    readers.setdefault(history[0], set()).add((name, key))
-    masks = {name for name, spec in specs.items()
-             if str(spec.get("module", "")).startswith("keras.src.ops") and name in readers}
-    while True:
-        kept = {name for name in masks if all(key.endswith("mask") or reader in masks
-                                              for reader, key in readers[name])}
-        if kept == masks:
-            break
-        masks = kept
-
-    def used(node: dict[str, Any]) -> dict[str, Any]:
-        return {"args": node["args"], "kwargs": {
-            key: value for key, value in node["kwargs"].items()
-            if not any(h[0] in masks for h in _histories({"args": value, "kwargs": {}}))}}
-
-    return {name: {**spec, "inbound_nodes": [used(node) for node in spec["inbound_nodes"]]}
-            for name, spec in specs.items() if name not in masks}
-
-
-def _tensors(x: Any, tensors: dict[Any, Any]) -> Any:
-    if isinstance(x, dict) and x.get("class_name") == "__keras_tensor__":
-        return tensors[tuple(x["config"]["keras_history"])]
-    return [_tensors(item, tensors) for item in x] if isinstance(x, list) else x
-
-
-def _alone(x: Any) -> Any:
-    return x[0] if isinstance(x, list) and len(x) == 1 else x
 
 
 def _short(value: Any) -> str:

@@ -66,8 +66,9 @@ class Operation(Layer):
             self.name = op
 
     @classmethod
-    def of(cls, op: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        """The result of an op, whose arguments hold symbolic tensors."""
+    def of(cls, op: str, args: tuple[Any, ...], attrs: dict[str, Any],
+           name: str | None = None) -> Any:
+        """The result of an op, whose arguments hold symbolic tensors; `name` is the layer's."""
         tensors: list[Any] = []
 
         def described(x: Any) -> Any:
@@ -89,7 +90,8 @@ class Operation(Layer):
             raise ConfigError(f"zt.ops.{op} on tensors of a model takes numbers and arrays beside "
                               f"them, not {x!r}; compute with it in a Lambda")
 
-        layer = cls(op, [described(x) for x in args], {k: described(x) for k, x in attrs.items()})
+        layer = cls(op, [described(x) for x in args], {k: described(x) for k, x in attrs.items()},
+                    name=name)
         return layer(tensors)
 
     def call(self, x: Any, context: Context) -> Any:

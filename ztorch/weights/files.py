@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -144,7 +145,7 @@ def _plain(part: ModelPart) -> ModelPart:
     """The part with names as files are read: without underscores at the beginning."""
     path, name = part.names
     plain_path = "/".join(p.removeprefix("_") for p in path.split("/"))
-    return ModelPart(part.layer, (plain_path, name), part.entries)
+    return replace(part, names=(plain_path, name))
 
 
 def _from_torch(model: Network, state: safetensors.Tensors, ordered: bool,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ztorch.layers.attention import MultiHeadAttention
 from ztorch.layers.bidirectional import Bidirectional
 from ztorch.layers.containers import TimeDistributed
@@ -15,6 +17,7 @@ from ztorch.layers.layer import Layer
 from ztorch.layers.naming import snake_case
 from ztorch.layers.nested import Container
 from ztorch.layers.network import Network
+from ztorch.layers.preprocessing import Normalization
 from ztorch.layers.recurrent import RecurrentLayer
 from ztorch.layers.rnn import RNN, StackedRNNCells
 from ztorch.layers.transformer import TransformerBlock
@@ -57,7 +60,10 @@ def _flat(layer: Layer) -> Iterator[Layer]:
 
 def _walk(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
     def part(weights: list[Weight], path: str = path, name: str = name) -> ModelPart:
-        return ModelPart(layer, (path, name), {str(k): Entry((w,)) for k, w in enumerate(weights)})
+        entries = {str(k): Entry((w,)) for k, w in enumerate(weights)}
+        # Keras also counts the batches that adapt has seen.
+        counts = {"2": np.zeros((), np.int32)} if isinstance(layer, Normalization) else {}
+        return ModelPart(layer, (path, name), entries, counts if entries else {})
 
     if isinstance(layer, MultiHeadAttention):
         for which, weights in layer.projections.items():

@@ -81,7 +81,7 @@ def match(parts: Sequence[ModelPart], modules: Sequence[FileModule], *, ordered:
         candidates.append([*((p, known.get(p.names[0])) for p in rest),
                            *((None, m) for m in free if m.names[0] not in ours)])
     for candidate in candidates:
-        fits = [(p, m) for p, m in (*fixed, *candidate) if p and m and p.shapes == m.shapes]
+        fits = [(p, m) for p, m in (*fixed, *candidate) if p and m and p.fits(m)]
         if len(fits) == len(fixed) + len(candidate):
             return fits
     raise Mismatch(f"{source} does not fit the model; what does not match:\n"
@@ -125,7 +125,7 @@ def table(pairs: Pairs) -> str:
     """The pairs that differ, theirs beside ours."""
     rows = [("theirs", "ours")]
     for part, module in pairs:
-        if part is None or module is None or part.shapes != module.shapes:
+        if part is None or module is None or not part.fits(module):
             rows.append((_shown(module), _shown(part)))
     left_out = len(rows) - 1 - _MOST_ROWS
     rows = rows[:_MOST_ROWS + 1]

@@ -68,6 +68,11 @@ class ModelPart:
         """The shapes of its tensors, by the ends of their names."""
         return {suffix: entry.shape for suffix, entry in self.entries.items()}
 
+    def fits(self, module: FileModule) -> bool:
+        """Whether a module of a file holds tensors of these shapes, whatever its constants."""
+        return self.shapes == {suffix: shape for suffix, shape in module.shapes.items()
+                               if suffix not in self.constants}
+
     def write(self, values: Mapping[Weight, np.ndarray]) -> dict[str, np.ndarray]:
         """Its tensors for values of our weights, by the ends of their names."""
         return {suffix: e.write(values) for suffix, e in self.entries.items()} | dict(
