@@ -69,13 +69,15 @@ if TYPE_CHECKING:
     from ztorch.program.program import load as load
     from ztorch.runtime.devices import best_device as best_device
     from ztorch.runtime.devices import devices as devices
+    from ztorch.tabular.pipeline import Pipeline as Pipeline
 
 _MODULES = ("backends", "callbacks", "data", "errors", "initializers", "layers", "losses",
             "metrics", "ops", "optimizers", "schedules")
 _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "program.program",
           "load": "program.program", "load_keras": "interchange.keras",
-          "best_device": "runtime.devices", "devices": "runtime.devices",
-          "compiled": "arrays.functions", "kernel": "kernels", "grid": "kernels",
+          "Pipeline": "tabular.pipeline", "best_device": "runtime.devices",
+          "devices": "runtime.devices", "compiled": "arrays.functions", "kernel": "kernels",
+          "grid": "kernels",
           "Tensor": "arrays.tensor", "allow_transfers": "arrays.applying",
           "custom_gradient": "arrays.custom_gradient",
           "lazy": "arrays.recording", "vmap": "arrays.vmap", "stop_gradient": "ops",

@@ -88,23 +88,34 @@ def demo(**options: Any) -> None:
 @click.option("--out", type=click.Path(), metavar="FILE",
               help="Write the program (.zt) or its weights (.safetensors).")
 @weights
-@click.option("--target", type=click.Choice(["x", "y"]), help="What to learn: y, or x as an "
-              "autoencoder does. Default: what the model's file says.")
+@click.option("--target", metavar="NAME", help="What to learn: the column of a table; of a "
+              "model y, or x as an autoencoder does.")
+@click.option("--number", multiple=True, metavar="COLUMN", help="A table's column holds numbers.")
+@click.option("--category", multiple=True, metavar="COLUMN", help="... holds categories.")
+@click.option("--date", multiple=True, metavar="COLUMN", help="... holds dates.")
+@click.option("--text", multiple=True, metavar="COLUMN", help="... holds texts of words.")
+@click.option("--ignore", multiple=True, metavar="COLUMN", help="... is left out.")
+@click.option("--balance", is_flag=True, help="Of a table, each class counts as much as others.")
 @click.option("--seed", type=click.IntRange(0), metavar="N", help="Seed of shuffling and dropout.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
 @examples("""ztorch train digits_mlp --epochs 10 --val 0.1 --out digits.zt
              ztorch train net.py:build --data iris.csv --loss sparse_categorical_crossentropy
+             ztorch train titanic.csv --target survived --out titanic.zt
              ztorch train two.py --data two.npz --loss kind=mse,size=mae
              ztorch train digits.zt --data digits --epochs 5 --out better.zt""")
 def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
-          **options: Any) -> None:
+          target: str | None, balance: bool, **options: Any) -> None:
     """Train a model on data.
 
-    MODEL may also be an artifact that can train: it continues where it was saved.
+    MODEL may also be an artifact that can train: it continues where it was saved. Or it is a table,
+    FILE.csv with a header: a model for it is chosen, and the artifact keeps what columns mean.
     """
     from ztorch.commands.train import train
+    from ztorch.commands.train_table import TableOptions
 
-    train(model, optimizer_=optimizer, verbose=0 if quiet else "auto", metrics=metrics, **options)
+    kinds = {kind: options.pop(kind) for kind in ("number", "category", "date", "text", "ignore")}
+    train(model, optimizer_=optimizer, verbose=0 if quiet else "auto", metrics=metrics,
+          table=TableOptions(target, kinds, balance), **options)
 
 
 @main.command()
@@ -146,18 +157,24 @@ def export(model: str, optimizer: str | None, **options: Any) -> None:
 
 @main.command()
 @artifact
-@click.argument("source", metavar="INPUT", type=click.Path())
+@click.argument("sources", metavar="INPUT...", nargs=-1, required=True,
+                type=click.Path(allow_dash=True))
 @click.option("-o", "--out", type=click.Path(), metavar="FILE",
               help="Write to an .npy, .npz or .csv file. Default: CSV on standard output.")
 @click.option("--classes", is_flag=True, help="Write each row's likeliest class, not its scores.")
 @threads
 @examples("""ztorch run digits.zt rows.npy -o scores.npy
-             ztorch run digits.zt rows.csv --classes""")
+             ztorch run digits.zt rows.csv --classes
+             ztorch run titanic.zt new.csv
+             ztorch run cats.zt cat.png folder/
+             cat new.csv | ztorch run titanic.zt -""")
 def run(**options: Any) -> None:
     """Predict with an artifact.
 
-    INPUT holds rows: .npy, .npz with x, or .csv without labels. For several inputs it is an .npz
-    with an array for each, by name; several outputs are written to an .npz.
+    INPUT holds rows: .npy, .npz with x, or .csv without labels; - reads CSV from standard input.
+    For several inputs it is an .npz with an array for each, by name; several outputs are written to
+    an .npz. An artifact that was trained on a table takes tables with its columns in any order and
+    writes names; one of images takes files and folders of images.
     """
     from ztorch.commands.run import run
 
