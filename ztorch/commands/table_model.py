@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from ztorch.model.model import Model
     from ztorch.tabular.pipeline import Pipeline
 
-FEW_ROWS = 1000  # with fewer, a narrow network learns less by heart
-DROPOUT = 0.2
+WIDTHS = ((1_000, 32), (10_000, 64))  # rows, and the width of the network for at most so many
+WIDEST = 128  # of the network for more rows
+DROPOUT = 0.2  # of the first hidden layer
 
 
 def table_model(pipeline: Pipeline, x: np.ndarray, y: np.ndarray) -> Model:
@@ -28,14 +29,16 @@ def table_model(pipeline: Pipeline, x: np.ndarray, y: np.ndarray) -> Model:
 
     mean, variance = pipeline.statistics(x)
     outputs = len(pipeline.classes) or 1
-    width = 32 if len(x) < FEW_ROWS else 128
+    width = next((width for rows, width in WIDTHS if len(x) <= rows), WIDEST)
     rows = layers.Input((x.shape[1],))
     scaled = layers.Normalization(mean=mean, variance=variance, name="scaled")(rows)
     hidden = layers.Dense(width, activation="relu", name="hidden")(scaled)
     hidden = layers.Dropout(DROPOUT, name="dropout")(hidden)
     hidden = layers.Dense(width // 2, activation="relu", name="hidden_2")(hidden)
-    network = layers.Dense(outputs, name="network")(hidden)
-    linear = layers.Dense(outputs, use_bias=False, name="linear")(scaled)
+    # Zeros at first: training starts from no opinion, and stops before noise becomes one.
+    network = layers.Dense(outputs, kernel_initializer="zeros", name="network")(hidden)
+    linear = layers.Dense(outputs, use_bias=False, kernel_initializer="zeros",
+                          name="linear")(scaled)
     both = layers.Add(name="both")([network, linear])
     if pipeline.classes:
         result = layers.Activation("softmax", name="probabilities")(both)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EPOCHS = 200  # at most: training ends when the rows kept apart get no better
 PATIENCE = 15  # epochs to wait for something better
 RATE = 2e-3
-DECAY = 1e-3  # of weights
+DECAY = 0.02  # of weights
 SHARE = 0.2  # of the rows, kept apart
 RARE = 0.1  # of the rows: a class with fewer is called rare
 SUFFIXES = (".csv", ".tsv")  # of tables that name their columns

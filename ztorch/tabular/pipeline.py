@@ -47,7 +47,10 @@ class Pipeline:
             raise ConfigError(f"Pipeline takes what zt.data.table returned, not a "
                               f"{type(table).__name__}")
         if not table.inputs:
-            raise DataError(f"{table.columns.where} has no column to learn from: all are ignored")
+            notes = [f"{kind.name!r} {kind.note}" for kind in table.kinds.values() if kind.note]
+            raise DataError(f"{table.columns.where} has no column to learn from"
+                            f"{': ' if notes else ''}{', '.join(notes)}; say what one holds, such "
+                            "as number=[NAME]")
         target = None
         if table.target is not None:
             kind, cells = table.kinds[table.target], table.columns[table.target]
