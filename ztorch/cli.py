@@ -10,7 +10,9 @@ from typing import Any
 
 import click
 
+from ztorch.commands.completion import completion
 from ztorch.commands.group import AxisSizes, BatchSizes, CommandGroup, ModelName, examples
+from ztorch.commands.table_options import table_options
 from ztorch.version import __version__
 
 model = click.argument("model", type=ModelName())
@@ -88,14 +90,7 @@ def demo(**options: Any) -> None:
 @click.option("--out", type=click.Path(), metavar="FILE",
               help="Write the program (.zt) or its weights (.safetensors).")
 @weights
-@click.option("--target", metavar="NAME", help="What to learn: the column of a table; of a "
-              "model y, or x as an autoencoder does.")
-@click.option("--number", multiple=True, metavar="COLUMN", help="A table's column holds numbers.")
-@click.option("--category", multiple=True, metavar="COLUMN", help="... holds categories.")
-@click.option("--date", multiple=True, metavar="COLUMN", help="... holds dates.")
-@click.option("--text", multiple=True, metavar="COLUMN", help="... holds texts of words.")
-@click.option("--ignore", multiple=True, metavar="COLUMN", help="... is left out.")
-@click.option("--balance", is_flag=True, help="Of a table, each class counts as much as others.")
+@table_options
 @click.option("--seed", type=click.IntRange(0), metavar="N", help="Seed of shuffling and dropout.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
 @examples("""ztorch train digits_mlp --epochs 10 --val 0.1 --out digits.zt
@@ -104,18 +99,15 @@ def demo(**options: Any) -> None:
              ztorch train two.py --data two.npz --loss kind=mse,size=mae
              ztorch train digits.zt --data digits --epochs 5 --out better.zt""")
 def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
-          target: str | None, balance: bool, **options: Any) -> None:
+          **options: Any) -> None:
     """Train a model on data.
 
     MODEL may also be an artifact that can train: it continues where it was saved. Or it is a table,
     FILE.csv with a header: a model for it is chosen, and the artifact keeps what columns mean.
     """
     from ztorch.commands.train import train
-    from ztorch.commands.train_table import TableOptions
 
-    kinds = {kind: options.pop(kind) for kind in ("number", "category", "date", "text", "ignore")}
-    train(model, optimizer_=optimizer, verbose=0 if quiet else "auto", metrics=metrics,
-          table=TableOptions(target, kinds, balance), **options)
+    train(model, optimizer_=optimizer, verbose=0 if quiet else "auto", metrics=metrics, **options)
 
 
 @main.command()
@@ -157,8 +149,7 @@ def export(model: str, optimizer: str | None, **options: Any) -> None:
 
 @main.command()
 @artifact
-@click.argument("sources", metavar="INPUT...", nargs=-1, required=True,
-                type=click.Path(allow_dash=True))
+@click.argument("sources", metavar="INPUT...", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--out", type=click.Path(), metavar="FILE",
               help="Write to an .npy, .npz or .csv file. Default: CSV on standard output.")
 @click.option("--classes", is_flag=True, help="Write each row's likeliest class, not its scores.")
@@ -172,9 +163,8 @@ def run(**options: Any) -> None:
     """Predict with an artifact.
 
     INPUT holds rows: .npy, .npz with x, or .csv without labels; - reads CSV from standard input.
-    For several inputs it is an .npz with an array for each, by name; several outputs are written to
-    an .npz. An artifact that was trained on a table takes tables with its columns in any order and
-    writes names; one of images takes files and folders of images.
+    Several inputs or outputs are arrays of an .npz, by name. An artifact that was trained on a
+    table takes tables with its columns in any order, one of images takes files and folders.
     """
     from ztorch.commands.run import run
 
@@ -303,15 +293,4 @@ def bench(model: str, batch_sizes: int | tuple[int, ...], **options: Any) -> Non
     bench(model, batch_sizes=sizes, **options)
 
 
-@main.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@examples("""ztorch completion bash > ~/.local/share/bash-completion/completions/ztorch
-             ztorch completion fish > ~/.config/fish/completions/ztorch.fish""")
-def completion(shell: str) -> None:
-    """Print the completion script of a shell."""
-    from click.shell_completion import get_completion_class
-
-    completion_class = get_completion_class(shell)
-    assert completion_class is not None
-    script = completion_class(main, {}, "ztorch", "_ZTORCH_COMPLETE")
-    click.echo(script.source_template % script.source_vars())
+main.add_command(completion)

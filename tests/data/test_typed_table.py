@@ -31,7 +31,7 @@ def test_columns_are_typed_and_gaps_counted(tmp_path: Path) -> None:
     lines = str(table).splitlines()
     assert lines[0].endswith("700 rows, 9 columns") and lines[1].split() == ["column", "holds", "gaps", "values",
                                                                              "examples"]
-    assert [line for line in lines if line.startswith("sex")][0].split()[1:] == [
+    assert next(line for line in lines if line.startswith("sex")).split()[1:] == [
         "category", "2", *" | ".join(dict.fromkeys(columns["sex"])).split()]
 
 
@@ -87,21 +87,21 @@ def test_rows_without_a_target_are_dropped_and_splits_keep_shares() -> None:
 
 
 WRONG = {
-    "no such target": (dict(source={"age": [1, 2], "sex": ["m", "f"]}, target="sxe"), "did you mean 'sex'"),
-    "a text among numbers": (dict(source=io.StringIO("a,b\n1,x\n2,y\n3,x\n4,y\nfive,x\n6,y\n")),
+    "no such target": ({"source": {"age": [1, 2], "sex": ["m", "f"]}, "target": "sxe"}, "did you mean 'sex'"),
+    "a text among numbers": ({"source": io.StringIO("a,b\n1,x\n2,y\n3,x\n4,y\nfive,x\n6,y\n")},
                              r"the input, line 6, column 'a': 'five' is not a number.*--category a"),
-    "a short row": (dict(source=io.StringIO("a,b\n1,2\n3\n")), "line 3: 1 cells where the first row has 2"),
-    "a quoted line break": (dict(source=io.StringIO('a,b\n1,"x\ny"\n3\n')), "line 4: 1 cells"),
-    "one name twice": (dict(source=io.StringIO("a,a\n1,2\n")), "two columns named 'a'"),
-    "no rows": (dict(source=io.StringIO("")), "is empty"),
-    "lengths": (dict(source={"a": [1], "b": [1, 2]}), "'a' has 1 rows, 'b' has 2"),
-    "infinite": (dict(source={"a": [1, float("inf")], "b": [1, 2]}), "row 1, column 'a'.*finite"),
-    "one class": (dict(source={"a": [1, 2], "b": ["x", "x"]}, target="b"), "'x' in every row"),
-    "empty target": (dict(source={"a": [1, 2], "b": ["", ""]}, target="b"), "every cell of the target"),
-    "no dates": (dict(source={"a": ["soon", "later"]}, date=["a"]), "no dates in one format"),
-    "texts as target": (dict(source={"a": range(60), "b": [f"n{k}" for k in range(60)]}, target="b"), "too many"),
-    "no table": (dict(source=3), "not a int"),
-    "bytes": (dict(source=io.BytesIO(b"a,b\n1,\xff\n")), "line 2 is not text in UTF-8"),
+    "a short row": ({"source": io.StringIO("a,b\n1,2\n3\n")}, "line 3: 1 cells where the first row has 2"),
+    "a quoted line break": ({"source": io.StringIO('a,b\n1,"x\ny"\n3\n')}, "line 4: 1 cells"),
+    "one name twice": ({"source": io.StringIO("a,a\n1,2\n")}, "two columns named 'a'"),
+    "no rows": ({"source": io.StringIO("")}, "is empty"),
+    "lengths": ({"source": {"a": [1], "b": [1, 2]}}, "'a' has 1 rows, 'b' has 2"),
+    "infinite": ({"source": {"a": [1, float("inf")], "b": [1, 2]}}, "row 1, column 'a'.*finite"),
+    "one class": ({"source": {"a": [1, 2], "b": ["x", "x"]}, "target": "b"}, "'x' in every row"),
+    "empty target": ({"source": {"a": [1, 2], "b": ["", ""]}, "target": "b"}, "every cell of the target"),
+    "no dates": ({"source": {"a": ["soon", "later"]}, "date": ["a"]}, "no dates in one format"),
+    "texts as target": ({"source": {"a": range(60), "b": [f"n{k}" for k in range(60)]}, "target": "b"}, "too many"),
+    "no table": ({"source": 3}, "not a int"),
+    "bytes": ({"source": io.BytesIO(b"a,b\n1,\xff\n")}, "line 2 is not text in UTF-8"),
 }
 
 

@@ -76,8 +76,8 @@ def _run_images(program: Program, sources: tuple[str, ...], out: str | None,
         return _write_named(predictions, out, classes)
     width = max(len(str(file)) for file in files)
     for k, file in enumerate(files):
-        what = predictions.names[k] if classes else predictions.best(k)
-        print(what if len(files) == 1 else f"{str(file).ljust(width)}  {what}")
+        result = predictions.names[k] if classes else predictions.best(k)
+        print(result if len(files) == 1 else f"{str(file).ljust(width)}  {result}")
 
 
 def _write_named(predictions: Predictions, out: str | None, names_only: bool) -> None:

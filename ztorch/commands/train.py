@@ -10,7 +10,8 @@ from ztorch.commands import data, loss_options, named_arrays
 from ztorch.commands.data import TrainingData
 from ztorch.commands.named_arrays import PortShapes
 from ztorch.commands.recipe import Recipe, find, optimizer
-from ztorch.commands.train_table import SUFFIXES, TableOptions, train_table
+from ztorch.commands.table_options import TableOptions
+from ztorch.commands.train_table import SUFFIXES, train_table
 from ztorch.errors import ConfigError
 from ztorch.program.program import Program, load
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ztorch.commands.recipe import optimizer
+from ztorch.commands.table_options import TableOptions
 from ztorch.errors import ConfigError
 from ztorch.progress import format_number
 
@@ -23,15 +23,6 @@ DECAY = 0.02  # of weights
 SHARE = 0.2  # of the rows, kept apart
 RARE = 0.1  # of the rows: a class with fewer is called rare
 SUFFIXES = (".csv", ".tsv")  # of tables that name their columns
-
-
-@dataclass(frozen=True)
-class TableOptions:
-    """What the command line says of the columns of a table."""
-
-    target: str | None = None  # the column to learn
-    kinds: dict[str, tuple[str, ...]] = field(default_factory=dict)  # columns by what they hold
-    balance: bool = False  # whether each class counts as much as any other
 
 
 def train_table(path: str, options: TableOptions, *, epochs: int | None,

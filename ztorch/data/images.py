@@ -126,7 +126,10 @@ def read_images(paths: Sequence[str], size: tuple[int, int],
 
 def is_image(path: str) -> bool:
     """Whether a path is named like an image, or is a folder."""
-    return Path(path).suffix.lower() in _FORMATS or Path(path).is_dir()
+    suffix = Path(path).suffix.lower()
+    if not path:
+        return False
+    return suffix in _FORMATS or (not suffix and Path(path).is_dir())
 
 
 def _pixels(decode: Callable[..., np.ndarray], file: Path, size: tuple[int, int],

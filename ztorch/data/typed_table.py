@@ -58,11 +58,15 @@ def table(source: Any, target: str | None = None, *, number: Sequence[str] = (),
         fate    target          2       lost | saved
     """
     columns = read_columns(source)
+    if not isinstance(target, str | None):
+        raise ConfigError(f"table(target={target!r}) must be the name of a column")
     forced: dict[str, str] = {}
     for kind, names in (("number", number), ("category", category), ("date", date), ("text", text),
                         ("ignored", ignore)):
         if isinstance(names, str):
             raise ConfigError(f"table({kind}={names!r}) must be a list of columns: [{names!r}]")
+        if not isinstance(names, (list, tuple)) or not all(isinstance(n, str) for n in names):
+            raise ConfigError(f"table({kind}={names!r}) must be a list of names of columns")
         for name in names:
             columns[name]  # raises where there is no such column
             if name == target and kind not in ("number", "category"):
