@@ -12,6 +12,7 @@ import click
 
 from ztorch.commands.completion import completion
 from ztorch.commands.group import AxisSizes, BatchSizes, CommandGroup, ModelName, examples
+from ztorch.commands.report import report
 from ztorch.commands.table_options import table_options
 from ztorch.version import __version__
 
@@ -293,4 +294,5 @@ def bench(model: str, batch_sizes: int | tuple[int, ...], **options: Any) -> Non
     bench(model, batch_sizes=sizes, **options)
 
 
+main.add_command(report)
 main.add_command(completion)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import re
+import sys
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +120,90 @@ def test_wrong_calls(run: Run, own: Path) -> None:
     fails(run("train", "table.csv", "--target", "sum", "--ignore", "d"), "unknown column 'd'")
     fails(run("train", "digits_mlp", "--number", "a"), "is no table, so --number has no meaning")
     fails(run("train", "digits_mlp", "--target", "a"), "--target a names a column of a table")
+
+
+# -- reports ---------------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """The tables of a page as lists of cells, its tags, and whether each tag is closed."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.sources: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "img", "path", "polyline", "html"):
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in ("path", "polyline"):
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("td", "th"):
+            self.rows[-1][-1] += data
+
+
+@pytest.fixture
+def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No matplotlib, which takes seconds to draw."""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+
+
+def test_a_report_shows_where_the_model_is_wrong(trained: tuple[Path, str], run: Run, no_plots: None) -> None:
+    evil = COLUMNS | {"name": ["<script>alert(1)</script> the first"] * 1000}
+    write_csv(Path("test.csv"), evil, NEW)
+    assert "Wrote r.html" in ok(run("report", trained[0], "--data", "test.csv", "-o", "r.html"))
+    text = Path("r.html").read_text()
+    page = Page(text)
+    assert "Pictures of the plan need matplotlib" in text and "data:image/svg" not in text
+    assert not page.open and "script" not in page.tags and "svg" in page.tags and "polyline" in page.tags
+    assert all(source.startswith("data:image/") for source in page.sources)  # nothing is loaded
+    program = zt.load(trained[0])
+    predictions = program.predict_table("test.csv")
+    assert program.pipeline is not None and predictions.probabilities is not None
+    truth = program.pipeline.targets("test.csv")
+    matrix = [[str(np.sum((truth == i) & (predictions.values == j))) for j in (0, 1)] for i in (0, 1)]
+    assert ["lost", *matrix[0]] in page.rows and ["saved", *matrix[1]] in page.rows
+    assert f"<b>{np.mean(truth == predictions.values):.1%}</b>accuracy" in text
+    losses = -np.log(predictions.probabilities[np.arange(300), truth])
+    worst = int(losses.argmax())
+    row = page.rows[page.rows.index(["where", "is", "predicted", "loss", "input"]) + 1]
+    assert row[:2] == [f"line {worst + 2}", predictions.classes[truth[worst]]] and float(row[3]) == pytest.approx(losses[worst], rel=1e-3)
+    assert f"age: {evil['age'][700 + worst] or '(gap)'}" in row[4] and "<script>alert" in row[4]
+    order = [r[0] for r in page.rows if len(r) == 3 and r[1][:1] in "+-" and r[0] in COLUMNS]
+    assert order[0] in ("sex", "class") and len(order) == 6
+
+
+def test_a_report_of_images(artifact: Path, run: Run, no_plots: None) -> None:
+    ok(run("report", artifact, "--data", "digits", "-o", "d.html"))
+    page = Page(Path("d.html").read_text())
+    assert sum(source.startswith("data:image/png") for source in page.sources) > 3
+    assert len([row for row in page.rows if len(row) == 11]) == 11  # the confusion of ten digits
+
+
+def test_a_report_of_quantities(run: Run) -> None:
+    pytest.importorskip("matplotlib")
+    model = zt.Sequential([zt.layers.Input((2,)), zt.layers.Dense(1, kernel_initializer="ones")])
+    model.compile("cpu:scalar", batch_size=8).save("sum.zt")
+    np.savez("sum.npz", x=[[1.0, 2.0], [3.0, 5.0], [0.0, 1.0]], y=[3.0, 8.0, 2.0])
+    ok(run("report", "sum.zt", "--data", "sum.npz"))
+    page = Page(Path("sum.html").read_text())
+    assert [source[:25] for source in page.sources] == ["data:image/svg+xml;base64"]  # the plan of predict
+    rows = page.rows
+    assert rows[rows.index(["where", "is", "predicted", "loss", "input"]) + 1] == ["row 2", "2", "1", "1", "0, 1"]
+    fails(run("report", "sum.zt", "--data", "sum.npz", "-o", "r.pdf"), "must end in .html")
 
 
 # -- images ----------------------------------------------------------------------------------------
