@@ -56,6 +56,7 @@ GOOD: dict[str, Callable[[], Any]] = {
     "data": lambda: X, "shape": lambda: (2, 3), "fill_value": lambda: 1.0, "start": lambda: 0,
     "stop": lambda: 3, "n_rows": lambda: 2, "low": lambda: 0, "high": lambda: 5, "n": lambda: 4,
     "primals": lambda: [zt.tensor(1.0)], "tangents": lambda: [zt.tensor(1.0)], "seed": lambda: 1,
+    "source": lambda: {"a": [1, 2], "b": ["x", "y"]}, "table": lambda: {"a": [1, 2]},
     "trainable_variables": lambda: model().get_weights(), "non_trainable_variables": list}
 FILES = {("ztorch.program.program", "load"): "p.zt", ("ztorch.data.csv_files", "csv"): "t.csv",
          ("ztorch.data.tables", "read_table"): "t.csv", ("ztorch.data.text_files", "text"): "t.csv",

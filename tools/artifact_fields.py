@@ -29,6 +29,7 @@ from ztorch.runtime.snapshot import (
     WeightRow,
 )
 from ztorch.runtime.spec import FunctionSpec, LaunchSpec, ProgramSpec, StateSpec, TensorSpec
+from ztorch.tabular.record import ColumnRecord, PipelineRecord, TargetRecord
 
 PAGE = Path(__file__).parents[1] / "docs" / "artifacts.md"
 BEGIN, END = "<!-- fields: python -m tools.artifact_fields -->", "<!-- end of fields -->"
@@ -47,6 +48,9 @@ RECORDS: dict[type[Record], str] = {  # in the order of the page, with their pat
     IdRange: "`program.input_range`",
     WeightRow: "`program.weights[]`",
     LayerRow: "`program.layers[]`",
+    PipelineRecord: "`program.pipeline`",
+    ColumnRecord: "`program.pipeline.columns[]`",
+    TargetRecord: "`program.pipeline.target`",
     Training: "`training`",
     Curves: "`training.history`",
 }

@@ -20,7 +20,8 @@ ROOT = Path(__file__).parent.parent
 COLUMNS = ("what users declare and call", "compile side", "run side")
 COMPILE_SIDE = {"compile", "artifact", "codegen", "lower", "ops", "graph", "ir", "machines",
                 "verify"}
-RUN_SIDE = {"program", "training", "feed", "callbacks", "runtime", "backends", "files", "host"}
+RUN_SIDE = {"program", "training", "feed", "callbacks", "runtime", "backends", "files", "host",
+            "tabular"}
 COLOURS = ("#7a5cd6", "#2f6fdb", "#2a9d62")
 
 WIDTH, FLOOR, HIGH, GAP = 1000, 62, 30, 12  # of the picture, a floor, a room, between rooms

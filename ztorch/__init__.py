@@ -75,15 +75,17 @@ if TYPE_CHECKING:
     from ztorch.runtime.devices import best_device as best_device
     from ztorch.runtime.devices import devices as devices
     from ztorch.sources.load_model import load_model as load_model
+    from ztorch.tabular.pipeline import Pipeline as Pipeline
 
 _MODULES = ("backends", "callbacks", "constraints", "data", "errors", "initializers", "layers",
             "losses", "metrics", "ops", "optimizers", "regularizers", "schedules")
 _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "program.program",
           "load": "program.program", "load_keras": "interchange.keras",
           "load_model": "sources.load_model",
-          "best_device": "runtime.devices", "devices": "runtime.devices",
-          "compiled": "arrays.functions", "export": "arrays.exporting",
-          "load_function": "program.function", "kernel": "kernels", "grid": "kernels",
+          "Pipeline": "tabular.pipeline", "best_device": "runtime.devices",
+          "devices": "runtime.devices", "compiled": "arrays.functions",
+          "export": "arrays.exporting", "load_function": "program.function",
+          "kernel": "kernels", "grid": "kernels",
           "Tensor": "arrays.tensor", "allow_transfers": "arrays.applying",
           "custom_gradient": "arrays.custom_gradient",
           "lazy": "arrays.recording", "vmap": "arrays.vmap", "stop_gradient": "ops",

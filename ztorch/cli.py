@@ -11,8 +11,11 @@ from typing import Any
 import click
 
 from ztorch.commands import options
+from ztorch.commands.completion import completion
 from ztorch.commands.group import CommandGroup, examples
 from ztorch.commands.option_types import BatchSizes, DataName, FamilyName
+from ztorch.commands.report import report
+from ztorch.commands.table_options import table_options
 from ztorch.version import __version__
 
 
@@ -69,19 +72,20 @@ def demo(**settings: Any) -> None:
 @click.option("--out", type=click.Path(), metavar="FILE",
               help="Write the program (.zt) or its weights (.safetensors).")
 @options.weights
-@click.option("--target", type=click.Choice(["x", "y"]), help="What to learn: y, or x as an "
-              "autoencoder does. Default: what the model's file says.")
+@table_options
 @click.option("--seed", type=click.IntRange(0), metavar="N", help="Seed of shuffling and dropout.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
 @examples("""ztorch train digits_mlp --epochs 10 --val 0.1 --out digits.zt
              ztorch train net.py:build --data iris.csv --loss sparse_categorical_crossentropy
+             ztorch train titanic.csv --target survived --out titanic.zt
              ztorch train two.py --data two.npz --loss kind=mse,size=mae
              ztorch train digits.zt --data digits --epochs 5 --out better.zt""")
 def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
           **settings: Any) -> None:
     """Train a model on data.
 
-    MODEL may also be an artifact that can train: it continues where it was saved.
+    MODEL may also be an artifact that can train: it continues where it was saved. Or it is a table,
+    FILE.csv with a header: a model for it is chosen, and the artifact keeps what columns mean.
     """
     from ztorch.commands.train import train
 
@@ -131,18 +135,22 @@ def export(model: str, optimizer: str | None, **settings: Any) -> None:
 @main.command()
 @options.model
 @options.custom
-@click.argument("source", metavar="INPUT", type=click.Path())
+@click.argument("sources", metavar="INPUT...", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--out", type=click.Path(), metavar="FILE",
               help="Write to an .npy, .npz or .csv file. Default: CSV on standard output.")
 @click.option("--classes", is_flag=True, help="Write each row's likeliest class, not its scores.")
 @options.threads
 @examples("""ztorch run digits.zt rows.npy -o scores.npy
-             ztorch run digits.zt rows.csv --classes""")
+             ztorch run digits.zt rows.csv --classes
+             ztorch run titanic.zt new.csv
+             ztorch run cats.zt cat.png folder/
+             cat new.csv | ztorch run titanic.zt -""")
 def run(**settings: Any) -> None:
     """Predict with a trained model.
 
-    INPUT holds rows: .npy, .npz with x, or .csv without labels. For several inputs it is an .npz
-    with an array for each, by name; several outputs are written to an .npz.
+    INPUT holds rows: .npy, .npz with x, or .csv without labels; - reads CSV from standard input.
+    Several inputs or outputs are arrays of an .npz, by name. An artifact that was trained on a
+    table takes tables with its columns in any order, one of images takes files and folders.
     """
     from ztorch.commands.run import run
 
@@ -280,15 +288,5 @@ def bench(model: str, batch_sizes: int | tuple[int, ...], **settings: Any) -> No
     bench(model, batch_sizes=sizes, **settings)
 
 
-@main.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@examples("""ztorch completion bash > ~/.local/share/bash-completion/completions/ztorch
-             ztorch completion fish > ~/.config/fish/completions/ztorch.fish""")
-def completion(shell: str) -> None:
-    """Print the completion script of a shell."""
-    from click.shell_completion import get_completion_class
-
-    completion_class = get_completion_class(shell)
-    assert completion_class is not None
-    script = completion_class(main, {}, "ztorch", "_ZTORCH_COMPLETE")
-    click.echo(script.source_template % script.source_vars())
+main.add_command(report)
+main.add_command(completion)

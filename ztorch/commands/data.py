@@ -96,11 +96,27 @@ def _images(folder: str, shape: tuple[int, ...] | None) -> TrainingData:
 
 
 def read_rows(path: str) -> np.ndarray:
-    """The numbers in a file: NPY, x of an NPZ, or a CSV without labels."""
+    """The numbers in a file: NPY, x of an NPZ, or a CSV without labels; "-" is a CSV on standard
+    input."""
     from ztorch.data.numpy_files import read_array
     from ztorch.data.tables import read_table
 
+    if path == "-":
+        return _read_stream()
     return read_array(path) if path.lower().endswith(".npy") else read_table(path, label=None).x
+
+
+def _read_stream() -> np.ndarray:
+    """The numbers of a CSV on standard input."""
+    from ztorch.data.columns import read_columns
+
+    table = read_columns(sys.stdin.buffer)
+    x = np.stack([column.numbers for column in table.by_name.values()], 1)
+    if not np.isfinite(x).all():
+        row, k = np.argwhere(~np.isfinite(x))[0]
+        text = list(table.by_name.values())[k].texts[row]
+        raise DataError(f"{table.place(row)}, column {k + 1}: {text!r} is not a number")
+    return x.astype(np.float32)
 
 
 def read_inputs(path: str, program: Program) -> Any:

@@ -2,25 +2,105 @@
 
 from __future__ import annotations
 
+import sys
+from typing import TYPE_CHECKING
+
 from ztorch.commands import data, named_arrays
 from ztorch.commands.programs import program_of
 from ztorch.errors import ConfigError
+from ztorch.files.atomic import write_atomic
+
+if TYPE_CHECKING:
+    from ztorch.program.program import Program
+    from ztorch.tabular.pipeline import Pipeline
+    from ztorch.tabular.predictions import Predictions
+
+STDIN = "-"  # names standard input
+_MOST_UNSEEN = 5  # categories that a warning names
 
 
-def run(model: str, source: str, out: str | None, classes: bool, threads: int | None) -> None:
-    """Predicts from a file of rows, and writes the outputs or the classes."""
+def run(model: str, sources: tuple[str, ...], out: str | None, classes: bool,
+        threads: int | None) -> None:
+    """Predicts for rows, a table or images, and writes the outputs, the classes or their names."""
     data.need_writable(out, (".npy", ".csv", ".txt", ".npz"))
     program = program_of(model, threads)
-    names = list(named_arrays.of_program(program).outputs)
+    pipeline = program.pipeline
+    shapes = named_arrays.of_program(program)
+    of_images = shapes.x is not None and len(shapes.x) == 3
+    from ztorch.data.images import is_image
+
+    if of_images and all(map(is_image, sources)):
+        return _run_images(program, sources, out, classes)
+    if len(sources) > 1:
+        raise ConfigError(f"give one INPUT; several are for images, and {sources[1]} is none "
+                          "that this model takes")
+    source = sources[0]
+    as_table = source == STDIN or source.lower().endswith((".csv", ".tsv", ".txt"))
+    if pipeline is not None and pipeline.record.columns and as_table:
+        predictions = pipeline.predict(program, sys.stdin.buffer if source == STDIN else source)
+        _say_unseen(pipeline)
+        return _write_named(predictions, out, classes)
+    names = list(shapes.outputs)
     if names == [""] and out is not None and out.endswith(".npz"):
         raise ConfigError(f"cannot write {out}: the only output has no name; write it to .npy or "
                           ".csv")
     y = program.predict(data.read_inputs(source, program))
+    if pipeline is not None and pipeline.classes and not (out or "").endswith(".npy"):
+        return _write_named(pipeline.predictions(y), out, classes)
     outputs = [y] if names == [""] else list(y.values()) if isinstance(y, dict) else y
     outputs = [output.argmax(-1) if classes else output for output in outputs]
     if names == [""]:
         data.write(out, outputs[0])
     else:
         named_arrays.write(out, dict(zip(names, outputs, strict=True)))
+    _say_written(out, len(outputs[0]))
+
+
+def _run_images(program: Program, sources: tuple[str, ...], out: str | None,
+                classes: bool) -> None:
+    """Predicts for files of images: a line for each, with the likeliest class."""
+    from ztorch.data.images import read_images
+
+    shape = named_arrays.of_program(program).x
+    assert shape is not None
+    x, files = read_images(sources, (shape[0], shape[1]), shape[2])
+    y = program.predict(x)
+    if program.pipeline is None or not program.pipeline.classes:
+        data.write(out, y.argmax(-1) if classes else y)
+        return _say_written(out, len(y))
+    predictions = program.pipeline.predictions(y)
+    if out is not None:
+        return _write_named(predictions, out, classes)
+    width = max(len(str(file)) for file in files)
+    for k, file in enumerate(files):
+        result = predictions.names[k] if classes else predictions.best(k)
+        print(result if len(files) == 1 else f"{str(file).ljust(width)}  {result}")
+
+
+def _write_named(predictions: Predictions, out: str | None, names_only: bool) -> None:
+    """Writes names and probabilities as CSV, or only numbers as NPY."""
+    if out is not None and out.endswith(".npy"):
+        numbers = predictions.values if names_only or predictions.probabilities is None else (
+            predictions.probabilities)
+        data.write(out, numbers)
+    elif out is not None and out.endswith(".npz"):
+        raise ConfigError(f"cannot write {out}: the only output has no name; write it to .npy or "
+                          ".csv")
+    elif out is None:
+        print(predictions.to_csv(names_only), end="")
+    else:
+        write_atomic(out, predictions.to_csv(names_only).encode())
+    _say_written(out, len(predictions))
+
+
+def _say_unseen(pipeline: Pipeline) -> None:
+    """Warns of categories that the model does not know."""
+    for column, counts in pipeline.unseen.items():
+        shown = ", ".join(repr(text) for text, _ in counts.most_common(_MOST_UNSEEN))
+        print(f"warning: {sum(counts.values())} cells of column {column!r} hold categories that "
+              f"the model never saw: {shown}", file=sys.stderr)
+
+
+def _say_written(out: str | None, rows: int) -> None:
     if out:
-        print(f"Wrote {out}: {len(outputs[0])} rows")
+        print(f"Wrote {out}: {rows} rows")

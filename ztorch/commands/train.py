@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ztorch.commands import data, loss_options, named_arrays
 from ztorch.commands.data import TrainingData
 from ztorch.commands.named_arrays import PortShapes
+from ztorch.commands.table_options import TableOptions
+from ztorch.commands.train_table import SUFFIXES, train_table
 from ztorch.errors import ConfigError
 from ztorch.program.program import Program, load
 from ztorch.sources.find import find, is_artifact
@@ -42,10 +44,23 @@ def train(name: str, *, data_name: str | None, epochs: int | None,
           sizes: Iterable[tuple[str, tuple[int, ...]]], optimizer_: str | None,
           rate: float | None, loss: str | None, metrics: str | None, device: str,
           threads: int | None, val: str | None, out: str | None, seed: int | None,
-          weights: str | None, target: str | None, verbose: int | str,
+          weights: str | None, table: TableOptions, verbose: int | str,
           dtype: str | None = None) -> None:
-    """Trains a model or an artifact, and writes the program or its weights."""
+    """Trains a model, an artifact, or a model for a table; writes the program or its weights."""
     data.need_writable(out, (".zt", ".safetensors"))
+    if name.lower().endswith(SUFFIXES):
+        _refuse(name, "is a table, for which a model is chosen", {
+            "--data": data_name, "--loss": loss, "--metrics": metrics, "--weights": weights,
+            "--sizes": sizes or None})
+        trained = train_table(
+            name, table, epochs=epochs, batch_size=batch_size, optimizer_=optimizer_, rate=rate,
+            device=device, threads=threads, val=val, seed=seed, dtype=dtype, verbose=verbose)
+        return _write(trained, out, verbose)
+    _refuse(name, "is no table", {"--balance": table.balance or None, **{
+        f"--{kind}": columns or None for kind, columns in table.kinds.items()}})
+    if table.target not in (None, "x", "y"):
+        raise ConfigError(f"--target {table.target} names a column of a table, and {name} is none; "
+                          f"train FILE.csv --target {table.target}")
     program = recipe = None
     compiles = any(option is not None for option in (
         optimizer_, loss, metrics, batch_size, sizes or None, seed, weights, dtype))
@@ -60,13 +75,13 @@ def train(name: str, *, data_name: str | None, epochs: int | None,
     data_name = data_name or (recipe.data if recipe else None)
     if data_name is None:
         raise ConfigError(f"{name} does not say what to train on; add --data NAME or --data FILE")
-    learns_x = (target or (recipe.target if recipe else "y")) == "x"
-    rows = _read_data(data_name, shapes)  # before compiling, which takes longer
+    learns_x = (table.target or (recipe.target if recipe else "y")) == "x"
+    rows = _read_data(data_name, shapes, program)  # before compiling, which takes longer
     if (recipe and recipe.small is not None and not shapes.several and data_name == recipe.data
             and rows.train[0].shape[1:] != shapes.x):
         raise ConfigError(f"the data that {name} names, {data_name}, are for its small variant; "
                           f"train {name}:small, or give --data with rows of shape {shapes.x}")
-    split, validation = _validation(val, shapes, rows)
+    split, validation = _validation(val, shapes, rows, program)
     if recipe is not None:
         if weights:
             recipe.model.load_weights(weights)
@@ -86,7 +101,23 @@ def train(name: str, *, data_name: str | None, epochs: int | None,
         scores = program.evaluate(*_with_targets(rows.test, learns_x, program), verbose=0,
                                   return_dict=True)
         print(f"On {len(rows.test[0])} rows it was not trained on: {format_scores(scores)}")
+    if rows.classes is not None and program.pipeline is None:
+        _name_classes(program, rows.classes, images=Path(data_name).is_dir())
     _write(program, out, verbose)
+
+
+def _name_classes(program: Program, classes: tuple[str, ...], images: bool) -> None:
+    """Names the outputs of a program, where there is one for each class."""
+    from ztorch.tabular.pipeline import Pipeline
+
+    if program.metadata.output_shape.get("") == (len(classes),):
+        program.pipeline = Pipeline.of_classes(classes, images)
+
+
+def _refuse(name: str, because: str, options: dict[str, Any]) -> None:
+    """Raises where an option is set that makes no sense for what is trained."""
+    if set_ := [option for option, value in options.items() if value is not None]:
+        raise ConfigError(f"{name} {because}, so {set_[0]} has no meaning; leave it out")
 
 
 def _load_trainable(path: str, threads: int | None) -> Program:
@@ -98,7 +129,14 @@ def _load_trainable(path: str, threads: int | None) -> Program:
     return program
 
 
-def _read_data(name: str, shapes: PortShapes) -> TrainingData:
+def _read_data(name: str, shapes: PortShapes, program: Program | None) -> TrainingData:
+    """The data of a name, for a model, or for a program that may say what columns mean."""
+    pipeline = program and program.pipeline
+    if pipeline and pipeline.record.columns and name.lower().endswith(SUFFIXES):
+        from ztorch.data import table
+
+        assert pipeline.record.target is not None
+        return TrainingData(pipeline.arrays(table(name, pipeline.record.target.name)))
     if shapes.several:
         return TrainingData(named_arrays.read_training(name, shapes))
     return data.read_training(name, shapes.x)
@@ -109,15 +147,15 @@ def _with_targets(pair: Pair, learns_x: bool, program: Program) -> Pair:
     return pair[0], pair[0] if learns_x else named_arrays.targets_of(pair[1], program)
 
 
-def _validation(val: str | None, shapes: PortShapes,
-                rows: TrainingData) -> tuple[float, Pair | None]:
+def _validation(val: str | None, shapes: PortShapes, rows: TrainingData,
+                program: Program | None) -> tuple[float, Pair | None]:
     """--val as a fraction of the data, or as data of its own."""
     if val is None:
         return 0.0, None
     try:
         return float(val), None
     except ValueError:
-        return 0.0, _read_data(val, shapes).numbered_like(rows)
+        return 0.0, _read_data(val, shapes, program).numbered_like(rows)
 
 
 def format_scores(scores: dict[str, float]) -> str:

@@ -23,6 +23,7 @@ from ztorch.data.images import ImageFolder, image_folder
 from ztorch.data.registry import Pair, Split, load, names
 from ztorch.data.tables import Table, read_table
 from ztorch.data.text_files import Text, text
+from ztorch.data.typed_table import TypedTable, table
 
-__all__ = ["Batches", "CsvFile", "ImageFolder", "Pair", "Split", "Table", "Text", "csv",
-           "image_folder", "load", "names", "read_table", "text"]
+__all__ = ["Batches", "CsvFile", "ImageFolder", "Pair", "Split", "Table", "Text", "TypedTable",
+           "csv", "image_folder", "load", "names", "read_table", "table", "text"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +97,50 @@ class ImageFolder(Batches):
 
     def image(self, row: int) -> np.ndarray:
         """The pixels of one image, scaled, as bytes."""
-        file = self.files[row]
-        with parsing(str(file), DataError, "cannot be read as an image", "repair or remove it"):
-            pixels = self.decode(file, (self.width, self.height), _MODES[self.channels])
-        return pixels.reshape(self.height, self.width, self.channels)
+        return _pixels(self.decode, self.files[row], (self.height, self.width), self.channels)
+
+
+def read_images(paths: Sequence[str], size: tuple[int, int],
+                channels: int) -> tuple[np.ndarray, list[Path]]:
+    """Images in files, and in folders at any depth, as a model takes them: float32, 0 to 1.
+
+    Args:
+        paths: Files and folders.
+        size: (height, width): images are scaled to it.
+        channels: 1, 3 or 4.
+
+    Returns:
+        An array of shape (images, height, width, channels), and the files.
+    """
+    decode = _pillow()
+    files: list[Path] = []
+    for path in map(Path, paths):
+        below = _images(path) if path.is_dir() else [path]
+        if not below:
+            raise DataError(f"{path} has no image ({' '.join(_FORMATS)})")
+        files += below
+    x = np.empty((len(files), *size, channels), np.float32)
+    for k, file in enumerate(files):
+        np.divide(_pixels(decode, file, size, channels), np.float32(255), out=x[k])
+    return x, files
+
+
+def is_image(path: str) -> bool:
+    """Whether a path is named like an image, or is a folder."""
+    suffix = Path(path).suffix.lower()
+    if not path:
+        return False
+    return suffix in _FORMATS or (not suffix and Path(path).is_dir())
+
+
+def _pixels(decode: Callable[..., np.ndarray], file: Path, size: tuple[int, int],
+            channels: int) -> np.ndarray:
+    """The pixels of a file, scaled, as bytes of shape (height, width, channels)."""
+    if not file.is_file():
+        raise DataError(f"there is no file {file}")
+    with parsing(str(file), DataError, "cannot be read as an image", "repair or remove it"):
+        pixels = decode(file, size[::-1], _MODES[channels])
+    return pixels.reshape(*size, channels)
 
 
 def _images(folder: Path) -> list[Path]:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
 from ztorch.errors import ArtifactError, ConfigError
+from ztorch.files.kinds import BadValue
 from ztorch.program.predictor import Predictor
 from ztorch.program.stateful import Path
 from ztorch.program.verbs import Verbs
+
+if TYPE_CHECKING:
+    from ztorch.tabular.pipeline import Pipeline
+    from ztorch.tabular.predictions import Predictions
 
 
 class Program(Verbs, Predictor):
@@ -42,6 +48,56 @@ class Program(Verbs, Predictor):
         if function != "predict":
             self.need(function)
         return nullcontext(self)
+
+    @property
+    def pipeline(self) -> Pipeline | None:
+        """How tables become this program's input, and its output names; None where nobody said.
+        It may be set, and `save` keeps it."""
+        from ztorch.tabular.pipeline import Pipeline
+
+        record = self.metadata.pipeline
+        return None if record is None else Pipeline.of_record(record)
+
+    @pipeline.setter
+    def pipeline(self, pipeline: Pipeline | None) -> None:
+        record = None if pipeline is None else pipeline.record
+        if record is not None:
+            try:
+                record.check_shapes(self.metadata.input_shape, self.metadata.output_shape)
+            except BadValue as error:
+                raise ConfigError(f"this pipeline does not fit program {self.name!r}: "
+                                  f"{error}") from None
+        self.metadata = self.metadata.replace(pipeline=record)
+
+    def predict_table(self, table: Any) -> Predictions:
+        """Predicts for the rows of a table, as the pipeline of this program says.
+
+        Args:
+            table: A .csv file, a stream of one, a frame, a dict of columns or a list of dicts, with
+                the columns that the pipeline learned from, in any order.
+
+        Returns:
+            Predictions: `names` and `probabilities` of classes, or `values`; `print` shows them.
+
+        Raises:
+            ConfigError: The program has no pipeline.
+            DataError: A column is missing, or a cell does not fit.
+
+        Examples:
+            >>> import ztorch as zt
+            >>> table = zt.data.table({"size": [1, 2, 8, 9], "kind": ["a", "a", "b", "b"]}, "kind")
+            >>> pipeline = zt.Pipeline(table)
+            >>> model = zt.Sequential([zt.layers.Input((1,)), zt.layers.Dense(2, "softmax")])
+            >>> program = model.compile("cpu", batch_size=4)
+            >>> program.pipeline = pipeline
+            >>> len(program.predict_table({"size": [3, 4, 5]}).names)
+            3
+        """
+        pipeline = self.pipeline
+        if pipeline is None:
+            raise ConfigError(f"program {self.name!r} does not say what its inputs mean; set "
+                              "program.pipeline = zt.Pipeline(table) before it is saved")
+        return pipeline.predict(self, table)
 
     def swap_averages(self) -> None:
         """Exchanges the weights and their running means, which `use_ema=True` keeps.

@@ -25,6 +25,7 @@ from ztorch.files.kinds import (
 )
 from ztorch.files.schema import Record, field
 from ztorch.runtime.spec import COUNT, MAX_BYTES, SHAPE, SIZE, ProgramSpec
+from ztorch.tabular.record import PipelineRecord
 
 SEED = Whole(0, (1 << 64) - 1)
 EPOCHS = Whole(0, MAX_BYTES)
@@ -141,6 +142,15 @@ class Metadata(Record):
     weights: tuple[WeightRow, ...] = field(ListOf(WeightRow), default=())  # in Keras' order
     arguments: tuple[str, ...] | None = field(  # of a function of tensors, in order; null: a model
         OrNone(ListOf(TEXT)), default=None)
+    pipeline: PipelineRecord | None = field(  # what columns and classes mean; null: nobody said
+        OrNone(PipelineRecord), default=None)
+
+    def check(self) -> None:
+        if self.pipeline is not None:
+            try:
+                self.pipeline.check_shapes(self.input_shape, self.output_shape)
+            except BadValue as error:
+                raise error.inside("pipeline") from None
 
 
 # -- where training stands ------------------------------------------------------------------------

@@ -1,0 +1,239 @@
+"""Tables and folders of images on the command line: trained without a model file, predicted with names."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import ztorch as zt
+from tests.cases.tables import least_squares, logistic_regression, passengers, write_csv
+from tests.commands.results import Run, fails, ok
+from ztorch.cli import main
+
+ROWS, NEW = slice(0, 700), slice(700, 1000)  # to train on, and others
+COLUMNS = passengers(1000)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """An artifact that was trained on a table, and what the command said."""
+    folder = tmp_path_factory.mktemp("tables")
+    write_csv(folder / "train.csv", COLUMNS, ROWS)
+    said = ok(CliRunner().invoke(main, [
+        "train", str(folder / "train.csv"), "--target", "fate", "--out", str(folder / "p.zt"), "--threads", "1"]))
+    return folder / "p.zt", said
+
+
+def test_training_says_what_it_does(trained: tuple[Path, str]) -> None:
+    _, said = trained
+    assert re.search(r"^age +number +\d+ ", said, re.M) and re.search(r"^PassengerId +ignored .* numbers the rows", said, re.M)
+    assert "Predicts fate, 2 classes, from 6 columns" in said and "probabilities (Activation)" in said
+    result = re.search(r"On 140 rows it was not trained on: accuracy ([\d.]+)%; always 'lost' would give ([\d.]+)%", said)
+    assert result and float(result[1]) > float(result[2]) + 5
+
+
+def test_it_is_as_good_as_logistic_regression(trained: tuple[Path, str]) -> None:
+    """On rows that neither saw, with the same features."""
+    program = zt.load(trained[0])
+    pipeline = program.pipeline
+    assert pipeline is not None
+    new = {name: cells[NEW] for name, cells in COLUMNS.items()}
+    old = {name: cells[ROWS] for name, cells in COLUMNS.items()}
+    y, truth = pipeline.targets(old), pipeline.targets(new)
+    predictions = program.predict_table(new)
+    plain = logistic_regression(pipeline.inputs(old).astype(float), y, pipeline.inputs(new).astype(float))
+    accuracy, of_plain = np.mean(predictions.values == truth), np.mean((plain > 0.5) == truth)
+    assert of_plain > 0.74  # the baseline works; always "lost" gives 0.6
+    assert accuracy > of_plain - 0.015
+    assert predictions.probabilities is not None
+    losses = [-np.log(np.where(truth, p, 1 - p)).mean() for p in (predictions.probabilities[:, 1], plain)]
+    assert losses[0] < losses[1] + 0.01
+
+
+def test_run_writes_names_and_probabilities(trained: tuple[Path, str], run: Run) -> None:
+    """Columns in any order, with the target or without, from a file or standard input."""
+    write_csv(Path("new.csv"), COLUMNS, NEW)
+    program = zt.load(trained[0])
+    expected = program.predict_table("new.csv")
+    said = ok(run("run", trained[0], "new.csv"))
+    rows = list(csv.DictReader(io.StringIO(said)))
+    assert list(rows[0]) == ["fate", "probability", "lost", "saved"] and len(rows) == 300
+    assert [r["fate"] for r in rows] == expected.names
+    np.testing.assert_allclose([float(r["saved"]) for r in rows], expected.probabilities[:, 1], rtol=1e-5)
+    turned = {name: COLUMNS[name] for name in reversed(COLUMNS) if name not in ("fate", "ship")}
+    write_csv(Path("turned.csv"), turned, NEW)
+    result = CliRunner().invoke(main, ["run", str(trained[0]), "-"], input=Path("turned.csv").read_text())
+    assert ok(result) == said
+    assert ok(run("run", trained[0], "new.csv", "--classes")).splitlines() == ["fate", *expected.names]
+    assert "300 rows" in ok(run("run", trained[0], "new.csv", "-o", "y.csv"))
+    assert Path("y.csv").read_text() == said
+    ok(run("run", trained[0], "new.csv", "-o", "y.npy"))
+    assert np.array_equal(np.load("y.npy"), expected.probabilities)
+
+
+def test_run_warns_of_new_categories_and_explains_wrong_tables(trained: tuple[Path, str], run: Run) -> None:
+    write_csv(Path("odd.csv"), COLUMNS | {"class": ["fourth"] * 1000}, NEW)
+    result = run("run", trained[0], "odd.csv")
+    assert result.exit_code == 0
+    assert "300 cells of column 'class' hold categories that the model never saw: 'fourth'" in result.stderr
+    write_csv(Path("less.csv"), {k: v for k, v in COLUMNS.items() if k != "sex"}, NEW)
+    fails(run("run", trained[0], "less.csv"), "less.csv has no column 'sex'")
+    write_csv(Path("text.csv"), COLUMNS | {"age": ["old"] * 1000}, NEW)
+    fails(run("run", trained[0], "text.csv"), "text.csv, line 2, column 'age': 'old' is not a number")
+
+
+def test_it_trains_on(trained: tuple[Path, str], run: Run) -> None:
+    write_csv(Path("more.csv"), COLUMNS, NEW)
+    before = zt.load(trained[0]).epochs_trained
+    ok(run("train", trained[0], "--data", "more.csv", "--epochs", 1, "--out", "more.zt"))
+    more = zt.load("more.zt")
+    assert more.epochs_trained == before + 1 and more.pipeline is not None and more.pipeline.classes == ("lost", "saved")
+
+
+def test_a_quantity(run: Run) -> None:
+    """Friedman's table is not linear; the model must see that."""
+    (x, y), (x_test, y_test) = zt.data.load("friedman", rows=1000)
+    for name, a, b in (("train.csv", x, y), ("test.csv", x_test, y_test)):
+        write_csv(Path(name), {**{f"x{k}": [f"{v:.5f}" for v in a[:, k]] for k in range(10)},
+                               "yield [kg]": [f"{v:.4f}" for v in b[:, 0]]})
+    said = ok(run("train", "train.csv", "--target", "yield [kg]", "--out", "f.zt", "--threads", 1, "--epochs", 60))
+    assert "a quantity in kg" in said and re.search(r"wrong by [\d.]+ kg on average; always the mean, [\d.]+ kg, would", said)
+    predicted = zt.load("f.zt").predict_table("test.csv")
+    error = np.mean((predicted.values - y_test[:, 0]) ** 2)
+    linear = np.mean((least_squares(x, y[:, 0], x_test) - y_test[:, 0]) ** 2)
+    assert error < 0.4 * linear and error < 2.8  # the noise alone is 1
+    assert ok(run("run", "f.zt", "test.csv")).splitlines()[0] == "yield [kg]"
+
+
+def test_wrong_calls(run: Run, own: Path) -> None:
+    fails(run("train", "table.csv"), "which column of table.csv to learn: --target NAME, one of a, b, c, sum")
+    fails(run("train", "table.csv", "--target", "summ"), "did you mean 'sum'")
+    fails(run("train", "table.csv", "--target", "sum", "--loss", "mse"), "--loss has no meaning")
+    fails(run("train", "table.csv", "--target", "sum", "--ignore", "d"), "unknown column 'd'")
+    fails(run("train", "digits_mlp", "--number", "a"), "is no table, so --number has no meaning")
+    fails(run("train", "digits_mlp", "--target", "a"), "--target a names a column of a table")
+
+
+# -- reports ---------------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """The tables of a page as lists of cells, its tags, and whether each tag is closed."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.sources: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "img", "path", "polyline", "html"):
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in ("path", "polyline"):
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("td", "th"):
+            self.rows[-1][-1] += data
+
+
+@pytest.fixture
+def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No matplotlib, which takes seconds to draw."""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+
+
+def test_a_report_shows_where_the_model_is_wrong(trained: tuple[Path, str], run: Run, no_plots: None) -> None:
+    evil = COLUMNS | {"name": ["<script>alert(1)</script> the first"] * 1000}
+    write_csv(Path("test.csv"), evil, NEW)
+    assert "Wrote r.html" in ok(run("report", trained[0], "--data", "test.csv", "-o", "r.html"))
+    text = Path("r.html").read_text()
+    page = Page(text)
+    assert "Pictures of the plan need matplotlib" in text and "data:image/svg" not in text
+    assert not page.open and "script" not in page.tags and "svg" in page.tags and "polyline" in page.tags
+    assert all(source.startswith("data:image/") for source in page.sources)  # nothing is loaded
+    program = zt.load(trained[0])
+    predictions = program.predict_table("test.csv")
+    assert program.pipeline is not None and predictions.probabilities is not None
+    truth = program.pipeline.targets("test.csv")
+    matrix = [[str(np.sum((truth == i) & (predictions.values == j))) for j in (0, 1)] for i in (0, 1)]
+    assert ["lost", *matrix[0]] in page.rows and ["saved", *matrix[1]] in page.rows
+    assert f"<b>{np.mean(truth == predictions.values):.1%}</b>accuracy" in text
+    losses = -np.log(predictions.probabilities[np.arange(300), truth])
+    worst = int(losses.argmax())
+    row = page.rows[page.rows.index(["where", "is", "predicted", "loss", "input"]) + 1]
+    assert row[:2] == [f"line {worst + 2}", predictions.classes[truth[worst]]] and float(row[3]) == pytest.approx(losses[worst], rel=1e-3)
+    assert f"age: {evil['age'][700 + worst] or '(gap)'}" in row[4] and "<script>alert" in row[4]
+    order = [r[0] for r in page.rows if len(r) == 3 and r[1][:1] in "+-" and r[0] in COLUMNS]
+    assert order[0] in ("sex", "class") and len(order) == 6
+
+
+def test_a_report_of_images(artifact: Path, run: Run, no_plots: None) -> None:
+    ok(run("report", artifact, "--data", "digits", "-o", "d.html"))
+    page = Page(Path("d.html").read_text())
+    assert sum(source.startswith("data:image/png") for source in page.sources) > 3
+    assert len([row for row in page.rows if len(row) == 11]) == 11  # the confusion of ten digits
+
+
+def test_a_report_of_quantities(run: Run) -> None:
+    pytest.importorskip("matplotlib")
+    model = zt.Sequential([zt.layers.Input((2,)), zt.layers.Dense(1, kernel_initializer="ones")])
+    model.compile("cpu:scalar", batch_size=8).save("sum.zt")
+    np.savez("sum.npz", x=[[1.0, 2.0], [3.0, 5.0], [0.0, 1.0]], y=[3.0, 8.0, 2.0])
+    ok(run("report", "sum.zt", "--data", "sum.npz"))
+    page = Page(Path("sum.html").read_text())
+    assert [source[:25] for source in page.sources] == ["data:image/svg+xml;base64"]  # the plan of predict
+    rows = page.rows
+    assert rows[rows.index(["where", "is", "predicted", "loss", "input"]) + 1] == ["row 2", "2", "1", "1", "0, 1"]
+    fails(run("report", "sum.zt", "--data", "sum.npz", "-o", "r.pdf"), "must end in .html")
+
+
+# -- images ----------------------------------------------------------------------------------------
+
+NET = """
+from ztorch import Sequential, layers as L
+LOSS = "sparse_categorical_crossentropy"
+LEARNING_RATE = 0.05
+
+def build():
+    return Sequential([L.Input((4, 4, 3)), L.Flatten(), L.Dense(2, activation="softmax")])
+"""
+
+
+def test_images_have_names(run: Run) -> None:
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    for name, light in (("cat", 60), ("dog", 190)):
+        Path("pets", name).mkdir(parents=True)
+        for k in range(12):
+            pixels = np.clip(rng.normal(light, 20, (4, 4, 3)), 0, 255).astype(np.uint8)
+            image.fromarray(pixels).save(f"pets/{name}/{k}.png")
+    Path("net.py").write_text(NET)
+    ok(run("train", "net.py", "--data", "pets", "--epochs", 30, "--quiet", "--out", "pets.zt"))
+    pipeline = zt.load("pets.zt").pipeline
+    assert pipeline is not None and pipeline.classes == ("cat", "dog") and pipeline.record.source == "images"
+    assert re.fullmatch(r"cat \d\d %\n", ok(run("run", "pets.zt", "pets/cat/0.png")))
+    lines = ok(run("run", "pets.zt", "pets/cat/0.png", "pets/dog")).splitlines()
+    assert [line.split()[:2] for line in lines] == [["pets/cat/0.png", "cat"], *(
+        [str(path), "dog"] for path in sorted(Path("pets/dog").iterdir()))]
+    fails(run("run", "pets.zt", "pets/cat/none.png"), "there is no file pets/cat/none.png")
+    assert ok(run("run", "pets.zt", "pets/dog", "--classes", "-o", "y.csv")) == "Wrote y.csv: 12 rows\n"
+    assert Path("y.csv").read_text() == "prediction\n" + "dog\n" * 12

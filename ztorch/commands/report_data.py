@@ -1,0 +1,135 @@
+"""What a report shows: a program's predictions for data whose answers are known."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ztorch.commands import data, named_arrays
+from ztorch.commands.train_table import SUFFIXES
+from ztorch.errors import ConfigError, DataError
+from ztorch.files.png import png
+from ztorch.tabular.measures import permutation_importance, row_losses
+from ztorch.tabular.predictions import Predictions
+from ztorch.tabular.record import TargetRecord
+
+if TYPE_CHECKING:
+    from ztorch.data.columns import Columns
+    from ztorch.program.program import Program
+
+MOST_ROWS = 2000  # on which importance is measured
+MOST_FEATURES = 64  # of arrays without names: with more, importance is not measured
+MOST_NUMBERS = 8  # of an array that are shown for a row
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A program with rows whose answers are known, and what it predicts for them."""
+
+    program: Program
+    target: TargetRecord  # what is predicted; classes have names
+    x: np.ndarray
+    truth: np.ndarray  # numbers of classes, or quantities
+    outputs: np.ndarray  # probabilities, or quantities
+    table: Columns | None  # the rows as the user has them
+    columns: dict[str, list[int]]  # features by column; empty where importance is not measured
+
+    @property
+    def predictions(self) -> Predictions:
+        """The outputs with names."""
+        return Predictions(self.target, self.outputs)
+
+    @property
+    def losses(self) -> np.ndarray:
+        """The loss of each row."""
+        return row_losses(self.truth, self.outputs, bool(self.target.classes))
+
+    def true_name(self, row: int) -> str:
+        """The answer of a row as text."""
+        if self.target.classes:
+            return self.target.classes[self.truth[row]]
+        return " ".join(f"{value:.6g}" for value in np.ravel(self.truth[row]))
+
+    def shown(self, row: int) -> tuple[str, str]:
+        """The input of a row as text, and as a picture for `src` of an image; one is empty."""
+        if self.table is not None:
+            names = self.columns or self.table.by_name
+            return "; ".join(f"{name}: {self.table[name].texts[row] or '(gap)'}"
+                             for name in names), ""
+        cells = self.x[row]
+        if cells.ndim == 3 and cells.shape[2] in (1, 3, 4):
+            low, high = float(cells.min()), float(cells.max())
+            scale = 255.0 if low >= 0 and high <= 1 else 255.0 / max(high - low, 1e-9)
+            pixels = ((cells - min(low, 0.0)) * scale).round().clip(0, 255).astype(np.uint8)
+            return "", f"data:image/png;base64,{base64.b64encode(png(pixels)).decode()}"
+        numbers = ", ".join(f"{value:.4g}" for value in cells.reshape(-1)[:MOST_NUMBERS])
+        return numbers + (", ..." if cells.size > MOST_NUMBERS else ""), ""
+
+    def importance(self) -> dict[str, float]:
+        """How much the loss grows without each column, the most important first."""
+        if not self.columns:
+            return {}
+        rows = slice(0, MOST_ROWS)
+        truth, classifies = self.truth[rows], bool(self.target.classes)
+
+        def score(x: np.ndarray) -> float:
+            outputs = _probable(self.program.predict(x), classifies)
+            return float(row_losses(truth, outputs, classifies).mean())
+
+        return permutation_importance(self.x[rows], self.columns, score)
+
+
+def examine(program: Program, name: str, artifact: str) -> Examined:
+    """Predicts for the rows of data whose answers are known."""
+    shapes = named_arrays.of_program(program)
+    if shapes.several:
+        raise ConfigError(f"{artifact} has several inputs or outputs; reports are for one of each")
+    pipeline = program.pipeline
+    table, columns = None, {}
+    if pipeline is not None and pipeline.record.columns and name.lower().endswith(SUFFIXES):
+        from ztorch.data import table as typed_table
+
+        assert pipeline.record.target is not None
+        target = pipeline.record.target
+        table = typed_table(name, target.name).columns
+        x, truth = pipeline.arrays(table)
+        start = 0
+        for column in pipeline.record.columns:
+            columns[column.name] = list(range(start, start + len(column.features)))
+            start += len(column.features)
+        classifies = bool(target.classes)
+    else:
+        rows = data.read_training(name, shapes.x)
+        if pipeline is not None and rows.classes not in (None, pipeline.classes):
+            rows = rows._replace(train=rows.numbered_like(
+                rows._replace(classes=pipeline.classes)), test=None, classes=pipeline.classes)
+        x, truth = rows.test or rows.train
+        count = shapes.outputs[""][-1] if shapes.outputs[""] else 1
+        classifies = np.issubdtype(truth.dtype, np.integer) and count > 1
+        names = rows.classes or tuple(map(str, range(count)))
+        target = TargetRecord("", names if classifies else ())
+        if pipeline is not None and pipeline.classes and classifies:
+            target = pipeline.record.target or target
+        if x.ndim == 2 and x.shape[1] <= MOST_FEATURES:
+            columns = {f"number {k}": [k] for k in range(x.shape[1])}
+    if classifies and len(truth) and not 0 <= truth.min() <= truth.max() < len(target.classes):
+        raise DataError(f"{name} has classes up to {truth.max()}; {artifact} knows "
+                        f"{len(target.classes)}")
+    outputs = _probable(program.predict(x), classifies)
+    return Examined(program, target, x, truth, outputs, table, columns)
+
+
+def _probable(outputs: np.ndarray, classifies: bool) -> np.ndarray:
+    """Outputs as probabilities of classes: a single one is that of the second, others may be
+    logits."""
+    if not classifies:
+        return outputs
+    if outputs.shape[1] == 1:
+        return np.concatenate([1 - outputs, outputs], 1)
+    if (outputs >= 0).all() and np.allclose(outputs.sum(1), 1, atol=1e-3):
+        return outputs
+    powers = np.exp(outputs - outputs.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)

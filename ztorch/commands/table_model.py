@@ -1,0 +1,48 @@
+"""The model for a table: a linear part, and beside it a small network for what is not linear."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ztorch.model.model import Model
+    from ztorch.tabular.pipeline import Pipeline
+
+WIDTHS = ((1_000, 32), (10_000, 64))  # rows, and the width of the network for at most so many
+WIDEST = 128  # of the network for more rows
+DROPOUT = 0.2  # of the first hidden layer
+
+
+def table_model(pipeline: Pipeline, x: np.ndarray, y: np.ndarray) -> Model:
+    """A model that takes the features of a pipeline as they are and predicts its target. The
+    statistics of the features, and of a quantity, are layers of it.
+
+    Args:
+        pipeline: What made the arrays.
+        x: The inputs to train on.
+        y: The targets to train on.
+    """
+    from ztorch import layers
+    from ztorch.model.model import Model
+
+    mean, variance = pipeline.statistics(x)
+    outputs = len(pipeline.classes) or 1
+    width = next((width for rows, width in WIDTHS if len(x) <= rows), WIDEST)
+    rows = layers.Input((x.shape[1],))
+    scaled = layers.Normalization(mean=mean, variance=variance, name="scaled")(rows)
+    hidden = layers.Dense(width, activation="relu", name="hidden")(scaled)
+    hidden = layers.Dropout(DROPOUT, name="dropout")(hidden)
+    hidden = layers.Dense(width // 2, activation="relu", name="hidden_2")(hidden)
+    # Zeros at first: training starts from no opinion, and stops before noise becomes one.
+    network = layers.Dense(outputs, kernel_initializer="zeros", name="network")(hidden)
+    linear = layers.Dense(outputs, use_bias=False, kernel_initializer="zeros",
+                          name="linear")(scaled)
+    both = layers.Add(name="both")([network, linear])
+    if pipeline.classes:
+        result = layers.Activation("softmax", name="probabilities")(both)
+    else:
+        result = layers.Normalization(mean=float(y.mean()), variance=float(y.var()) or 1.0,
+                                      invert=True, name="unscaled")(both)
+    return Model(rows, result, name="table")

@@ -1,0 +1,1 @@
+"""Columns of users' tables as the input of a model, and its output as names."""

@@ -1,0 +1,87 @@
+"""How good predictions are: confusion, calibration, the worst of them, what they depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+BINS = 10  # of probabilities, for calibration
+TINY = 1e-7  # the least probability in a logarithm
+REPEATS = 3  # shuffles of a column
+
+
+def confusion(truth: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
+    """How many rows of each class (by row) were predicted to be of each class (by column).
+
+    >>> confusion(np.array([0, 1, 1]), np.array([0, 0, 1]), 2).tolist()
+    [[1, 0], [1, 1]]
+    """
+    return np.bincount(truth * classes + predicted, minlength=classes**2).reshape(classes, classes)
+
+
+def calibration(truth: np.ndarray, probabilities: np.ndarray) -> list[tuple[float, float, int]]:
+    """Of the predictions in each tenth of probability: how sure they were on average, how often
+    they were right, and how many there are.
+
+    >>> calibration(np.array([0, 0]), np.array([[0.95, 0.05], [0.45, 0.55]]))
+    [(0.55, 0.0, 1), (0.95, 1.0, 1)]
+    """
+    sure = probabilities.max(1).astype(np.float64)
+    right = probabilities.argmax(1) == truth
+    at = np.minimum((sure * BINS).astype(int), BINS - 1)
+    return [(round(float(sure[at == k].mean()), 6), float(right[at == k].mean()),
+             int((at == k).sum())) for k in range(BINS) if (at == k).any()]
+
+
+def calibration_error(bins: Sequence[tuple[float, float, int]]) -> float:
+    """The expected calibration error: how far sureness and success differ, on average over rows.
+
+    >>> calibration_error([(0.55, 0.0, 1), (0.95, 1.0, 1)])
+    0.3
+    """
+    rows = sum(count for *_, count in bins)
+    return round(sum(abs(sure - right) * count for sure, right, count in bins) / rows, 6)
+
+
+def row_losses(truth: np.ndarray, outputs: np.ndarray, classifies: bool) -> np.ndarray:
+    """The loss of each row: minus the logarithm of the true class's probability, or the absolute
+    error.
+
+    >>> row_losses(np.array([1.0, 2.0]), np.array([[1.5], [2.0]]), False).tolist()
+    [0.5, 0.0]
+    """
+    if classifies:
+        return -np.log(np.maximum(outputs[np.arange(len(truth)), truth], TINY))
+    rows = len(truth)
+    return np.abs(outputs.reshape(rows, -1) - truth.reshape(rows, -1)).mean(1)
+
+
+def permutation_importance(x: np.ndarray, columns: Mapping[str, Sequence[int]],
+                           score: Callable[[np.ndarray], float], seed: int = 0) -> dict[str, float]:
+    """How much worse the score gets when the cells of a column change places among the rows: what
+    the model takes from this column alone. The most important comes first.
+
+    Args:
+        x: The inputs, of shape (rows, features).
+        columns: The positions of the features that belong together, by name.
+        score: The loss for inputs; lower is better.
+        seed: Of the shuffles.
+
+    >>> x = np.arange(20.0).reshape(10, 2)
+    >>> result = permutation_importance(x, {"a": [0], "b": [1]},
+    ...                                 lambda z: float(np.abs(z[:, 0] - x[:, 0]).mean()))
+    >>> result["a"] > 1, result["b"]
+    (True, 0.0)
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    base = score(x)
+    result = {}
+    for name, features in columns.items():
+        losses = []
+        for _ in range(REPEATS):
+            shuffled = x.copy()
+            shuffled[:, features] = x[rng.permutation(len(x))][:, features]
+            losses.append(score(shuffled))
+        result[name] = float(np.mean(losses)) - base
+    return dict(sorted(result.items(), key=lambda item: -item[1]))
