@@ -31,6 +31,7 @@ if sys.dont_write_bytecode:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
+from _pytest.doctest import DoctestModule
 
 import ztorch
 from tests.cases import inner_loop
@@ -62,6 +63,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--case", default="", help="of tests that group cases, the one of this name alone")
     parser.addoption("--full", action="store_true", default=os.environ.get("ZTORCH_FULL", "") not in ("", "0"),
                      help="every case on every machine, not only a covering of both (ZTORCH_FULL=1)")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collect_file(file_path: Path) -> Iterator[None]:
+    """Files without examples are not asked for any: it takes longer than importing them."""
+    outcome = yield
+    collectors = outcome.get_result()  # type: ignore[attr-defined]
+    if any(isinstance(c, DoctestModule) for c in collectors) and b">>>" not in file_path.read_bytes():
+        outcome.force_result([c for c in collectors if not isinstance(c, DoctestModule)])  # type: ignore[attr-defined]
 
 
 def group_of(item: pytest.Item) -> Group | None:

@@ -7,6 +7,7 @@ import functools
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,15 @@ ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
 @functools.cache
 def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
+
+
+KINDS = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)
+
+
+@functools.cache
+def _nodes(path: Path) -> list[Any]:
+    """The imports, classes and functions of a file: what rules are about."""
+    return [node for node in ast.walk(_tree(path)) if isinstance(node, KINDS)]
 
 
 def _table() -> tuple[set[str], dict[str, set[str]]]:
@@ -48,7 +58,7 @@ def _room(path: Path) -> str:
 def _imports(path: Path) -> list[tuple[str, int]]:
     """(dotted name, line) of every import, in functions and for type hints too."""
     imports = []
-    for node in ast.walk(_tree(path)):
+    for node in _nodes(path):
         if isinstance(node, ast.Import):
             imports += [(a.name, node.lineno) for a in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -92,7 +102,7 @@ def _files_below() -> dict[Path, set[Path]]:
              for p in SOURCES}
     below: dict[Path, set[Path]] = {p: set() for p in SOURCES}
     for path in SOURCES:
-        for node in ast.walk(_tree(path)):
+        for node in _nodes(path):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module:
                 inner = [f"{node.module}.{a.name}" for a in node.names]
@@ -218,7 +228,7 @@ BESIDE = {"cases", "machines", "zoo", "tools", "__pycache__"}
 def test_no_test_imports_another() -> None:
     """What two of them need lies in tests/cases, or in a file beside them that is no test."""
     for path in TESTS:
-        for node in ast.walk(_tree(path)):
+        for node in _nodes(path):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = [node.module, *(f"{node.module}.{a.name}" for a in node.names)]
@@ -240,14 +250,10 @@ TWICE = {"Identity", "CosineSimilarity", "Kernel"}
 SAYING_NOTHING = {"found", "given", "what"}  # names that say nothing of what they hold
 
 
-def _trees() -> list[tuple[Path, ast.Module]]:
-    return [(path, _tree(path)) for path in SOURCES]
-
-
 def test_no_two_classes_have_one_name() -> None:
     places: dict[str, set[str]] = {}
-    for path, tree in _trees():
-        for node in ast.walk(tree):
+    for path in SOURCES:
+        for node in _nodes(path):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, set()).add(path.relative_to(PACKAGE).as_posix())
     twice = {name: sorted(files) for name, files in places.items() if len(files) > 1}
@@ -256,8 +262,8 @@ def test_no_two_classes_have_one_name() -> None:
 
 def test_no_name_with_an_underscore_is_imported() -> None:
     borrowed = set()
-    for _, tree in _trees():
-        for node in ast.walk(tree):
+    for path in SOURCES:
+        for node in _nodes(path):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ztorch."):
                 borrowed |= {f"{node.module}.{a.name}".removeprefix("ztorch.") for a in node.names
                              if a.name.startswith("_") and not a.name.startswith("__")}
@@ -265,8 +271,8 @@ def test_no_name_with_an_underscore_is_imported() -> None:
 
 
 def test_variables_say_what_they_hold() -> None:
-    for path, tree in _trees():
-        for node in ast.walk(tree):
+    for path in SOURCES:
+        for node in _nodes(path):
             if isinstance(node, ast.FunctionDef):
                 bound = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
                 bound |= {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}

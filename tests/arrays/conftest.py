@@ -29,8 +29,5 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture(scope="module")
 def by_numpy() -> Iterator[None]:
     """NumPy evaluates the programs of this file's tests; nothing is compiled."""
-    programs.forget()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(programs, "build", evaluated.build)
+    with evaluated.by_numpy():
         yield
-    programs.forget()

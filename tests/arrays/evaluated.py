@@ -5,13 +5,16 @@ Compiling a structure takes 50 ms, evaluating it less than one.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from ztorch.arrays import programs
 from ztorch.dtypes import from_storage, to_storage
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Graph, Value
@@ -33,6 +36,16 @@ def build(functions: Mapping[str, Graph], device: str, name: str) -> Any:
     return SimpleNamespace(functions={"call": SimpleNamespace(inputs=ports)},
                            spec=SimpleNamespace(memory_bytes=0),
                            bind_memory=lambda _: SimpleNamespace(alone=lambda: call))
+
+
+@contextlib.contextmanager
+def by_numpy() -> Iterator[None]:
+    """NumPy evaluates all programs of a block; nothing is compiled."""
+    programs.forget()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs, "build", build)
+        yield
+    programs.forget()
 
 
 def _at(address: int, v: Value) -> np.ndarray:

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.arrays.evaluated import by_numpy
+from tests.cases.covering import full
 from ztorch.errors import ConfigError, ShapeError, ZtorchError
 
 strict = pytest.importorskip("array_api_strict")
@@ -41,6 +43,24 @@ FUNCTIONS = sorted(n for n, m in STANDARD.items() if inspect.isfunction(m) and n
 
 def ours(name: str) -> Any:
     return getattr(xp.linalg, name[7:]) if name.startswith("linalg.") else getattr(xp, name)
+
+
+DTYPE_ALONE = ("float32", "int8")  # where a test has dtypes alone, these are compiled
+
+
+@pytest.fixture(autouse=True)
+def compiles_some(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compiled are each function in one of its dtypes, each dtype of some functions, and what has no
+    dtype. NumPy evaluates the graphs of the others: their kernels run in lower/test_every_op.py and
+    ops/test_every_dtype.py. A full run compiles all."""
+    given = getattr(getattr(request.node, "callspec", None), "params", {})
+    case = given.get("name"), given.get("dtype")
+    linear = request.node.name.startswith("test_linear_algebra") and case[0] not in ("matmul", "vecdot")
+    if full() or case in ROTATED or (not linear and case[1] in (None, *(DTYPE_ALONE if not case[0] else ()))):
+        yield
+    else:
+        with by_numpy():
+            yield
 
 
 # -- names and arguments -----------------------------------------------------------------------------
@@ -167,6 +187,11 @@ REDUCED: dict[str, tuple[str, ...]] = {
     "sum": NUMBERS, "prod": NUMBERS, "max": NUMBERS, "min": NUMBERS, "mean": FLOATS,
     "all": EVERY, "any": EVERY, "count_nonzero": EVERY, "argmax": NUMBERS, "argmin": NUMBERS,
     "std": FLOATS, "var": FLOATS}
+
+
+# Each function in one dtype: the next function in the next.
+ROTATED = {(name, dtypes[k % len(dtypes)]) for table in (UNARY, BINARY, REDUCED)
+           for k, (name, dtypes) in enumerate(table.items())}
 
 
 def cases(table: dict[str, tuple[str, ...]]) -> Iterator[Any]:

@@ -9,6 +9,7 @@ import pytest
 
 import ztorch as zt
 from tests.cases.available import device as opened
+from tests.cases.covering import one_in_each_run
 from ztorch import layers as L
 from ztorch.backends.device import Device
 from ztorch.errors import DataError, NonFiniteLoss, WeightsError
@@ -19,12 +20,18 @@ LABELS = random.integers(0, 3, 37)
 WEIGHTS = random.uniform(0.5, 2, 37).astype(np.float32)
 
 
-@pytest.fixture(scope="module", params=["cpu", "opencl:0", "vulkan:0", "webgpu:0"])
+def places(first: str) -> Any:
+    """The CPU, and one of the devices in each run, where feeding is the runtime's on the host: tests
+    begin with different ones. In a full run, all."""
+    rest = [n for n in ("opencl", "vulkan", "webgpu") if n != first]
+    return pytest.mark.parametrize("device", ["cpu", *one_in_each_run(first, *rest)], indirect=True)
+
+
+@pytest.fixture
 def device(request: pytest.FixtureRequest) -> str:
+    """What a program is compiled for."""
     name: str = request.param
-    if name != "cpu":
-        opened(name.partition(":")[0])
-    return name
+    return name if name == "cpu" else opened(name).id
 
 
 def classifier(device: str) -> Any:
@@ -38,6 +45,7 @@ def same_weights(a: Any, b: Any) -> None:
         np.testing.assert_array_equal(w, b.weights[name], name)
 
 
+@places("vulkan")
 def test_fit_and_evaluate_are_those_for_arrays(device: str) -> None:
     ours, theirs = classifier(device), classifier(device)
     x, y = zt.tensor(X, device=device), zt.tensor(LABELS.astype(np.int32), device=device)
@@ -54,6 +62,7 @@ def test_fit_and_evaluate_are_those_for_arrays(device: str) -> None:
         X, LABELS, verbose=0, steps=2, return_dict=True)
 
 
+@places("webgpu")
 def test_single_batches(device: str) -> None:
     ours, theirs = classifier(device), classifier(device)
     for rows, weights in ((8, None), (5, None), (3, WEIGHTS[:3])):
@@ -71,6 +80,7 @@ def test_single_batches(device: str) -> None:
         ours.predict_on_batch(zt.tensor(X[:9], device=device))
 
 
+@places("opencl")
 def test_programs_of_several_batch_sizes(device: str) -> None:
     """The smallest size that holds the rows; what fills it up leaves statistics alone."""
     def program() -> Any:
@@ -90,6 +100,7 @@ def test_programs_of_several_batch_sizes(device: str) -> None:
     same_weights(ours, theirs)
 
 
+@places("vulkan")
 def test_sequences_of_several_sizes_on_a_device(device: str) -> None:
     """They go by way of the host, with the scores of arrays."""
     def program() -> Any:
@@ -104,6 +115,7 @@ def test_sequences_of_several_sizes_on_a_device(device: str) -> None:
     same_weights(ours, theirs)
 
 
+@places("opencl")
 def test_wrong_data_have_the_errors_of_arrays(device: str) -> None:
     program = classifier(device)
     x, y = zt.tensor(X, device=device), zt.tensor(LABELS.astype(np.int32), device=device)
@@ -121,6 +133,7 @@ def test_wrong_data_have_the_errors_of_arrays(device: str) -> None:
         program.fit(zt.tensor(hole, device=device), y, verbose=0)
 
 
+@places("webgpu")
 def test_only_numbers_of_rows_cross(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if device == "cpu":
         pytest.skip("a CPU program reads the memory of tensors")
@@ -137,6 +150,7 @@ def test_only_numbers_of_rows_cross(device: str, monkeypatch: pytest.MonkeyPatch
     assert moved and max(moved) <= 32 and sum(moved) < large.nbytes * 0.6  # a row has 24 bytes, its number 4
 
 
+@places("opencl")
 def test_regression_with_two_inputs_and_targets(device: str) -> None:
     def make() -> Any:
         a, b = L.Input((3,), name="a"), L.Input((2,), name="b")
@@ -154,6 +168,7 @@ def test_regression_with_two_inputs_and_targets(device: str) -> None:
     assert ours.evaluate(tensors[0], mixed, verbose=0) == theirs.evaluate(x, y, verbose=0)
 
 
+@places("webgpu")
 def test_weights_as_tensors(device: str) -> None:
     program = classifier(device)
     name = program.weight_names[0]

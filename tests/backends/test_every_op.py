@@ -10,15 +10,15 @@ from tests.cases.available import COMPUTING, PLAYED, device
 from tests.cases.covering import among_devices
 from tests.cases.device_programs import Module, able, all_agree
 from tests.cases.grouping import together
-from tests.cases.jobs import QUICK, jobs, narrow_jobs, parts, sharing
-from tests.parity import Job, agree
+from tests.cases.jobs import NARROW, QUICK, Jobs, jobs, narrow_jobs, parts, sharing
+from tests.parity import agree
 from ztorch.dtypes import DType
 
 TOGETHER = 12  # ops whose kernels are compiled as one module
 
 
 @functools.cache
-def share_of(backend: str) -> dict[str, list[Job]]:
+def share_of(backend: str) -> dict[str, Jobs]:
     """Each op. Half of all samples between them: processors run the others too (`lower/test_every_op.py`)."""
     return sharing(2 * PLAYED.index(backend), 2 * len(PLAYED)) if backend in PLAYED else jobs()
 
@@ -45,6 +45,6 @@ def test_op(backend: str, op: str, part: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("backend", "d"), among_devices(list(narrow_jobs())), ids=str)
+@pytest.mark.parametrize(("backend", "d"), among_devices(NARROW), ids=str)
 def test_other_dtypes(backend: str, d: DType) -> None:
     all_agree(backend, narrow_jobs()[d])

@@ -5,13 +5,14 @@ dtypes. What of it one machine runs, says `covering.share`."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import overload
 
 import numpy as np
 
 from tests.cases.covering import full, share
-from tests.cases.loops import loop_jobs
+from tests.cases.loops import loop_makers
 from tests.cases.samples import Case, cases, stored
 from tests.parity import Job
 from ztorch import ops
@@ -27,37 +28,71 @@ def value_job(case: Case, d: DType) -> Job:
     return Job(Graph({"y": case.call(*leaves)}), feeds, f"{case} in {d}")
 
 
-def gradient_job(case: Case, d: DType) -> Job | None:
+def gradient_job(case: Case, d: DType) -> Job:
     """The gradient of a weighted sum of all results."""
     leaves = case.leaves(d)
     feeds = {v: stored(v, a) for v, a in zip(leaves, case.arrays(), strict=True)}
     floats = [v for v in leaves if v.dtype == d]
     y = case.call(*leaves)
-    if not floats or not y.dtype.is_float:
-        return None
+    assert floats and y.dtype.is_float, case
     w = leaf("input", "w", y.shape, d)
     feeds[w] = np.random.default_rng(1).uniform(0.5, 1.5, y.shape).astype(d.numpy)
     found = gradients(ops.sum(ops.cast(y, d) * w), floats)
     return Job(Graph({f"d{k}": g for k, g in enumerate(found)}), feeds, f"{case} gradient in {d}")
 
 
-def _sampled() -> Iterator[tuple[str, Job]]:
-    for case in cases():
-        for d in (f32, f64) if case.dtype.is_float else (case.dtype,):
-            yield case.public.name, value_job(case, d)
-            job = gradient_job(case, d) if d.is_float else None
-            if job:
-                yield f"{case.public.name}'", job
-    yield from loop_jobs()
+class Jobs(Sequence[Job]):
+    """Jobs of an op, each made when it is first asked for: collecting tests takes their number alone."""
+
+    def __init__(self, makers: Sequence[Callable[[], Job]]):
+        self.makers = makers
+
+    def __len__(self) -> int:
+        return len(self.makers)
+
+    @overload
+    def __getitem__(self, at: int) -> Job: ...
+    @overload
+    def __getitem__(self, at: slice) -> Jobs: ...
+    def __getitem__(self, at: int | slice) -> Job | Jobs:
+        return Jobs(self.makers[at]) if isinstance(at, slice) else self.makers[at]()
+
+
+def _later(make: Callable[..., Job], *args: object) -> Callable[[], Job]:
+    """Makes a job when it is called, and gives the same one again."""
+    return functools.cache(functools.partial(make, *args))
 
 
 @functools.cache
-def jobs() -> dict[str, list[Job]]:
+def _gives_floats(op: str, result: str, to: str) -> bool:
+    """Whether an op of floats gives floats: it does for every sample, where it casts to no other dtype."""
+    case = next(c for c in cases("f") if c.public.name == op and c.result == result
+                and str(c.sample.attrs.get("dtype")) == to)
+    return case.call(*case.leaves(f32)).dtype.is_float
+
+
+def _has_gradient(case: Case) -> bool:
+    drawn = any(not isinstance(shape, np.ndarray) or shape.dtype.kind == "f"
+                for shape in case.sample.shapes[case.public.name == "where":])
+    return drawn and _gives_floats(case.public.name, case.result, str(case.sample.attrs.get("dtype")))
+
+
+def _sampled() -> Iterator[tuple[str, Callable[[], Job]]]:
+    for case in cases():
+        for d in (f32, f64) if case.dtype.is_float else (case.dtype,):
+            yield case.public.name, _later(value_job, case, d)
+            if d.is_float and _has_gradient(case):
+                yield f"{case.public.name}'", _later(gradient_job, case, d)
+    yield from loop_makers()
+
+
+@functools.cache
+def jobs() -> dict[str, Jobs]:
     """By op; a dash means its gradient."""
-    found: dict[str, list[Job]] = {}
-    for name, job in _sampled():
-        found.setdefault(name, []).append(job)
-    return found
+    makers: dict[str, list[Callable[[], Job]]] = {}
+    for name, maker in _sampled():
+        makers.setdefault(name, []).append(maker)
+    return {name: Jobs(of_op) for name, of_op in makers.items()}
 
 
 def composed(op: str) -> bool:
@@ -66,10 +101,23 @@ def composed(op: str) -> bool:
     return public is not None and public.primitive is None
 
 
-def sharing(turn: int, of: int = 4) -> dict[str, list[Job]]:
-    """What one of several machines runs of each op: other samples and dtypes than the next. An op
-    that is made of others is run by each third machine, beginning elsewhere for each op."""
-    return {op: [] if composed(op) and not full() and (turn + k) % 3 else share(some, turn + k, of)
+# Made of others, and each of 20 to 130 kernels: more than half of all that a machine would run.
+LARGE = {"cholesky_inverse", "condition_number", "eigh", "eigvalsh", "lstsq", "matrix_rank", "pinv", "svd",
+         "svdvals"}
+
+
+def left_to_others(op: str, turn: int) -> bool:
+    """Whether a run that is not full leaves an op to other machines: one that is made of others is run by
+    each third machine, and a large one by each eighth, beginning elsewhere for each op."""
+    if full() or not composed(op):
+        return False
+    large = op.rstrip("'") in LARGE
+    return turn % (8 if large else 3) != 0
+
+
+def sharing(turn: int, of: int = 4) -> dict[str, Jobs]:
+    """What one of several machines runs of each op: other samples and dtypes than the next."""
+    return {op: Jobs([] if left_to_others(op, turn + k) else share(some.makers, turn + k, of))
             for k, (op, some) in enumerate(jobs().items())}
 
 
@@ -77,7 +125,7 @@ def sharing(turn: int, of: int = 4) -> dict[str, list[Job]]:
 QUICK = ("matmul", "softmax'", "sum", "where", "cumsum", "take", "cast")
 
 
-def parts(shared: dict[str, list[Job]], size: int) -> list[list[str]]:
+def parts(shared: dict[str, Jobs], size: int) -> list[list[str]]:
     """The ops that a machine runs, cut into those that are compiled at once: first the quick ones, then
     `size` each."""
     ops = [op for op, some in shared.items() if some]
@@ -88,13 +136,14 @@ def parts(shared: dict[str, list[Job]], size: int) -> list[list[str]]:
 # What the table above is not in, by kind of dtype; each op's first sample is.
 OTHERS: dict[str, tuple[DType, ...]] = {"f": (f16, bf16), "s": (i8, i16, i64),
                                        "u": (u8, u16, u64)}
+NARROW = [d for some in OTHERS.values() for d in some]
 
 
 @functools.cache
 def narrow_jobs() -> dict[DType, list[Job]]:
     """By dtype: an op's first sample that is in its kind. An op that is made of others is in each third
     of its dtypes; `ops/test_every_dtype.py` has it in all."""
-    found: dict[DType, list[Job]] = {d: [] for some in OTHERS.values() for d in some}
+    found: dict[DType, list[Job]] = {d: [] for d in NARROW}
     seen = set()
     for k, case in enumerate(cases("fsu")):
         key = case.public.name, case.result, case.dtype

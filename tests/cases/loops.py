@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -205,13 +206,27 @@ LOOPS = [  # the first one, which the inner loop takes, runs both ways and insid
 ]
 
 
-def loop_jobs() -> Iterator[tuple[str, Job]]:
-    """Each function in float32 and float64, and its gradient; a dash means that."""
+def _value(case: LoopCase, d: DType) -> Job:
+    leaves = case.leaves(d)
+    return Job(Graph({"y": case.function(*leaves)}), case.feeds(leaves), f"{case.name} in {d}")
+
+
+def _gradient(case: LoopCase, d: DType) -> Job:
+    leaves = case.leaves(d)
+    y = case.function(*leaves)
+    slopes = gradients(ops.sum(y * y), leaves)
+    return Job(Graph({f"d{k}": g for k, g in enumerate(slopes)}), case.feeds(leaves),
+               f"{case.name} gradient in {d}")
+
+
+def loop_makers() -> Iterator[tuple[str, Callable[[], Job]]]:
+    """What makes a job of each function in float32 and float64, and of its gradient; a dash means that."""
     for case in LOOPS:
         for d in (f32, f64):
-            leaves = case.leaves(d)
-            y = case.function(*leaves)
-            yield "loop", Job(Graph({"y": y}), case.feeds(leaves), f"{case.name} in {d}")
-            slopes = gradients(ops.sum(y * y), leaves)
-            yield "loop'", Job(Graph({f"d{k}": g for k, g in enumerate(slopes)}),
-                               case.feeds(leaves), f"{case.name} gradient in {d}")
+            yield "loop", functools.cache(functools.partial(_value, case, d))
+            yield "loop'", functools.cache(functools.partial(_gradient, case, d))
+
+
+def loop_jobs() -> Iterator[tuple[str, Job]]:
+    for name, maker in loop_makers():
+        yield name, maker()

@@ -34,7 +34,7 @@ def everything(target: str) -> dict[str, Graph]:
     here = [*HERE, *C]
     elsewhere = [t.values[0] for t in EVERY if t.values[0] not in here]
     turn, of = (here.index(target), 12) if target in here else (elsewhere.index(target), 4)
-    ops_once = share([of_op[0] for of_op in jobs().values()], turn, of)
+    ops_once = [of_op[0] for of_op in share(list(jobs().values()), turn, of)]
     every: list[Job] = [training_step(), long_sums(), *ops_once]
     return {f"f{k}": job.alone(f"f{k}") for k, job in enumerate(every)}
 

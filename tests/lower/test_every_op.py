@@ -10,7 +10,8 @@ import pytest
 
 from tests.cases.covering import full, pairs
 from tests.cases.grouping import together
-from tests.cases.jobs import narrow_jobs, parts, sharing
+from tests.cases.jobs import NARROW as NARROW_DTYPES
+from tests.cases.jobs import Jobs, narrow_jobs, parts, sharing
 from tests.parity import (
     GROUPS,
     HERE,
@@ -55,7 +56,7 @@ class Machine:
 
 
 @functools.cache
-def share_of(name: str) -> dict[str, list[Job]]:
+def share_of(name: str) -> dict[str, Jobs]:
     every = [*INTERPRETED, *HERE]
     return sharing(every.index(name), len(every))
 
@@ -77,7 +78,7 @@ def test_op(op: str, name: str, part: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("d", "name"), pairs(list(narrow_jobs()), [*INTERPRETED, *HERE]), ids=str)
+@pytest.mark.parametrize(("d", "name"), pairs(NARROW_DTYPES, [*INTERPRETED, *HERE]), ids=str)
 def test_other_dtypes(d: DType, name: str) -> None:
     runs = Machine(name, narrow_jobs()[d])
     for job in narrow_jobs()[d]:

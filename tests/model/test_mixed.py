@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import Any
 
 import numpy as np
@@ -278,6 +279,7 @@ def test_devices_agree(backend: str, policy: str) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=3e-3)
 
 
+@functools.cache
 def trained(policy: str, where: str) -> list[np.ndarray]:
     model = zt.Sequential([
         L.Input((6, 6, 2)), L.Conv2D(5, 3, activation="relu", padding="same"), L.MaxPooling2D(),

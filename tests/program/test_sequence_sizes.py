@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,20 @@ def compiled(kind: str, size: Any = "time", device: str = "cpu:scalar", **option
         **({"sizes": SIZES} if size == "time" else {}), **options})
 
 
+@functools.cache
+def kept(kind: str) -> tuple[Program, list[np.ndarray]]:
+    """A program that tests share, and its first weights."""
+    program = compiled(kind)
+    return program, program.get_weights()
+
+
+def as_new(kind: str) -> Program:
+    """It has no states beside its weights: SGD has none."""
+    program, first = kept(kind)
+    program.set_weights(first)
+    return program
+
+
 def data(kind: str, rows: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(100 * rows + size)
     y = (rows, size, 2) if kind in STEPS else (rows, 1, 2) if kind == "max" else (rows, 2)
@@ -85,7 +100,7 @@ def data(kind: str, rows: int, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_results_are_those_of_the_exact_size(kind: str) -> None:
-    program, first = compiled(kind), compiled(kind).get_weights()
+    program, first = kept(kind)
     for size in (1, 5):
         exact = compiled(kind, size)
         x, y = data(kind, 3, size)
@@ -127,7 +142,7 @@ def test_what_lies_in_the_padding_does_not_matter(kind: str, function: str) -> N
     results = []
     lengths = np.array([4, 1, 6])
     for seed in range(2):
-        program = compiled(kind)
+        program = as_new(kind)
         call = program.executable.bind(function)
         for name, port in call.inputs.items():
             port[...] = (lengths if name.startswith("lengths") else 1 if name in ("w", "real") else
@@ -151,7 +166,7 @@ LENGTHS = (3, 6, 1, 4, 5, 2, 6)
 
 @pytest.mark.parametrize("kind", ["attention", "recurrent", "mean", "bidirectional"])
 def test_ragged_rows_are_as_each_by_itself(kind: str) -> None:
-    program = compiled(kind)
+    program = as_new(kind)
     pairs = [data(kind, 1, n) for n in LENGTHS]
     x = [x[0] for x, _ in pairs]
     y = [y[0] for _, y in pairs]
@@ -290,7 +305,7 @@ def test_an_artifact_takes_the_same_sequences(tmp_path: Path) -> None:
 
 def test_an_artifact_whose_axes_are_others_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "words.zt"
-    compiled("mean").save(path)
+    as_new("mean").save(path)
     for other in ({"axes": {"batch": [3], "time": [3, 5]}}, {"open_axes": {"x": "tide"}}):
         path.write_bytes(changed(partial(_update, other), path.read_bytes()))
         with pytest.raises(ArtifactError, match="the name of an axis whose sizes its functions"):
@@ -307,13 +322,13 @@ def test_summaries_name_axes() -> None:
     words.summary(lines.append)
     assert "(batch, time, 6)" in "\n".join(lines) and repr(words.output_shape) == "(time, 2)"
     assert any("FLOPs for one example of size 4 along time" in line for line in lines)
-    compiled("both ways").summary(lines.append)
+    as_new("both ways").summary(lines.append)
     assert any("batch 3; time 3 or 6" in line for line in lines)
     assert any("(3, 6, 6)" in line for line in lines)
 
 
 def test_data_that_do_not_fit() -> None:
-    program, other = compiled("attention"), compiled("mean")
+    program, other = as_new("attention"), as_new("mean")
     x, y = data("attention", 2, 5)
     for call, message in (
         (lambda: program.predict(data("attention", 2, 7)[0]),
