@@ -199,14 +199,15 @@ class Model(RunnableNetwork):
             matmul_precision: "float32", or "tf32": a device may round the operands of float32
                 products to 10 bits of mantissa where that is faster. Default: `"float32"`.
             sizes: The sizes of axes that Inputs leave open, by name, such as `{"time": (64, 128)}`,
-                or those of a single axis; each call uses the smallest that fits. Default: `None`.
+                or those of a single axis; each call uses the smallest that fits. None: the data
+                that `model.fit` and `model.predict` get decide. Default: `None`.
             memory_limit: The most bytes of a step beside weights, inputs and outputs, such as
                 "64MB". Kernels then run a second time in the backward pass, those that save most
                 for the least work; `program.recomputed` lists them. Default: `None`.
 
         Returns:
-            A Program; the model itself where the shapes of its inputs are not known yet, and it
-            compiles when they are.
+            A Program; the model itself where the shapes of its inputs are not known yet, or the
+            sizes of open axes, and it compiles when they are.
 
         Raises:
             ConfigError: An argument makes no sense.
@@ -227,15 +228,14 @@ class Model(RunnableNetwork):
         if isinstance(device, str) and device.lower() in Optimizer.known:
             raise ConfigError(f"compile takes a device first, and {device!r} is an optimizer; "
                               f"write compile(optimizer={device!r}, ...)")
-        arguments = {"batch_size": batch_size, "optimizer": optimizer, "loss": loss,
-                     "metrics": metrics,
-                     "dtype": dtype, "seed": seed, "loss_weights": loss_weights, "decode": decode,
-                     "sizes": sizes}
-        machine = {"device": device, "threads": threads, "matmul_precision": matmul_precision,
-                   "memory_limit": memory_limit}
-        self._compile_later = None if self.knows_inputs else {**arguments, **machine}
-        if not self.knows_inputs:
-            return self
+        return self.compile_when_known(
+            device=device, batch_size=batch_size, optimizer=optimizer, loss=loss, metrics=metrics,
+            dtype=dtype, threads=threads, seed=seed, loss_weights=loss_weights, decode=decode,
+            matmul_precision=matmul_precision, sizes=sizes, memory_limit=memory_limit)
+
+    def compile_now(self, *, device: str, threads: int | None, matmul_precision: str,
+                    memory_limit: int | str | None, **arguments: Any) -> Program:
+        """Compiles the model, which knows its inputs. Arguments are those of `compile`."""
 
         def make(**arguments: Any) -> Program:
             from ztorch.compile.pipeline import build  # only now: importing them takes time

@@ -53,11 +53,11 @@ class ModelPrograms:
         if program is compiled:
             yield compiled
         elif function == "train":
-            _hand_over(compiled, program)
+            hand_over(compiled, program)
             try:
                 yield program
             finally:
-                _hand_over(program, compiled)
+                hand_over(program, compiled)
                 compiled.lend_weights()
         else:
             program.take_weights()
@@ -90,7 +90,7 @@ class ModelPrograms:
         return
 
 
-def _hand_over(source: Program, target: Program) -> None:
+def hand_over(source: Program, target: Program) -> None:
     """Sets all that training depends on to what it is in another program: weights, optimizer,
     random numbers, the epoch and the history. States of rows stay, since batches differ."""
     states = source.executable.states_snapshot()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
 from ztorch.errors import ConfigError
-from ztorch.model.exporting import ExportedNetwork
-from ztorch.model.programs import ModelPrograms, not_compiled
+from ztorch.model.compiled_network import CompiledNetwork
+from ztorch.model.programs import not_compiled
 from ztorch.program.verbs import Verbs
 
 if TYPE_CHECKING:
@@ -21,41 +21,8 @@ _PROGRAM_NAMES = ("borrow", "device", "load_checkpoint", "plot", "save_checkpoin
                   "weight_tensors")
 
 
-class RunnableNetwork(ExportedNetwork, Verbs, abstract=True):
+class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
     """A network with the verbs of its program."""
-
-    _compile_later: dict[str, Any] | None = None  # arguments of compile, until inputs are known
-
-    def compile(self, *args: Any, **options: Any) -> Any:
-        """Compiles the network: what a Model does."""
-        raise NotImplementedError
-
-    def keep(self, make: Callable[..., Program], arguments: dict[str, Any]) -> Program:
-        """Makes the program that the network runs by from now on.
-
-        Args:
-            make: Compiles the network, for arguments of `compile` by name.
-            arguments: Those of this compile.
-
-        Returns:
-            The program. It is the home of the weights.
-        """
-        program = make(**arguments)
-        if self._programs is not None:
-            self._programs.close()
-        self._programs = ModelPrograms(self, program, make, arguments)
-        program.lend_weights()
-        return program
-
-    @property
-    def compiled(self) -> bool:
-        """Whether the model was compiled with the layers that it has."""
-        return self._programs is not None and self._programs.fit(self)
-
-    @property
-    def program(self) -> Program | None:
-        """The program that `compile` returned last; None: the model is not compiled."""
-        return None if self._programs is None else self._programs.compiled
 
     def running(self, function: str, batch_size: int | None = None,
                 ) -> AbstractContextManager[Program]:
@@ -64,8 +31,7 @@ class RunnableNetwork(ExportedNetwork, Verbs, abstract=True):
         if self._programs is not None and not self._programs.fit(self):
             raise ConfigError(f"the layers of model {self.name!r} have changed since it was "
                               "compiled; compile it again")
-        if self._programs is None and self._compile_later is not None:
-            self.compile(**self._compile_later)
+        self.compile_if_due()
         if self._programs is None:
             if function != "predict":
                 raise not_compiled(self.name, function)
@@ -100,6 +66,8 @@ class RunnableNetwork(ExportedNetwork, Verbs, abstract=True):
             >>> model.predict(np.ones((20, 4))).shape
             (20, 1)
         """
+        if self._programs is None and self._late is None:
+            self.compile()
         self.learn_shapes(x)
         with self.running("predict", batch_size) as program:
             return program.predict(x, batch_size=batch_size, verbose=verbose)
@@ -123,6 +91,8 @@ class RunnableNetwork(ExportedNetwork, Verbs, abstract=True):
             >>> model.predict_on_batch(np.ones((3, 4))).shape
             (3, 1)
         """
+        if self._programs is None and self._late is None:
+            self.compile()
         self.learn_shapes(x)
         with self.running("predict") as program:
             return program.predict_on_batch(x)

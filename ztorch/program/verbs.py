@@ -32,14 +32,7 @@ class Verbs:
         return True
 
     def learn_shapes(self, x: Any) -> None:
-        """Tells a model whose inputs have no shape yet what it will be used with."""
-        if not self.knows_inputs:
-            from ztorch.feed.row_shapes import row_shapes
-
-            self.build(row_shapes(x))
-
-    def build(self, input_shape: Any = None) -> None:
-        """Computes all shapes; a program has done that."""
+        """Tells a model that waits for data what it will be used with; a program does not wait."""
 
     def _repr_html_(self) -> str:
         """The summary, for notebooks."""
@@ -116,6 +109,8 @@ class Verbs:
         from ztorch.program.fitting import fit
 
         self.learn_shapes(x)
+        if isinstance(validation_data, (tuple, list)) and validation_data:
+            self.learn_shapes(validation_data[0])
         with self.running("train", batch_size) as program:
             return fit(program, self, x, y, batch_size=batch_size, epochs=epochs, verbose=verbose,
                        callbacks=callbacks, validation_split=validation_split,

@@ -1,0 +1,57 @@
+"""The sizes of rows along axes that a model leaves open, before it is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ztorch.errors import ConfigError
+from ztorch.feed.columns import as_array
+from ztorch.feed.sources import is_stream
+
+Range = tuple[int, int]  # the least and the greatest size
+
+
+def size_ranges(x: Any, open_axes: Mapping[str, Mapping[int, str]], inputs: Iterable[str],
+                fix: str) -> dict[str, Range]:
+    """The sizes of rows along each open axis.
+
+    Args:
+        x: What `fit` or `predict` takes.
+        open_axes: For each input that has some, the name of each open axis of a row by its number.
+        inputs: The names of all inputs, in order.
+        fix: What to do where x can be read only once, for the error.
+
+    Raises:
+        ConfigError: x can be read only once.
+
+    Examples:
+        >>> rows = [np.zeros((3, 4)), np.zeros((9, 4))]
+        >>> size_ranges(rows, {"x": {0: "time"}}, ["x"], "")
+        {'time': (3, 9)}
+    """
+    if is_stream(x, None):
+        raise ConfigError(f"x gives batches, whose sizes are not known beforehand; {fix}")
+    names = list(inputs)
+    if len(names) == 1:
+        parts = {names[0]: next(iter(x.values())) if isinstance(x, Mapping) else x}
+    else:
+        parts = dict(x) if isinstance(x, Mapping) else dict(zip(names, x, strict=False))
+    ranges: dict[str, Range] = {}
+    for name, axes in open_axes.items():
+        for axis, label in axes.items():
+            sizes = list(_sizes(parts.get(name, ()), axis)) + list(ranges.get(label, ()))
+            if sizes:
+                ranges[label] = min(sizes), max(sizes)
+    return ranges
+
+
+def _sizes(rows: Any, axis: int) -> Iterator[int]:
+    """The sizes of rows along an axis. What has no such axis is an error of the data, later."""
+    if not hasattr(rows, "shape") and not isinstance(rows, (list, tuple)):
+        rows = as_array(rows, "x")
+    shapes = ([rows.shape[1:]] if hasattr(rows, "shape") and len(rows) else
+              [np.shape(row) for row in rows])
+    return (shape[axis] for shape in shapes if len(shape) > axis and shape[axis] > 0)

@@ -1,0 +1,87 @@
+"""A network and the program that it was compiled to, now or when its data are known."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ztorch.model.exporting import ExportedNetwork
+from ztorch.model.late_compile import LateCompile
+from ztorch.model.programs import ModelPrograms, hand_over
+
+if TYPE_CHECKING:
+    from ztorch.program.program import Program
+
+
+class CompiledNetwork(ExportedNetwork, abstract=True):
+    """A network that keeps its program."""
+
+    _late: LateCompile | None = None  # a compile that waits for data
+
+    def compile(self, *args: Any, **options: Any) -> Any:
+        """Compiles the network: what a Model does."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def compile_now(self, *, device: str, threads: int | None, matmul_precision: str,
+                    memory_limit: int | str | None, **arguments: Any) -> Program:
+        """Compiles the network, which knows its inputs."""
+
+    def compile_when_known(self, **arguments: Any) -> Any:
+        """Compiles the network, for arguments of `compile`, once it knows its inputs and the sizes
+        of open axes. Returns the program, or the network where it waits for data."""
+        waits = not self.knows_inputs or (arguments["sizes"] is None and bool(self.axis_names))
+        self._late = LateCompile(arguments) if waits else None
+        if not waits:
+            return self.compile_now(**arguments)
+        if self._programs is not None:
+            self._programs.close()
+            self._programs = None
+        return self
+
+    def learn_shapes(self, x: Any) -> None:
+        """Tells a model that waits for data what it will be used with."""
+        if not self.knows_inputs:
+            from ztorch.feed.row_shapes import row_shapes
+
+            self.build(row_shapes(x))
+        if self._late is not None and self._late.follows_data and self.axis_names:
+            self._late.hold(self, x)
+
+    def compile_if_due(self) -> None:
+        """Compiles what waits, with what data have told, or again where data are larger."""
+        arguments = None if self._late is None else self._late.due()
+        if arguments is not None:
+            before = self.program
+            program = self.compile_now(**arguments)
+            if before is not None:
+                hand_over(before, program)
+                program.lend_weights()
+
+    def keep(self, make: Callable[..., Program], arguments: dict[str, Any]) -> Program:
+        """Makes the program that the network runs by from now on.
+
+        Args:
+            make: Compiles the network, for arguments of `compile` by name.
+            arguments: Those of this compile.
+
+        Returns:
+            The program. It is the home of the weights.
+        """
+        program = make(**arguments)
+        if self._programs is not None:
+            self._programs.close()
+        self._programs = ModelPrograms(self, program, make, arguments)
+        program.lend_weights()
+        return program
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the model was compiled with the layers that it has."""
+        return self._programs is not None and self._programs.fit(self)
+
+    @property
+    def program(self) -> Program | None:
+        """The program that `compile` returned last; None: the model is not compiled."""
+        return None if self._programs is None else self._programs.compiled
