@@ -71,7 +71,8 @@ def _gives_floats(op: str, result: str, to: str) -> bool:
     return case.call(*case.leaves(f32)).dtype.is_float
 
 
-def _has_gradient(case: Case) -> bool:
+def has_gradient(case: Case) -> bool:
+    """Whether an op's result is a float, and one of its arguments."""
     drawn = any(not isinstance(shape, np.ndarray) or shape.dtype.kind == "f"
                 for shape in case.sample.shapes[case.public.name == "where":])
     return drawn and _gives_floats(case.public.name, case.result, str(case.sample.attrs.get("dtype")))
@@ -81,7 +82,7 @@ def _sampled() -> Iterator[tuple[str, Callable[[], Job]]]:
     for case in cases():
         for d in (f32, f64) if case.dtype.is_float else (case.dtype,):
             yield case.public.name, _later(value_job, case, d)
-            if d.is_float and _has_gradient(case):
+            if d.is_float and has_gradient(case):
                 yield f"{case.public.name}'", _later(gradient_job, case, d)
     yield from loop_makers()
 

@@ -206,12 +206,12 @@ LOOPS = [  # the first one, which the inner loop takes, runs both ways and insid
 ]
 
 
-def _value(case: LoopCase, d: DType) -> Job:
+def loop_value(case: LoopCase, d: DType) -> Job:
     leaves = case.leaves(d)
     return Job(Graph({"y": case.function(*leaves)}), case.feeds(leaves), f"{case.name} in {d}")
 
 
-def _gradient(case: LoopCase, d: DType) -> Job:
+def loop_gradient(case: LoopCase, d: DType) -> Job:
     leaves = case.leaves(d)
     y = case.function(*leaves)
     slopes = gradients(ops.sum(y * y), leaves)
@@ -223,10 +223,5 @@ def loop_makers() -> Iterator[tuple[str, Callable[[], Job]]]:
     """What makes a job of each function in float32 and float64, and of its gradient; a dash means that."""
     for case in LOOPS:
         for d in (f32, f64):
-            yield "loop", functools.cache(functools.partial(_value, case, d))
-            yield "loop'", functools.cache(functools.partial(_gradient, case, d))
-
-
-def loop_jobs() -> Iterator[tuple[str, Job]]:
-    for name, maker in loop_makers():
-        yield name, maker()
+            yield "loop", functools.cache(functools.partial(loop_value, case, d))
+            yield "loop'", functools.cache(functools.partial(loop_gradient, case, d))

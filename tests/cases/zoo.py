@@ -22,10 +22,10 @@ NAMES = zoo()
 # Small variants are made to be trained, and compile a kernel for each step of each layer. These are made
 # of the same layers in the same sizes of windows and steps, each kind of block once or twice: of the
 # residual nets the stage that keeps rows and columns and the one that halves them (resnet18's sides
-# become 18, 9 and 5), of unet one level down and up, of mobilenet a block that halves and one that does
+# become 10, 5 and 3), of unet one level down and up, of mobilenet a block that halves and one that does
 # not. Of equal blocks the second is lstm_classifier's and tabular_regressor's.
 SMALLER: dict[str, dict[str, int | float]] = {
-    "resnet18": {"size": 36, "classes": 8, "width": 8, "stages": 2},
+    "resnet18": {"size": 20, "classes": 8, "width": 8, "stages": 2},
     "cifar_resnet": {"size": 16, "blocks": 1, "width": 8, "stages": 2},
     "mobilenet": {"size": 16, "classes": 8, "alpha": 0.125, "blocks": 3},
     "unet": {"size": 16, "width": 4, "depth": 1},

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
-from tests.cases.loops import LOOPS, loop_jobs
+from tests.cases.loops import LOOPS, LoopCase, loop_gradient, loop_value
 from tests.cases.schedules import MACHINES
 from tests.parity import Job, agree, interpreted, plan_of
 from ztorch import ops
+from ztorch.dtypes import f32
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.barriers import LoopSpan, meetings, runs_of
 from ztorch.lower.placement import Location
 
-JOBS = sorted([job for _, job in loop_jobs() if "float32" in job.label],
-              key=lambda job: "gradient" not in job.label)  # the hardest first, for the inner loop
 
-
-@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.label)
-def test_workers_may_drift_as_far_as_barriers_let_them(job: Job) -> None:
+@pytest.mark.parametrize("case", LOOPS, ids=lambda case: case.name)
+@pytest.mark.parametrize("make", [loop_gradient, loop_value])  # the hardest first, for the inner loop
+def test_workers_may_drift_as_far_as_barriers_let_them(make: Callable[..., Job], case: LoopCase) -> None:
     """Kernels between two barriers run in reverse, with several workers: also across turns."""
+    job = make(case, f32)
     agree(job, interpreted(job, MACHINES["avx2"], workers=3, backwards=True), terms=50)
 
 
@@ -99,7 +101,7 @@ def test_a_block_that_is_computed_again_takes_less_memory() -> None:
 
 def test_a_branch_that_is_not_taken_runs_no_kernel() -> None:
     case = next(c for c in LOOPS if c.name == "cond")
-    [x] = case.leaves(JOBS[0].graph.nodes()[0].dtype)
+    [x] = case.leaves(f32)
     plan = plan_of(Graph({"y": case.function(x)}), MACHINES["avx2"])[0]
     loops = list(plan.loops)
     assert [loop.turns for loop in loops] == [1] * 4 and all(loop.proceed for loop in loops)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.cases.grouping import together
+from tests.cases.jobs import has_gradient
 from tests.cases.samples import UNSAMPLED, Case, cases, stored
 from ztorch import ops
 from ztorch.dtypes import f64
@@ -15,11 +16,6 @@ from ztorch.graph.op import constant, public_ops
 
 EVERY = list(cases())
 FLOATS = list(cases("f"))
-
-
-def _differentiable(case: Case) -> bool:
-    leaves = case.leaves(f64)
-    return case.call(*leaves).dtype.is_float and any(v.dtype == f64 for v in leaves)
 
 
 def test_every_op_has_samples_or_a_reason() -> None:
@@ -74,7 +70,7 @@ def test_narrow_floats_stay_narrow(case: Case) -> None:
 
 
 @together(of=100)
-@pytest.mark.parametrize("case", [c for c in FLOATS if _differentiable(c)], ids=str)
+@pytest.mark.parametrize("case", [c for c in FLOATS if has_gradient(c)], ids=str)
 def test_gradient_is_the_finite_difference(case: Case) -> None:
     leaves, arrays = case.leaves(f64), case.arrays()
     floats = [v for v in leaves if v.dtype == f64]

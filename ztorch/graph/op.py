@@ -121,7 +121,7 @@ class _Namespace:
     """Every registered op as an attribute, for gradients, layers and operators."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith("__"):  # what Python asks of any object; no op to suggest
+        if name.startswith("_"):  # what Python and tools ask of any object; no op to suggest
             raise AttributeError(name)
         name = ALIASES.get(name, name)
         if name not in REGISTRY:
