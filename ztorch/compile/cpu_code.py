@@ -27,6 +27,7 @@ from ztorch.compile.watch import Watch
 from ztorch.lower.placement import Location
 from ztorch.lower.plan import Plan
 from ztorch.runtime.spec import ProgramSpec
+from ztorch.work_line import at, counted
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class RenderedModule:
     def assembled(self) -> Object:
         """The whole as one object: assembled at once, or in parts that are merged."""
         if not self.target.one_module_per_kernel or self.c_interface is not None:
+            at("assemble")
             return read_object(assembled(self.text(), self.target))
         parts: list[tuple[str, dict[str, str]]] = []  # texts, and the names that symbols then get
         for kernel in self.kernels.rendered:
@@ -87,7 +89,8 @@ class RenderedModule:
         parts.append((self._frame(declared=self.kernels.rendered, programs=self.functions,
                                   workers="declared"), {}))
         parts.append((self._frame(workers="defined", linkage="hidden"), {}))
-        return merged((read_object(assembled(text, self.target)), names) for text, names in parts)
+        return merged((read_object(assembled(text, self.target)), names)
+                      for text, names in counted("assemble kernels", parts))
 
     def _frame(self, **parts: Any) -> str:
         target = self.target

@@ -41,6 +41,7 @@ from ztorch.runtime.devices import resolve
 from ztorch.runtime.running import Running
 from ztorch.runtime.spec import PREPARE, ProgramSpec
 from ztorch.runtime.start import start
+from ztorch.work_line import at
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
         raise DeviceError(f"{device} names a chip, which is enough to export for it, not to run; "
                           f"name a device, such as {place.backend}:0")
     compiled = compile_functions(functions, target, name, memory_limit=limit)
+    at("load")
     return start(compiled.spec, compiled.code, compiled.params, threads, place.ordinal)
 
 
@@ -114,6 +116,7 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
         memory_limit: The most bytes of the arena, for which kernels may run again. Default: `None`.
     """
     watch = Watch()
+    at("simplify graphs")
     graphs = simplify(functions, optional, watch)
     params = place_states(functions, target)
     plans = plan_functions(graphs, target, params, watch, fusion, schedules=schedules,

@@ -12,6 +12,7 @@ from ztorch.errors import ConfigError
 from ztorch.model.exporting import ExportedNetwork
 from ztorch.model.programs import ModelPrograms, not_compiled
 from ztorch.program.verbs import Verbs
+from ztorch.work_line import working
 
 if TYPE_CHECKING:
     from ztorch.program.program import Program
@@ -38,7 +39,8 @@ class RunnableNetwork(Verbs, ExportedNetwork, abstract=True):
         Returns:
             The program. It is the home of the weights.
         """
-        program = make(**arguments)
+        with working(f"compile {self.name}"):
+            program = make(**arguments)
         if self._programs is not None:
             self._programs.close()
         self._programs = ModelPrograms(self, program, make, arguments)

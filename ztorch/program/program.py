@@ -10,6 +10,7 @@ from ztorch.errors import ArtifactError
 from ztorch.program.predictor import Predictor
 from ztorch.program.stateful import Path
 from ztorch.program.verbs import Verbs
+from ztorch.work_line import working
 
 
 class Program(Verbs, Predictor):
@@ -93,11 +94,12 @@ def load(path: Path, threads: int | None = None) -> Program:
     from ztorch.runtime.start import start
 
     where = os.fspath(path)
-    spec, code, params, metadata, training = read_artifact(where)
-    try:
-        program = Program(start(spec, code, params, threads), metadata)
-    except ArtifactError as error:  # about the library in it
-        raise ArtifactError(f"{where}: {error}") from None
+    with working(f"load {where}"):
+        spec, code, params, metadata, training = read_artifact(where)
+        try:
+            program = Program(start(spec, code, params, threads), metadata)
+        except ArtifactError as error:  # about the library in it
+            raise ArtifactError(f"{where}: {error}") from None
     if training is not None:
         program.resume(training, training.resumed)
     return program
