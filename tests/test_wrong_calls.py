@@ -189,7 +189,6 @@ def test_messages(call: Callable[[], Any], kind: type[Exception], message: str) 
 
 @pytest.mark.parametrize(("look", "message"), [
     (lambda: zt.Input, r"has no attribute 'Input'; here it is zt\.layers\.Input$"),
-    (lambda: zt.load_model, r"here it is zt\.load for a \.zt file"),
     (lambda: zt.Sequental, r"did you mean 'Sequential'\?$"),
     (lambda: zt.zzz, "has no attribute 'zzz'$"),
     (lambda: zt.callbacks.ProgbarLogger, r"here it is verbose=1 of fit"),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.shell_completion import ShellComplete
 
 import ztorch as zt
 from tests.cases.covering import pairs
@@ -75,8 +76,8 @@ def test_models_in_16_bits(run: Run) -> None:
     assert "verified" in ok(run("verify", "digits_mlp", "--dtype", "mixed_float16", "--steps", 1))
     fails(run("export", "digits_mlp", "--dtype", "mixed_float16", "--random", "-o", "m.onnx"), "float32 or float64")
     fails(run("bench", "digits_mlp", "--dtype", "mixed_bf16"), "did you mean 'mixed_bfloat16'")
-    for command in (["train", "m.zt"], ["show", "m.zt"], ["verify", "m.zt"]):
-        fails(run(*command, "--dtype", "float64"), "--dtype comes too late")
+    assert "float64" in ok(run("show", "m.zt", "--dtype", "float64"))
+    assert "verified" in ok(run("verify", "m.zt", "--dtype", "float64", "--steps", 1))
 
 
 FLOWERS = ["iris", "rose", "tulip, wild"]
@@ -267,6 +268,49 @@ def test_completion(run: Run, shell: str) -> None:
     assert "_ZTORCH_COMPLETE" in ok(run("completion", shell))
 
 
+@pytest.mark.parametrize(("words", "some"), [
+    ("train m --loss kind=mean_squared_e", ["kind=mean_squared_error"]),
+    ("train m --metrics accuracy,auc", ["accuracy,auc"]),
+    ("train m --optimizer ada", ["adam", "adamw", "adagrad"]),
+    ("export m --device cuda:sm_9", ["cuda:sm_90", "cuda:sm_90a"]),
+    ("export m --device cpu:ze", ["cpu:zen3"]), ("export m --dtype mixed", ["mixed_bfloat16"]),
+    ("train m --data frie", ["friedman"]), ("show n", ["net.py", "net.zt"]), ("show d", ["digits_mlp"]),
+    ("bench sub/", ["sub/other.onnx"])])
+def test_shells_complete(words: str, some: list[str], tmp_path: Path,
+                         monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    for file in ("net.py", "net.zt", "notes.txt", "sub/other.onnx"):
+        (tmp_path / file).write_text("")
+    *before, typed = words.split()
+    offered = [item.value for item in ShellComplete(main, {}, "ztorch", "_X").get_completions(
+        before, typed)]
+    assert set(some) <= {*offered} and all(name.startswith(typed) for name in offered)
+
+
+def test_zoo(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ztorch.commands.zoo.zoo", lambda: ["autoencoder", "digits_mlp", "unet"])
+    page = ok(run("zoo"))
+    assert re.search(r"digits_mlp +17,226 +8 x 8 x 1 +digits +accuracy 0.97\n", page)
+    assert page.endswith("as NAME:small: unet\n")
+    rows = json.loads(ok(run("zoo", "--json")))
+    assert rows[0] == {"name": "autoencoder", "parameters": 10448, "input_shape": [8, 8, 1],
+                       "data": "digits", "bar": {"loss": 0.012}, "small": False}
+
+
+def test_layers_of_ones_own_on_the_command_line(run: Run, tmp_path: Path) -> None:
+    """In a new process, which does not know them."""
+    (tmp_path / "own.py").write_text(
+        "import ztorch as zt\nclass Odd(zt.layers.Layer):\n    def call(self, x):\n        return x * 3.0\n"
+        "def build():\n    return zt.Sequential([zt.layers.Input((2,)), Odd(), zt.layers.Dense(1)])\n")
+    ok(run("export", "own.py", "--random", "-o", "own.zt", "--device", "cpu:scalar"))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for more, status, word in ((), 1, "--custom FILE.py"), (("--custom", "own.py"), 0, "matmul"):
+        ran = subprocess.run([sys.executable, "-m", "ztorch", "show", "own.zt", *more], text=True,
+                             capture_output=True, env=environment, check=False)
+        assert ran.returncode == status and word in ran.stdout + ran.stderr
+
+
 def test_completion_knows_the_models() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "_ZTORCH_COMPLETE": "bash_complete",
                    "COMP_WORDS": "ztorch train dig", "COMP_CWORD": "2"}
@@ -375,7 +419,7 @@ def test_export_trains_with_the_schedule_of_the_file(run: Run, own: Path) -> Non
 @pytest.mark.slow
 def test_ctrl_c_leaves_no_file(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, str(ROOT / "cli.py"), "export", "resnet18", "-o",
-                                "r.zt"], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+                                "r.zt", "--random"], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
                                env={**os.environ, "PYTHONPATH": str(ROOT), "ZTORCH_DEBUG": "time"})
     assert process.stderr is not None
     process.stderr.readline()  # it compiles

@@ -85,6 +85,8 @@ READERS: dict[str, tuple[Callable[[Path], bytes], str, Callable[[Path], Any]]] =
     "pt": (lambda _: torch_file(), ".pt", lambda p: model().load_weights(p)),
     "keras": (keras_file, ".keras", lambda p: zt.load_keras(p)),
     "onnx": (onnx_file, ".onnx", lambda p: find(str(p))),
+    "csv": (lambda _: b"a,b,label\n1,2,x\n3,4.5,y\n-1e3,7,x\n", ".csv",
+            lambda p: zt.data.read_table(p)),
     "artifact": (lambda _: whole(), ".zt", lambda p: find(str(p)))}
 
 
@@ -177,7 +179,7 @@ def test_every_exception_of_a_parser_becomes_ours() -> None:
         with pytest.raises(WeightsError, match=r"^file: part is broken \(.{1,310}\); fix it$"), parsing(
                 "file", WeightsError, "is broken", "fix it", "part"):
             raise raised
-    with pytest.raises(DataError, match="^mine$"), parsing("file", WeightsError, "", ""):
+    with pytest.raises(DataError, match=r"^mine$"), parsing("file", WeightsError, "", ""):
         raise DataError("mine")
     with pytest.raises(KeyboardInterrupt), parsing("file", WeightsError, "", ""):
         raise KeyboardInterrupt

@@ -89,7 +89,7 @@ PREDICTS = {
     "ztorch.errors", "ztorch.arguments", "ztorch.dtypes", "ztorch.config", "ztorch.abi",
     "ztorch.machines", "ztorch.machines.processors", "ztorch.host.memory",
     "ztorch.host", "ztorch.host.settings", "ztorch.files", "ztorch.files.safetensors",
-    "ztorch.files.schema", "ztorch.files.kinds",
+    "ztorch.files.schema", "ztorch.files.kinds", "ztorch.files.parsing", "ztorch.work_line",
     "ztorch.backends", "ztorch.host.processor", "ztorch.backends.library",
     "ztorch.runtime.running", "ztorch.runtime.start",
     "ztorch.runtime", "ztorch.files.container", "ztorch.runtime.executable",

@@ -9,6 +9,7 @@ from ztorch.commands.table import table
 from ztorch.commands.train import compiled
 from ztorch.program.program import Program
 from ztorch.sources.find import find
+from ztorch.work_line import at, working
 
 
 def bench(name: str, device: str, batch_sizes: tuple[int, ...], threads: int | None,
@@ -16,30 +17,39 @@ def bench(name: str, device: str, batch_sizes: tuple[int, ...], threads: int | N
     """Prints the median time of one call, with the data in the program's buffers already."""
     recipe = find(name)
     rows = [("batch", "predict us", "train us", "rows/s trained")]
-    for size in batch_sizes:
-        if recipe.loss is None:
-            program = recipe.model.compile(device, batch_size=size, threads=threads,
-                                           dtype=dtype or recipe.dtype, sizes=recipe.sizes)
-        else:
-            program = compiled(recipe, device, size, threads=threads, dtype=dtype)
-        predict = microseconds(program, "predict", seconds)
-        if "train" in program.executable.functions:
-            train = microseconds(program, "train", seconds)
-            rows.append((str(size), f"{predict:.1f}", f"{train:.1f}", f"{size / train * 1e6:,.0f}"))
-        else:
-            rows.append((str(size), f"{predict:.1f}", "-", "-"))
+    with working(f"bench {recipe.model.name}"):
+        for size in batch_sizes:
+            at(f"compile for batches of {size}")
+            if recipe.loss is None:
+                program = recipe.model.compile(device, batch_size=size, threads=threads,
+                                               dtype=dtype or recipe.dtype, sizes=recipe.sizes)
+            else:
+                program = compiled(recipe, device, size, threads=threads, dtype=dtype)
+            predict = microseconds(program, "predict", seconds, size)
+            train, rate = "-", "-"
+            if "train" in program.executable.functions:
+                step = microseconds(program, "train", seconds, size)
+                train, rate = f"{step:.1f}", f"{size / step * 1e6:,.0f}"
+            rows.append((str(size), f"{predict:.1f}", train, rate))
     print(f"{recipe.model.name} on {program.device}, {program.executable.threads} threads at most")
     print(table(rows))
 
 
-def microseconds(program: Program, function: str, seconds: float = 0.5) -> float:
-    """The median time of a call of a function."""
+WARM = 10  # calls before those that are measured, unless they take longer than these
+
+
+def microseconds(program: Program, function: str, seconds: float = 0.5, rows: int = 0) -> float:
+    """The median time of a call of a function on batches of so many rows."""
     call = program.executable.bind(function)
     for array in call.inputs.values():
         array[...] = 0 if array.dtype.kind in "iu" else 0.5
     times: list[float] = []
-    for _ in range(10):
+    at(f"{function} with {rows} rows")
+    begin = perf_counter()
+    for k in range(WARM):
         call()  # caches and workers warm up
+        if k and perf_counter() - begin > seconds:
+            break
     end = perf_counter() + seconds
     while (start := perf_counter()) < end or len(times) < 5:
         call()

@@ -31,8 +31,8 @@ class ModelName(click.ParamType):
         from ztorch.sources.find import zoo
 
         names = [CompletionItem(n) for n in zoo() if n.startswith(incomplete)]
-        start = Path(incomplete if incomplete.endswith("/") else incomplete + "x")
-        files = [str(p) for p in sorted(start.parent.glob("*"))
+        folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
+        files = [str(p) for p in sorted(folder.glob("*"))
                  if p.suffix in MODEL_SUFFIXES and str(p).startswith(incomplete)]
         return [*names, *map(CompletionItem, files)] or [CompletionItem(incomplete, type="file")]
 

@@ -9,6 +9,7 @@ from ztorch.errors import ConfigError, unknown
 from ztorch.runtime.buckets import verb_of
 from ztorch.sources.find import find, is_artifact
 from ztorch.sources.recipe import training_options
+from ztorch.work_line import working
 
 if TYPE_CHECKING:
     from ztorch.compile.traced_model import TracedModel
@@ -18,18 +19,25 @@ if TYPE_CHECKING:
 def show(name: str, stage: str, device: str, batch_size: int | tuple[int, ...] | None,
          function: str, loss: str | None, dtype: str | None,
          sizes: Iterable[tuple[str, tuple[int, ...]]] = ()) -> None:
-    """Prints a stage of one function of a model, or of the model that an artifact describes."""
+    """Prints a stage of one function of a model, or of the model that an artifact declares."""
+    with working(f"show {name}"):
+        traced = _trace(name, batch_size, function, loss, dtype, dict(sizes))
+        text = _text(name, traced, function, stage, device)
+    print(text)
+
+
+def _text(name: str, traced: TracedModel, function: str, stage: str, device: str) -> str:
+    """The stage of a function as text."""
     from ztorch.compile.watch import show_plan
     from ztorch.graph import passes
     from ztorch.graph.value import show as show_graph
     from ztorch.ir.text import show as show_kernel
-    traced = _trace(name, batch_size, function, loss, dtype, dict(sizes))
+
     if function not in traced.functions:
         raise unknown("function", function, traced.functions)
     functions = {function: traced.functions[function]}
     if stage == "graph":
-        print(show_graph(passes.run(functions[function])))
-        return
+        return show_graph(passes.run(functions[function]))
     from ztorch.compile.pipeline import compile_functions
     from ztorch.compile.targeting import target_for
 
@@ -37,15 +45,14 @@ def show(name: str, stage: str, device: str, batch_size: int | tuple[int, ...] |
     compiled = compile_functions(functions, target, traced.metadata.name)
     plan = compiled.plans[function]
     if stage == "plan":
-        print(show_plan(plan))
-    elif stage == "ir":
-        print("\n\n".join(show_kernel(step.kernel) for step in plan.steps))
-    elif stage == "text":
-        print(compiled.text)
-    else:
-        from ztorch.codegen.assemblers import readable
+        return show_plan(plan)
+    if stage == "ir":
+        return "\n\n".join(show_kernel(step.kernel) for step in plan.steps)
+    if stage == "text":
+        return compiled.text
+    from ztorch.codegen.assemblers import readable
 
-        print(readable(compiled.text, target))
+    return readable(compiled.text, target)
 
 
 def _trace(name: str, batch_size: int | tuple[int, ...] | None, function: str,

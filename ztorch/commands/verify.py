@@ -17,6 +17,7 @@ from ztorch.sources.find import find, is_artifact
 from ztorch.sources.recipe import Recipe, training_options
 from ztorch.verify.compare import Check, compare
 from ztorch.verify.probes import Subject
+from ztorch.work_line import working
 
 MOST_ROWS = 8  # of a batch, unless the user says more
 
@@ -25,10 +26,8 @@ def verify(name: str, device: str, batch_size: int | tuple[int, ...] | None,
            sizes: Iterable[tuple[str, tuple[int, ...]]], dtype: str | None, steps: int,
            seed: int) -> None:
     """Prints the table of comparisons, and fails where a layer diverges."""
-    as_it_is = device == "auto" and not (batch_size or sizes or dtype)
-    subject = of_artifact(name) if is_artifact(name) and as_it_is else of_recipe(
-        find(name), device, batch_size, dtype, dict(sizes))
-    checks = list(compare(subject, steps, seed))
+    with working(f"verify {name}"):
+        subject, checks = _checked(name, device, batch_size, sizes, dtype, steps, seed)
     print(f"{subject.name} on {subject.executable.device}, against float64")
     print(table([("", "layer", "worst error", "bound", ""), *(
         (c.part, c.layer, f"{c.error:.1e}", f"{c.bound:.1e}", "" if c.passed else "DIVERGES")
@@ -36,6 +35,16 @@ def verify(name: str, device: str, batch_size: int | tuple[int, ...] | None,
     if failed := next((c for c in checks if not c.passed), None):
         raise ZtorchError(_explanation(name, subject, checks, failed))
     print(f"verified: {len(checks)} comparisons")
+
+
+def _checked(name: str, device: str, batch_size: int | tuple[int, ...] | None,
+             sizes: Iterable[tuple[str, tuple[int, ...]]], dtype: str | None, steps: int,
+             seed: int) -> tuple[Subject, list[Check]]:
+    """What is compared, and all comparisons."""
+    as_it_is = device == "auto" and not (batch_size or sizes or dtype)
+    subject = of_artifact(name) if is_artifact(name) and as_it_is else of_recipe(
+        find(name), device, batch_size, dtype, dict(sizes))
+    return subject, list(compare(subject, steps, seed))
 
 
 def _explanation(name: str, subject: Subject, checks: list[Check], failed: Check) -> str:

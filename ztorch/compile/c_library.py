@@ -29,6 +29,7 @@ from ztorch.graph.value import Graph
 from ztorch.host.processor import architecture
 from ztorch.lower.plan import Plan
 from ztorch.runtime.devices import resolve
+from ztorch.work_line import at
 
 
 def export_c(traced: TracedModel, path: str | os.PathLike[str], *, device: str = "cpu",
@@ -86,6 +87,7 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
     values = put_states(spec, initial_parameters(params), weights or {})
     if target.emits_source:
         return CSource(interface, values, text, any_size)
+    at("assemble")
     object_file = assembled(text, target)
     watch.done("object", object_file)
     return CLibrary(interface, target.arch, object_file, values, any_size)

@@ -28,6 +28,7 @@ from ztorch.compile.watch import Watch
 from ztorch.lower.placement import Location
 from ztorch.lower.plan import Plan
 from ztorch.runtime.spec import ProgramSpec
+from ztorch.work_line import at, counted
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class RenderedModule:
     def assembled(self) -> Object:
         """The whole as one object: assembled at once, or in parts that are merged."""
         if not self.target.one_module_per_kernel or self.c_interface is not None:
+            at("assemble")
             return read_object(assembled(self.text(), self.target))
         # Functions only call kernels: they gain nothing from what LLVM would take long for.
         plain = replace(self.target, llvm_opt_level=0)
@@ -91,7 +93,7 @@ class RenderedModule:
                                   workers="declared"), plain, {}))
         parts.append((self._frame(workers="defined", linkage="hidden"), self.target, {}))
         return merged((read_object(assembled(text, target)), names)
-                      for text, target, names in parts)
+                      for text, target, names in counted("assemble kernels", parts))
 
     def _frame(self, **parts: Any) -> str:
         target = self.target

@@ -18,6 +18,7 @@ from ztorch.errors import Unsupported
 from ztorch.ir.kernel import launch_grid
 from ztorch.lower.plan import KernelStep, Plan
 from ztorch.runtime.spec import LaunchSpec, ProgramSpec, kernel_name
+from ztorch.work_line import counted
 
 Entry = tuple[str, int, int, tuple[int, int, int]]  # symbol, offset and size in code, workgroup
 
@@ -54,7 +55,7 @@ def device_code(plans: Mapping[str, Plan], target: Target, watch: Watch) -> Devi
     texts = [kernels.words.frame(kernels=module, limits=target.limits.grid, chip=target.chip,
                                  **dict(target.frame_data)) for module in modules]
     watch.done("text", "\n".join(texts))
-    binaries = [assembled(text, target) for text in texts]
+    binaries = [assembled(text, target) for text in counted("assemble kernels", texts)]
     entries: list[Entry] = []
     offset = 0
     for module, binary in zip(modules, binaries, strict=True):

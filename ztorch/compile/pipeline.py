@@ -42,6 +42,7 @@ from ztorch.runtime.devices import resolve
 from ztorch.runtime.running import Running
 from ztorch.runtime.spec import PREPARE, ProgramSpec
 from ztorch.runtime.start import start
+from ztorch.work_line import at
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
     compiled = compile_functions(functions, target, name, memory_limit=limit)
     if current().interpret:
         return _interpreted(compiled, device)
+    at("load")
     return start(compiled.spec, compiled.code, compiled.params, threads, place.ordinal)
 
 
@@ -127,6 +129,7 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
         memory_limit: The most bytes of the arena, for which kernels may run again. Default: `None`.
     """
     watch = Watch()
+    at("simplify graphs")
     graphs = simplify(functions, optional, watch)
     params = place_states(functions, target)
     plans = plan_functions(graphs, target, params, watch, fusion, schedules=schedules,

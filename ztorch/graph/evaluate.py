@@ -10,6 +10,7 @@ import numpy as np
 from ztorch.dtypes import DType, bf16, f16, f64, round_bf16
 from ztorch.graph.body import Body, arguments
 from ztorch.graph.value import Value, topological
+from ztorch.work_line import counted
 
 # Called with a value, its array and the arrays of its arguments; returns the array to use instead.
 Nudge = Callable[[Value, np.ndarray, Sequence[np.ndarray]], np.ndarray]
@@ -37,7 +38,8 @@ def evaluate(roots: Sequence[Value], feeds: Mapping[Value, Any], oracle: bool = 
     """
     done: dict[Value, Any] = {}
     with np.errstate(all="ignore"):
-        for v in topological(roots):
+        nodes = topological(roots)
+        for v in counted("compute in float64", nodes) if oracle else nodes:
             if v in feeds:
                 raw = np.asarray(feeds[v])
             elif v.op.kind == "loop":

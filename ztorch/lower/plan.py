@@ -32,6 +32,7 @@ from ztorch.lower.region import Region, reads_remembered
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.tuning import NAME_LENGTH_MAX
 from ztorch.lower.turns import body_graph, row_elements
+from ztorch.work_line import at, counted
 
 # By the key of a kernel, or by its name without the size of its tile.
 Schedules = Mapping[str, Schedule | str]
@@ -90,6 +91,7 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     `schedules` take the place of what the rules propose: by the key of a kernel (function/name), or
     by its name alone, without the size of its tile. With `memory_limit`, kernels run again so that
     the arena has no more bytes."""
+    at(f"fuse {name}")
     graph = prepare(graph, limits, frozen=derived is not None)
     if derived is not None:
         graph = derived.take(graph)
@@ -138,7 +140,7 @@ class _Steps:
         """The kernels of a placement, and the loops around them."""
         steps: list[KernelStep] = []
         loops: list[LoopSpan] = []
-        for number, region in enumerate(placement.regions):
+        for number, region in enumerate(counted(f"plan {self.function}", placement.regions)):
             label = f"{prefix}{placement.regions.index(region)}"
             again = placement.runs_again(number)
             if region.kind != "loop":

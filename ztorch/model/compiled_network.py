@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ztorch.model.exporting import ExportedNetwork
 from ztorch.model.late_compile import LateCompile
 from ztorch.model.programs import ModelPrograms, hand_over
+from ztorch.work_line import working
 
 if TYPE_CHECKING:
     from ztorch.program.program import Program
@@ -69,7 +70,8 @@ class CompiledNetwork(ExportedNetwork, abstract=True):
         Returns:
             The program. It is the home of the weights.
         """
-        program = make(**arguments)
+        with working(f"compile {self.name}"):
+            program = make(**arguments)
         if self._programs is not None:
             self._programs.close()
         self._programs = ModelPrograms(self, program, make, arguments)

@@ -13,6 +13,7 @@ from ztorch.errors import ConfigError
 from ztorch.layers.network import Network
 from ztorch.model.programs import ModelPrograms
 from ztorch.model.trace import trace
+from ztorch.work_line import working
 
 
 class ExportedNetwork(Network, abstract=True):
@@ -87,11 +88,12 @@ class ExportedNetwork(Network, abstract=True):
                               "with them, or add them, such as loss='mse', optimizer='adam'")
         if batch_size is None and (kind in ("c", "web") or not before):
             arguments["batch_size"] = 1 if kind in ("c", "web") and not train else 32
-        traced = trace(
-            self, arguments.pop("batch_size"), dtype_=arguments.pop("dtype") or "float32",
-            metrics=arguments.pop("metrics", None) or (),
-            decode=arguments.pop("decode") or False, **arguments)
-        return export_traced(traced, path, device, kind)
+        with working(f"export {self.name}"):
+            traced = trace(
+                self, arguments.pop("batch_size"), dtype_=arguments.pop("dtype") or "float32",
+                metrics=arguments.pop("metrics", None) or (),
+                decode=arguments.pop("decode") or False, **arguments)
+            return export_traced(traced, path, device, kind)
 
     def _export_onnx(self, path: str | os.PathLike[str], train: bool, batch_size: Any, dtype: Any,
                      sizes: Any) -> list[Path]:

@@ -26,6 +26,7 @@ from ztorch.optimizers import Optimizer
 from ztorch.runtime.buckets import BATCH, Buckets, Sizes, spelled_axes
 from ztorch.runtime.snapshot import IdRange, Metadata, NamedConfig, WeightRow
 from ztorch.runtime.spec import RESULTS
+from ztorch.work_line import at
 
 # Mixed precision: the names of `dtype` in compile, and the dtype of operands of matrix products.
 MIXED = {f"mixed_{d.long}": d for d in (f16, bf16)}
@@ -47,6 +48,8 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
     model.need_memory(4 + 2 * computed.bytes)
     states = States(computed, narrow, optimizer is not None,
                     model.seed if seed is None else whole_seed(seed), root=model.path)
+
+    at("trace")
 
     def traced(bucket: Sizes) -> BucketGraphs:
         batch, *others = bucket

@@ -12,6 +12,7 @@ from ztorch.files.kinds import BadValue
 from ztorch.program.predictor import Predictor
 from ztorch.program.stateful import Path
 from ztorch.program.verbs import Verbs
+from ztorch.work_line import working
 
 if TYPE_CHECKING:
     from ztorch.tabular.pipeline import Pipeline
@@ -149,14 +150,15 @@ def load(path: Path, threads: int | None = None) -> Program:
     from ztorch.runtime.start import start
 
     where = os.fspath(path)
-    spec, code, params, metadata, training = read_artifact(where)
-    if metadata.arguments is not None:
-        raise ConfigError(f"{where} holds a function, not a model; zt.load_function({where!r}) "
-                          "loads it")
-    try:
-        program = Program(start(spec, code, params, threads), metadata)
-    except ArtifactError as error:  # about the library in it
-        raise ArtifactError(f"{where}: {error}") from None
+    with working(f"load {where}"):
+        spec, code, params, metadata, training = read_artifact(where)
+        if metadata.arguments is not None:
+            raise ConfigError(f"{where} holds a function, not a model; "
+                              f"zt.load_function({where!r}) loads it")
+        try:
+            program = Program(start(spec, code, params, threads), metadata)
+        except ArtifactError as error:  # about the library in it
+            raise ArtifactError(f"{where}: {error}") from None
     if training is not None:
         program.resume(training, training.resumed)
     return program

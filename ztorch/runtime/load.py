@@ -105,7 +105,8 @@ def read_artifact(path: str | os.PathLike[str]) -> Snapshot:
         reasons = "; ".join(f"its code for {t.spec.where} {t.refusal()}" for t in artifact.targets)
         raise DeviceError(f"{artifact.where} does not run on this machine "
                           f"({processor.architecture()}, {processor.cpu_name()}): {reasons}. "
-                          "Export it again for a device that `ztorch devices` lists here")
+                          "Export it again for a device that `ztorch devices` lists here: "
+                          f"ztorch export {artifact.where} -o FILE.zt")
     need = target.spec.host_bytes
     if need > processor.memory_bytes():
         raise ArtifactError(f"{artifact.where} claims {need:,} bytes to run, more than the "

@@ -19,6 +19,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.runtime.buckets import verb_of
 from ztorch.runtime.snapshot import Metadata
 from ztorch.verify.probes import Subject, last_writer, probes, read_probes
+from ztorch.work_line import at
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ def _compare_call(subject: Subject, function: str, part: str, rng: np.random.Gen
     """Compares one call of a function, and its layers from the same states on the same rows."""
     executable = subject.executable
     graph = subject.traced.functions[function]
+    at(f"{part}: run")
     before = executable.states_snapshot()
     call = executable.bind(function)
     for port, array in call.inputs.items():

@@ -1,0 +1,114 @@
+"""One line on the terminal that says what a long piece of work is at: stage, kernels, seconds.
+
+Whoever begins the work opens a block, and those inside it say how far they are:
+
+    with working("compile digits"):
+        for kernel in counted("assemble", kernels):
+            ...
+
+The line shows once a second has passed, is drawn over as the work goes on, and vanishes with it.
+Where standard error is no terminal nothing is written.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+PATIENCE = 1.0  # seconds before the line shows
+INTERVAL = 0.2  # seconds between redraws
+
+
+class WorkLine:
+    """The line of one piece of work. A thread draws it: the work may be in one native call.
+
+    Args:
+        label: What is done, at the beginning of the line.
+        stream: The terminal.
+    """
+
+    def __init__(self, label: str, stream: TextIO):
+        self.label, self._stream = label, stream
+        self.stage, self.done, self.total = "", 0, 0
+        self._start = time.perf_counter()
+        self._ended = threading.Event()
+        self._width = 0  # of what is on the terminal
+        self._thread = threading.Thread(target=self._draw, name="ztorch-work-line", daemon=True)
+        self._thread.start()
+
+    def text(self) -> str:
+        """What the line says now."""
+        count = f" {self.done}/{self.total}" if self.total else ""
+        stage = f": {self.stage}{count}" if self.stage else ""
+        return f"{self.label}{stage}, {time.perf_counter() - self._start:.0f} s"
+
+    def end(self) -> None:
+        """Takes the line away."""
+        self._ended.set()
+        self._thread.join()
+        self._write("")
+
+    def _draw(self) -> None:
+        wait = PATIENCE
+        while not self._ended.wait(wait):
+            self._write(self.text())
+            wait = INTERVAL
+
+    def _write(self, text: str) -> None:
+        import shutil  # imports all compressors, which nothing else here needs
+
+        if not text and not self._width:
+            return
+        text = text[:shutil.get_terminal_size().columns - 1]
+        try:
+            self._stream.write("\r" + text.ljust(self._width) + ("" if text else "\r"))
+            self._stream.flush()
+        except (OSError, ValueError):  # the terminal is gone
+            self._ended.set()
+        self._width = len(text)
+
+
+_line: WorkLine | None = None  # of the outermost block
+
+
+@contextmanager
+def working(label: str) -> Iterator[None]:
+    """A piece of work that may take long. A block inside another one shows the other's line.
+
+    >>> with working("compile digits"):
+    ...     at("plan", 1, 4)
+    """
+    global _line
+    stream = sys.stderr
+    if _line is not None or stream is None or not stream.isatty():
+        yield
+        return
+    line = _line = WorkLine(label, stream)
+    try:
+        yield
+    finally:
+        _line = None
+        line.end()
+
+
+def at(stage: str, done: int = 0, total: int = 0) -> None:
+    """The work is in this stage, and has done so many of its parts."""
+    line = _line
+    if line is not None:
+        line.stage, line.done, line.total = stage, done, total
+
+
+def counted(stage: str, parts: Collection[Any]) -> Iterator[Any]:
+    """The parts of a stage, one after another, while the line counts them.
+
+    >>> list(counted("assemble", ["a", "b"]))
+    ['a', 'b']
+    """
+    for k, part in enumerate(parts):
+        at(stage, k, len(parts))
+        yield part
+    at(stage, len(parts), len(parts))
