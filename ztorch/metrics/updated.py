@@ -40,8 +40,8 @@ class UpdatedMetric(SumMetric, abstract=True):
             for v, total in zip(self.variables, before, strict=True):
                 v.total, v.updating = total, False
         if row_weights not in topological(added.values()):
-            raise ConfigError(f"update_state of metric {self.name!r} ignores sample_weight, so that "
-                              "the rows that fill up the last batch, whose weight is 0, would "
+            raise ConfigError(f"update_state of metric {self.name!r} ignores sample_weight, so "
+                              "that the rows that fill up the last batch, whose weight is 0, would "
                               "count; multiply by it before you sum up")
         return added
 
