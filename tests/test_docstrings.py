@@ -15,16 +15,19 @@ import pytest
 
 import ztorch as zt
 from tests.cases.grouping import together
+from ztorch.constraints import Constraint
 from ztorch.graph.op import REGISTRY
 from ztorch.initializers import Initializer
 from ztorch.layers import Layer
 from ztorch.losses import Loss
 from ztorch.metrics import Metric
 from ztorch.optimizers import Optimizer
+from ztorch.regularizers import Regularizer
 from ztorch.schedules import LearningRateSchedule
 
 FAMILIES = {"layers": Layer, "losses": Loss, "metrics": Metric, "optimizers": Optimizer,
-            "schedules": LearningRateSchedule, "initializers": Initializer}
+            "schedules": LearningRateSchedule, "initializers": Initializer,
+            "regularizers": Regularizer, "constraints": Constraint}
 
 # What has to be documented yet; it may only shrink.
 
@@ -42,6 +45,7 @@ def _public() -> dict[str, Callable[..., Any]]:
     names |= {f"ops.{name}": getattr(zt.ops, name) for name in REGISTRY}
     names |= {f"zt.{name}": getattr(zt, name) for name in dir(zt)
               if callable(getattr(zt, name)) and not inspect.ismodule(getattr(zt, name))}
+    names |= {f"utils.{name}": getattr(zt.utils, name) for name in zt.utils.__all__}
     return names
 
 

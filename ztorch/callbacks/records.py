@@ -20,9 +20,9 @@ from ztorch.progress import format_number
 class ModelCheckpoint(Monitor):
     """Saves the program after each epoch, or after every so many batches.
 
-    The arguments say what is written. A path that ends in .zt: the whole program, for `zt.load`.
-    One that ends in .keras or .weights.h5: the model or its weights for Keras, where it is the
-    model that is fitted, as in `model.fit`. Else with `save_weights_only=True` the weights, for `load_weights`; without it a checkpoint, for
+    The arguments say what is written. A path that ends in .zt: the whole program, for `zt.load`. In
+    `model.fit` one that ends in .keras or .weights.h5: the model or its weights, for Keras. Else
+    with `save_weights_only=True` the weights, for `load_weights`; without it a checkpoint, for
     `load_checkpoint`.
 
     Args:
@@ -68,8 +68,8 @@ class ModelCheckpoint(Monitor):
     def on_train_begin(self, logs: Logs | None = None) -> None:
         names = self.params.get("metrics", ())
         if self._kind.startswith("model") and self.params["fitted"] is self.program:
-            raise ConfigError(f"{self.filepath!r} is for a model, and this is the fit of a program; "
-                              "write model.fit(...), or name the file .zt or .safetensors")
+            raise ConfigError(f"{self.filepath!r} is for a model, and this is the fit of a "
+                              "program; write model.fit(...), or name the file .zt or .safetensors")
         writable(self._path(1, 0, dict.fromkeys(names, 0.0)))  # fails now, not after an epoch
         if self.save_best_only:  # so a resumed run does not replace a better file
             for value in self.program.history.history.get(self.monitor, ()):

@@ -15,8 +15,8 @@ from ztorch.errors import ConfigError, Unsupported
 class TensorBoard(Callback):
     """Writes the scores for TensorBoard: `tensorboard --logdir logs` shows them.
 
-    As with Keras, scores of training lie in the folder `train` and are called `epoch_loss`, those of
-    validation in `validation`.
+    As with Keras, scores of training lie in the folder `train`, those of validation in
+    `validation`, and are called `epoch_loss` and the like.
 
     Args:
         log_dir: The folder. Default: `"logs"`.

@@ -122,11 +122,9 @@ def image_dataset_from_directory(
         DataError: There is no such folder, or no image in it, or a file cannot be read.
 
     Examples:
-        ```python
-        train, validation = zt.utils.image_dataset_from_directory(
-            "flowers", image_size=(64, 64), validation_split=0.2, subset="both")
-        model.fit(train, validation_data=validation)
-        ```
+        >>> train, validation = image_dataset_from_directory(     # doctest: +SKIP
+        ...     "flowers", image_size=(64, 64), validation_split=0.2, subset="both")
+        >>> model.fit(train, validation_data=validation)          # doctest: +SKIP
     """
     if color_mode not in _CHANNELS:
         raise ConfigError(f"color_mode={color_mode!r} must be one of {', '.join(_CHANNELS)}")
@@ -163,10 +161,14 @@ def text_dataset_from_directory(
         DataError: There is no such folder, or no text in it, or a file is not in UTF-8.
 
     Examples:
-        ```python
-        reviews = zt.utils.text_dataset_from_directory("reviews", label_mode="binary")
-        texts, labels = reviews.arrays()
-        ```
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name, text in (("bad", "Oh no"), ("good", "Well done")):
+        ...         (Path(folder) / name).mkdir()
+        ...         _ = (Path(folder) / name / "1.txt").write_text(text)
+        ...     reviews = text_dataset_from_directory(folder, shuffle=False)
+        ...     reviews.arrays()[0].tolist(), reviews.class_names
+        (['Oh no', 'Well done'], ['bad', 'good'])
     """
     return _subset(TextDirectory(directory, batch_size, (seed or 0) if shuffle else None,
                                  label_mode, max_length), validation_split, subset)

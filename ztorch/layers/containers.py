@@ -31,7 +31,7 @@ class Identity(Layer):
         trainable: Whether an optimizer may change the weights. Default: `True`.
         input_shape: Shape of one example, for the first layer of a `Sequential` without an `Input`.
             Default: `None`.
-        **wrong: Collects unknown arguments for the error.
+        **more: As for every `Layer`.
 
     Input shape:
         Any.

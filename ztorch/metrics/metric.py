@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ztorch.config import Named
+from ztorch.errors import ConfigError, Unsupported
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.losses.loss import Loss, called, rows
+from ztorch.metrics.variables import MetricVariable
 
 Weigh = Callable[[Value], Value]  # values times the weights of their rows; 0 where they are masked
 
@@ -17,7 +19,8 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
     """Base class of metrics.
 
     A subclass implements `values`, one number for each element or position: an epoch reports the
-    mean over all rows. One that is no mean is a `SumMetric`.
+    mean over all rows. One that is no mean is a `SumMetric`; or it is written as in Keras, with
+    variables that `update_state` adds to and a `result` that reads them.
 
     Args:
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
@@ -26,10 +29,70 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         >>> from ztorch.metrics import BinaryAccuracy
         >>> BinaryAccuracy(name="right").name
         'right'
+        >>> import ztorch as zt
+        >>> class Largest(zt.metrics.Metric):
+        ...     def __init__(self, name="largest"):
+        ...         super().__init__(name=name)
+        ...         self.total = self.add_weight(name="total")
+        ...         self.count = self.add_weight(name="count")
+        ...     def update_state(self, y_true, y_pred, sample_weight=1.0):
+        ...         self.total.assign_add(zt.ops.sum(zt.ops.max(y_pred, axis=-1) * sample_weight))
+        ...         self.count.assign_add(zt.ops.sum(sample_weight))
+        ...     def result(self):
+        ...         return self.total / self.count
+        >>> Largest().variables
+        [<variable total of metric largest ()>, <variable count of metric largest ()>]
     """
 
     def __init__(self, name: str | None = None):
         self.name = name or (self.names[0] if self.names else type(self).__name__)
+        self.variables: list[MetricVariable] = []
+
+    def add_weight(self, name: str | None = None, shape: Any = (), initializer: Any = "zeros",
+                   dtype: Any = None) -> MetricVariable:
+        """Makes a variable that begins at zero, as in Keras.
+
+        Args:
+            name: Its name; `None`: from the number of those before it. Default: `None`.
+            shape: Its shape. Default: `()`.
+            initializer: `"zeros"`. Default: `"zeros"`.
+            dtype: Has no effect: it is that of the program. Default: `None`.
+
+        Returns:
+            The variable: `assign_add` in `update_state` adds to it, and `result` reads it.
+
+        Raises:
+            Unsupported: It begins at something else.
+        """
+        if initializer != "zeros" and type(initializer).__name__ != "Zeros":
+            raise Unsupported(f"metric {self.name!r}: variables begin at zero, since programs add "
+                              f"up what batches give; not at {initializer!r}")
+        label = name or f"variable_{len(self.variables)}"
+        if label in [v.name for v in self.variables]:
+            raise ConfigError(f"metric {self.name!r} has two variables named {label!r}")
+        size = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.variables.append(MetricVariable(self.name, label, size))
+        return self.variables[-1]
+
+    def add_variable(self, shape: Any = (), initializer: Any = "zeros", dtype: Any = None,
+                     name: str | None = None) -> MetricVariable:
+        """`add_weight` with its arguments in Keras' other order."""
+        return self.add_weight(name, shape, initializer, dtype)
+
+    def update_state(self, y_true: Value, y_pred: Value, sample_weight: Any = None) -> None:
+        """Adds a batch to the variables.
+
+        Args:
+            y_true: The targets of the loss.
+            y_pred: The predictions.
+            sample_weight: The weight of each row; 0 for rows that fill up a batch. Default: `None`.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.update_state")
+
+    def reset_state(self) -> None:
+        """Makes the variables zero, outside of programs: there, each epoch begins at zero."""
+        for variable in self.variables:
+            variable.assign(0.0)
 
     def values(self, y_true: Value, y_pred: Value) -> Value:
         """The metric of each element, or of each position.

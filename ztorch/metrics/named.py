@@ -13,6 +13,7 @@ from ztorch.metrics.accuracy import (
     SparseCategoricalAccuracy,
 )
 from ztorch.metrics.metric import FunctionMetric, LossMetric, Metric
+from ztorch.metrics.updated import as_program_metric
 
 ACCURACY = ("accuracy", "acc")
 
@@ -56,13 +57,13 @@ def get(spec: Any, target: TargetSpec, prediction: tuple[int, ...]) -> Metric:
         return LossMetric(spec)
     if callable(spec) and not isinstance(spec, (Metric, type)):
         return FunctionMetric(spec)
-    return Metric.get(spec)
+    return as_program_metric(Metric.get(spec))
 
 
 def _named(cls: type[Metric], name: str) -> Metric:
     metric = cls()
     metric.name = name
-    return metric
+    return as_program_metric(metric)
 
 
 def resolve(specs: Iterable[Any], target: TargetSpec, prediction: tuple[int, ...]) -> list[Metric]:

@@ -35,9 +35,11 @@ def plot_model(model: Network, to_file: str | os.PathLike[str] | None = "model.p
         ConfigError: matplotlib is not installed, or the inputs of the model are not known.
 
     Examples:
-        ```python
-        zt.utils.plot_model(model, "model.png", show_shapes=True)
-        ```
+        >>> import ztorch as zt
+        >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(2)])
+        >>> figure = plot_model(model, None)
+        >>> [text.get_text() for text in figure.axes[0].texts][:2]
+        ['input (Input)', 'dense (Dense)']
     """
     model.build()
     edges = _edges(model)

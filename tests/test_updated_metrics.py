@@ -1,0 +1,107 @@
+"""Metrics written as in Keras: variables, `update_state` and `result`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests import references
+from tests.programs import classifier, flowers, regressor
+from ztorch import metrics
+from ztorch.errors import ConfigError, ShapeError, Unsupported, ZtorchError
+
+X, Y = flowers(21)
+WEIGHTS = np.linspace(0, 2, 21).astype("f")
+
+
+def pearson(kind: Any, ops: Any) -> Any:
+    """The squared correlation of all elements, from sums; the same class of ours and of Keras."""
+    class Correlation(kind.metrics.Metric):
+        def __init__(self, name: str = "correlation", **more: Any):
+            super().__init__(name=name, **more)
+            self.sums = self.add_weight(name="sums", shape=(5,), initializer="zeros")
+            self.count = self.add_variable(shape=(), initializer="zeros", name="count")
+
+        def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+            p, y = ops.reshape(y_pred, (-1,)), ops.cast(ops.reshape(y_true, (-1,)), "float32")
+            w = ops.ones_like(p) if sample_weight is None else ops.reshape(sample_weight, (-1,))
+            self.sums.assign_add(ops.stack([ops.sum(w * part) for part in (
+                p, y, p * p, y * y, p * y)]))
+            self.count.assign_add(ops.sum(w))
+
+        def result(self) -> Any:
+            p, y, pp, yy, py = [self.sums[k] / self.count for k in range(5)]
+            return (py - p * y) ** 2 / ((pp - p * p) * (yy - y * y))
+
+    return Correlation()
+
+
+def test_an_epoch_is_what_keras_says_of_all_rows() -> None:
+    """With a last batch that is not full, and weights of rows."""
+    keras = references.keras()
+    program = regressor(batch_size=8, metrics=[pearson(zt, zt.ops)])
+    x, y = X[:, :2], X[:, 2]
+    for weights in (None, WEIGHTS):
+        theirs = pearson(keras, keras.ops)
+        theirs.update_state(y, program.predict(x), sample_weight=weights)
+        ours = program.evaluate(x, y, sample_weight=weights, verbose=0, return_dict=True)
+        np.testing.assert_allclose(ours["correlation"], float(theirs.result()), rtol=1e-4)
+    history = program.fit(x, y, epochs=2, verbose=0, validation_data=(x, y))
+    assert len(history.history["val_correlation"]) == 2
+    np.testing.assert_allclose(history.history["val_correlation"][-1], program.evaluate(
+        x, y, verbose=0, return_dict=True)["correlation"])
+
+
+def test_it_is_called_on_tensors_too() -> None:
+    metric = pearson(zt, zt.ops)
+    y = np.random.default_rng(0).normal(size=(12,)).astype("f")
+    p = y + np.random.default_rng(1).normal(size=(12,)).astype("f")
+    for part in (slice(5), slice(5, 12)):
+        metric.update_state(zt.tensor(y[part]), zt.tensor(p[part]))
+    np.testing.assert_allclose(metric.result().item(), np.corrcoef(y, p)[0, 1] ** 2, rtol=1e-4)
+    metric.reset_state()
+    assert metric.count.tensor == 0.0
+
+
+class Base(metrics.Metric):
+    def __init__(self) -> None:
+        super().__init__("mine")
+        self.total = self.add_weight("total")
+
+    def result(self) -> Any:
+        return self.total + 0.0
+
+
+@pytest.mark.parametrize(("update", "error", "message"), [
+    (lambda m, y, p, w: m.total.assign_add(zt.ops.sum(p)), ConfigError,
+     "update_state of metric 'mine' ignores sample_weight"),
+    (lambda m, y, p, w: m.total.assign(zt.ops.sum(w)), Unsupported,
+     r"assigns to its variable 'total'.*self\.total\.assign_add"),
+    (lambda m, y, p, w: m.total.assign_add(m.total * zt.ops.sum(w)), Unsupported,
+     "reads its variable 'total' in update_state"),
+    (lambda m, y, p, w: m.total.assign_add(w), ShapeError, r"adds to its variable 'total':.*ops\.sum"),
+])
+def test_what_a_program_cannot_add_up(update: Any, error: type[ZtorchError], message: str) -> None:
+    class Mine(Base):
+        def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+            update(self, y_true, y_pred, sample_weight)
+
+    with pytest.raises(error, match=message):
+        classifier(metrics=[Mine()])
+
+
+def test_wrong_variables() -> None:
+    with pytest.raises(Unsupported, match=r"variables begin at zero.*not at 'ones'"):
+        Base().add_weight("more", initializer="ones")
+    with pytest.raises(ConfigError, match="two variables named 'total'"):
+        Base().add_weight("total")
+
+    class Empty(metrics.Metric):
+        def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+            pass
+
+    with pytest.raises(ConfigError, match="metric 'Empty' has update_state and no variables"):
+        classifier(metrics=[Empty()])

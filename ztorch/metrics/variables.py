@@ -1,0 +1,83 @@
+"""The variables of metrics, which add up what batches give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ztorch import ops
+from ztorch.errors import Unsupported
+from ztorch.graph.op import shape_error
+from ztorch.graph.value import StandIn, Value
+
+
+class MetricVariable(StandIn):
+    """A total of a metric, which begins at zero and is added to."""
+
+    def __init__(self, metric: str, name: str, shape: tuple[int, ...]):
+        self.metric, self.name = metric, name
+        self.shape = shape
+        self.total: Any = np.zeros(shape, np.float32)  # a value of a graph while it is traced
+        self.updating = False  # whether `update_state` is being traced
+
+    @property
+    def tensor(self) -> Any:
+        """What the variable stands for: its total."""
+        if self.updating:
+            raise Unsupported(f"metric {self.metric!r} reads its variable {self.name!r} in "
+                              "update_state, which must not depend on earlier batches; add to it "
+                              f"with self.{self.name}.assign_add(...), and read it in result")
+        return self.total
+
+    def assign_add(self, x: Any) -> None:
+        """Adds to the total.
+
+        Args:
+            x: A tensor of the shape of the variable, or one that broadcasts to it.
+        """
+        if not isinstance(self.total, Value):
+            self.total = x + self.total
+            return
+        x = ops.cast(x, self.total.dtype) if isinstance(x, Value) else x
+        total = self.total + x
+        if total.shape != self.shape:
+            raise shape_error(f"metric {self.metric!r} adds to its variable {self.name!r}:",
+                              self.shape, tuple(getattr(x, "shape", ())),
+                              fix="sum over the batch first, with zt.ops.sum")
+        self.total = total
+
+    def assign_sub(self, x: Any) -> None:
+        """Subtracts from the total."""
+        self.assign_add(-x)
+
+    def assign(self, x: Any) -> None:
+        """Sets the total, outside of programs."""
+        if isinstance(self.total, Value):
+            raise Unsupported(f"metric {self.metric!r} assigns to its variable {self.name!r}, and "
+                              "programs can only add up what batches give: write "
+                              f"self.{self.name}.assign_add(...)")
+        self.total = np.broadcast_to(x, self.shape) if isinstance(x, (int, float)) else x
+
+    @staticmethod
+    def apply_op(name: str, *args: Any, **attrs: Any) -> Any:
+        return getattr(ops, name)(*map(_total, args), **{k: _total(x) for k, x in attrs.items()})
+
+    @staticmethod
+    def ops() -> Sequence[Mapping[str, Any]]:
+        return ()
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        """For ops that begin with a `zt.Tensor`."""
+        return np.asarray(self.tensor, dtype)
+
+    def __repr__(self) -> str:
+        return f"<variable {self.name} of metric {self.metric} {self.shape}>"
+
+
+def _total(x: Any) -> Any:
+    """An argument of an op with totals in place of variables, also in lists."""
+    if isinstance(x, MetricVariable):
+        return x.tensor
+    return type(x)(map(_total, x)) if type(x) in (list, tuple) else x
