@@ -54,10 +54,10 @@ class Network(Layer, abstract=True):
                               "Input((4,)), then Model(x, Dense(3)(x)); what has a call of its own "
                               "is a subclass of Layer, in Sequential([Input((4,)), ...])")
         self._begin(name, seed, trainable)
-        self._wiring = wiring.find_wiring(inputs, outputs, self.name)
-        for layer in sorted(self._wiring.layers, key=lambda layer: layer.serial):
-            self.adopt(layer, self._wiring.names)
-        self.inner = list(self._wiring.layers)
+        self.wiring = wiring.find_wiring(inputs, outputs, self.name)
+        for layer in sorted(self.wiring.layers, key=lambda layer: layer.serial):
+            self.adopt(layer, self.wiring.names)
+        self.inner = list(self.wiring.layers)
 
     def _begin(self, name: str | None, seed: int | None, trainable: bool) -> None:
         self._seed = None if seed is None else whole_seed(seed)
@@ -105,17 +105,17 @@ class Network(Layer, abstract=True):
     @property
     def inputs(self) -> dict[str, Input]:
         """The Inputs by name; the name is empty where there is only one."""
-        return self._wiring.inputs
+        return self.wiring.inputs
 
     @property
     def output_names(self) -> list[str]:
         """The names of outputs; empty where there is only one."""
-        return self._wiring.output_names
+        return self.wiring.output_names
 
     @property
     def outputs_are(self) -> str:
         """The form of the outputs: "one" tensor, or a "list" or "dict" of several."""
-        return self._wiring.outputs_are
+        return self.wiring.outputs_are
 
     def named_outputs(self, outputs: Any) -> dict[str, Value]:
         """The outputs of a call by name."""
@@ -152,7 +152,7 @@ class Network(Layer, abstract=True):
     def call(self, x: Any, context: Context) -> Any:
         """The outputs for a batch, as values of the graph."""
         x = self._by_name(x)
-        return self._wiring.run({i.symbol: x[name] for name, i in self.inputs.items()}, context)
+        return self.wiring.run({i.symbol: x[name] for name, i in self.inputs.items()}, context)
 
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
         """Raises a ShapeError unless inputs have the shapes that they are declared with."""
@@ -259,7 +259,7 @@ class Network(Layer, abstract=True):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the model and its layers, ready for JSON; without weights."""
-        return {**self._common_config(), **self._wiring.get_config()}
+        return {**self._common_config(), **self.wiring.get_config()}
 
     def _common_config(self) -> dict[str, Any]:
         return {"name": self.name, "seed": self.seed if self.outer is None else self._seed,

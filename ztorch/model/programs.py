@@ -34,7 +34,7 @@ class ModelPrograms:
                  arguments: dict[str, Any]):
         self.compiled = compiled
         self._layers = [layer for _, layer in model.walk()]
-        self._make, self._arguments = make, arguments
+        self._make, self.arguments = make, arguments
         self._others: dict[tuple[int, str], Program] = {}  # by batch size and function
 
     def fit(self, model: Network) -> bool:
@@ -73,7 +73,7 @@ class ModelPrograms:
         for verb, needed in _NEEDED.items():
             if (size, verb) in self._others and set(_NEEDED[function]) <= set(needed):
                 return self._others[size, verb]
-        arguments = {k: v for k, v in self._arguments.items()
+        arguments = {k: v for k, v in self.arguments.items()
                      if k not in _TRAINING or k in _NEEDED[function]}
         program = self._make(**{**arguments, "batch_size": size, "decode": False})
         self._others[size, function] = program
