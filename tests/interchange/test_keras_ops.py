@@ -12,7 +12,7 @@ import pytest
 from tests import references
 from ztorch.errors import Unsupported
 from ztorch.interchange.keras import load_keras
-from ztorch.interchange.keras_ops import OPS_OF_KERAS
+from ztorch.weights.keras_ops import OPS_OF_KERAS
 
 pytest.importorskip("h5py")
 

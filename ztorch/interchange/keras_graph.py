@@ -9,15 +9,15 @@ import numpy as np
 
 def histories(node: Any) -> list[tuple[str, int, int]]:
     """The tensors that a layer is called on, each as (layer, call, number)."""
-    found: list[tuple[str, int, int]] = []
+    tensors: list[tuple[str, int, int]] = []
     stack = [node["args"], node["kwargs"]]
     while stack:
         x = stack.pop()
         if isinstance(x, dict) and x.get("class_name") == "__keras_tensor__":
-            found.append(tuple(x["config"]["keras_history"]))
+            tensors.append(tuple(x["config"]["keras_history"]))
         elif isinstance(x, dict | list):
             stack += x.values() if isinstance(x, dict) else x
-    return found
+    return tensors
 
 
 def without_masks(specs: dict[str, Any]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def arguments(x: Any, tensors: dict[Any, Any]) -> Any:
         return [arguments(item, tensors) for item in x]
     if not isinstance(x, dict):
         return x
-    kind, config = x.get("class_name"), x.get("config")
+    kind, config = x.get("class_name"), x.get("config") or {}
     if kind == "__keras_tensor__":
         return tensors[tuple(x["config"]["keras_history"])]
     if kind == "__slice__":

@@ -18,6 +18,7 @@ from ztorch.layers.merge import Merge
 from ztorch.model.model import Model
 from ztorch.model.sequential import Sequential
 from ztorch.regularizers import Regularizer
+from ztorch.weights.keras_ops import MODULES
 
 # Arguments of Keras' layers that ours lack. Those in _INDIFFERENT change no number; those in
 # _NEUTRAL change none where they have this value.
@@ -184,7 +185,7 @@ class KerasReader:
                     history[0] == name for node in s["inbound_nodes"]
                     for history in histories(node))]
                 layers[name] = self.input(spec["config"], bool(readers))
-            elif (str(spec.get("module")).startswith(keras_ops.MODULES)
+            elif (str(spec.get("module")).startswith(MODULES)
                   or (spec.get("module"), spec["class_name"]) == keras_ops.SCALED_SUM):
                 layers[name] = self.op(spec)
             else:

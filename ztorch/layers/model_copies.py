@@ -21,13 +21,13 @@ class CopiedModel(ClassModel, Layer, abstract=True):
     seed: Any
     _seed: int | None
     _traced: list[Any]
-    _wiring: Any
+    wiring: Any
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the model and its layers, ready for JSON; without weights."""
         if self.own_call is not None:
             return own_config(self)
-        return {**self._common_config(), **self._wiring.get_config()}
+        return {**self._common_config(), **self.wiring.get_config()}
 
     def _common_config(self) -> dict[str, Any]:
         return {"name": self.name, "seed": self.seed if self.outer is None else self._seed,

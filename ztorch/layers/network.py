@@ -59,18 +59,18 @@ class Network(CopiedModel, abstract=True):
     def __init__(self, inputs: Any = None, outputs: Any = None, name: str | None = None,
                  seed: int | None = None, trainable: bool = True):
         self._begin(name, seed, trainable)
-        self._wiring: wiring.Wiring | OwnCall
+        self.wiring: wiring.Wiring | OwnCall
         if inputs is None and outputs is None and self.is_class:
-            self._wiring = self.own_call = OwnCall(self.name)
+            self.wiring = self.own_call = OwnCall(self.name)
             return
         if inputs is None or outputs is None:
             raise ConfigError(f"{type(self).__name__} is made of inputs and outputs, such as x = "
                               "Input((4,)), then Model(x, Dense(3)(x)); or it is a class with "
                               "layers as attributes and call(self, x, training=False)")
-        self._wiring = wiring.find_wiring(inputs, outputs, self.name)
-        for layer in sorted(self._wiring.layers, key=lambda layer: layer.serial):
-            self.adopt(layer, self._wiring.names)
-        self.inner = list(self._wiring.layers)
+        self.wiring = wiring.find_wiring(inputs, outputs, self.name)
+        for layer in sorted(self.wiring.layers, key=lambda layer: layer.serial):
+            self.adopt(layer, self.wiring.names)
+        self.inner = list(self.wiring.layers)
 
     def _begin(self, name: str | None, seed: int | None, trainable: bool) -> None:
         self._seed = None if seed is None else whole_seed(seed)
@@ -119,19 +119,19 @@ class Network(CopiedModel, abstract=True):
     @property
     def inputs(self) -> dict[str, Input]:
         """The Inputs by name; the name is empty where there is only one."""
-        return self._wiring.inputs
+        return self.wiring.inputs
 
     @property
     def output_names(self) -> list[str]:
         """The names of outputs; empty where there is only one."""
         if self.own_call is not None:
             self.build()
-        return self._wiring.output_names
+        return self.wiring.output_names
 
     @property
     def outputs_are(self) -> str:
         """The form of the outputs: "one" tensor, or a "list" or "dict" of several."""
-        return self._wiring.outputs_are
+        return self.wiring.outputs_are
 
     def named_outputs(self, outputs: Any) -> dict[str, Value]:
         """The outputs of a call by name."""
@@ -174,8 +174,8 @@ class Network(CopiedModel, abstract=True):
     def call(self, x: Any, context: Context) -> Any:
         """The outputs for a batch, as values of the graph."""
         x = self._by_name(x)
-        assert isinstance(self._wiring, wiring.Wiring)
-        return self._wiring.run({i.symbol: x[name] for name, i in self.inputs.items()}, context)
+        assert isinstance(self.wiring, wiring.Wiring)
+        return self.wiring.run({i.symbol: x[name] for name, i in self.inputs.items()}, context)
 
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
         """Raises a ShapeError unless inputs have the shapes that they are declared with."""

@@ -136,7 +136,7 @@ def find_wiring(inputs: Any, outputs: Any, model: str) -> Wiring:
             raise ConfigError(f"model {model!r}: no output depends on input "
                               f"{name or declared.name!r}; leave it out of inputs, or call a layer "
                               "on it")
-    layers = _layers(calls, leaves(ends))
+    layers = _layers(calls, _sorted_leaves(ends))
     _need_names(layers, model)
     return Wiring(named, calls, layers, _outputs(ends, model))
 
@@ -247,7 +247,19 @@ def _met(ends: list[SymbolicTensor]) -> Iterator[LayerNode]:
             if call.layer not in layers:
                 layers.add(call.layer)
                 yield call.layer
-            stack.extend(reversed(call.inputs))
+            stack.extend(reversed(_sorted_symbols(call)))
+
+
+def _sorted_symbols(call: LayerCall) -> list[SymbolicTensor]:
+    return symbols(_sorted_leaves((call.args, call.keywords)))
+
+
+def _sorted_leaves(x: Any) -> list[Any]:
+    """The leaves of nested lists and dicts, those of dicts in the order of keys, as in Keras."""
+    if isinstance(x, dict):
+        return [leaf for key in sorted(x) for leaf in _sorted_leaves(x[key])]
+    return [leaf for item in x for leaf in _sorted_leaves(item)] if isinstance(
+        x, (list, tuple)) else [x]
 
 
 def _need_names(layers: list[Layer], model: str) -> None:

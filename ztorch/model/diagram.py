@@ -78,7 +78,7 @@ def plot_model(model: Network, to_file: str | os.PathLike[str] | None = "model.p
 
 def _edges(model: Network) -> list[tuple[Layer, Layer]]:
     """The layers that give another layer its input."""
-    wiring = getattr(model, "_wiring", None)
+    wiring = getattr(model, "wiring", None)
     if not isinstance(wiring, Wiring):  # layers in a row, or in the order of their attributes
         row: list[Layer] = [*model.inputs.values(), *model.layers]
         return list(itertools.pairwise(row))

@@ -122,26 +122,41 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the compiled artifact, which `zt.load` runs without the compiler.
+        """Writes the compiled artifact, which `zt.load` runs without the compiler, or a file for
+        Keras.
 
         Args:
-            path: A file that ends in .zt.
+            path: A file that ends in .zt; or in .keras for Keras' own format, with layers, weights
+                and the arguments of `compile`, which `keras.models.load_model` and
+                `zt.load_keras` read.
 
         Raises:
             ConfigError: The path ends in a format that holds weights alone.
+            Unsupported: Keras lacks some of the layers; the message lists all of them.
 
         Examples:
             ```python
             model.save("digits.zt")
+            model.save("digits.keras")
             ```
         """
         name = os.fspath(path)
-        if name.endswith((".keras", ".h5", ".safetensors")):
-            raise ConfigError(f"save({name!r}) writes an artifact, such as 'model.zt'; weights go "
-                              "to model.save_weights('model.weights.h5'), which Keras reads, or "
-                              "'model.safetensors'")
+        if name.endswith(".keras"):
+            self._save_for_keras(name)
+            return
+        if name.endswith((".h5", ".safetensors")):
+            raise ConfigError(f"save({name!r}) writes an artifact, such as 'model.zt', or a model "
+                              "for Keras, 'model.keras'; weights alone go to model.save_weights("
+                              "'model.weights.h5'), which Keras reads, or 'model.safetensors'")
         with self.running("predict") as program:
             program.save(path)
+
+    def _save_for_keras(self, path: str) -> None:
+        from ztorch.model.keras_compiling import compile_config
+        from ztorch.weights import keras_archive
+
+        compiled = self._programs.arguments if self._programs is not None else None
+        keras_archive.save(self, path, compile_config(compiled) if compiled else None)
 
     @checked
     def save_weights(self, path: str | os.PathLike[str], layout: str | None = None,

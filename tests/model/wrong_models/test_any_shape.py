@@ -22,7 +22,8 @@ ARGUMENTS: dict[str, Any] = {
     "num_heads": 2, "intermediate_dim": 8, "input_dim": 10, "output_dim": 4, "axes": 1,
     "target_shape": (-1,), "dims": (2, 1), "scale": 2.0, "activation": "relu", "shape": (3,),
     "height": 4, "width": 4, "factor": 0.1, "height_factor": 0.1, "width_factor": 0.1,
-    "op": "relu", "function": lambda x: x, "cells": [L.LSTMCell(2), L.GRUCell(3)]}
+    "init_values": 0.1, "projection_dim": 6, "drop_path_rate": 0.1, "op": "relu",
+    "function": lambda x: x, "cells": [L.LSTMCell(2), L.GRUCell(3)]}
 CELLS = ("SimpleRNNCell", "LSTMCell", "GRUCell", "StackedRNNCells")  # they take states as well
 LAYERS = {cls.__name__: cls for cls in L.LAYERS.values() if cls.__module__.startswith("ztorch.layers")}
 

@@ -1,0 +1,138 @@
+"""model.save("m.keras"): Keras loads it with equal outputs, and zt.load_keras the same model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests import references
+from tests.layers.keras_differences import beside_keras
+from tests.layers.twin_cases import CASES, public
+from tests.weights.torch_cases import predicted
+from ztorch import layers as L
+from ztorch.errors import Unsupported
+from ztorch.interchange.keras import load_keras
+from ztorch.weights.keras_describing import MODULES_OF_LAYERS, NO_TWIN
+
+pytest.importorskip("h5py")
+
+
+def filled(model: Any) -> Any:
+    """The model with random numbers in all weights; variances stay above zero."""
+    random = np.random.default_rng(0)
+    model.set_weights([random.normal(size=w.shape, scale=0.5) if "variance" not in w.name else
+                       random.uniform(0.5, 1.5, w.shape) for w in model.weights])
+    return model
+
+
+def in_keras(path: Path, rows: list[np.ndarray]) -> Any:
+    keras, torch = references.keras(), references.torch()
+    model = keras.models.load_model(path)
+    with torch.no_grad():
+        y = model(rows if len(rows) > 1 else rows[0], training=False)
+    return y
+
+
+def test_every_layer_has_a_twin_or_is_known_to_have_none() -> None:
+    layers = references.keras().layers
+    assert {*public()} - {"Input", "Operation"} - {
+        name for name in public() if hasattr(layers, name)} - {"Lambda"} == (
+            NO_TWIN - {"Lambda"}) | {*MODULES_OF_LAYERS}
+
+
+def test_all_layers_in_one_model(tmp_path: Path) -> None:
+    cases = [case for case in CASES if beside_keras(case)]
+    assert len({case.layer for case in cases}) > 50
+    inputs = {f"x{k}": L.Input(case.shape, dtype="int32" if case.ids else None, name=f"x{k}")
+              for k, case in enumerate(cases)}
+    outputs = {f"y{k}": case.make()(x)
+               for k, (case, x) in enumerate(zip(cases, inputs.values(), strict=True))}
+    ours = filled(zt.Model(inputs, outputs))
+    ours.save(tmp_path / "m.keras")
+    rows = [case.rows().astype("i" if case.ids else "f") for case in cases]
+    feeds = {f"x/{name}": x for name, x in zip(inputs, rows, strict=True)}
+    want = references.Run(ours.trace(3).functions["predict"])(**feeds)
+    theirs = in_keras(tmp_path / "m.keras", rows)
+    again = load_keras(tmp_path / "m.keras")
+    read = references.Run(again.trace(3).functions["predict"])(**feeds)
+    for k, case in enumerate(cases):
+        y = want[f"y/y{k}"]
+        size = max(1.0, float(np.abs(y).max()))
+        np.testing.assert_allclose(theirs[f"y{k}"].numpy(), y, rtol=0, atol=1e-5 * size,
+                                   err_msg=str(case))
+        np.testing.assert_array_equal(read[f"y/y{k}"], y, err_msg=str(case))
+
+
+def functional() -> tuple[Any, list[np.ndarray]]:
+    """Shared layers, ops, masks, causal attention, models and wrappers inside."""
+    random = np.random.default_rng(0)
+    a, ids = L.Input((5, 8), name="a"), L.Input((4,), dtype="int32", name="ids")
+    seen = L.LSTM(8)(L.Embedding(10, 6, mask_zero=True)(ids))
+    shared = L.Dense(8, activation="tanh")
+    h = L.MultiHeadAttention(2, use_causal_mask=True)(shared(shared(a))) + a * 2.0
+    h = zt.ops.mean(zt.ops.gelu(h[:, 1:, ::2] / 2.0), axis=1)
+    inner = zt.Sequential([L.Input((5, 8)), L.TimeDistributed(L.Dense(3)), L.Bidirectional(
+        L.GRU(3)), L.BatchNormalization()])
+    x = L.Input((6,))
+    gate = zt.Model(x, L.Multiply()([L.Dense(4)(x), L.Dense(4, activation="sigmoid")(x)]))
+    cells = L.RNN([L.GRUCell(3), L.LSTMCell(4)])(a)
+    y = zt.ops.concat([h, seen, gate(inner(a)), cells, 1.0 - seen], axis=-1)
+    scaled = L.Dense(2, kernel_initializer=zt.initializers.VarianceScaling(2.0))(y)
+    rows = [random.normal(size=(3, 5, 8)).astype("f"), random.integers(0, 10, (3, 4)).astype("i")]
+    return zt.Model([a, ids], {"scaled": scaled, "part": y[:, :3]}), rows
+
+
+def test_a_functional_model(tmp_path: Path) -> None:
+    ours, rows = functional()
+    filled(ours).save(tmp_path / "m.keras")
+    want = references.Run(ours.trace(3).functions["predict"])(**{"x/a": rows[0], "x/ids": rows[1]})
+    theirs = in_keras(tmp_path / "m.keras", rows)
+    for name in ("scaled", "part"):
+        np.testing.assert_allclose(theirs[name].numpy(), want[f"y/{name}"], rtol=0, atol=1e-5)
+    again = load_keras(tmp_path / "m.keras")
+    for w, a in zip(again.get_weights(), ours.get_weights(), strict=True):
+        np.testing.assert_array_equal(w, a)
+
+
+def test_a_sequential_and_how_it_was_compiled(tmp_path: Path) -> None:
+    model = zt.Sequential([
+        L.Input((6, 6, 2)), L.Normalization(), L.Conv2D(4, 3, activation="relu"),
+        L.MaxPooling2D(), L.Dropout(0.2), L.Flatten(), L.Dense(3, activation="softmax")])
+    model.layers[0].adapt(np.random.default_rng(1).normal(2.0, 3.0, (20, 6, 6, 2)))
+    model.compile("cpu:scalar", optimizer=zt.optimizers.AdamW(
+        zt.schedules.CosineDecay(0.1, 10), clipnorm=1.0), loss="scce",
+        metrics=["accuracy", zt.metrics.SparseTopKCategoricalAccuracy(2, name="two")])
+    model.save(tmp_path / "m.keras")
+    keras = references.keras()
+    theirs = keras.models.load_model(tmp_path / "m.keras")
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(9, 6, 6, 2)).astype("f"), random.integers(0, 3, 9)
+    np.testing.assert_allclose(theirs.predict(x, verbose=0), predicted(model, x), atol=1e-6)
+    assert type(theirs).__name__ == "Sequential" and theirs.loss == "sparse_categorical_crossentropy"
+    assert isinstance(theirs.optimizer, keras.optimizers.AdamW) and theirs.optimizer.clipnorm == 1.0
+    np.testing.assert_allclose(theirs.evaluate(x, y, verbose=0),
+                               [*model.evaluate(x, y, verbose=0)], rtol=1e-5)
+
+
+def test_what_keras_lacks_is_listed(tmp_path: Path) -> None:
+    model = zt.Sequential([
+        L.Input((8,)), L.Residual(L.Dense(8), name="r"), L.Add(L.Dense(8), L.Dense(8), name="both"),
+        L.Dense(8, activation=lambda x: x, name="own"), L.Dense(2)])
+    with pytest.raises(Unsupported) as caught:
+        model.save(tmp_path / "m.keras")
+    said = str(caught.value)
+    assert "Residual 'r': Keras has no such layer" in said and "Add 'both' with branches" in said
+    assert "Dense(activation=...): <lambda> cannot be written" in said
+    assert not (tmp_path / "m.keras").exists()
+
+
+def test_functions_leave_out_how_it_was_compiled(tmp_path: Path) -> None:
+    model = zt.Sequential([L.Input((3,)), L.Dense(2)])
+    model.compile("cpu:scalar", optimizer="sgd",
+                  loss=lambda y_true, y_pred: zt.ops.mean(y_pred - y_true, axis=-1))
+    model.save(tmp_path / "m.keras")
+    assert not references.keras().models.load_model(tmp_path / "m.keras").compiled

@@ -1,0 +1,48 @@
+"""Writes .keras files: a model as Keras' own model.save does."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import time
+import zipfile
+from typing import Any
+
+from ztorch.files.atomic import need_name, write_atomic
+from ztorch.layers.network import Network
+from ztorch.weights import keras_files, keras_layouts
+from ztorch.weights.keras_describing import KerasWriter
+
+_VERSION = "3.8.0"  # of Keras, whose format this is
+_FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # of members of zips, so that equal models make equal members
+
+
+def save(model: Network, path: str | os.PathLike[str],
+         compile_config: dict[str, Any] | None = None) -> None:
+    """Writes a model with its weights.
+
+    Args:
+        model: A Sequential, or a functional Model, of layers that Keras has.
+        path: A file that ends in .keras.
+        compile_config: How the model was compiled, as Keras describes it. `None`: it was not.
+
+    Raises:
+        Unsupported: Keras lacks some of its layers; or h5py is not installed.
+    """
+    need_name(path, "a model for Keras", ".keras", "give a path such as 'model.keras'")
+    description = KerasWriter().model(model)
+    if compile_config is not None:
+        description["compile_config"] = compile_config
+    model.need_memory(8)
+    weights = keras_files.write(keras_layouts.parts(model),
+                                {w: w.value for w in model.weights}, model.name)
+    metadata = {"keras_version": _VERSION, "date_saved": time.strftime("%Y-%m-%d@%H:%M:%S")}
+    members = {"metadata.json": json.dumps(metadata).encode(),
+               keras_files.CONFIG: json.dumps(description).encode(),
+               keras_files.WEIGHTS: weights}
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(zipfile.ZipInfo(name, _FIRST_DAY), data)
+    write_atomic(path, file.getvalue())

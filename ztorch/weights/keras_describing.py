@@ -1,0 +1,255 @@
+"""Describes models as Keras does in the config.json of a .keras file."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from ztorch.config import Named
+from ztorch.errors import Unsupported, ZtorchError
+from ztorch.graph.op import ALIASES, REGISTRY
+from ztorch.layers.attention import MultiHeadAttention
+from ztorch.layers.axes import OpenSize
+from ztorch.layers.core import Input
+from ztorch.layers.layer import Layer
+from ztorch.layers.network import Network
+from ztorch.layers.operation import Operation
+from ztorch.layers.symbol import LayerCall, SymbolicTensor, as_symbol, leaves, nested
+from ztorch.weights.keras_ops import MODULES, OPS_OF_KERAS
+
+# Layers of ours that Keras lacks.
+NO_TWIN = frozenset((
+    "Checkpoint", "Kernel", "Lambda", "Parallel", "PositionEmbedding", "Residual",
+    "RotaryEmbedding", "SinusoidalPosition", "TransformerDecoder", "TransformerEncoder"))
+MODULES_OF_LAYERS = {  # where these are not in keras.layers
+    "LayerScale": "keras.src.applications.convnext",
+    "StochasticDepth": "keras.src.applications.convnext"}
+# Arguments that Keras' layers lack: left out where they have this value, refused elsewhere.
+_OURS_ALONE: dict[str, Any] = {"rotary": False, "branches": [], "zero_output_for_mask": False}
+_LACKS = {("RandomContrast", "data_format"), ("RandomBrightness", "data_format"),
+          ("SpatialDropout1D", "trainable"), ("SpatialDropout2D", "trainable")}
+_MODULES = {"initializer": "keras.initializers", "learning-rate schedule":
+            "keras.optimizers.schedules", "loss": "keras.losses", "metric": "keras.metrics",
+            "optimizer": "keras.optimizers", "regularizer": "keras.regularizers",
+            "constraint": "keras.constraints"}  # of families
+_BY_OP = {"div": OPS_OF_KERAS["Divide"]} | {
+    ALIASES.get(row.op, row.op): row for row in reversed(OPS_OF_KERAS.values())}
+
+
+class KerasWriter:
+    """Turns layers into Keras' descriptions, and collects the problems."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def model(self, network: Network) -> dict[str, Any]:
+        """The description of a model.
+
+        Raises:
+            Unsupported: Keras lacks some of its layers; the message lists all of them.
+        """
+        spec = self.network(network)
+        if self.problems:
+            raise Unsupported(f"model {network.name!r} cannot be written for Keras:\n" + "\n".join(
+                f"  {problem}" for problem in dict.fromkeys(self.problems))
+                + "\nsave(\"model.zt\") writes all of it")
+        return spec
+
+    def network(self, network: Network) -> dict[str, Any]:
+        """A Sequential, or a functional model."""
+        network.build()
+        kind = type(network).__name__
+        common = {"name": network.name, "trainable": network.trainable}
+        if kind == "Sequential" and not any(isinstance(layer, MultiHeadAttention)
+                                            for layer in network.inner):
+            layers = [self.input(x, x.name) for x in network.inputs.values()]
+            layers += [self.layer(layer.stands_for) for layer in network.inner]
+            return _spec("keras", "Sequential", {**common, "layers": layers})
+        if kind not in ("Sequential", "Model"):
+            self.problems.append(f"{kind} {network.name!r}: a class of its own")
+            return {}
+        return _spec("keras.src.models.functional", "Functional", {
+            **common, **self.functional(network)})
+
+    def layer(self, layer: Layer) -> dict[str, Any]:
+        """A layer with its arguments."""
+        if isinstance(layer, Network):
+            return self.network(layer)
+        kind = type(layer).__name__
+        if kind in NO_TWIN or not type(layer).__module__.startswith("ztorch.layers."):
+            self.problems.append(f"{kind} {layer.name!r}: Keras has no such layer")
+            return {}
+        try:
+            config = {key: self.value(getattr(layer, key, value), value, f"{kind} {layer.name!r}")
+                      for key, value in self.arguments(layer).items()}
+        except ZtorchError as error:  # such as a function as an activation
+            self.problems.append(str(error))
+            return {}
+        return _spec(MODULES_OF_LAYERS.get(kind, "keras.layers"), kind, config)
+
+    def arguments(self, layer: Layer) -> dict[str, Any]:
+        """The arguments of a layer that Keras has, too."""
+        kind = type(layer).__name__
+        config = layer.get_config()
+        for key, neutral in _OURS_ALONE.items():
+            if config.pop(key, neutral) != neutral:
+                self.problems.append(f"{kind} {layer.name!r} with {key}")
+        if isinstance(layer, MultiHeadAttention):
+            del config["use_causal_mask"]  # an argument of the call
+            if layer.key_dim is None:
+                config["key_dim"] = layer.projections["query"][0].shape[-1]
+        if isinstance(config.get("padding"), (list, tuple)) and "kernel_size" in config:
+            self.problems.append(f"{kind} {layer.name!r} with padding={config['padding']} in "
+                                 "numbers; a ZeroPadding layer before it does the same")
+        if config.get("activation") == "sparsemax":
+            self.problems.append(f"{kind} {layer.name!r} with activation=sparsemax, whose results "
+                                 "in Keras do not sum to 1 as those of ours do")
+        return {key: value for key, value in config.items() if (kind, key) not in _LACKS}
+
+    def value(self, argument: Any, described: Any, label: str) -> Any:
+        """An argument as Keras writes it; `described` is how our config has it."""
+        if isinstance(argument, Layer):
+            return self.layer(argument)
+        if isinstance(argument, (list, tuple)) and any(isinstance(x, Layer) for x in argument):
+            return [self.layer(x) for x in argument]
+        if isinstance(argument, Named):
+            return named(argument, label)
+        return described
+
+    # -- functional models -------------------------------------------------------------------------
+
+    def input(self, x: Input, name: str) -> dict[str, Any]:
+        """An InputLayer."""
+        shape = [None, *(None if isinstance(n, OpenSize) else n for n in x.shape)]
+        return _spec("keras.layers", "InputLayer", {
+            "batch_shape": shape, "dtype": x.dtype or "float32", "sparse": False, "name": name})
+
+    def functional(self, network: Network) -> dict[str, Any]:
+        """The layers, inputs and outputs of a network, as calls of layers."""
+        inputs = {as_symbol(x): name or x.name for name, x in network.inputs.items()}
+        calls, outputs = _calls(network)
+        references: dict[Any, list[Any]] = {s: [name, 0, 0] for s, name in inputs.items()}
+        specs = [{**self.input(x, name or x.name), "name": name or x.name, "inbound_nodes": []}
+                 for name, x in network.inputs.items()]
+        nodes: dict[Any, list[Any]] = {}
+        for call in calls:
+            layer: Any = call.layer
+            if layer not in nodes:
+                nodes[layer] = []
+                spec = (self.operation(layer) if isinstance(layer, Operation) else
+                        self.layer(layer.stands_for))
+                specs.append({**spec, "name": layer.name, "inbound_nodes": nodes[layer]})
+            for k, symbol in enumerate(leaves(call.result)):
+                references[symbol] = [layer.name, len(nodes[layer]), k]
+            nodes[layer].append(self.node(call, references))
+        ends = nested(lambda s: references[s], outputs)
+        names = [references[s] for s in inputs]
+        keyed = [name for name in network.inputs if name]
+        return {"layers": specs, "input_layers": names if len(names) > 1 else names[0],
+                "output_layers": ends} if keyed or len(names) == 1 else {}
+
+    def node(self, call: LayerCall, references: Mapping[Any, list[Any]]) -> dict[str, Any]:
+        """A call of a layer."""
+        layer: Any = call.layer
+
+        def tensor(x: Any) -> Any:
+            return _tensor(x, references[x]) if isinstance(x, SymbolicTensor) else x
+
+        if isinstance(layer, Operation):
+            args = _op_arguments(layer, [tensor(s) for s in leaves(call.args)])[0]
+            return {"args": args, "kwargs": {}}
+        args, keywords = list(call.args), dict(call.keywords)
+        if isinstance(layer, MultiHeadAttention):
+            if len(args) == 1 and "value" not in keywords:
+                args *= 2
+            keywords |= {"use_causal_mask": True} if layer.use_causal_mask else {}
+        return {"args": [nested(tensor, x) for x in args], "kwargs": nested(tensor, keywords)}
+
+    def operation(self, layer: Operation) -> dict[str, Any]:
+        """An op as one of Keras' classes."""
+        row = _BY_OP.get(ALIASES.get(layer.op, layer.op))
+        if row is None:
+            self.problems.append(f"op {layer.op!r} of layer {layer.name!r}: Keras has no such op")
+            return {}
+        config = {"name": layer.name, **_op_arguments(layer, [None] * 8)[1]}
+        return {**_spec(f"{MODULES}{row.module}", row.name, config), "registered_name": row.name}
+
+
+def named(member: Named, label: str) -> dict[str, Any]:
+    """An initializer, loss, optimizer and the like as Keras writes it."""
+    module = _MODULES.get(member.family)
+    if module is None or not type(member).__module__.startswith("ztorch."):
+        raise Unsupported(f"{label}: Keras has no {member.family} {type(member).__name__}")
+    config = {key: named(inner, label) if isinstance(inner := getattr(member, key, None), Named)
+              else value for key, value in member.get_config().items()}
+    return _spec(module, type(member).__name__, config)
+
+
+def _spec(module: str, kind: str, config: dict[str, Any]) -> dict[str, Any]:
+    return {"module": module, "class_name": kind, "config": config, "registered_name": None}
+
+
+def _calls(network: Network) -> tuple[list[LayerCall], Any]:
+    """The calls of layers that lead to the outputs, and these."""
+    if type(network).__name__ != "Sequential":
+        return network.wiring.calls, network.wiring.outputs
+    [x] = map(as_symbol, network.inputs.values())
+    calls: list[LayerCall] = []
+    for layer in network.inner:
+        x = layer(x)
+        assert isinstance(x, SymbolicTensor) and x.call is not None
+        calls.append(x.call)
+    return calls, x
+
+
+def _tensor(symbol: SymbolicTensor, history: list[Any]) -> dict[str, Any]:
+    shape = [None, *(None if isinstance(n, OpenSize) else n for n in symbol.shape)]
+    return {"class_name": "__keras_tensor__", "config": {
+        "shape": shape, "dtype": symbol.dtype.long, "keras_history": history}}
+
+
+# -- ops -------------------------------------------------------------------------------------------
+
+
+def _op_arguments(layer: Operation, tensors: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of the call of an op, and those of its class."""
+    row = _BY_OP.get(ALIASES.get(layer.op, layer.op))
+    if row is None:
+        return [], {}
+    signature = inspect.signature(REGISTRY[ALIASES.get(layer.op, layer.op)].call)
+    bound = signature.bind(*layer.arguments, **layer.keywords)
+    bound.apply_defaults()
+    theirs = {row.renamed.get(name, name): name for name in row.arguments}
+    call = [_op_value(x, tensors) for name, value in bound.arguments.items()
+            if name not in theirs and not _is_default(signature, name, value)
+            for x in (value if signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+                      else (value,))]
+    if row.takes_list:
+        call = call[0] if len(call) == 1 and isinstance(call[0], list) else call
+        call = [call]
+    return call, {theirs[name]: _op_value(value, tensors)
+                  for name, value in bound.arguments.items() if name in theirs}
+
+
+def _is_default(signature: inspect.Signature, name: str, value: Any) -> bool:
+    default = signature.parameters[name].default
+    return default is not inspect.Parameter.empty and value is default
+
+
+def _op_value(x: Any, tensors: list[Any]) -> Any:
+    """An argument that `Operation` keeps, as Keras writes it."""
+    if not isinstance(x, dict):
+        return x
+    kind, value = next(iter(x.items()))
+    if kind == "tensor":
+        return tensors[value]
+    if kind == "array":
+        return {"class_name": "__tensor__", "config": {"value": value, "dtype": x["dtype"]}}
+    if kind == "ellipsis":
+        return {"class_name": "__ellipsis__", "config": {}}
+    items = [_op_value(item, tensors) for item in value]
+    if kind == "slice":
+        return {"class_name": "__slice__", "config": dict(zip(
+            ("start", "stop", "step"), items, strict=True))}
+    return items

@@ -1,0 +1,61 @@
+"""The classes of Keras for ops on tensors of models, and the ops of ours that mean the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ztorch.layers.naming import snake_case
+
+MODULES = "keras.src.ops."  # where Keras defines its ops
+
+
+@dataclass(frozen=True)
+class KerasOp:
+    """A class of Keras, and the op of ours that means the same."""
+
+    name: str  # of the class
+    module: str  # below keras.src.ops
+    op: str  # ours
+    arguments: tuple[str, ...] = ()  # of the class; its call takes the tensors
+    renamed: dict[str, str] = field(default_factory=dict)  # their arguments to ours
+    takes_list: bool = False  # whether its only tensor argument is a list
+
+
+# Classes whose name in snake case is that of our op, with the same names of arguments.
+_SAME = {
+    "numpy": """Absolute Add All:axis,keepdims Any:axis,keepdims Arccos Arccosh Arcsin Arcsinh
+        Arctan Arctan2 Arctanh Argmax:axis,keepdims Argmin:axis,keepdims Ceil Cos Cosh Cumprod:axis
+        Cumsum:axis Diff:n,axis Divide Equal Exp Exp2 ExpandDims:axis Expm1 Flip:axis Floor
+        FloorDivide Greater GreaterEqual Isfinite Isinf Isnan Less LessEqual Log Log10 Log1p Log2
+        Logaddexp LogicalAnd LogicalNot LogicalOr LogicalXor Matmul Max:axis,keepdims Maximum
+        Mean:axis,keepdims Min:axis,keepdims Minimum Mod Moveaxis:source,destination Multiply
+        Negative NotEqual OnesLike Power Prod:axis,keepdims Reciprocal Repeat:repeats,axis
+        Roll:shift,axis Round Sign Sin Sinh Sort:axis Split:indices_or_sections,axis Sqrt Square
+        Squeeze:axis Std:axis,keepdims Subtract Sum:axis,keepdims Swapaxes:axis1,axis2 Take:axis
+        Tan Tanh Transpose:axes Tril:k Triu:k TrueDivide Trunc Var:axis,keepdims Where
+        ZerosLike""",
+    "nn": """Celu:alpha Elu:alpha Gelu:approximate Glu:axis HardShrink:threshold HardSigmoid
+        HardSilu HardTanh LeakyRelu:negative_slope LogSigmoid LogSoftmax:axis Relu Relu6 Selu
+        Sigmoid Silu SoftShrink:threshold Softmax:axis Softplus Softsign SparsePlus SparseSigmoid
+        Squareplus:b TanhShrink""",
+    "core": "Cast:dtype StopGradient Unstack:axis",
+    "math": "Erf Logsumexp:axis,keepdims Rsqrt",
+}
+_OTHER = (
+    KerasOp("Clip", "numpy", "clip", ("x_min", "x_max"), {"x_min": "min", "x_max": "max"}),
+    KerasOp("Concatenate", "numpy", "concatenate", ("axis",), takes_list=True),
+    KerasOp("Einsum", "numpy", "einsum", ("subscripts",)),
+    KerasOp("GetItem", "numpy", "slice_by"),
+    KerasOp("Reshape", "numpy", "reshape", ("newshape",), {"newshape": "shape"}),
+    KerasOp("Stack", "numpy", "stack", ("axis",), takes_list=True),
+    KerasOp("Tile", "numpy", "tile", ("repeats",), {"repeats": "repetitions"}),
+)
+
+
+def _row(module: str, text: str) -> KerasOp:
+    name, _, arguments = text.partition(":")
+    return KerasOp(name, module, snake_case(name), tuple(filter(None, arguments.split(","))))
+
+
+OPS_OF_KERAS = {row.name: row for row in (
+    *(_row(module, text) for module, texts in _SAME.items() for text in texts.split()), *_OTHER)}
