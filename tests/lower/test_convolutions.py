@@ -27,6 +27,7 @@ CASES: tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], ...] = (
     ((2, 12, 10, 40), (5, 5, 1, 40), {"groups": 40, "padding": "same", "stride": 2}),
     ((1, 14, 9, 8), (3, 2, 1, 8), {"groups": 8, "dilation": (2, 3), "padding": ((2, 2), (4, 0))}),
     ((1, 6, 5, 5), (3, 3, 1, 15), {"groups": 5, "padding": "same"}),
+    ((1, 12, 11, 8), (3, 3, 8, 16), {"dilation": (9, 8), "padding": ((9, 9), (8, 8))}),
     ((3, 17, 16), (5, 16, 8), {"padding": "same"}),
     ((1, 40, 6), (9, 1, 6), {"groups": 6, "padding": ((8, 0),)}),
 )

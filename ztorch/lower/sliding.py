@@ -72,14 +72,14 @@ def _axes(region: Region) -> _Axes | None:
 
 def _reads(region: Region) -> list[tuple[Value, Index]]:
     """What is read for an element of a window, and where."""
-    found = []
+    sources: list[tuple[Value, Index]] = []
     for v in region.members:
         if v.op.kind == "reduce":
             base = view_of(v.args[0], unflatten(region.full, v.args[0].shape))
-            found += [base] if base else []
+            sources += [base] if base else []
         elif not region.is_row(v):
-            found += real_reads(v, unflatten(region.flat[v], v.shape))
-    return found
+            sources += real_reads(v, unflatten(region.flat[v], v.shape))
+    return sources
 
 
 def propose(region: Region, limits: Limits) -> SlidingSchedule | None:
@@ -120,10 +120,10 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
         with b.loop(0, prod(v.extent for v in shared), kind="parallel") as r:
             bound = spread(e, r, shared)
             for [scope] in side_by_side(e.within(bound=bound), axes.column, s.lanes, False, 1):
-                _Group(region, target, limits, axes, run, group).results(scope)
+                _Neighbours(region, target, limits, axes, run, group).results(scope)
 
 
-class _Group:
+class _Neighbours:
     """Neighbouring results for one vector of channels."""
 
     def __init__(self, region: Region, target: Mapping[Value, str], limits: Limits, axes: _Axes,

@@ -12,6 +12,7 @@ import numpy as np
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import LIMIT, Node, Result, node
+from ztorch.interchange.onnx.nodes.convolution import channels_first, channels_last
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,9 @@ def _nearest(n: Node, x: Value, one: Resized, at: np.ndarray) -> Value:
     index = np.clip(rounded[mode](at), 0, one.old - 1).astype(np.int32)
     times, rest = divmod(len(index), one.old)
     if not rest and np.array_equal(index, np.repeat(np.arange(one.old), times)):
+        if axis > 1:  # with channels last, as the convolutions around it
+            size = tuple(times if k == axis else 1 for k in range(2, x.rank))
+            return channels_first(OPS.upsample(channels_last(x), size))
         before, m, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1:]
         wide = OPS.broadcast_to(OPS.expand_dims(x, axis + 1), (*before, m, times, *after))
         return OPS.reshape(wide, (*before, m * times, *after))
@@ -131,6 +135,10 @@ def _weighted(n: Node, x: Value, one: Resized, at: np.ndarray, mode: str) -> Val
                     bool(n.attr("exclude_outside", 0)))
     axis = one.axis
     before, after = x.shape[:axis], x.shape[axis + 1:]
+    if math.prod(after) == 1:
+        rows = OPS.reshape(x, (math.prod(before), one.old))
+        return OPS.reshape(OPS.matmul(rows, constant(matrix.T, x.dtype)),
+                           (*before, len(at), *after))
     flat = OPS.reshape(x, (math.prod(before), one.old, math.prod(after)))
     return OPS.reshape(OPS.matmul(constant(matrix, x.dtype), flat), (*before, len(at), *after))
 
