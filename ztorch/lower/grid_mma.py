@@ -15,7 +15,9 @@ from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Fragment, MmaShape, Operand
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower.grid_strips import Bands, Block, Strips
+from ztorch.lower.grid_epilogue import Bands, Block
+from ztorch.lower.grid_operands import lies_along_k
+from ztorch.lower.grid_strips import Strips
 from ztorch.lower.grid_tuning import (
     GRID_TILE_START,
     MMA_ALIGN_BYTES,
@@ -23,6 +25,7 @@ from ztorch.lower.grid_tuning import (
     MMA_DEPTH_PRODUCTS,
     MMA_NARROW_COST,
     MMA_PADDING,
+    MMA_STAGES,
     MMA_STRIP_COST,
     MMA_TILES,
     MMA_WIDE_COST,
@@ -40,6 +43,7 @@ class MmaTile(Block):
     across: int
     subgroup: int
     bands: int = 1  # that the finished tile passes through shared memory in
+    stages: int = 1  # strips in shared memory at once; 1: the next ones wait in registers
 
     @property
     def threads(self) -> int:
@@ -65,7 +69,14 @@ class MmaTile(Block):
         strips = sum(max(length * _deep_pitch(self), self.depth * (length + MMA_PADDING))
                      for length in (self.rows, self.columns))
         lines = self.rows // self.bands
-        return strips * self.shape.of.bytes + lines * self.pitch * self.shape.into.bytes
+        return self.stages * strips * self.shape.of.bytes + lines * self.pitch * self.shape.into.bytes
+
+    def staged(self, grid: GridLimits, k: int) -> MmaTile:
+        """The same with as many stages as leave a compute unit room for other workgroups."""
+        most = min(MMA_STAGES, math.ceil(k / self.depth) + 1)
+        fitting = (tile for n in range(most, 1, -1) if (
+            tile := replace(self, stages=n)).shared <= grid.shared_share(self.threads))
+        return next(fitting, self)
 
     def banded(self, shared_bytes: int) -> MmaTile:
         """The same in as few bands as fit into shared memory."""
@@ -128,10 +139,11 @@ class MatrixNest(Strips):
 
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
                  target: Mapping[Value, str], limits: Limits, tile: MmaTile):
-        super().__init__(b, region, product, memory, target, limits, tile, tile.shape.of)
+        super().__init__(b, region, product, memory, target, limits, tile, tile.shape.of,
+                         tile.stages)
         self.tile = tile
         for side, length in enumerate((tile.rows, tile.columns)):
-            if self.lies_along_k(side):
+            if lies_along_k(product, side):
                 self.strip(_deep_pitch(tile), length, along_k=True)
             else:
                 self.strip(length + MMA_PADDING, tile.depth)
@@ -145,10 +157,11 @@ class MatrixNest(Strips):
         row = b.mul(b.div(number, tile.across), tile.high * shape.m)
         column = b.mul(b.rem(number, tile.across), tile.wide * shape.n)
 
-        def multiply() -> None:
+        def multiply(stage: Operand) -> None:
             for d in range(0, tile.depth, shape.k):
-                lefts = [self._matrix(0, row, i * shape.m, d) for i in range(tile.high)]
-                rights = [self._matrix(1, column, j * shape.n, d) for j in range(tile.wide)]
+                lefts = [self._matrix(0, stage, row, i * shape.m, d) for i in range(tile.high)]
+                rights = [self._matrix(1, stage, column, j * shape.n, d)
+                          for j in range(tile.wide)]
                 for i, x in enumerate(lefts):
                     for j, y in enumerate(rights):
                         b.set(sums[i][j], b.mma(x, y, b.get(sums[i][j])))
@@ -166,10 +179,11 @@ class MatrixNest(Strips):
         bands = Bands(tile.rows, tile.high * shape.m, tile.bands, tile.pitch)
         self.tile_epilogue(bands, shape.into, at, batch, first, left, t, store)
 
-    def _matrix(self, side: int, start: Operand, line: int, d: int) -> Operand:
-        """A matrix out of a strip: `line` beyond where the subgroup's part starts, d along k."""
+    def _matrix(self, side: int, stage: Operand, start: Operand, line: int, d: int) -> Operand:
+        """A matrix out of a stage of a strip: `line` beyond where the subgroup's part starts, d along k."""
         b, strip = self.b, self.strips[side]
         index = b.mul(start, strip.pitch) if strip.along_k else start
+        index = b.add(b.mul(stage, strip.size), index)
         off = line * strip.pitch + d if strip.along_k else d * strip.pitch + line
         return b.mma_load(strip.name, index, Fragment("ab"[side], self.tile.shape),
                           self.tile.subgroup, strip.pitch, turned=strip.along_k == (side == 1),
