@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
-from ztorch.ir import meanings, safe
 from ztorch.ir import copy_rewritings as copies
+from ztorch.ir import meanings, safe
 from ztorch.ir import polynomials as poly
 
 Via = Callable[..., Any]
@@ -200,7 +200,7 @@ _row("block_id", 0, "number of this thread in its workgroup", kinds="su", result
 _row("barrier", 0, "the threads of a workgroup meet", result="none")
 _row("shuffle_xor", 1, "the value of a neighbour in the subgroup", attrs=("mask",))
 
-# -- copies beside which threads go on ---------------------------------------------------------------
+# -- copies beside which threads go on -----------------------------------------------------------
 _row("copy_async", 3, "start to copy neighbours of a global memory that is only read into shared "
      "memory; zeros where not inside (target index, source index, inside)", kinds="fsu",
      result="none", attrs=("mem", "off", "align", "source", "source_off", "elements"), cost=2,

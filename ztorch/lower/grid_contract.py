@@ -88,7 +88,7 @@ class ThreadNest(Strips):
         most."""
         whole, grid = self.store_width(side), self.limits.grid
         assert grid is not None
-        if whole > 1 and lies_along_k(self.product, side):  # stored as they come, so that side by side is k
+        if whole > 1 and lies_along_k(self.product, side):  # stored as they come: beside is k
             self.steps = whole
             self.strip(self.tile.depth, length, along_k=True)
             return 1

@@ -7,10 +7,12 @@ store side by side what they load side by side.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from ztorch.dtypes import i32
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Fragment, MmaShape, Operand
@@ -25,6 +27,7 @@ from ztorch.lower.grid_tuning import (
     MMA_DEPTH_PRODUCTS,
     MMA_NARROW_COST,
     MMA_PADDING,
+    MMA_REGISTERS,
     MMA_STAGES,
     MMA_STRIP_COST,
     MMA_TILES,
@@ -59,6 +62,12 @@ class MmaTile(Block):
         return self.columns // (self.across * self.shape.n)
 
     @property
+    def sum_registers(self) -> int:
+        """Registers of 32 bits that the sums of a thread take."""
+        each = self.shape.m * self.shape.n * self.shape.into.bits // (self.subgroup * i32.bits)
+        return self.high * self.wide * each
+
+    @property
     def pitch(self) -> int:
         """Of the finished tile in shared memory."""
         return self.columns + MMA_PADDING // 2
@@ -68,14 +77,16 @@ class MmaTile(Block):
         """Bytes of shared memory, whichever way the operands lie."""
         strips = sum(max(length * _deep_pitch(self), self.depth * (length + MMA_PADDING))
                      for length in (self.rows, self.columns))
-        lines = self.rows // self.bands
-        return self.stages * strips * self.shape.of.bytes + lines * self.pitch * self.shape.into.bytes
+        sums = self.rows // self.bands * self.pitch
+        return self.stages * strips * self.shape.of.bytes + sums * self.shape.into.bytes
 
     def staged(self, grid: GridLimits, k: int) -> MmaTile:
-        """The same with as many stages as leave a compute unit room for other workgroups."""
+        """The same with as many stages, and then as few bands, as leave a compute unit room for
+        other workgroups."""
         most = min(MMA_STAGES, math.ceil(k / self.depth) + 1)
-        fitting = (tile for n in range(most, 1, -1) if (
-            tile := replace(self, stages=n)).shared <= grid.shared_share(self.threads))
+        bands = [n for n in range(self.bands, self.high + 1) if self.high % n == 0]
+        fitting = (tile for n, m in itertools.product(range(most, 1, -1), bands) if (
+            tile := replace(self, stages=n, bands=m)).shared <= grid.shared_share(self.threads))
         return next(fitting, self)
 
     def banded(self, shared_bytes: int) -> MmaTile:
@@ -103,10 +114,11 @@ def shape_for(product: Value, limits: Limits) -> MmaShape | None:
 
 
 def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape,
-           time: float) -> MmaTile | None:
+           time: float, loaded: Callable[[MmaTile], int] = lambda tile: 0) -> MmaTile | None:
     """The tile that takes the least time, if that is less than `time`; as in the other schedule,
     but a multiply-add takes an eighth (a half where all bits of wide numbers count), and bringing
-    strips is no longer hidden behind them.
+    strips is no longer hidden behind them. `loaded` gives the registers of a thread that strips
+    take on their way.
 
     >>> from ztorch.dtypes import f16, f32
     >>> grid, shape = GridLimits(shared_bytes=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)
@@ -123,6 +135,8 @@ def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape
         tile = MmaTile(rows, columns, depth, shape, down, across, grid.subgroup).banded(
             grid.declared_shared_bytes)
         if tile.threads > grid.threads or tile.shared > grid.shared_bytes:
+            continue
+        if tile.sum_registers + loaded(tile) > MMA_REGISTERS:
             continue
         tiles = math.ceil(m / rows) * math.ceil(n / columns) * batch
         deep = math.ceil(k / tile.depth) * tile.depth
@@ -180,7 +194,8 @@ class MatrixNest(Strips):
         self.tile_epilogue(bands, shape.into, at, batch, first, left, t, store)
 
     def _matrix(self, side: int, stage: Operand, start: Operand, line: int, d: int) -> Operand:
-        """A matrix out of a stage of a strip: `line` beyond where the subgroup's part starts, d along k."""
+        """A matrix out of a stage of a strip: `line` beyond where the subgroup's part starts, d
+        along k."""
         b, strip = self.b, self.strips[side]
         index = b.mul(start, strip.pitch) if strip.along_k else start
         index = b.add(b.mul(stage, strip.size), index)

@@ -1,11 +1,13 @@
-"""How the operands of a matrix product lie in memory, as far as a tile that reads them must know."""
+"""How the operands of a matrix product lie in memory, as far as tiles that read them must know."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from ztorch.dtypes import DType
+from ztorch.dtypes import DType, i32
 from ztorch.graph.value import Value
+from ztorch.ir.limits import Limits
 from ztorch.lower.grid_epilogue import Block
 from ztorch.lower.grid_tuning import COPY_BYTES
 from ztorch.lower.index import Index, Var
@@ -41,6 +43,31 @@ def contiguous(product: Value, side: int, tile: Block, widths: Sequence[int]) ->
                 step, axis.extent, base[0].size, *(f for _, f in first.terms), first.const)):
             return n
     return 1
+
+
+def load_width(product: Value, side: int, tile: Block, limits: Limits) -> int:
+    """How many neighbours of an operand a thread loads at once: the machine's load width, half of
+    it, or 1.
+
+    Half the width pays only if every thread still has something to load, or if the machine can read
+    back as vectors only what was stored as vectors.
+    """
+    grid, length = limits.grid, tile.rows if side == 0 else tile.columns
+    assert grid is not None
+    widest, whole = grid.load_width, not grid.scalar_stores_readable_as_vectors
+    busy = length * tile.depth >= widest // 2 * tile.threads  # all threads, at half the width
+    widths = (widest, widest // 2) if whole or busy else (widest,)
+    return contiguous(product, side, tile, widths)
+
+
+def strip_registers(product: Value, tile: Block, limits: Limits) -> int:
+    """Registers of 32 bits that a thread's parts of both strips take on their way."""
+    total = 0
+    for side, length in enumerate((tile.rows, tile.columns)):
+        n = load_width(product, side, tile, limits)
+        loads = math.ceil(length * tile.depth / (n * tile.threads))
+        total += loads * math.ceil(n * product.args[side].dtype.bits / i32.bits)
+    return total
 
 
 def copy_width(product: Value, side: int, tile: Block, of: DType) -> int:

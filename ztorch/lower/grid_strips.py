@@ -20,7 +20,7 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.grid import where
 from ztorch.lower.grid_epilogue import Block, TileOfProduct
-from ztorch.lower.grid_operands import contiguous, copy_width, lies_along_k
+from ztorch.lower.grid_operands import copy_width, lies_along_k, load_width
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import beside, unflatten
 from ztorch.lower.region import Region, view_of
@@ -127,12 +127,12 @@ class Strips(TileOfProduct):
 
         def start(number: Operand) -> None:
             stage = b.rem(number, stages)
-            for side, first in enumerate(starts):
-                self._copy(side, batch, at, first, b.mul(number, depth), t, stage)
+            for side, corner in enumerate(starts):
+                self._copy(side, batch, at, corner, b.mul(number, depth), t, stage)
 
-        for number in range(stages - 1):
-            if number < count:
-                start(b.const(number, b.index))
+        for first in range(stages - 1):
+            if first < count:
+                start(b.const(first, b.index))
             b.copies_commit()
         with b.loop(0, count) as number:
             b.copies_wait(stages - 2)
@@ -159,7 +159,7 @@ class Strips(TileOfProduct):
                 start: Operand, k: Operand, t: Operand) -> list[StripPart]:
         """Loads a thread's parts of a strip of an operand, with zeros outside the operand."""
         b, strip, along_k = self.b, self.strips[side], lies_along_k(self.product, side)
-        n, parts = self._load_width(side), []
+        n, parts = load_width(self.product, side, self.block, self.limits), []
         for part in self._shares(side, start, k, t, n):
             both = [test for test in (part.inside, part.active) if test is not None]
             inside = functools.reduce(b.and_, both) if both else None
@@ -244,20 +244,6 @@ class Strips(TileOfProduct):
             first = begin
         return source, e.value(first)
 
-    def _load_width(self, side: int) -> int:
-        """How many neighbours a thread loads at once: the machine's load width, half of it, or 1.
-
-        Half the width pays only if every thread still has something to load, or if the machine can
-        read back as vectors only what was stored as vectors.
-        """
-        grid, tile = self.limits.grid, self.block
-        assert grid is not None
-        length = tile.rows if side == 0 else tile.columns
-        widest, whole = grid.load_width, not grid.scalar_stores_readable_as_vectors
-        busy = length * tile.depth >= widest // 2 * tile.threads  # all threads, at half the width
-        widths = (widest, widest // 2) if whole or busy else (widest,)
-        return contiguous(self.product, side, tile, widths)
-
     def store_width(self, side: int) -> int:
         """How many neighbours one store to a strip writes.
 
@@ -265,7 +251,7 @@ class Strips(TileOfProduct):
         elements are joined again by fours only.
         """
         assert self.limits.grid is not None
-        n = self._load_width(side)
+        n = load_width(self.product, side, self.block, self.limits)
         same_dtype = self.product.args[side].dtype == self.of
         vector_stores_only = not self.limits.grid.scalar_stores_readable_as_vectors
         return n if vector_stores_only and (same_dtype or n == 4) else 1

@@ -12,7 +12,7 @@ from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower import grid_mma
 from ztorch.lower.contract import product_of
 from ztorch.lower.grid_epilogue import Block
-from ztorch.lower.grid_operands import copy_width
+from ztorch.lower.grid_operands import copy_width, strip_registers
 from ztorch.lower.grid_tuning import (
     GRID_TILE_START,
     GRID_TILES,
@@ -116,7 +116,11 @@ def propose_matrix(region: Region, limits: Limits) -> GridMatrixSchedule | None:
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
     assert limits.grid is not None
     time, _ = _estimated(region, limits)
-    tile = grid_mma.choose(m, n, k, math.prod(product.shape[:-2]), limits.grid, shape, time)
+
+    def loaded(tile: grid_mma.MmaTile) -> int:
+        return 0 if _copied(product, tile, limits) else strip_registers(product, tile, limits)
+
+    tile = grid_mma.choose(m, n, k, math.prod(product.shape[:-2]), limits.grid, shape, time, loaded)
     if tile is None:
         return None
     if _copied(product, tile, limits):

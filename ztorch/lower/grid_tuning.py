@@ -51,6 +51,10 @@ MMA_DEPTH = row(
     "MMA_DEPTH", 16, "steps along k", "of a strip at least", CHOSEN)
 MMA_DEPTH_PRODUCTS = row(
     "MMA_DEPTH_PRODUCTS", 2, "matrix instructions", "along k of a strip at least", CHOSEN)
+MMA_REGISTERS = row(
+    "MMA_REGISTERS", 80, "registers", "of 32 bits that a thread may hold sums and loaded parts of "
+    "strips in", "read in machine code: of 128 registers that GPUs leave a thread, the other 48 "
+    "hold addresses and operands; with 96 there are spills")
 MMA_STAGES = row(
     "MMA_STAGES", 4, "stages", "of strips at most, copies to all but one of which are on their way "
     "at once", CHOSEN)
