@@ -23,8 +23,8 @@ from tests.machines.ptx.running import rendered
 from tests.parity import Job, agree
 from ztorch import ops, settings
 from ztorch.backends import cuda_calls, registry
-from ztorch.backends.handles import Binding, KernelEntry, Launch
 from ztorch.backends.drivers import cuda
+from ztorch.backends.handles import Binding, KernelEntry, Launch
 from ztorch.codegen.render import shared_offsets
 from ztorch.codegen.targets import TARGETS
 from ztorch.commands.train import compiled

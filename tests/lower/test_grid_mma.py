@@ -3,6 +3,7 @@ but speed depends on it."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from tests.cases.jobs import jobs
 from tests.cases.products import Make, bound, job, plain
-from tests.machines.ptx.parse import parse
+from tests.machines.ptx.parse import PtxError, parse
 from tests.machines.ptx.running import rendered, run
 from tests.parity import Job, buffers_of, interpreted, plan_of
 from ztorch import Sequential, layers, ops
@@ -22,6 +23,8 @@ from ztorch.ir.limits import Limits
 from ztorch.lower import grid_mma
 from ztorch.lower.grid_tiles import estimate
 from ztorch.lower.passes import launched
+from ztorch.lower.plan import KernelStep
+from ztorch.lower.schedule import GridMatrixSchedule
 
 CUDA = [t for t in TARGETS.values() if t.backend == "cuda"]
 # One workgroup at a time: else small tiles of many workgroups are the faster way for small products.
@@ -100,6 +103,50 @@ def test_through_ptx(d: DType, make: Make, shapes: tuple) -> None:
     held, out = buffers_of(step, one)
     run(step.kernel, held, parse(rendered([step.kernel], "sm_80")))
     np.testing.assert_array_equal(from_storage(d, held[out]), interpreted(one, TF32)[0].reshape(-1))
+
+
+def staged(d: DType = f16) -> tuple[Job, KernelStep]:
+    """A product whose strips pass through stages, some of which are used again."""
+    one = job(plain, (40, 200), (200, 40), d=d)
+    [step] = plan_of(one.alone("j"), TF32)[0].steps
+    return one, step
+
+
+PIPELINE = {
+    "a dropped wait": (r"cp.async.wait_group (\d);", lambda m: f"cp.async.wait_group {int(m[1]) + 1};"),
+    "no barrier behind the wait": (r"(cp.async.wait_group \d;)\s+bar.sync 0;", r"\1"),
+    "a group that does not end": (r"(@!\S+ bra L(\d+)_end; \}[\s\S]*?L\2_end:)\s+cp.async.commit_group;", r"\1"),
+    "another stage": (r"(ldmatrix\S+ \{[^}]*\}, \[%a)\]", r"\1+5120]"),
+    "another pitch": (r"(and.b32 %l, %l, 7; mad.lo.s32 %a, %l, )80", r"\g<1>96"),
+    "copies of half a line": (r"(cp.async.cg.shared.global \[[^]]*\], \[[^]]*\], 16, )%n", r"\g<1>8"),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINE)
+def test_a_broken_pipeline_is_noticed(name: str) -> None:
+    one, step = staged()
+    assert isinstance(step.schedule, GridMatrixSchedule) and step.schedule.stages == 3
+    text, (old, new) = rendered([step.kernel], "sm_80"), PIPELINE[name]
+    broken = re.sub(old, new, text)
+    assert broken != text
+    held, out = buffers_of(step, one)
+    with pytest.raises((PtxError, AssertionError)):
+        run(step.kernel, held, parse(broken))
+        np.testing.assert_array_equal(from_storage(f16, held[out]), interpreted(one, TF32)[0].reshape(-1))
+
+
+def test_only_operands_that_copies_can_bring_go_through_stages() -> None:
+    """Rows of whole copies, in the dtype of the matrices, on chips that have copies."""
+    def stages(one: Job, limits: Limits = TF32) -> int:
+        return plan_of(one.alone("j"), limits)[0].steps[-1].schedule.stages  # type: ignore[union-attr]
+
+    assert stages(staged()[0]) == stages(staged(f32)[0]) == 3
+    assert stages(job(plain, (40, 201), (201, 40), d=f16)) == 1  # rows of odd length
+    assert stages(job(plain, (64, 16), (16, 64), d=f16)) == 2  # one strip and the copies of none
+    narrow = replace(TF32, grid=replace(TF32.grid, asynchronous_copies=False))
+    assert stages(staged()[0], narrow) == 1
+    for t in CUDA:
+        assert t.limits.grid.asynchronous_copies == bool(t.limits.grid.mma_shapes)
 
 
 def test_special_numbers_stay_in_their_rows() -> None:

@@ -23,7 +23,8 @@ from ztorch.errors import Unsupported
 from ztorch.ir.kernel import Instr, Kernel, Memory, Operand, constant
 from ztorch.ir.opcodes import ARITHMETIC, OPCODES
 
-_MARK = re.compile("\x01([0-9MO]+)\x02")  # an operand's position, M: memory, O: offset
+# An operand's position, or M: memory, O: offset, S and P: the same of the source of a copy.
+_MARK = re.compile("\x01([0-9MOSP]+)\x02")
 SHARED_ALIGN = 16  # bytes that memories of threads are aligned to: the widest access
 _MEMORIES = {"memories": "global", "locals": "local", "shared": "shared"}  # in frames: space
 
@@ -159,11 +160,12 @@ class Renderer:
         key: tuple = (instr.opcode, *[(o.dtype, o.lanes, o.kind, o.bits, o.fragment)
                                       for o in operands])
         if attrs:
-            key += tuple([(k, bool(v) if k == "off" else v) for k, v in attrs.items()
-                          if k != "mem"])
-        if mem:
-            m = memories[mem][1]
-            key += m.dtype, m.space, m.access, m.vec
+            key += tuple([(k, bool(v) if k in ("off", "source_off") else v)
+                          for k, v in attrs.items() if k not in ("mem", "source")])
+        for name in (mem, attrs.get("source")):
+            if name:
+                m = memories[name][1]
+                key += m.dtype, m.space, m.access, m.vec
         rendered = self._texts.get(key)
         if rendered is None:
             rendered = self._texts[key] = self._render(instr, memories)
@@ -172,11 +174,11 @@ class Renderer:
         for mark in marks:
             if isinstance(mark, int):
                 numbers.append(operands[mark].id)
-            elif mark == "M":
-                numbers.append(memories[mem][0])
+            elif mark in ("M", "S"):
+                numbers.append(memories[mem if mark == "M" else attrs["source"]][0])
             else:
-                numbers.append(self.spelling.offset(attrs.get("off", 0),
-                                                    instr.args[0].dtype.bits))
+                offset = attrs.get("off" if mark == "O" else "source_off", 0)
+                numbers.append(self.spelling.offset(offset, instr.args[0].dtype.bits))
         return text % tuple(numbers)
 
     def _render(self, instr: Instr,
@@ -193,6 +195,10 @@ class Renderer:
             attrs["mem"] = self.spelling.memory(memories[attrs["mem"]][1], "\x01M\x02")
             if attrs.get("off"):
                 attrs["off"] = "\x01O\x02"
+        if "source" in attrs:
+            attrs["source"] = self.spelling.memory(memories[attrs["source"]][1], "\x01S\x02")
+            if attrs["source_off"]:
+                attrs["source_off"] = "\x01P\x02"
         text = str(word(*views, **attrs)).strip("\n")
         parts = _MARK.split("  " + text if not text.startswith("L") else text)
         return ("%s".join(part.replace("%", "%%") for part in parts[::2]),

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from ztorch.dtypes import DType, i64
+from ztorch.dtypes import DType, boolean, i64
 from ztorch.ir.expressions import Arg, Expressions
 from ztorch.ir.kernel import Fragment, Instr, Kernel, Memory, Operand, constant
 
@@ -161,6 +161,24 @@ class Builder(Expressions):
     def shuffle_xor(self, x: Operand, mask: int) -> Operand:
         """x of another thread: the one whose number in the subgroup is this one's xor mask."""
         return self.raw("shuffle_xor", x.dtype, x.lanes, (x,), mask=mask)
+
+    def copy_async(self, mem: str, index: Arg, source: str, source_index: Arg, elements: int,
+                   inside: Operand | None = None, off: int = 0, source_off: int = 0,
+                   align: int = 0) -> None:
+        """Start to copy neighbours of the global memory `source` to the shared memory `mem`, both
+        aligned to `align` bytes; zeros where not `inside`. Nobody may touch the target until this
+        thread has waited for the copy."""
+        holds = constant(True, boolean) if inside is None else inside
+        self._token("copy_async", self._index(index), self._index(source_index), holds, mem=mem,
+                    off=off, align=align, source=source, source_off=source_off, elements=elements)
+
+    def copies_commit(self) -> None:
+        """End a group of the copies that each thread has started since the last one."""
+        self._token("copies_commit")
+
+    def copies_wait(self, pending: int = 0) -> None:
+        """Wait until all groups of a thread but its last `pending` have landed."""
+        self._token("copies_wait", pending=pending)
 
     def mma_load(self, mem: str, index: Arg, fragment: Fragment, subgroup: int, pitch: int,
                  turned: bool = False, off: int = 0, align: int = 0) -> Operand:

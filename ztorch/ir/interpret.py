@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.ir import matrices
+from ztorch.ir.copies import Copies
 from ztorch.ir.kernel import PRIVATE_KINDS, Grid, Instr, Kernel, launch_grid, matching
 from ztorch.ir.opcodes import OPCODES
 from ztorch.ir.registers import Registers, Step
@@ -59,6 +60,7 @@ class Interpreter(Registers):
     def __init__(self, kernel: Kernel, *launch: Any):
         super().__init__(kernel, *launch)
         self.ends = dict(matching(kernel.body))
+        self.copies = Copies(self)
         # For each loop with a `while`, by the id of its counter: the threads that have left it.
         self.ended: dict[int, np.ndarray] = {
             i.args[0].id: np.zeros((self.threads, 1), bool)
@@ -193,6 +195,17 @@ class Interpreter(Registers):
             x = self.neighbours(at, regs[a], d.lanes)
             regs[d.id] = x[:, place].reshape(self.threads, d.lanes)
         return step
+
+    def _copy_async(self, at: int, instr: Instr) -> Step:
+        target = self.memory(at, instr, reads=False, writes=True)
+        source = self.stores[instr.attrs["source"]]
+        return self.copies.start(at, instr, target, source, tuple(map(self.key, instr.args)))
+
+    def _copies_commit(self, at: int, instr: Instr) -> Step:
+        return self.copies.commit
+
+    def _copies_wait(self, at: int, instr: Instr) -> Step:
+        return lambda: self.copies.wait(instr.attrs["pending"])
 
     def _mma_load(self, at: int, instr: Instr) -> Step:
         store = self.memory(at, instr, reads=True, writes=False)

@@ -17,7 +17,7 @@ class GridLimits:
     threads: int = 256  # maximum threads per workgroup
     shared_bytes: int = 32 * 1024  # shared memory per workgroup, in bytes
     static_shared_bytes: int = 0  # of it, what kernels declare; a launch asks for more; 0: all
-    shared_unit_bytes: int = 0  # shared memory of a compute unit, for all its workgroups; 0: unknown
+    shared_unit_bytes: int = 0  # shared memory of all workgroups of a compute unit; 0: unknown
     subgroup: int = 0  # threads that exchange values without memory; 0: unknown, use shared memory
     max_groups: int = 65535  # maximum workgroups along one axis
     max_buffers: int = 64  # maximum buffers bound to one kernel
@@ -29,6 +29,7 @@ class GridLimits:
     load_width: int = 1  # neighbouring elements that one thread loads at once
     implicit_simd: bool = False  # the compiler vectorizes across neighbouring threads
     scalar_stores_readable_as_vectors: bool = True  # False: a memory has one access width only
+    asynchronous_copies: bool = False  # from global to shared memory, beside which threads go on
     mma_shapes: tuple[MmaShape, ...] = ()  # shapes of matrix instructions, fastest first
 
 

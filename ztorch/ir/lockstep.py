@@ -28,6 +28,7 @@ class Watched:
         self.known = np.zeros(data.size, bool) if spec.space != "global" else None  # was written
         self.base = None if copies == 1 else owners * spec.size  # start of each thread's copy
         self.races: Detector | None = None  # None: races are not looked for
+        self.flying: np.ndarray | None = None  # elements that copies are on their way to
 
 
 class Lockstep:
@@ -109,6 +110,10 @@ class Lockstep:
         places, *access = [np.broadcast_to(v, shape)[accessed] for v in (
             places, self.number + self.shift if who is None else who, self.group + self.shift,
             self.epoch)]
+        if store.flying is not None and store.flying[places].any():
+            place = places[store.flying[places]][0] % store.spec.size
+            raise self.fail(at, f"{store.spec.name}[{place}] is touched while a copy to it is in "
+                                 "flight: nobody has waited for it")
         if store.known is not None:
             if how == "write":
                 store.known[places] = True

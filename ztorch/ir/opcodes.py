@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
+from ztorch.ir import copy_rewritings as copies
 from ztorch.ir import meanings, safe
 from ztorch.ir import polynomials as poly
 
@@ -38,6 +39,7 @@ class Opcode:
     grad: Callable[..., tuple] | None = None
     via: Via | None = None
     via_int: Via | None = None  # on integers, in place of `via`
+    via_whole: Via | None = None  # of a builder and the instruction, where attributes count
     cost: int = 1  # rough number of issue slots, for decisions about recomputing
     attrs: tuple[str, ...] = ()
     raw: bool = False  # wrong for operands on which machines trap or differ
@@ -197,6 +199,16 @@ _row("block_id", 0, "number of this thread in its workgroup", kinds="su", result
      attrs=("axis",))
 _row("barrier", 0, "the threads of a workgroup meet", result="none")
 _row("shuffle_xor", 1, "the value of a neighbour in the subgroup", attrs=("mask",))
+
+# -- copies beside which threads go on -----------------------------------------------------------
+_row("copy_async", 3, "start to copy neighbours of a global memory that is only read into shared "
+     "memory; zeros where not inside (target index, source index, inside)", kinds="fsu",
+     result="none", attrs=("mem", "off", "align", "source", "source_off", "elements"), cost=2,
+     via_whole=copies.at_once)
+_row("copies_commit", 0, "end a group of the copies that this thread has started", result="none",
+     via_whole=copies.nothing)
+_row("copies_wait", 0, "until all groups of this thread but the last `pending` have landed",
+     result="none", attrs=("pending",), via_whole=copies.nothing)
 
 # -- matrices that a subgroup holds together -----------------------------------------------------
 # Element (i, j) lies at index + off + i * pitch + j; with `turned` at index + off + i + j * pitch.

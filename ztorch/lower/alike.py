@@ -132,9 +132,10 @@ def rebased(kernel: Kernel, spans: Mapping[str, Span]) -> Kernel:
     """The kernel with each memory reduced to its span."""
     body = []
     for i in kernel.body:
-        span = spans.get(i.attrs.get("mem", ""))
-        if span is not None and span.start:
-            i = Instr(i.opcode, i.dest, i.args, {**i.attrs, "off": i.attrs["off"] - span.start})
+        for memory, off in (("mem", "off"), ("source", "source_off")):
+            span = spans.get(i.attrs.get(memory, ""))
+            if span is not None and span.start:
+                i = Instr(i.opcode, i.dest, i.args, {**i.attrs, off: i.attrs[off] - span.start})
         body.append(i)
     memories = tuple(replace(m, size=spans[m.name].size) if m.name in spans else m
                      for m in kernel.memories)

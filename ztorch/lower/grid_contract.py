@@ -20,7 +20,9 @@ from ztorch.ir.limits import Limits
 from ztorch.lower import grid_mma
 from ztorch.lower.contract import product_of
 from ztorch.lower.grid import threads, workgroups
-from ztorch.lower.grid_strips import Bands, Block, Strip, Strips
+from ztorch.lower.grid_epilogue import Bands, Block
+from ztorch.lower.grid_operands import lies_along_k
+from ztorch.lower.grid_strips import Strip, Strips
 from ztorch.lower.grid_tiles import Tile, matrix_tile_of, tile_of
 from ztorch.lower.grid_tuning import STRIP_PADDING, THREAD_UNROLL
 from ztorch.lower.loops import multiply_add, summing
@@ -86,7 +88,7 @@ class ThreadNest(Strips):
         most."""
         whole, grid = self.store_width(side), self.limits.grid
         assert grid is not None
-        if whole > 1 and self.lies_along_k(side):  # stored as they come, so that side by side is k
+        if whole > 1 and lies_along_k(self.product, side):  # stored as they come: beside is k
             self.steps = whole
             self.strip(self.tile.depth, length, along_k=True)
             return 1
@@ -101,7 +103,7 @@ class ThreadNest(Strips):
         row = b.mul(b.div(t, tile.across), tile.high)
         column = b.mul(b.rem(t, tile.across), self.vectors[1])
 
-        def multiply() -> None:
+        def multiply(stage: Operand) -> None:
             turns = math.gcd(tile.depth // self.steps, THREAD_UNROLL)
             with b.loop(0, tile.depth, turns * self.steps) as d:
                 down, along = self._start(0, row, d), self._start(1, column, d)

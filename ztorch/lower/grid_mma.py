@@ -7,15 +7,19 @@ store side by side what they load side by side.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from ztorch.dtypes import i32
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Fragment, MmaShape, Operand
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower.grid_strips import Bands, Block, Strips
+from ztorch.lower.grid_epilogue import Bands, Block
+from ztorch.lower.grid_operands import lies_along_k
+from ztorch.lower.grid_strips import Strips
 from ztorch.lower.grid_tuning import (
     GRID_TILE_START,
     MMA_ALIGN_BYTES,
@@ -23,6 +27,8 @@ from ztorch.lower.grid_tuning import (
     MMA_DEPTH_PRODUCTS,
     MMA_NARROW_COST,
     MMA_PADDING,
+    MMA_REGISTERS,
+    MMA_STAGES,
     MMA_STRIP_COST,
     MMA_TILES,
     MMA_WIDE_COST,
@@ -40,6 +46,7 @@ class MmaTile(Block):
     across: int
     subgroup: int
     bands: int = 1  # that the finished tile passes through shared memory in
+    stages: int = 1  # strips in shared memory at once; 1: the next ones wait in registers
 
     @property
     def threads(self) -> int:
@@ -55,6 +62,12 @@ class MmaTile(Block):
         return self.columns // (self.across * self.shape.n)
 
     @property
+    def sum_registers(self) -> int:
+        """Registers of 32 bits that the sums of a thread take."""
+        each = self.shape.m * self.shape.n * self.shape.into.bits // (self.subgroup * i32.bits)
+        return self.high * self.wide * each
+
+    @property
     def pitch(self) -> int:
         """Of the finished tile in shared memory."""
         return self.columns + MMA_PADDING // 2
@@ -64,8 +77,17 @@ class MmaTile(Block):
         """Bytes of shared memory, whichever way the operands lie."""
         strips = sum(max(length * _deep_pitch(self), self.depth * (length + MMA_PADDING))
                      for length in (self.rows, self.columns))
-        lines = self.rows // self.bands
-        return strips * self.shape.of.bytes + lines * self.pitch * self.shape.into.bytes
+        sums = self.rows // self.bands * self.pitch
+        return self.stages * strips * self.shape.of.bytes + sums * self.shape.into.bytes
+
+    def staged(self, grid: GridLimits, k: int) -> MmaTile:
+        """The same with as many stages, and then as few bands, as leave a compute unit room for
+        other workgroups."""
+        most = min(MMA_STAGES, math.ceil(k / self.depth) + 1)
+        bands = [n for n in range(self.bands, self.high + 1) if self.high % n == 0]
+        fitting = (tile for n, m in itertools.product(range(most, 1, -1), bands) if (
+            tile := replace(self, stages=n, bands=m)).shared <= grid.shared_share(self.threads))
+        return next(fitting, self)
 
     def banded(self, shared_bytes: int) -> MmaTile:
         """The same in as few bands as fit into shared memory."""
@@ -92,10 +114,11 @@ def shape_for(product: Value, limits: Limits) -> MmaShape | None:
 
 
 def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape,
-           time: float) -> MmaTile | None:
+           time: float, loaded: Callable[[MmaTile], int] = lambda tile: 0) -> MmaTile | None:
     """The tile that takes the least time, if that is less than `time`; as in the other schedule,
     but a multiply-add takes an eighth (a half where all bits of wide numbers count), and bringing
-    strips is no longer hidden behind them.
+    strips is no longer hidden behind them. `loaded` gives the registers of a thread that strips
+    take on their way.
 
     >>> from ztorch.dtypes import f16, f32
     >>> grid, shape = GridLimits(shared_bytes=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)
@@ -113,6 +136,8 @@ def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape
             grid.declared_shared_bytes)
         if tile.threads > grid.threads or tile.shared > grid.shared_bytes:
             continue
+        if tile.sum_registers + loaded(tile) > MMA_REGISTERS:
+            continue
         tiles = math.ceil(m / rows) * math.ceil(n / columns) * batch
         deep = math.ceil(k / tile.depth) * tile.depth
         element = step + MMA_STRIP_COST / rows + MMA_STRIP_COST / columns
@@ -128,10 +153,11 @@ class MatrixNest(Strips):
 
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
                  target: Mapping[Value, str], limits: Limits, tile: MmaTile):
-        super().__init__(b, region, product, memory, target, limits, tile, tile.shape.of)
+        super().__init__(b, region, product, memory, target, limits, tile, tile.shape.of,
+                         tile.stages)
         self.tile = tile
         for side, length in enumerate((tile.rows, tile.columns)):
-            if self.lies_along_k(side):
+            if lies_along_k(product, side):
                 self.strip(_deep_pitch(tile), length, along_k=True)
             else:
                 self.strip(length + MMA_PADDING, tile.depth)
@@ -145,10 +171,11 @@ class MatrixNest(Strips):
         row = b.mul(b.div(number, tile.across), tile.high * shape.m)
         column = b.mul(b.rem(number, tile.across), tile.wide * shape.n)
 
-        def multiply() -> None:
+        def multiply(stage: Operand) -> None:
             for d in range(0, tile.depth, shape.k):
-                lefts = [self._matrix(0, row, i * shape.m, d) for i in range(tile.high)]
-                rights = [self._matrix(1, column, j * shape.n, d) for j in range(tile.wide)]
+                lefts = [self._matrix(0, stage, row, i * shape.m, d) for i in range(tile.high)]
+                rights = [self._matrix(1, stage, column, j * shape.n, d)
+                          for j in range(tile.wide)]
                 for i, x in enumerate(lefts):
                     for j, y in enumerate(rights):
                         b.set(sums[i][j], b.mma(x, y, b.get(sums[i][j])))
@@ -166,10 +193,12 @@ class MatrixNest(Strips):
         bands = Bands(tile.rows, tile.high * shape.m, tile.bands, tile.pitch)
         self.tile_epilogue(bands, shape.into, at, batch, first, left, t, store)
 
-    def _matrix(self, side: int, start: Operand, line: int, d: int) -> Operand:
-        """A matrix out of a strip: `line` beyond where the subgroup's part starts, d along k."""
+    def _matrix(self, side: int, stage: Operand, start: Operand, line: int, d: int) -> Operand:
+        """A matrix out of a stage of a strip: `line` beyond where the subgroup's part starts, d
+        along k."""
         b, strip = self.b, self.strips[side]
         index = b.mul(start, strip.pitch) if strip.along_k else start
+        index = b.add(b.mul(stage, strip.size), index)
         off = line * strip.pitch + d if strip.along_k else d * strip.pitch + line
         return b.mma_load(strip.name, index, Fragment("ab"[side], self.tile.shape),
                           self.tile.subgroup, strip.pitch, turned=strip.along_k == (side == 1),

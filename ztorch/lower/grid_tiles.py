@@ -6,11 +6,13 @@ import math
 from dataclasses import dataclass, replace
 
 from ztorch.errors import Unsupported
+from ztorch.graph.value import Value
 from ztorch.ir.kernel import MmaShape
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower import grid_mma
 from ztorch.lower.contract import product_of
-from ztorch.lower.grid_strips import Block
+from ztorch.lower.grid_epilogue import Block
+from ztorch.lower.grid_operands import copy_width, strip_registers
 from ztorch.lower.grid_tuning import (
     GRID_TILE_START,
     GRID_TILES,
@@ -114,11 +116,24 @@ def propose_matrix(region: Region, limits: Limits) -> GridMatrixSchedule | None:
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
     assert limits.grid is not None
     time, _ = _estimated(region, limits)
-    tile = grid_mma.choose(m, n, k, math.prod(product.shape[:-2]), limits.grid, shape, time)
+
+    def loaded(tile: grid_mma.MmaTile) -> int:
+        return 0 if _copied(product, tile, limits) else strip_registers(product, tile, limits)
+
+    tile = grid_mma.choose(m, n, k, math.prod(product.shape[:-2]), limits.grid, shape, time, loaded)
     if tile is None:
         return None
+    if _copied(product, tile, limits):
+        tile = tile.staged(limits.grid, k)
     return GridMatrixSchedule(tile.rows, tile.columns, tile.depth, tile.down, tile.across,
-                              tile.bands)
+                              tile.stages, tile.bands)
+
+
+def _copied(product: Value, tile: grid_mma.MmaTile, limits: Limits) -> bool:
+    """Whether asynchronous copies can bring both operands."""
+    assert limits.grid is not None
+    return limits.grid.asynchronous_copies and all(
+        copy_width(product, side, tile, tile.shape.of) for side in (0, 1))
 
 
 def tile_of(s: GridProductSchedule) -> Tile:
@@ -155,6 +170,11 @@ def refusal_matrix(s: GridMatrixSchedule, region: Region, limits: Limits) -> str
     tile = matrix_tile_of(s, shape, limits)
     if why := _uneven(("matrices of a subgroup below one another", tile.high, s.epilogue_bands)):
         return why
+    if s.stages < 1:
+        return f"stages({s.stages}) must be at least 1"
+    if s.stages > 1 and not _copied(product_of(region), tile, limits):
+        return (f"stages({s.stages}) are filled by asynchronous copies, which this target or the "
+                "layout of an operand does not allow")
     used = tile.high * tile.wide * shape.m * shape.n // tile.subgroup
     if used > limits.vector_registers // 2:
         return f"the sums of a thread take {used} registers of {limits.vector_registers}"
@@ -164,7 +184,8 @@ def refusal_matrix(s: GridMatrixSchedule, region: Region, limits: Limits) -> str
 def matrix_tile_of(s: GridMatrixSchedule, shape: MmaShape, limits: Limits) -> grid_mma.MmaTile:
     assert limits.grid is not None
     return grid_mma.MmaTile(s.tile_rows, s.tile_columns, s.tile_depth, shape, s.subgroups_down,
-                            s.subgroups_across, limits.grid.subgroup, s.epilogue_bands)
+                            s.subgroups_across, limits.grid.subgroup, s.epilogue_bands,
+                            s.stages)
 
 
 def _uneven(*sizes: tuple[str, int, int]) -> str:

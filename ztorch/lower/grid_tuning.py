@@ -51,6 +51,13 @@ MMA_DEPTH = row(
     "MMA_DEPTH", 16, "steps along k", "of a strip at least", CHOSEN)
 MMA_DEPTH_PRODUCTS = row(
     "MMA_DEPTH_PRODUCTS", 2, "matrix instructions", "along k of a strip at least", CHOSEN)
+MMA_REGISTERS = row(
+    "MMA_REGISTERS", 80, "registers", "of 32 bits that a thread may hold sums and loaded parts of "
+    "strips in", "read in machine code: of 128 registers that GPUs leave a thread, the other 48 "
+    "hold addresses and operands; with 96 there are spills")
+MMA_STAGES = row(
+    "MMA_STAGES", 4, "stages", "of strips at most, copies to all but one of which are on their way "
+    "at once", CHOSEN)
 MMA_PADDING = row(
     "MMA_PADDING", 8, "elements", "added to each row of a strip, so that threads that load "
     "together find different banks of memory", CHOSEN)
@@ -58,6 +65,8 @@ MMA_ALIGN_BYTES = row(
     "MMA_ALIGN_BYTES", 16, "bytes", "that rows of matrices are aligned to", "what the instructions "
     "that load matrices ask for")
 
+# Bytes of one asynchronous copy, the best first: what GPUs load at once, and half of it.
+COPY_BYTES = (16, 8)
 # Tiles of a product on a grid that are tried: rows, columns, depth of a strip, and the rows and
 # columns of one thread. Chosen, not measured.
 GRID_TILES = (

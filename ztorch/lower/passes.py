@@ -46,6 +46,8 @@ def decompose(kernel: Kernel, speaks: Speaks, target: str, depth: int = 8) -> Ke
 def _rewritten(b: Builder, instr: Instr) -> Operand | None:
     """The result of an instruction by way of others, None where there are none."""
     row, d, args = OPCODES[instr.opcode], instr.dest.dtype, instr.args
+    if row.via_whole is not None:
+        return row.via_whole(b, instr)
     attrs = {"dtype": d} if row.result == "attr" else {}
     if row.result != "attr" and instr.opcode in ARITHMETIC and any(a.dtype in HALVES for a in args):
         return _in_wider(b, instr.opcode, args, d)

@@ -197,6 +197,7 @@ class GridMatrixSchedule(Schedule):
     tile_depth: int  # steps along k of a strip in shared memory
     subgroups_down: int  # subgroups below one another in a tile
     subgroups_across: int  # subgroups beside one another in a tile
+    stages: int  # strips in shared memory at once; 1: the next ones wait in registers
     epilogue_bands: int  # parts of a tile that pass through shared memory one after another
 
     def tile(self, lanes: int) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.machines.ptx import tensor, words
+from tests.machines.ptx import copies, tensor, words
 from tests.machines.ptx.memory import GlobalMemory
 from tests.machines.ptx.parse import (
     BITS,
@@ -102,6 +102,7 @@ class _Machine:
         self.shared.fill(0xFF)
         self.local.fill(0xFF)
         self.races = Detector(self.shared.size) if self.detects and self.shared.size else None
+        self.in_flight = copies.InFlight(self)
 
     def arrays(self) -> None:
         self.places: dict[str, int] = {}
@@ -260,6 +261,8 @@ class _Machine:
             return self.shuffle(i)
         if name in ("mma", "ldmatrix"):
             return getattr(tensor, name)(self, i)
+        if name == "cp":
+            return copies.cp(self, i)
         meaning, takes, gives = words.meaning(i)
         return self.plain(i, meaning, takes, gives)
 
@@ -439,6 +442,13 @@ class _Machine:
         if marks[1 - mine] is not None and marks[1 - mine][first].any():
             raise PtxError(f"{self.entry.name}: .nc reads what the kernel writes")
 
+    def touched(self, threads: np.ndarray, places: np.ndarray) -> None:
+        """Copies of some threads have landed there, which counts as writes."""
+        if self.races is not None:
+            each = [np.repeat(x[threads], places.shape[1]) for x in (self.number, self.block, self.epoch)]
+            if self.races.write(places.reshape(-1), *each).any():
+                raise PtxError(f"{self.entry.name}: a race of a copy that lands")
+
     def inside(self, space: str, chosen: np.ndarray, live: np.ndarray | None, size: int, how: str,
                raw: np.dtype) -> tuple[np.ndarray, np.ndarray]:
         valid = self.valid[space, size]
@@ -448,6 +458,8 @@ class _Machine:
         owner = self.block if space == "shared" else self.number
         owner = owner if live is None else owner[live]
         at = at + owner * valid.size
+        if space == "shared" and self.in_flight.flying[[at, at + size - 1]].any():
+            raise PtxError(f"{self.entry.name}: shared memory is touched while a copy to it is in flight")
         if space == "shared" and self.races is not None:
             who, epoch = (v if live is None else v[live] for v in (self.number, self.epoch))
             if at.shape != who.shape:

@@ -1,0 +1,97 @@
+"""The NumPy definition of asynchronous copies.
+
+A copy lands when its thread waits for its group, and not before. From its start until then nobody
+may touch the elements that it writes, its own thread no more than others. For the race detector its
+thread writes them twice: when the copy starts and when it lands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ztorch.ir.kernel import Instr
+from ztorch.ir.lockstep import Lockstep, Watched
+
+Step = Callable[[], None]  # runs one instruction
+
+
+@dataclass
+class Copy:
+    """The same copy of several threads, on its way."""
+
+    at: int  # number of its instruction
+    store: Watched  # that it writes
+    places: np.ndarray  # in the store, by thread and element
+    data: np.ndarray  # what will lie there
+    threads: np.ndarray  # mask of those that have started it
+
+
+@dataclass
+class Group:
+    """Copies that threads wait for together."""
+
+    threads: np.ndarray  # mask of those that have not waited for it yet
+    copies: list[Copy] = field(default_factory=list)
+
+
+class Copies:
+    """The copies of a launch that are on their way."""
+
+    def __init__(self, machine: Lockstep):
+        self.machine = machine
+        self.open: list[Copy] = []  # in no group yet
+        self.groups: list[Group] = []  # the oldest first
+
+    def start(self, at: int, instr: Instr, target: Watched, source: Watched, keys: tuple) -> Step:
+        """A copy of `elements` neighbours; zeros for threads that are not inside."""
+        m, attrs = self.machine, instr.attrs
+        lanes = np.arange(attrs["elements"])
+
+        def step() -> None:
+            to, origin, inside = (m.regs[k] for k in keys)
+            places, live = m.reach(at, target, to + (attrs["off"] + lanes), None)
+            read, _ = m.reach(at, source, origin + (attrs["source_off"] + lanes), inside)
+            shape = (m.threads, len(lanes))
+            data = np.where(np.broadcast_to(inside, shape), np.broadcast_to(
+                source.data[np.where(inside, read, 0)], shape), np.zeros(1, source.data.dtype))
+            places = np.broadcast_to(places, shape)
+            m.touch(at, target, "write", places, live)
+            if target.flying is None:
+                target.flying = np.zeros(target.data.size, bool)
+            threads = np.broadcast_to(m.present(), (m.threads, 1))[:, 0].copy()
+            target.flying[places[threads]] = True
+            self.open.append(Copy(at, target, places, data, threads))
+        return step
+
+    def commit(self) -> None:
+        """Ends a group of the copies that the active threads have started."""
+        active = np.broadcast_to(self.machine.present(), (self.machine.threads, 1))[:, 0]
+        ended = [replace(c, threads=c.threads & active) for c in self.open]
+        others = [replace(c, threads=c.threads & ~active) for c in self.open]
+        self.groups.append(Group(active.copy(), [c for c in ended if c.threads.any()]))
+        self.open = [c for c in others if c.threads.any()]
+
+    def wait(self, pending: int) -> None:
+        """Lands all groups of the active threads but the last `pending` of each."""
+        m = self.machine
+        active = np.broadcast_to(m.present(), (m.threads, 1))[:, 0]
+        newer = np.zeros(m.threads, np.int64)
+        for group in reversed(self.groups):
+            landing = group.threads & active & (newer >= pending)
+            newer += group.threads
+            group.threads &= ~landing
+            for copy in group.copies:
+                self._land(copy, copy.threads & landing)
+        self.groups = [g for g in self.groups if g.threads.any()]
+
+    def _land(self, copy: Copy, threads: np.ndarray) -> None:
+        if not threads.any():
+            return
+        places = copy.places[threads]
+        assert copy.store.flying is not None
+        copy.store.flying[places] = False
+        copy.store.data[places] = copy.data[threads]
+        self.machine.touch(copy.at, copy.store, "write", copy.places, threads[:, None])

@@ -1,0 +1,133 @@
+"""The epilogue of a finished tile of a matrix product: it passes through shared memory, so that its
+code is emitted once and neighbouring threads have neighbouring elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ztorch.dtypes import DType
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Operand
+from ztorch.ir.limits import Limits
+from ztorch.lower.emit import Emitter
+from ztorch.lower.grid import can_be_wide, where
+from ztorch.lower.index import Index, Var
+from ztorch.lower.loops import evaluate
+from ztorch.lower.positions import flatten, unflatten
+from ztorch.lower.region import Region
+
+
+@dataclass(frozen=True)
+class Block:
+    """The tile of a product that a workgroup computes."""
+
+    rows: int  # of the tile
+    columns: int  # of the tile
+    depth: int  # steps along k of one strip
+
+    @property
+    def threads(self) -> int:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Bands:
+    """How a finished tile passes through shared memory. Of each block of neighbouring rows that
+    threads hold together, every band has an equal share."""
+
+    rows: int  # of the tile
+    block: int  # rows that the same threads hold
+    count: int  # bands
+    pitch: int  # elements from one line in shared memory to the next
+
+    @property
+    def lines(self) -> int:
+        """Rows of one band."""
+        return self.rows // self.count
+
+    def row(self, b: Builder, line: Operand, band: int) -> Operand:
+        """The row in the tile of a line of a band."""
+        share = self.block // self.count
+        if self.count == 1:
+            return line
+        start = b.add(b.mul(b.div(line, share), self.block), band * share)
+        return b.add(start, b.rem(line, share))
+
+
+class TileOfProduct:
+    """A workgroup's tile of a product and what is computed of it."""
+
+    def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
+                 target: Mapping[Value, str], limits: Limits, tile: Block):
+        self.b, self.region, self.product = b, region, product
+        self.memory, self.target, self.limits = memory, target, limits
+        self.block = tile
+        self.m, self.n = product.shape[-2:]
+        self.k = product.args[0].shape[-1]
+
+    def tile_epilogue(self, bands: Bands, dtype: DType, at: dict[Var, Operand],
+                      batch: tuple[Index, ...], first: Operand, left: Operand, t: Operand,
+                      store: Callable[[str, int], None]) -> None:
+        """The epilogue of a finished tile, which passes through shared memory in bands.
+
+        `store(array, band)` has every thread leave its share of a band there. What follows is a
+        loop, so its code is emitted once a band, and neighbouring threads have neighbouring
+        elements, several at once where they lie side by side.
+
+        Args:
+            bands: How the tile is cut.
+            dtype: That of the sums.
+            at: Bindings of the number in the batch.
+            batch: The position in the batch.
+            first: The first row of the tile.
+            left: Its first column.
+            t: The number of the thread.
+            store: Emits the stores of a band.
+        """
+        b, tile, n = self.b, self.block, self._epilogue_width()
+        array = b.memory("tile", dtype, bands.lines * bands.pitch, "shared", "rw")
+        columns = tile.columns // n
+        for band in range(bands.count):
+            store(array, band)
+            b.barrier()
+            with b.loop(t, bands.lines * columns, tile.threads) as number:
+                line, column = b.div(number, columns), b.mul(b.rem(number, columns), n)
+                offset = b.add(b.mul(line, bands.pitch), column)
+                align = n * dtype.bytes if n > 1 else 0
+                x = b.cast(b.load(array, offset, lanes=n, align=align), dtype=self.product.dtype)
+                row = b.add(first, bands.row(b, line, band))
+                self.element_epilogue(at, batch, row, b.add(left, column), x)
+            b.barrier()  # before the next band, or another tile's
+
+    def _epilogue_width(self) -> int:
+        """How many neighbours along a row the epilogue computes at once."""
+        grid, m, n = self.limits.grid, Var("m", self.m), Var("n", self.n)
+        assert grid is not None
+        batch = Var("b", math.prod(self.product.shape[:-2]))
+        flat = flatten((*unflatten(Index.of(batch), self.product.shape[:-2]), Index.of(m),
+                        Index.of(n)), self.product.shape)
+        width = grid.load_width if grid.scalar_stores_readable_as_vectors else 1
+        others = [v for v in self.region.members if v is not self.product]
+        possible = can_be_wide(self.region, {self.region.outer: flat}, n, width, others)
+        return width if possible and self.block.columns % width == 0 else 1
+
+    def element_epilogue(self, at: dict[Var, Operand], batch: tuple[Index, ...], row: Operand,
+                         column: Operand, x: Operand) -> None:
+        """The epilogue of one element, or of as many neighbours along a row as x has lanes."""
+        b, inside = self.b, None
+        for offset, extent, step in ((row, self.m, self.block.rows),
+                                     (column, self.n, self.block.columns)):
+            if extent % step:
+                test = b.lt(offset, extent)
+                inside = test if inside is None else b.and_(inside, test)
+        m, n = Var("m", self.m), Var("n", self.n)
+        with where(b, inside):
+            e = Emitter(b, self.memory, {**at, m: row, n: column}, members=self.region.flat)
+            if x.lanes > 1:
+                e = e.within(lane=n, lanes=x.lanes, aligned=True)
+            e.here[self.product] = x
+            flat = flatten((*batch, Index.of(m), Index.of(n)), self.product.shape)
+            evaluate(e, self.region.members, self.region, {self.region.outer: flat}, self.target)

@@ -1,0 +1,78 @@
+"""How the operands of a matrix product lie in memory, as far as tiles that read them must know."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ztorch.dtypes import DType, i32
+from ztorch.graph.value import Value
+from ztorch.ir.limits import Limits
+from ztorch.lower.grid_epilogue import Block
+from ztorch.lower.grid_tuning import COPY_BYTES
+from ztorch.lower.index import Index, Var
+from ztorch.lower.positions import beside
+from ztorch.lower.region import certain, view_of
+
+
+def lies_along_k(product: Value, side: int) -> bool:
+    """Whether neighbours in memory are neighbours along k: all, or groups of two or three, such as
+    the channels at one position of a window."""
+    operand, k = product.args[side], product.args[0].shape[-1]
+    axes = [Var(f"d{i}", n) for i, n in enumerate(operand.shape)]
+    base = view_of(operand, [Index.of(v) for v in axes])
+    axis = axes[-1] if side == 0 else axes[-2]
+    return base is not None and (base[1].factor(axis) == 1 or any(
+        k % n == 0 and beside(base[1], axis, n) is not None for n in (2, 3)))
+
+
+def contiguous(product: Value, side: int, tile: Block, widths: Sequence[int]) -> int:
+    """The first of some numbers of neighbours that lie side by side in memory, aligned, and are all
+    inside or all outside the operand; 1 if there is none."""
+    operand, along_k = product.args[side], lies_along_k(product, side)
+    loops = [Var(f"d{i}", size) for i, size in enumerate(operand.shape)]
+    index = [Index.of(v) for v in loops]
+    base = view_of(operand, index)
+    if base is None or not certain(operand, index):
+        return 1
+    axis = loops[-1 if along_k == (side == 0) else -2]
+    step = tile.depth if along_k else tile.rows if side == 0 else tile.columns
+    for n in widths:
+        first = beside(base[1], axis, n) if n > 1 else None
+        if first is not None and not any(f % n for f in (
+                step, axis.extent, base[0].size, *(f for _, f in first.terms), first.const)):
+            return n
+    return 1
+
+
+def load_width(product: Value, side: int, tile: Block, limits: Limits) -> int:
+    """How many neighbours of an operand a thread loads at once: the machine's load width, half of
+    it, or 1.
+
+    Half the width pays only if every thread still has something to load, or if the machine can read
+    back as vectors only what was stored as vectors.
+    """
+    grid, length = limits.grid, tile.rows if side == 0 else tile.columns
+    assert grid is not None
+    widest, whole = grid.load_width, not grid.scalar_stores_readable_as_vectors
+    busy = length * tile.depth >= widest // 2 * tile.threads  # all threads, at half the width
+    widths = (widest, widest // 2) if whole or busy else (widest,)
+    return contiguous(product, side, tile, widths)
+
+
+def strip_registers(product: Value, tile: Block, limits: Limits) -> int:
+    """Registers of 32 bits that a thread's parts of both strips take on their way."""
+    total = 0
+    for side, length in enumerate((tile.rows, tile.columns)):
+        n = load_width(product, side, tile, limits)
+        loads = math.ceil(length * tile.depth / (n * tile.threads))
+        total += loads * math.ceil(n * product.args[side].dtype.bits / i32.bits)
+    return total
+
+
+def copy_width(product: Value, side: int, tile: Block, of: DType) -> int:
+    """How many neighbours of an operand one asynchronous copy brings; 0 where it must not."""
+    if product.args[side].dtype != of:
+        return 0
+    n = contiguous(product, side, tile, [size // of.bytes for size in COPY_BYTES])
+    return n if n * of.bytes in COPY_BYTES else 0
