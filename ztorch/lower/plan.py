@@ -139,7 +139,7 @@ class _Steps:
         steps: list[KernelStep] = []
         loops: list[LoopSpan] = []
         for number, region in enumerate(placement.regions):
-            label = f"{prefix}{placement.regions.index(region)}"
+            label = f"{prefix}{placement.first_run[region]}"
             again = placement.runs_again(number)
             if region.kind != "loop":
                 steps.append(_Kernel(self.function, placement, number, label,

@@ -13,7 +13,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Quotient, Remainder, Var
 from ztorch.lower.positions import flatten
-from ztorch.lower.region import COPY, view_of
+from ztorch.lower.region import COPY, is_view, view_of
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import (
     K_UNROLL,
@@ -61,14 +61,16 @@ def reading(left: Value) -> Reading | None:
     """The way to read the rows of a matrix, which may be windows of an image; None if there is
     none but a copy."""
     *batch, m, k = left.shape
+    heights = range(1, min(m, TILE_ROWS_MAX) + 1)
+    if not is_view(left):  # it is read as it lies
+        return Reading((k,), tuple(heights))
     where = [Index.of(Var(f"b{a}", n)) for a, n in enumerate(batch)]
     depths = _depths(left, [*where, Index.of(Var("m", m))], [k])
     if depths is None:
         return None
     loops = [Var(f"k{a}", n) for a, n in enumerate(depths)]
     along = flatten([Index.of(v) for v in loops], depths)
-    return Reading(depths, tuple(h for h in range(1, min(m, TILE_ROWS_MAX) + 1) if _even(
-        left, where, h, along)))
+    return Reading(depths, tuple(h for h in heights if _even(left, where, h, along)))
 
 
 def _depths(left: Value, at: list[Index], sizes: list[int]) -> tuple[int, ...] | None:
