@@ -27,7 +27,6 @@ from ztorch.errors import (
     FileError,
     ShapeError,
     UnknownName,
-    Unsupported,
     WeightsError,
     ZtorchError,
 )
@@ -198,18 +197,6 @@ HUGE = 10 ** 6
 def test_what_no_machine_can_hold_is_refused_before_it_is_asked_for(how: Any) -> None:
     with pytest.raises(DeviceError, match=r"needs .* GiB of memory; there are"):
         how()
-
-
-def test_more_layers_in_a_row_than_python_recurses() -> None:
-    model = zt.Sequential([L.Input((2,)), *(L.Activation("tanh") for _ in range(400))])
-    with pytest.raises(Unsupported, match=r"limit of [\d,]+ .*sys\.setrecursionlimit"):
-        model.compile("cpu:scalar")
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(20_000)
-    try:
-        assert model.compile("cpu:scalar").predict([[0.0, 0.0]]).tolist() == [[0.0, 0.0]]
-    finally:
-        sys.setrecursionlimit(before)
 
 
 @pytest.mark.parametrize("around", [

@@ -17,7 +17,6 @@ parameters that are loaded here: the same bytes run in both cases.
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -175,16 +174,9 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
     memories = {v.attrs["name"] for graph in graphs.values() for v in graph.leaves("state")
                 if v.attrs.get("kind") == "memory"}
     derived = Derived(changing) if prepare_once and changing <= memories else None
-    try:
-        plans = {name: lower(name, graph, target.limits, params, fusion, derived, schedules,
-                             memory_limit)
-                 for name, graph in graphs.items()}
-    except RecursionError:
-        raise Unsupported(
-            "the model chains more elementwise ops than Python's recursion limit of "
-            f"{sys.getrecursionlimit():,} lets the compiler fuse; raise it before compiling, such "
-            "as with sys.setrecursionlimit(20_000), or put a Dense or Conv layer between "
-            "them") from None
+    plans = {name: lower(name, graph, target.limits, params, fusion, derived, schedules,
+                         memory_limit)
+             for name, graph in graphs.items()}
     if derived is not None and derived.updates:
         once = Graph({}, derived.updates)
         plans[PREPARE] = lower(PREPARE, once, target.limits, params, fusion, None, schedules)

@@ -5,10 +5,10 @@ Ops build values and values hold their op, so both are defined here.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,18 +22,23 @@ _serial = itertools.count()
 _layer: ContextVar[str] = ContextVar("layer", default="")
 
 
-@contextmanager
-def layer_scope(name: str) -> Iterator[None]:
+class layer_scope:
     """Nodes made inside belong to this layer, and errors name it.
 
     Args:
         name: Path of the layer, such as `"encoder/dense"`.
     """
-    token = _layer.set(name)
-    try:
-        yield
-    finally:
-        _layer.reset(token)
+
+    __slots__ = ("_name", "_token")
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __enter__(self) -> None:
+        self._token = _layer.set(self._name)
+
+    def __exit__(self, *error: object) -> None:
+        _layer.reset(self._token)
 
 
 def current_layer() -> str:
@@ -193,6 +198,10 @@ class Graph:
 
     def nodes(self) -> list[Value]:
         """All nodes, each after its arguments."""
+        return list(self._nodes)
+
+    @functools.cached_property
+    def _nodes(self) -> list[Value]:
         return topological(self.roots)
 
     def leaves(self, role: str) -> list[Value]:
@@ -206,16 +215,22 @@ def topological(roots: Iterable[Value], until: Collection[Value] = ()) -> list[V
     What those of `until` depend on is left out."""
     seen: set[Value] = set()
     order: list[Value] = []
-    stack: list[tuple[Value, bool]] = [(r, False) for r in reversed(list(roots))]
-    while stack:
-        value, done = stack.pop()
-        if done:
-            order.append(value)
-        elif value not in seen:
+    path: list[Value] = []  # values whose arguments are being visited
+    rest = [iter(list(roots))]  # what is left to visit: of the roots, then of each value of path
+    while rest:
+        for value in rest[-1]:
+            if value in seen:
+                continue
             seen.add(value)
-            stack.append((value, True))
-            if value not in until:
-                stack.extend((a, False) for a in reversed(value.args))
+            if value.args and value not in until:
+                path.append(value)
+                rest.append(iter(value.args))
+                break
+            order.append(value)
+        else:
+            rest.pop()
+            if path:
+                order.append(path.pop())
     return order
 
 

@@ -54,7 +54,8 @@ def shape_of(region: Region, buffers: Sequence[Value], fixed: Mapping[Value, boo
             start, end = reads.ranges.get(v, (start, end))
         spans[v] = Span(start, end - start)
     starts = tuple(spans[v].start for v in buffers)
-    members = tuple(_from_starts(m, starts) for m in members)
+    if any(starts):
+        members = tuple(_from_starts(m, starts) for m in members)
     layouts = tuple((v.dtype, v.shape if fixed[v] else spans[v].size, v.rank) for v in buffers)
     key = (region.kind, region.outer, region.inner, region.full, region.size, region.axes,
            region.shape, tuple(region.flat[v] for v in region.members),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ztorch.graph.body import first_values
 from ztorch.graph.op import leaf
 from ztorch.graph.rewrite import rebuilt
-from ztorch.graph.value import Graph, Value, attribute_key
+from ztorch.graph.value import Graph, Value, attribute_key, topological
 from ztorch.lower.region import COPY, is_view
 
 
@@ -23,7 +23,9 @@ class Derived:
 
     changing: Collection[str] = ()  # names of states that functions change
     updates: dict[str, Value] = field(default_factory=dict)
-    _known: dict[tuple, Value] = field(default_factory=dict)
+    _known: dict[int, Value] = field(default_factory=dict)  # by the numbers of what they hold
+    _numbers: dict[Value, int] = field(default_factory=dict)
+    _keys: dict[tuple, int] = field(default_factory=dict)  # number of each computation
 
     def take(self, graph: Graph) -> Graph:
         """The graph with every value of states alone replaced by a derived state, if each call
@@ -46,12 +48,21 @@ class Derived:
         return graph.with_roots(new[r] for r in graph.roots)
 
     def _state(self, v: Value) -> Value:
-        key = _structure(v)
-        if key not in self._known:
+        number = self._number(v)
+        if number not in self._known:
             name = f"derived/{len(self._known)}"
-            self._known[key] = leaf("state", name, v.shape, v.dtype, kind="derived")
+            self._known[number] = leaf("state", name, v.shape, v.dtype, kind="derived")
             self.updates[name] = v
-        return self._known[key]
+        return self._known[number]
+
+    def _number(self, v: Value) -> int:
+        """A number for what a value is computed of: equal values share it."""
+        for w in topological([v], self._numbers):
+            if w not in self._numbers:
+                key = (("leaf", w.attrs["name"]) if w.op.kind == "leaf" else
+                       (w.op.name, attribute_key(w.attrs), *(self._numbers[a] for a in w.args)))
+                self._numbers[w] = self._keys.setdefault(key, len(self._keys))
+        return self._numbers[v]
 
 
 def _computed(v: Value) -> Iterator[Value]:
@@ -61,9 +72,3 @@ def _computed(v: Value) -> Iterator[Value]:
             yield from _computed(a)
         else:
             yield a
-
-
-def _structure(v: Value) -> tuple:
-    if v.op.kind == "leaf":
-        return ("leaf", v.attrs["name"])
-    return (v.op.name, attribute_key(v.attrs), *map(_structure, v.args))

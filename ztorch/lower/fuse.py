@@ -10,6 +10,8 @@ update after a weight gradient.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from ztorch.graph.body import CARRY
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.index import Index
@@ -119,7 +121,8 @@ class _Fusion:
         self.regions[k] = region
         self.region_of[v] = k
         self.before[k] = 0
-        self._add_dependencies(k, sources)
+        for h in sources:
+            self.before[k] |= self.before[h] | 1 << h
 
     def _join(self, v: Value, k: int, sources: set[int]) -> bool:
         """Adds a value to region k if it can; then also merges the other regions that it reads."""
@@ -243,10 +246,16 @@ class _Fusion:
                     needs[k].add(self.region_of[s])
         # A state is overwritten after its readers have run, except those that need the new value.
         writer = {state: self.region_of[new] for state, new in _updated(graph)}
+        waits: dict[int, set[int]] = {}  # for readers of the old value
+        waiting = 0
         for v, k in self.region_of.items():
             for s in self._sources(v):
-                if s in writer and writer[s] != k and not self._reaches(writer[s], k, needs):
-                    needs[writer[s]].add(k)
+                if s in writer and writer[s] != k and not self._must_follow(
+                        k, writer[s], waits, waiting):
+                    waits.setdefault(writer[s], set()).add(k)
+                    waiting |= 1 << writer[s]
+        for k, readers in waits.items():
+            needs[k] |= readers
         for region in self.regions.values():
             region.members.sort(key=lambda v: v.serial)
             region.stores = [v for v in region.members if v in stored]
@@ -257,17 +266,32 @@ class _Fusion:
                  for k, r in self.regions.items()}
         return [self.regions[k] for k in ordered(needs, reads, writes)]
 
-    def _reaches(self, start: int, end: int, needs: dict[int, set[int]]) -> bool:
-        """Whether region `end` needs region `start`, directly or through others."""
-        stack, seen = [end], set()
+    def _must_follow(self, end: int, start: int, waits: Mapping[int, set[int]],
+                     waiting: int) -> bool:
+        """Whether region `end` runs after region `start`, because of what they read or of `waits`:
+        further regions that some wait for. `waiting` is the bit set of these."""
+        stack, seen = [end], {end}
         while stack:
             k = stack.pop()
-            if k == start:
+            before = self.before[k] | 1 << k
+            if before >> start & 1:
                 return True
-            if k not in seen:
-                seen.add(k)
-                stack.extend(needs[k])
+            for other in bits(before & waiting):
+                stack += waits[other] - seen
+                seen |= waits[other]
         return False
+
+
+def bits(numbers: int) -> Iterator[int]:
+    """The numbers in a bit set.
+
+    >>> list(bits(0b1010))
+    [1, 3]
+    """
+    while numbers:
+        lowest = numbers & -numbers
+        yield lowest.bit_length() - 1
+        numbers ^= lowest
 
 
 def _sources(v: Value) -> list[Value]:

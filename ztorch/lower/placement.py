@@ -105,6 +105,7 @@ class Placement:
                 region.stores += [v for v in late if v not in region.stores]
         self._carry_states()
         self._place_updates()
+        self.first_run = {r: k for k, r in reversed([*enumerate(self.regions)])}  # its number
         self.reads = [self.read_by(r) for r in self.regions]  # values from outside each region
         self.arena, self.buffers = self._place_rest()
 
@@ -244,7 +245,7 @@ class Placement:
 
     def runs_again(self, number: int) -> bool:
         """Whether the region of this number has run before."""
-        return self.regions[number] in self.regions[:number]
+        return self.first_run[self.regions[number]] < number
 
     def _bytes(self, v: Value) -> int:
         return v.size * v.dtype.bytes

@@ -141,7 +141,7 @@ class _Steps:
         steps: list[KernelStep] = []
         loops: list[LoopSpan] = []
         for number, region in enumerate(counted(f"plan {self.function}", placement.regions)):
-            label = f"{prefix}{placement.regions.index(region)}"
+            label = f"{prefix}{placement.first_run[region]}"
             again = placement.runs_again(number)
             if region.kind != "loop":
                 steps.append(_Kernel(self.function, placement, number, label,

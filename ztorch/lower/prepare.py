@@ -19,6 +19,7 @@ from ztorch.lower.products import ProductRewrites
 from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT
 from ztorch.lower.region import COPY, is_view, view_of
 from ztorch.lower.row_blocks import in_blocks
+from ztorch.lower.tuning import VIEWS_MAX
 from ztorch.lower.turns import prepared_loop, prepared_result
 
 
@@ -39,6 +40,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
         if v.op.kind == "result":
             results.setdefault(v.args[0], set()).add(v.attrs["index"])
     fixed: set[Value] = set()  # what is made of states alone
+    depth: dict[Value, int] = {}  # of views: how many a reader looks through at most
     for v in graph.nodes():
         if v.attrs.get("role") == fixed_role or (v.args and fixed.issuperset(v.args)):
             fixed.add(v)
@@ -70,6 +72,10 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
                 out = RECURRENCE_RESULT(*args, index=v.attrs["index"])
             elif v.op.kind == "result":
                 out = prepared_result(v, args[0], limits.buffer_align)
+            if out.args and is_view(out):
+                depth[out] = 1 + max(depth.get(a, 0) for a in out.args)
+                if depth[out] == VIEWS_MAX:
+                    out = COPY(out)
         new[v] = out
     return merged(graph.with_roots(_roots([(new[r], r.layer) for r in graph.roots])))
 
@@ -97,10 +103,10 @@ def _repeats_scattered(v: Value) -> bool:
 
 def _roots(roots: list[tuple[Value, str]]) -> list[Value]:
     """Each root computed by a kernel, and none of them twice the same."""
-    out: list[Value] = []
+    out: dict[Value, None] = {}
     for r, layer in roots:
         if r in out or r.op.kind in ("leaf", "result") or is_view(r):
             with layer_scope(layer):
                 r = COPY(r)
-        out.append(r)
-    return out
+        out[r] = None
+    return list(out)

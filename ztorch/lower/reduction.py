@@ -66,6 +66,7 @@ class Phases:
     def __init__(self, region: Region):
         self.region = region
         self._known: dict[Value, list[tuple[Value, Index]]] = {}
+        self._costs: dict[Value, int] = {}
         self.ready: dict[Value, int] = {}  # full: the pass it belongs to; row: known before it
         for v in region.members:
             if v.op.kind == "reduce":
@@ -123,5 +124,7 @@ class Phases:
         """Issue slots to compute one element again, from what is known once a row."""
         if v not in self.region.flat or v.op.kind != "map":
             return v.op.cost
-        below = [s for s, _ in self._reads(v) if not self.region.is_row(s)]
-        return v.op.cost + sum(self.cost(s) for s in set(below))
+        if v not in self._costs:
+            below = [s for s, _ in self._reads(v) if not self.region.is_row(s)]
+            self._costs[v] = v.op.cost + sum(self.cost(s) for s in set(below))
+        return self._costs[v]

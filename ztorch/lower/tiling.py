@@ -12,7 +12,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Quotient, Remainder, Var
 from ztorch.lower.positions import flatten
-from ztorch.lower.region import COPY, view_of
+from ztorch.lower.region import COPY, is_view, view_of
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import (
     K_UNROLL,
@@ -87,6 +87,8 @@ def reading(left: Value) -> Reading | None:
     """The way to read the rows of a matrix, which may be windows of an image; None if there is
     none but a copy."""
     *batch, m, k = left.shape
+    if not is_view(left):  # it is read as it lies
+        return plain(m, k)
     where = [Index.of(Var(f"b{a}", n)) for a, n in enumerate(batch)]
     depths = _depths(left, [*where, Index.of(Var("m", m))], [k])
     if depths is None:

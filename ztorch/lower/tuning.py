@@ -222,9 +222,12 @@ OP_SLOTS_MIN = row(
     "time", CHOSEN)
 
 REGION_MEMBERS_MAX = row(
-    "REGION_MEMBERS_MAX", 100, "values", "of a region at most: longer chains of elementwise ops are "
-    "several kernels, so that the time to compile grows with their number and not faster",
+    "REGION_MEMBERS_MAX", 100, "values", "of a region at most: longer chains of elementwise ops "
+    "are several kernels, so that the time to compile grows with their number and not faster",
     "chosen by the size of the code; the largest region of the zoo has 82")
+VIEWS_MAX = row(
+    "VIEWS_MAX", 32, "views", "that a reader looks through at most: a copy is made of what lies "
+    "deeper, since each view adds to the work of finding a position", CHOSEN)
 RECURRENCE_VALUES = row(
     "RECURRENCE_VALUES", 1000, "values", "of the body of a loop up to which it becomes one kernel",
     "chosen by the size of the code")
