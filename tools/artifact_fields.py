@@ -29,7 +29,7 @@ from ztorch.runtime.snapshot import (
     WeightRow,
 )
 from ztorch.runtime.spec import FunctionSpec, LaunchSpec, ProgramSpec, StateSpec, TensorSpec
-from ztorch.tabular.record import ColumnRecord, PipelineRecord, TargetRecord
+from ztorch.tabular.record import ColumnRecord, EncoderRecord, PipelineRecord, TargetRecord
 
 PAGE = Path(__file__).parents[1] / "docs" / "artifacts.md"
 BEGIN, END = "<!-- fields: python -m tools.artifact_fields -->", "<!-- end of fields -->"
@@ -51,6 +51,7 @@ RECORDS: dict[type[Record], str] = {  # in the order of the page, with their pat
     PipelineRecord: "`program.pipeline`",
     ColumnRecord: "`program.pipeline.columns[]`",
     TargetRecord: "`program.pipeline.target`",
+    EncoderRecord: "`program.pipeline.encoder`",
     Training: "`training`",
     Curves: "`training.history`",
 }

@@ -90,6 +90,12 @@ def test_run_warns_of_new_categories_and_explains_wrong_tables(trained: tuple[Pa
     fails(run("run", trained[0], "text.csv"), "text.csv, line 2, column 'age': 'old' is not a number")
 
 
+def test_inspect_says_what_columns_mean(trained: tuple[Path, str], run: Run) -> None:
+    said = ok(run("inspect", trained[0]))
+    assert re.search(r"^  fare \[pound\] +number +pound +1 features$", said, re.M) and "Predicts fate: lost, saved" in said
+    assert '"words": [' in ok(run("inspect", trained[0], "--json"))
+
+
 def test_it_trains_on(trained: tuple[Path, str], run: Run) -> None:
     write_csv(Path("more.csv"), COLUMNS, NEW)
     before = zt.load(trained[0]).epochs_trained

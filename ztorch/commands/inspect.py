@@ -10,8 +10,11 @@ from ztorch.commands.table import table
 from ztorch.runtime.spec import offered
 from ztorch.sources.find import find, is_artifact
 
+MOST_CLASSES = 20  # that are listed
+
 if TYPE_CHECKING:
     from ztorch.runtime.load import Artifact
+    from ztorch.tabular.record import PipelineRecord
 
 
 def inspect(path: str, as_json: bool) -> None:
@@ -69,6 +72,8 @@ def _as_text(artifact: Artifact) -> str:
     lines += ["", "Functions", table((
         (f.name, *(", ".join(f"{s.name} {_shape(s.shape)} {s.dtype}" for s in side.values())
                    for side in (f.inputs, f.outputs))) for f in functions), "  ")]
+    if record := artifact.manifest.program.pipeline:
+        lines += _pipeline(record)
     if weights:
         lines += ["", f"Weights, {sum(s.nbytes for s in weights):,} bytes", table((
             (s.name, _shape(s.shape), str(s.dtype), "" if s.trainable else "frozen")
@@ -92,6 +97,22 @@ def _as_text(artifact: Artifact) -> str:
         lines += ["", f"{trained}: {last}" if last else trained]
     lines += ["", "Members", table(((n, f"{size:,}") for n, size in artifact.sizes.items()), "  ")]
     return "\n".join(lines)
+
+
+def _pipeline(record: PipelineRecord) -> list[str]:
+    """What the columns and classes mean."""
+    lines = []
+    if record.columns:
+        lines += ["", "Columns", table(((c.name, c.kind, c.unit, f"{len(c.features)} features")
+                                        for c in record.columns), "  ")]
+    if record.encoder:
+        lines += ["", f"Prepared by {record.encoder.name}"]
+    if record.target:
+        classes = record.target.classes
+        shown = ", ".join(classes[:MOST_CLASSES]) + (", ..." if len(classes) > MOST_CLASSES else "")
+        lines += ["", f"Predicts {record.target.name or 'one of'}: "
+                  + (shown or f"a quantity {record.target.unit}".rstrip())]
+    return lines
 
 
 def _shape(shape: tuple[int, ...]) -> str:

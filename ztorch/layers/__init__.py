@@ -1,6 +1,7 @@
 """Layers with Keras' names and arguments, one file for each family.
 
-Defining a subclass of `Layer` registers it.
+Defining a subclass of `Layer` registers it. Those that prepare texts and categories run on the
+host, before a model, and are no part of it.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from ztorch.errors import unknown
 from ztorch.layers.context import Context, States
 from ztorch.layers.layer import Layer
 from ztorch.layers.weight import Weight
+from ztorch.tabular.categories import CategoryEncoding, Discretization, Hashing
+from ztorch.tabular.lookups import IntegerLookup, StringLookup
+from ztorch.tabular.vectorization import TextVectorization
 
 for _found in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_found.name}")
 
 LAYERS = Layer.known
 globals().update(LAYERS)
-__all__ = ["LAYERS", "Context", "Layer", "States", "Weight", *sorted(LAYERS)]
+__all__ = ["LAYERS", "CategoryEncoding", "Context", "Discretization", "Hashing", "IntegerLookup",
+           "Layer", "States", "StringLookup", "TextVectorization", "Weight", *sorted(LAYERS)]
 
 
 def __getattr__(name: str) -> Any:
@@ -27,4 +32,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     if name in LAYERS:
         return LAYERS[name]
-    raise AttributeError(str(unknown("layer", name, LAYERS)))
+    raise AttributeError(str(unknown("layer", name, __all__)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from ztorch.data.typed_table import TypedTable
 from ztorch.errors import ConfigError, DataError, nearest, unknown
 from ztorch.files.kinds import BadValue
 from ztorch.tabular.encoding import category, encoded, learned
+from ztorch.tabular.host_layer import HostLayer
 from ztorch.tabular.predictions import Predictions
-from ztorch.tabular.record import PipelineRecord, TargetRecord
+from ztorch.tabular.record import EncoderRecord, PipelineRecord, TargetRecord
 
 
 class Pipeline:
@@ -85,6 +87,38 @@ class Pipeline:
         return cls.of_record(PipelineRecord(1, "images" if images else "arrays", (),
                                             TargetRecord("", tuple(map(str, classes)))))
 
+    @classmethod
+    def of_layer(cls, layer: HostLayer, classes: Sequence[str] = ()) -> Pipeline:
+        """A layer that prepares values for a model, such as texts, and the names of its classes.
+
+        Args:
+            layer: A layer that runs on the host: TextVectorization, StringLookup ...
+            classes: A name for each output of the model; none for a quantity. Default: `()`.
+
+        Returns:
+            A pipeline; its `inputs` takes an array or list of values.
+
+        Examples:
+            >>> import ztorch as zt
+            >>> words = zt.layers.TextVectorization(vocabulary=["good", "bad"])
+            >>> Pipeline.of_layer(words, ["sad", "glad"]).inputs(["so good", "bad"]).tolist()
+            [[1, 2], [3, 0]]
+        """
+        if not isinstance(layer, HostLayer):
+            raise ConfigError(f"of_layer takes a layer that runs on the host, such as "
+                              f"{', '.join(sorted(HostLayer.known))}, not a {type(layer).__name__}")
+        return cls.of_record(PipelineRecord(
+            1, "values", (), TargetRecord("", tuple(map(str, classes))),
+            EncoderRecord(type(layer).__name__, layer.get_config())))
+
+    @cached_property
+    def layer(self) -> HostLayer | None:
+        """The layer that prepares values; None for tables and images."""
+        encoder = self.record.encoder
+        if encoder is None:
+            return None
+        return HostLayer.get({"class_name": encoder.name, "config": encoder.config})
+
     @property
     def features(self) -> tuple[str, ...]:
         """The names of the numbers in a row of the input."""
@@ -102,15 +136,17 @@ class Pipeline:
         ones; `unseen` counts them.
 
         Args:
-            table: What `zt.data.table` takes or returns.
+            table: What `zt.data.table` takes or returns; values for a pipeline of a layer.
 
         Returns:
-            A float32 array of shape (rows, features).
+            A float32 array of shape (rows, features); what the layer returns.
 
         Raises:
             DataError: A column is missing, or a cell does not fit; the message names line and
                 column.
         """
+        if self.layer is not None:
+            return self.layer(table)
         if self.record.source != "table":
             raise DataError(f"this model takes {self.record.source}, not a table; give them to "
                             "program.predict")

@@ -6,8 +6,20 @@ Files hold these records, so every value is checked and bounded.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
-from ztorch.files.kinds import FLAG, TEXT, BadValue, ListOf, OneOf, OrNone, Real, String, Whole
+from ztorch.files.kinds import (
+    FLAG,
+    OBJECT,
+    TEXT,
+    BadValue,
+    ListOf,
+    OneOf,
+    OrNone,
+    Real,
+    String,
+    Whole,
+)
 from ztorch.files.schema import Record, field
 
 MOST_COLUMNS = 10_000  # of a table
@@ -16,6 +28,8 @@ MOST_CLASSES = 100_000  # of a target
 
 NUMBER = Real(-1e300, 1e300, "a finite number")
 FORMAT = String(r"(%[YmdHMSfz]|[-/. :T])*", "a format of dates such as '%Y-%m-%d'")
+HOST_LAYER = OneOf("CategoryEncoding", "Discretization", "Hashing", "IntegerLookup",
+                   "StringLookup", "TextVectorization")
 _DATE = ("days", "month, sine", "month, cosine", "weekday, sine", "weekday, cosine")
 _TIME = ("hour, sine", "hour, cosine")
 
@@ -66,14 +80,24 @@ class TargetRecord(Record):
     unit: str = field(TEXT, default="")  # of a quantity, for people
 
 
+class EncoderRecord(Record):
+    """A layer that runs on the host, before the model, with all that it learned."""
+
+    name: str = field(HOST_LAYER)  # its class
+    config: dict[str, Any] = field(OBJECT)  # its arguments
+
+
 class PipelineRecord(Record):
     """How data become the model's input, and its output names."""
 
     version: int = field(Whole(1, 1))  # of these fields
-    source: str = field(OneOf("table", "images", "arrays"))  # what the data are
+    source: str = field(OneOf("table", "images", "arrays", "values"))  # what the data are
     columns: tuple[ColumnRecord, ...] = field(  # of a table, in the order of the features
         ListOf(ColumnRecord, MOST_COLUMNS, f"a list of at most {MOST_COLUMNS} columns"), default=())
     target: TargetRecord | None = field(OrNone(TargetRecord), default=None)  # null: unknown
+
+    encoder: EncoderRecord | None = field(  # prepares values; null: another source
+        OrNone(EncoderRecord), default=None)
 
     @property
     def width(self) -> int:
@@ -84,6 +108,9 @@ class PipelineRecord(Record):
         names = [column.name for column in self.columns]
         if len(set(names)) < len(names):
             raise BadValue(names, "columns of different names", "columns")
+        if (self.source == "values") != (self.encoder is not None):
+            raise BadValue(self.source, "'values' where there is an encoder, and only there",
+                           "source")
 
     def check_shapes(self, inputs: dict[str, tuple[int, ...]],
                      outputs: dict[str, tuple[int, ...]]) -> None:

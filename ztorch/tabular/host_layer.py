@@ -1,0 +1,108 @@
+"""Layers that run on the host, before a model: what they learn is data, and artifacts keep it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ztorch.config import Named
+from ztorch.errors import ConfigError, DataError, Unsupported
+
+MODES = ("int", "one_hot", "multi_hot", "count", "tf_idf")
+
+
+class HostLayer(Named, family="host layer", such_as="StringLookup"):
+    """Base of layers that prepare data on the host. Call one on an array or a list; its config
+    holds all that it learned."""
+
+    def __call__(self, inputs: Any, **more: Any) -> np.ndarray:
+        """Prepares data.
+
+        Args:
+            inputs: An array, or nested lists.
+            **more: What the layer takes beside.
+
+        Returns:
+            An array.
+        """
+        return self.call(_array(inputs, type(self).__name__), **more)
+
+    @abstractmethod
+    def call(self, inputs: np.ndarray) -> np.ndarray:
+        """Prepares an array."""
+
+    def need_no_sparse(self, sparse: bool) -> None:
+        """Raises where sparse outputs are asked for."""
+        if sparse:
+            raise Unsupported(f"{type(self).__name__}(sparse=True): there are no sparse arrays; "
+                              "leave it out")
+
+    def need_mode(self, mode: Any, modes: Sequence[str]) -> str:
+        """An output mode, or an error that lists those of the layer."""
+        if mode not in modes:
+            raise ConfigError(f"{type(self).__name__}(output_mode={mode!r}) must be one of "
+                              f"{', '.join(map(repr, modes))}")
+        return str(mode)
+
+
+def as_category_counts(numbers: np.ndarray, mode: str, depth: int,
+                       weights: np.ndarray | None = None) -> np.ndarray:
+    """Numbers of categories in an output mode other than "int".
+
+    The last axis holds the categories of one example, except in "one_hot", where each number is an
+    example of its own. Negative numbers count for nothing.
+
+    >>> as_category_counts(np.array([[0, 2, 2]]), "count", 3).tolist()
+    [[1.0, 0.0, 2.0]]
+    """
+    if mode == "one_hot" and (numbers.ndim == 0 or numbers.shape[-1] != 1):
+        numbers = numbers[..., None]
+    elif numbers.ndim == 0:
+        numbers = numbers[None]
+    flat = numbers.reshape(-1, numbers.shape[-1]) if numbers.size else numbers.reshape(
+        int(np.prod(numbers.shape[:-1])), numbers.shape[-1])
+    out = np.zeros((len(flat), depth), np.float32)
+    rows, places = np.nonzero(flat >= 0)
+    added = 1.0 if weights is None else np.broadcast_to(weights, numbers.shape).reshape(
+        flat.shape)[rows, places]
+    np.add.at(out, (rows, flat[rows, places]), added)
+    if mode in ("one_hot", "multi_hot"):
+        out = (out > 0).astype(np.float32)
+    return out.reshape(*numbers.shape[:-1], depth)
+
+
+def batches(data: Any) -> Iterator[np.ndarray]:
+    """The batches of data that `adapt` gets: an array or list is one batch."""
+    if hasattr(data, "__array__") or isinstance(data, (list, tuple, str)):
+        yield _array(data, "adapt")
+    elif hasattr(data, "__iter__"):
+        for batch in data:
+            yield _array(batch[0] if isinstance(batch, tuple) else batch, "adapt")
+    else:
+        raise DataError(f"adapt takes an array, a list or batches of them, not a "
+                        f"{type(data).__name__}")
+
+
+def _array(data: Any, label: str) -> np.ndarray:
+    plain = isinstance(data, (list, tuple, str, bytes, int, float))
+    try:
+        if plain or hasattr(data, "__array__"):
+            return np.asarray(data)
+    except (ValueError, TypeError):
+        if plain:
+            raise DataError(f"{label}: rows have different lengths; give texts, or rows of one "
+                            "length") from None
+    raise Unsupported(f"{label} runs on the host, before a model: call it on an array or a list, "
+                      f"not on a {type(data).__name__}, and give the model its result")
+
+
+def as_texts(array: np.ndarray) -> np.ndarray:
+    """An array of objects that are all str."""
+    texts = np.empty(array.shape, object)
+    flat = [x.decode("utf-8", "replace") if isinstance(x, bytes) else "" if x is None else str(x)
+            for x in array.reshape(-1).tolist()]
+    texts.reshape(-1)[:] = flat
+    return texts
