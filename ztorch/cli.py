@@ -103,6 +103,8 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
 @options.batch_size
 @options.sizes
 @click.option("--random", is_flag=True, help="Write a model that has learned nothing.")
+@click.option("--shapes", metavar="NAME=...", help="Of a kernel or another function: sizes that "
+              "its signature names, b=64,n=1024, or types, x=f32[64,1024].")
 @click.option("--train", "trains", is_flag=True, help="Write an artifact that can train.")
 @options.optimizer
 @options.rate
@@ -120,12 +122,14 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
              ztorch export digits.zt --web -o page
              ztorch export digits.zt -o digits.onnx
              ztorch export digits_mlp --weights w.safetensors -o digits.zt
-             ztorch export net.py:build --train --loss mse -o net.zt""")
+             ztorch export net.py:build --train --loss mse -o net.zt
+             ztorch export kernels.py:scale --shapes b=64,n=1024 -o scale.zt""")
 def export(model: str, optimizer: str | None, **settings: Any) -> None:
     """Compile a model and write an artifact.
 
-    The device need not be in this machine. A FILE named .onnx becomes an ONNX file, for any batch
-    size unless --batch-size is given.
+    MODEL may also be a kernel or another function, FILE.py:function, with --shapes. The device need
+    not be in this machine. A FILE named .onnx becomes an ONNX file, for any batch size unless
+    --batch-size is given.
     """
     from ztorch.commands.export import export
 
@@ -150,7 +154,8 @@ def run(**settings: Any) -> None:
 
     INPUT holds rows: .npy, .npz with x, or .csv without labels; - reads CSV from standard input.
     Several inputs or outputs are arrays of an .npz, by name. An artifact that was trained on a
-    table takes tables with its columns in any order, one of images takes files and folders.
+    table takes tables with its columns in any order, one of images takes files and folders. What
+    `ztorch export --shapes` wrote takes a file or a number for each argument.
     """
     from ztorch.commands.run import run
 

@@ -98,7 +98,7 @@ def test_dtypes_and_several_results(tmp_path: Path) -> None:
 
 
 def test_a_c_library_of_a_kernel(tmp_path: Path) -> None:
-    zt.export(scale_shift, tmp_path / "c", sizes=SIZES, library=True)
+    zt.export(scale_shift, tmp_path / "c", sizes=SIZES, format="c")
     library = ctypes.CDLL(str(tmp_path / "c" / "libscale_shift.so"))
     y = np.empty((4, 5), np.float32)
     library.scale_shift(*(a.ctypes.data_as(ctypes.c_void_p) for a in (X, G, np.float32([2]), y)))
@@ -109,7 +109,7 @@ def test_a_c_library_of_a_kernel(tmp_path: Path) -> None:
 
 
 def test_c_source_of_a_kernel(tmp_path: Path) -> None:
-    zt.export(scale_shift, tmp_path / "c", sizes=SIZES, library=True, device="c")
+    zt.export(scale_shift, tmp_path / "c", sizes=SIZES, format="c", device="c")
     assert "const float *x, const float *g" in (tmp_path / "c" / "scale_shift.c").read_text()
 
 
@@ -129,6 +129,7 @@ def draws(x: Any) -> Any:
     (lambda x: x[:0], ("f32[3]",), {}, "without elements"),
     (lambda x: 3, ("f32[3]",), {}, "must give a tensor"),
     (lambda x: x, ("f32[3]",), {"device": "cpu:abacus"}, "abacus"),
+    (lambda x: x, ("f32[3]",), {"format": "onnx"}, "is a format of models"),
 ])
 def test_what_cannot_be_exported_says_why(
         function: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any],

@@ -16,19 +16,15 @@ from ztorch.arrays.node import Handle, TensorNode, placeholder
 from ztorch.arrays.placement import device as default
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.structure import number_dtypes, rebuild
-from ztorch.artifact.write import write_artifact
-from ztorch.compile.c_library import export_c
-from ztorch.compile.pipeline import compile_functions
-from ztorch.compile.targeting import target_for
+from ztorch.compile.export import chosen_format, export_traced
 from ztorch.compile.traced_model import TracedModel
 from ztorch.dtypes import f32
-from ztorch.errors import ConfigError, KernelError
+from ztorch.errors import ConfigError, KernelError, Unsupported
 from ztorch.graph.op import OPS, constant, leaf
 from ztorch.graph.trees import LEAF, flatten
 from ztorch.graph.value import Graph
 from ztorch.kernels.signature import ArrayType, parsed
-from ztorch.runtime.devices import resolve
-from ztorch.runtime.snapshot import Metadata, Snapshot
+from ztorch.runtime.snapshot import Metadata
 from ztorch.runtime.spec import ARGUMENT, CALL
 
 _COMPILED_IN = (bool, int, float, str, tuple, type(None))
@@ -36,21 +32,21 @@ _COMPILED_IN = (bool, int, float, str, tuple, type(None))
 
 @checked
 def export(function: Callable[..., Any], path: str | os.PathLike[str], *arguments: Any,
-           device: str = "cpu", library: bool = False, sizes: Mapping[str, int] | None = None,
-           **named: Any) -> list[Path]:
+           device: str = "auto", format: str | None = None,
+           sizes: Mapping[str, int] | None = None, **named: Any) -> list[Path]:
     """Compiles a function of tensors for a device, and writes it to a file that needs no source.
 
     Args:
         function: A kernel, a compiled function, or any function of tensors. It returns a tensor, or
             a list, tuple or dict of tensors.
-        path: The file, NAME.zt, which `zt.load_function` loads; with `library` a folder.
+        path: The file, NAME.zt, which `zt.load_function` loads; for C a folder.
         *arguments: What the function takes, each as a type, such as `"f32[64, 1024]"` or `"f32[]"`,
             or as an array or tensor of that shape and dtype. Numbers and other strings are compiled
             in. A kernel with a signature needs `sizes` alone.
         device: The device, which need not be in this machine, such as `"cuda:sm_90"`. Default:
-            `"cpu"`.
-        library: Whether to write a C library: NAME.h, libNAME.so, libNAME.a and an example; for the
-            device `"c"`, C source. Default: `False`.
+            `"auto"`.
+        format: `"zt"`, or `"c"` for a C library: NAME.h, libNAME.so, libNAME.a and an example; for
+            the device `"c"`, C source. `None` is what the path says. Default: `None`.
         sizes: The sizes that names in types stand for. Default: `None`.
         **named: Arguments of the function by name.
 
@@ -73,7 +69,11 @@ def export(function: Callable[..., Any], path: str | os.PathLike[str], *argument
         >>> zt.load_function(path)(np.ones((2, 3)), [1, 2, 3])[0]
         array([1., 2., 3.], dtype=float32)
     """
+    kind = chosen_format(path, device, format)
     name = getattr(function, "__name__", "function")
+    if kind not in ("zt", "c"):
+        raise Unsupported(f"{name} is a function of tensors, and {kind!r} is a format of models; "
+                          "write a .zt, or C")
     bound = _bound(function, name, arguments, named, dict(sizes or {}))
     names = {id(x): n for n, x in bound.arguments.items() if isinstance(x, TensorNode)}
     leaves, shape = flatten((bound.args, bound.kwargs))
@@ -83,11 +83,7 @@ def export(function: Callable[..., Any], path: str | os.PathLike[str], *argument
     graph = _graph(name, trace, ports)
     metadata = Metadata(name, 0, {}, {}, (), arguments=tuple(names.values()),
                         outputs_are="one" if "y" in graph.outputs else _several(trace.tree))
-    if library:
-        return export_c(TracedModel({CALL: graph}, metadata), path, device=device)
-    compiled = compile_functions({CALL: graph}, target_for(resolve(device, here=False)), name)
-    write_artifact(path, Snapshot(compiled.spec, compiled.code, compiled.params, metadata))
-    return [Path(path)]
+    return export_traced(TracedModel({CALL: graph}, metadata), path, device, kind)
 
 
 def _bound(function: Callable[..., Any], name: str, arguments: tuple[Any, ...],

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ztorch.commands import data, loss_options, named_arrays
+from ztorch.commands.export_function import export_function
 from ztorch.commands.programs import need_trained
 from ztorch.errors import ConfigError
 from ztorch.sources.find import find
@@ -17,10 +18,16 @@ from ztorch.sources.recipe import Recipe, optimizer
 def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...] | None,
            sizes: Iterable[tuple[str, tuple[int, ...]]], weights: str | None, random: bool,
            trains: bool, library: bool, optimizer_: str | None, rate: float | None,
-           loss: str | None, dtype: str | None, web: bool) -> None:
-    """Writes a model for a device, which need not be in this machine; or as an ONNX file."""
+           loss: str | None, dtype: str | None, web: bool, shapes: str | None) -> None:
+    """Writes a model or a function for a device, which need not be in this machine; or a model as
+    an ONNX file."""
     from ztorch.compile.export import chosen_format
 
+    if shapes is not None:
+        _need_none({"--batch-size": batch_size, "--sizes": sizes or None, "--weights": weights,
+                    "--random": random or None, "--train": trains or None, "--dtype": dtype,
+                    "--optimizer": optimizer_, "--lr": rate, "--loss": loss, "--web": web or None})
+        return export_function(name, shapes, out, device, library)
     training = {"--loss": loss, "--optimizer": optimizer_, "--lr": rate}
     if not trains and (idle := [o for o, value in training.items() if value is not None]):
         raise ConfigError(f"{idle[0]} is for an artifact that trains: add --train, or leave it out")
@@ -49,6 +56,11 @@ def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...
     if web:
         print(f"Look at it: python -m http.server -d {shlex.quote(out)}, then "
               "http://localhost:8000")
+
+
+def _need_none(options: dict[str, Any]) -> None:
+    if named := [option for option, value in options.items() if value is not None]:
+        raise ConfigError(f"{named[0]} is for a model, and --shapes for a function; leave one out")
 
 
 def _functions(file: Path, batch_size: Any) -> str:

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 from ztorch.commands import data, named_arrays
 from ztorch.commands.programs import program_of
+from ztorch.commands.run_function import run_function
 from ztorch.errors import ConfigError
 from ztorch.files.atomic import write_atomic
+from ztorch.runtime.load import open_artifact
+from ztorch.sources.find import is_artifact
 
 if TYPE_CHECKING:
     from ztorch.program.program import Program
@@ -23,6 +26,8 @@ def run(model: str, sources: tuple[str, ...], out: str | None, classes: bool,
         threads: int | None) -> None:
     """Predicts for rows, a table or images, and writes the outputs, the classes or their names."""
     data.need_writable(out, (".npy", ".csv", ".txt", ".npz"))
+    if is_artifact(model) and open_artifact(model).manifest.program.arguments is not None:
+        return run_function(model, sources, out, threads)
     program = program_of(model, threads)
     pipeline = program.pipeline
     shapes = named_arrays.of_program(program)

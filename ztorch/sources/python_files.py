@@ -90,7 +90,7 @@ def _model(module: ModuleType, attribute: str, arguments: dict[str, Any]) -> Mod
     """The model that an attribute of a module is, or that it returns for these arguments."""
     from ztorch.model.model import Model
 
-    candidate = _attribute(module, attribute)
+    candidate = attribute_of(module, attribute)
     phrase = f"{attribute} is"
     if callable(candidate) and not isinstance(candidate, Model):
         phrase = f"{attribute}() returned"
@@ -99,7 +99,8 @@ def _model(module: ModuleType, attribute: str, arguments: dict[str, Any]) -> Mod
             inspect.signature(function).bind()
         except TypeError as error:
             raise ConfigError(f"{module.__file__}: {attribute}() cannot be called without "
-                              f"arguments: {error}") from error
+                              f"arguments: {error}. A kernel or another function of tensors needs "
+                              "--shapes") from error
         candidate = _guarded(lambda: function(**arguments), Path(str(module.__file__)))
     if not isinstance(candidate, Model):
         raise ConfigError(f"{module.__file__}: {phrase} {_kind(candidate)}, not a "
@@ -107,7 +108,7 @@ def _model(module: ModuleType, attribute: str, arguments: dict[str, Any]) -> Mod
     return candidate
 
 
-def _attribute(module: ModuleType, path: str) -> Any:
+def attribute_of(module: ModuleType, path: str) -> Any:
     """An attribute of a module, by a name with points."""
     from ztorch.model.model import Model
 
@@ -115,7 +116,7 @@ def _attribute(module: ModuleType, path: str) -> Any:
     for name in path.split("."):
         if not hasattr(value, name):
             models = [n for n, v in vars(module).items() if isinstance(v, Model)
-                      or (inspect.isfunction(v) and v.__module__ == module.__name__)]
+                      or (callable(v) and getattr(v, "__module__", "") == module.__name__)]
             if not models:
                 raise ConfigError(f"{module.__file__} has no model; write a function build() that "
                                   "returns a ztorch.Sequential or ztorch.Model")

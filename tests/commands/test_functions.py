@@ -1,0 +1,77 @@
+"""Kernels and functions on the command line: export --shapes, run, inspect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.commands.results import Run, ok
+from ztorch.commands.export_function import parsed
+
+SOURCE = '''
+import numpy as np
+import ztorch as zt
+
+@zt.kernel("f32[b, n], f32[n], f32 -> f32[b, n]")
+def scale_shift(x, g, c):
+    out = np.empty_like(x)
+    for i, j in zt.grid(*x.shape):
+        out[i, j] = x[i, j] * g[j] + c
+    return out
+
+def both(x):
+    return x + 1, zt.ops.sum(x)
+
+SIZE = 3
+'''
+X, G = np.arange(6, dtype=np.float32).reshape(2, 3), np.float32([1, 2, 3])
+
+
+@pytest.fixture
+def folder(run: Run) -> Path:
+    Path("k.py").write_text(SOURCE)
+    np.save("x.npy", X)
+    np.save("g.npy", G)
+    return Path()
+
+
+def test_a_kernel_is_exported_and_run(run: Run, folder: Path) -> None:
+    ok(run("export", "k.py:scale_shift", "--shapes", "b=2, n=3", "-o", "k.zt", "--device", "cpu:scalar"))
+    assert "call" in ok(run("inspect", "k.zt"))
+    ok(run("run", "k.zt", "x.npy", "g.npy", "0.5", "-o", "y.npy"))
+    np.testing.assert_allclose(np.load("y.npy"), X * G + 0.5)
+    np.savez("all.npz", x=X, g=G, c=np.float32(2))
+    ok(run("run", "k.zt", "all.npz", "-o", "y.npy"))
+    np.testing.assert_allclose(np.load("y.npy"), X * G + 2)
+
+
+def test_types_of_arguments_and_several_results(run: Run, folder: Path) -> None:
+    ok(run("export", "k.py:both", "--shapes", "n=3,x=f32[2,n]", "-o", "b.zt", "--device", "cpu:scalar"))
+    ok(run("run", "b.zt", "x.npy", "-o", "y.npz"))
+    with np.load("y.npz") as y:
+        assert np.array_equal(y["y0"], X + 1) and y["y1"] == 15
+
+
+def test_c_source(run: Run, folder: Path) -> None:
+    ok(run("export", "k.py:scale_shift", "--shapes", "b=2,n=3", "--so", "--device", "c", "-o", "c"))
+    assert "void scale_shift(" in Path("c/scale_shift.h").read_text()
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (("k.py:scale_shift", "--shapes", "b=2"), "size of 'n' is not known"),
+    (("k.py:scale_shift", "--shapes", "b:2"), "cannot be read"),
+    (("k.py:scale", "--shapes", "b=2"), "scale_shift"),
+    (("k.py:SIZE", "--shapes", "b=2"), "not a function"),
+    (("digits_mlp", "--shapes", "b=2"), "path/to/file.py:function"),
+    (("k.py:scale_shift", "--shapes", "b=2,n=3", "--batch-size", "4"), "--batch-size is for a model"),
+    (("k.py:scale_shift",), "--shapes")])
+def test_wrong_uses(run: Run, folder: Path, words: tuple[str, ...], says: str) -> None:
+    result = run("export", *words, "-o", "k.zt")
+    assert result.exit_code == 1 and says in result.output
+
+
+def test_the_text_of_shapes() -> None:
+    text = "b=64,n=8; x=f32[b, 3], c=f32[]"
+    assert parsed(text) == ({"b": 64, "n": 8}, {"x": "f32[b, 3]", "c": "f32[]"})

@@ -1,0 +1,65 @@
+"""ztorch export --shapes: compiles a kernel, or another function of tensors, for a device."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ztorch.errors import ConfigError
+from ztorch.sources.python_files import attribute_of, import_file
+
+_PART = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*([^\[,;]*(?:\[[^\]]*\])?)\s*(?:[,;]|$)")
+
+
+def export_function(name: str, shapes: str, out: str, device: str, library: bool) -> None:
+    """Writes a function as an artifact, or as a C library.
+
+    Args:
+        name: path/to/file.py:function.
+        shapes: Sizes that the function's signature names, `b=64, n=1024`, or the types of its
+            arguments, `x=f32[64, 1024], g=f32[1024]`.
+        out: The file, or the folder for C.
+        device: The device.
+        library: Whether to write a C library, or C source for the device "c".
+    """
+    from ztorch.arrays.exporting import export
+
+    sizes, types = parsed(shapes)
+    for file in export(_function(name), out, device=device, format="c" if library else None,
+                       sizes=sizes, **types):
+        print(f"Wrote {file}: {file.stat().st_size:,} bytes")
+
+
+def parsed(shapes: str) -> tuple[dict[str, int], dict[str, str]]:
+    """Sizes by name, and types of arguments.
+
+    >>> parsed("b=64, x=f32[b, 3]")
+    ({'b': 64}, {'x': 'f32[b, 3]'})
+    """
+    sizes: dict[str, int] = {}
+    types: dict[str, str] = {}
+    place = 0
+    while place < len(shapes):
+        match = _PART.match(shapes, place)
+        if match is None:
+            raise ConfigError(f"--shapes {shapes!r} cannot be read at {shapes[place:]!r}; write "
+                              "sizes, b=64,n=1024, or types of arguments, x=f32[64,1024]")
+        name, value = match[1], match[2].strip()
+        if value.isdigit():
+            sizes[name] = int(value)
+        else:
+            types[name] = value
+        place = match.end()
+    return sizes, types
+
+
+def _function(name: str) -> Callable[..., Any]:
+    path, _, attribute = name.partition(".py:")
+    if not attribute:
+        raise ConfigError(f"--shapes is for a function, path/to/file.py:function, not {name}")
+    function = attribute_of(import_file(Path(f"{path}.py")), attribute)
+    if not callable(function):
+        raise ConfigError(f"{name} is {function!r}, not a function")
+    return function  # type: ignore[no-any-return]
