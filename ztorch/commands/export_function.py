@@ -62,4 +62,4 @@ def _function(name: str) -> Callable[..., Any]:
     function = attribute_of(import_file(Path(f"{path}.py")), attribute)
     if not callable(function):
         raise ConfigError(f"{name} is {function!r}, not a function")
-    return function  # type: ignore[no-any-return]
+    return function
