@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import subprocess
@@ -87,8 +86,9 @@ def mac() -> Iterator[Mac]:
     available.device.cache_clear()
 
 
-@functools.cache
+@pytest.fixture(scope="module")
 def able() -> list[Job]:
+    """Made before there is a Metal to play, which has no float64."""
     return [job for some in sharing(2, 8).values() for job in some
             if not any(v.dtype == f64 for v in job.graph.nodes())]
 
@@ -97,9 +97,9 @@ def able() -> list[Job]:
 @pytest.mark.parametrize("part", [
     pytest.param(slice(0, None, 40), id="some"),
     *(pytest.param(slice(k, None, 6), id=f"{k}", marks=pytest.mark.slow) for k in range(6))])
-def test_every_op(mac: Mac, part: slice) -> None:
-    module = Module(able()[part], "metal")
-    for k, job in enumerate(able()[part]):
+def test_every_op(able: list[Job], mac: Mac, part: slice) -> None:
+    module = Module(able[part], "metal")
+    for k, job in enumerate(able[part]):
         agree(job, module.run(k), terms=20)
 
 
