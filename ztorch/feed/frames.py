@@ -55,7 +55,7 @@ def column_array(column: Any, name: str) -> np.ndarray:
 
 def category_codes(column: Any) -> Any:
     """The numbers of the categories of a column; None where it does not hold categories."""
-    categories = getattr(column, "cat", None) if hasattr(type(column), "cat") else None
+    categories: Any = getattr(column, "cat", None) if hasattr(type(column), "cat") else None
     if hasattr(categories, "codes"):  # pandas
         return categories.codes
     # Of polars: what is Categorical has numbers that depend on all that the process has read.
