@@ -103,7 +103,8 @@ class Named:
             known = {p.name for c in cls.__mro__ if issubclass(c, Named) and "__init__" in vars(c)
                      for p in inspect.signature(c.__init__).parameters.values()
                      if p.name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
-            raise unknown(f"argument of {cls.__name__}", name, known | {*cls.more_arguments()})
+            raise unknown(f"argument of {cls.__name__}", name, known,
+                          known | {*cls.more_arguments()})
 
     @classmethod
     def more_arguments(cls) -> list[str]:

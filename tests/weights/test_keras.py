@@ -290,7 +290,8 @@ def test_all_that_is_lacking_is_listed(tmp_path: Path) -> None:
     with pytest.raises(Unsupported) as error:
         load_keras(tmp_path / "m.keras")
     assert str(error.value).splitlines()[1:] == [
-        "  Dense 'd' with lora_rank=1", "  ActivityRegularization 'act'",
+        "  Dense 'd' with lora_rank=1", "  Dense 'd' with lora_alpha=1",
+        "  ActivityRegularization 'act'",
         "  LSTM 'l' with activation=sparsemax, whose results in Keras do not sum to 1 as those of "
         "ours do"]
 

@@ -11,6 +11,7 @@ from ztorch.config import number
 from ztorch.dtypes import DType, dtype, i32
 from ztorch.errors import ConfigError, DataError, Unsupported, unknown
 from ztorch.feed.columns import as_array, check_weights, one_per_row, pad, reads_in_place, store
+from ztorch.feed.frames import columns_of, is_frame
 from ztorch.feed.ports import InputPort, TargetPort
 from ztorch.feed.sequences import Ragged
 from ztorch.runtime.buckets import BATCH, Buckets, open_axes_of
@@ -123,6 +124,10 @@ class DataAdapter(NamedTuple):
             if isinstance(value, Mapping):
                 raise DataError(f"x{suffix} is a mapping; the model has one input: pass its array")
             return self._with_lengths({first.port: first.rows(value, f"x{suffix}")}, suffix)
+        if is_frame(value):
+            columns_by_name = columns_of(value)
+            value = {p.name: columns_by_name[p.name] for p in self.input_ports
+                     if p.name in columns_by_name}
         parts = _parts("x", value, [p.name for p in self.input_ports], "inputs", suffix)
         columns: Columns = {}
         for p in self.input_ports:

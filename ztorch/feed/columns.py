@@ -11,6 +11,7 @@ import numpy as np
 
 from ztorch.dtypes import DType, need_no_mask, to_storage
 from ztorch.errors import DataError
+from ztorch.feed.frames import category_codes, column_array, frame_array, is_frame
 
 if TYPE_CHECKING:
     from ztorch.runtime.running import BoundCall
@@ -40,9 +41,15 @@ def _foreign(value: Any, name: str) -> np.ndarray:
     if inspect.isroutine(value):
         raise DataError(f"{name} is a function; call it, and pass what it returns")
     try:
+        if is_frame(value):
+            return frame_array(value, name)
+        if category_codes(value) is not None:
+            return column_array(value, name)
         if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
         return np.asarray(value)
+    except DataError:
+        raise
     except Exception as error:  # foreign __array__ methods raise what they like
         raise DataError(f"{name} cannot be read as an array: {_reason(value, error)}") from error
 

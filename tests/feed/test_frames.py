@@ -1,0 +1,105 @@
+"""Frames with columns of categories. The stand-ins answer as pandas, polars and Arrow do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests.programs import classifier, flowers, same_states
+from ztorch import layers as L
+from ztorch.errors import DataError
+
+X, Y = flowers(20)
+
+
+class PandasColumn:
+    """A column of categories: as an array it is text."""
+
+    def __init__(self, codes: np.ndarray):
+        self._codes = codes
+
+    @property
+    def cat(self) -> Any:
+        class Accessor:
+            codes = self._codes
+
+        return Accessor
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array([f"class {k}" for k in self._codes], object)
+
+
+class EnumColumn(PandasColumn):
+    """That of polars."""
+
+    dtype = "Enum(categories=['class 0', 'class 1'])"
+    cat = None
+
+    def to_physical(self) -> np.ndarray:
+        return self._codes
+
+
+class ArrowColumn:
+    def __init__(self, codes: np.ndarray):
+        self._codes = codes
+
+    def combine_chunks(self) -> Any:
+        class Joined:
+            indices = self._codes
+
+        return Joined
+
+
+class Frame:
+    def __init__(self, columns: dict[str, Any]):
+        self._columns = columns
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self._columns)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return 20, len(self._columns)
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, name: str) -> Any:
+        return self._columns[name]
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        raise AssertionError("its columns are read")
+
+    def __arrow_c_stream__(self) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("column", [PandasColumn, EnumColumn, ArrowColumn])
+def test_categories_are_their_numbers(column: Any) -> None:
+    x = np.column_stack([X[:, :3], Y])
+    frame = Frame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "kind": column(Y)})
+    a, b = classifier(), classifier()
+    a.fit(x, Y, verbose=0)
+    b.fit(frame, column(Y), verbose=0)
+    assert same_states(a, b)
+    np.testing.assert_array_equal(b.predict(frame), a.predict(x))
+    gaps = np.where(np.arange(20) == 7, -1, Y)
+    with pytest.raises(DataError, match="column 'kind' of x has no category in row 7"):
+        b.predict(Frame({"kind": column(gaps)}))
+    with pytest.raises(DataError, match=r"column 'kind' of x holds .* values, not numbers"):
+        b.predict(Frame({"kind": np.array(["x"] * 20)}))
+
+
+def test_columns_are_inputs_by_name() -> None:
+    kind, size = L.Input((1,), name="kind", dtype="int32"), L.Input((1,), name="size")
+    words = L.Flatten()(L.Embedding(3, 2)(kind))
+    model = zt.Model([kind, size], L.Dense(1)(L.Concatenate()([words, size])))
+    frame = Frame({"size": X[:, 0], "more": X[:, 1], "kind": PandasColumn(Y)})
+    np.testing.assert_array_equal(model.predict(frame), model.predict(
+        {"kind": Y, "size": X[:, 0]}))
+    with pytest.raises(DataError, match="x lacks 'size'"):
+        model.predict(Frame({"kind": PandasColumn(Y)}))
