@@ -50,7 +50,7 @@ class Attention(Layer):
                  seed: int | None = None, **common: Any):
         super().__init__(**common)
         kind = type(self).__name__
-        if score_mode not in ("dot", "concat"):
+        if not isinstance(score_mode, str) or score_mode not in ("dot", "concat"):
             raise ConfigError(f"{kind}(score_mode={score_mode!r}) must be 'dot' or 'concat'")
         self.use_scale, self.score_mode = use_scale, score_mode
         self.dropout = fraction(f"{kind}(dropout=...)", dropout)
