@@ -129,7 +129,12 @@ def test_every_family_is_tried() -> None:
     assert all(any(name.startswith(family) for family in FAMILIES) for name in families)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+# Seconds each, and made of the layers and nodes of the others.
+LONG = ("InceptionV3", "MobileNetV2", "NASNet", "Xception")
+
+
+@pytest.mark.parametrize("family", [
+    pytest.param(name, marks=[pytest.mark.full] if name in LONG else []) for name in FAMILIES])
 def test_families(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     same(moved(FAMILIES[family](references.keras(), monkeypatch)), tmp_path)
 

@@ -19,6 +19,7 @@ OURS = {
 
 # Arguments of ours alone.
 ADDED = {
+    "AdditiveAttention": {"seed": "Keras takes it among **kwargs"},
     "MultiHeadAttention": {"use_causal_mask": "in Keras an argument of the call",
                            "rotary": "positions by turning"},
     **{name: {"branches": "within a Sequential there is one tensor"}

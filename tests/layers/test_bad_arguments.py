@@ -31,6 +31,9 @@ TRIED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     **{name: entries[0] for name, entries in PLAIN.items()},
     **{name: ((7, 6, 3), how) for name, how in AUGMENTING.items()},
     **{name: ((6,), how) for name, how in CELLS.items()},
+    "Attention": ((5, 6), {}), "AdditiveAttention": ((5, 6), {}),
+    "EinsumDense": ((5, 6), {"equation": "abc,cd->abd", "output_shape": (None, 3),
+                               "bias_axes": "d"}),
     "StackedRNNCells": ((6,), {"cells": [L.GRUCell(3)]}),
     "Operation": ((6,), {"op": "softplus"}), "Input": ((), {"shape": (3,)})}
 

@@ -33,6 +33,7 @@ NOT_OFFERED = {
         {} if name in ("SimpleRNN", "RNN") else {"use_cudnn": "how it is computed"})}
        for name in ("SimpleRNN", "LSTM", "GRU", "RNN")},
     "Bidirectional": {"weights": "set_weights does it"},
+    "EinsumDense": {"gptq_unpacked_column_size": "not offered"},
     "Lambda": {"output_shape": "shapes are traced", "mask": "a subclass has compute_mask",
                "arguments": "give a function of the tensor alone"},
 }

@@ -67,6 +67,7 @@ def test_channels_first(name: str) -> None:
 
 def test_other_names() -> None:
     assert L.MaxPool2D is L.MaxPooling2D and L.AvgPool1D is L.AveragePooling1D
+    assert L.Conv2D(3, 3, padding="SAME").padding == L.MaxPooling3D(padding="Same").padding == "same"
     assert L.GlobalAvgPool2D is L.GlobalAveragePooling2D
 
 

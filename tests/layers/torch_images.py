@@ -140,7 +140,8 @@ class Images(Speaker):
         return self.turned(layer, x, work)
 
     _Conv1D, _DepthwiseConv1D, _SeparableConv1D = _Conv2D, _DepthwiseConv2D, _SeparableConv2D
-    _Conv1DTranspose = _Conv2DTranspose
+    _Conv1DTranspose = _Conv3DTranspose = _Conv2DTranspose
+    _Conv3D = _Conv2D
 
     def _MaxPooling2D(self, layer: Any, x: Tensor) -> Tensor:
         pool = getattr(self.f, f"max_pool{layer.axes}d")
@@ -164,11 +165,17 @@ class Images(Speaker):
     def _GlobalMaxPooling2D(self, layer: Any, x: Tensor) -> Tensor:
         return self.overall(layer, x, "amax")
 
-    _MaxPooling1D, _AveragePooling1D = _MaxPooling2D, _AveragePooling2D
-    _GlobalAveragePooling1D, _GlobalMaxPooling1D = _GlobalAveragePooling2D, _GlobalMaxPooling2D
+    _MaxPooling1D = _MaxPooling3D = _MaxPooling2D
+    _AveragePooling1D = _AveragePooling3D = _AveragePooling2D
+    _GlobalAveragePooling1D = _GlobalAveragePooling3D = _GlobalAveragePooling2D
+    _GlobalMaxPooling1D = _GlobalMaxPooling3D = _GlobalMaxPooling2D
 
     def _UpSampling1D(self, layer: Any, x: Tensor) -> Tensor:
         return self.f.interpolate(x.mT, scale_factor=float(layer.size)).mT
+
+    def _UpSampling3D(self, layer: Any, x: Tensor) -> Tensor:
+        return self.turned(layer, x, lambda x: self.f.interpolate(
+            x, scale_factor=tuple(map(float, layer.size))))
 
     def _UpSampling2D(self, layer: Any, x: Tensor) -> Tensor:
         return self.turned(layer, x, lambda x: self.f.interpolate(
@@ -188,16 +195,17 @@ class Images(Speaker):
         return self.turned(layer, x, work)
 
     def _ZeroPadding2D(self, layer: Any, x: Tensor) -> Tensor:
-        pairs = layer.padding if layer.axes == 2 else (layer.padding,)
+        pairs = layer.padding if layer.axes > 1 else (layer.padding,)
         return self.turned(layer, x, lambda x: self.f.pad(
             x, [n for pair in reversed(pairs) for n in pair]))
 
     def _Cropping2D(self, layer: Any, x: Tensor) -> Tensor:
-        pairs = layer.cropping if layer.axes == 2 else (layer.cropping,)
+        pairs = layer.cropping if layer.axes > 1 else (layer.cropping,)
         return self.turned(layer, x, lambda x: self.f.pad(
             x, [-n for pair in reversed(pairs) for n in pair]))
 
-    _ZeroPadding1D, _Cropping1D = _ZeroPadding2D, _Cropping2D
+    _ZeroPadding1D = _ZeroPadding3D = _ZeroPadding2D
+    _Cropping1D = _Cropping3D = _Cropping2D
 
     # -- normalisation -----------------------------------------------------------------------------
 

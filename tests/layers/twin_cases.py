@@ -45,6 +45,7 @@ class Case:
 
 Entry = tuple[tuple[int, ...], dict[str, Any]]
 LINE, IMAGE, ROWS = (9, 4), (7, 6, 4), (5, 6)  # no size is a whole number of vectors
+VOLUME = (3, 5, 4, 2)
 
 
 def last_first(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -131,6 +132,14 @@ PLAIN: dict[str, list[Entry]] = {
        for n, shape in ((1, LINE), (2, IMAGE))},
     **{f"Global{kind}Pooling{n}D": windows(shape, {}, {"keepdims": True})
        for kind in ("Max", "Average") for n, shape in ((1, LINE), (2, IMAGE))},
+    "Conv3D": both(VOLUME, {"filters": 3, "kernel_size": 2, "strides": (1, 2, 1), "padding": "same"}),
+    "Conv3DTranspose": at((2, 3, 2, 2), {"filters": 3, "kernel_size": 2, "strides": 2}),
+    **{f"{kind}Pooling3D": at(VOLUME, {"pool_size": 2, "strides": (1, 2, 2)})
+       for kind in ("Max", "Average")},
+    **{f"Global{kind}Pooling3D": at(VOLUME, {"keepdims": True}) for kind in ("Max", "Average")},
+    "ZeroPadding3D": at(VOLUME, {"padding": ((1, 0), (0, 2), (1, 1))}),
+    "Cropping3D": at(VOLUME, {"cropping": ((1, 0), (0, 2), (1, 1))}),
+    "UpSampling3D": both(VOLUME, {"size": (1, 2, 3)}),
     "UpSampling1D": at(LINE, {}, {"size": 3}),
     "UpSampling2D": windows(IMAGE, {"size": (2, 3)}, {"interpolation": "bilinear", "size": (3, 2)}),
     "ZeroPadding1D": both(LINE, {}, {"padding": (0, 2)}),
@@ -220,6 +229,8 @@ CELLS: dict[str, dict[str, Any]] = {
 NO_TWIN = {
     "Input": "computes nothing", "Operation": "ops are compared by themselves",
     **dict.fromkeys((*CELLS, "StackedRNNCells"), "a step of RNN, which is tried with them"),
+    **dict.fromkeys(("Attention", "AdditiveAttention", "EinsumDense"),
+                    "beside Keras, with its gradients: test_score_attention.py"),
     **dict.fromkeys(("RandomFlip", "RandomCrop", "RandomTranslation", "RandomContrast",
                      "RandomBrightness", "RandomErasing"),
                     "PyTorch has none; beside NumPy and Keras in test_augmentation.py"),

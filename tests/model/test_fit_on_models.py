@@ -188,7 +188,7 @@ def test_what_comes_before_compile() -> None:
     assert not made.compiled
     with pytest.raises(ConfigError, match="have changed since it was compiled"):
         made.fit(X, X)
-    with pytest.raises(ConfigError, match="weights alone go to model.save_weights"):
+    with pytest.raises(ConfigError, match=r"weights alone go to model\.save_weights"):
         made.save("m.h5")
 
 

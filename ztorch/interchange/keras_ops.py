@@ -22,9 +22,10 @@ def op_of(spec: dict[str, Any]) -> Callable[..., Any]:
     Raises:
         Unsupported: There is no such op here, or it has an argument that ours lacks.
     """
-    name, config = str(spec["class_name"]), dict(spec["config"])
+    name = spec["class_name"]
+    config: dict[str, Any] = dict(spec["config"])
     label = config.pop("name", None)
-    if (str(spec.get("module")), name) == SCALED_SUM:
+    if (spec.get("module"), name) == SCALED_SUM:
         scale = config["scale"]
         return lambda tensors: Operation.of("fma", (tensors[1], scale, tensors[0]), {}, label)
     known = OPS_OF_KERAS.get(name)

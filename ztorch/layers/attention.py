@@ -17,7 +17,7 @@ from ztorch.layers.layer import Layer
 from ztorch.layers.weight import Weight
 
 
-class _AsMatrix(Initializer):
+class AsMatrix(Initializer):
     """Draws a kernel as the matrix that it is used as, so that fans count all heads."""
 
     def __init__(self, initializer: Any, rows: int):
@@ -117,7 +117,7 @@ class MultiHeadAttention(Layer):
         """Makes the weights of one projection: a kernel, and a bias over its output axes."""
         rows = math.prod(shape[:-outputs])
         weights = [self.add_weight(f"{name}/kernel", shape,
-                                 _AsMatrix(self.kernel_initializer, rows))]
+                                 AsMatrix(self.kernel_initializer, rows))]
         if self.use_bias:
             weights.append(self.add_weight(f"{name}/bias", shape[-outputs:], self.bias_initializer))
         return weights

@@ -77,7 +77,7 @@ class ZeroPadding2D(SpatialLayer):
         return pad_axes(x, low, high)
 
 
-def _cropped(x: Value, pairs: Any) -> Value:
+def cropped(x: Value, pairs: Any) -> Value:
     """x without the first and last elements of the axes between batch and channels."""
     kept = tuple(n - a - b for n, (a, b) in zip(x.shape[1:-1], pairs, strict=True))
     if min(kept) < 1:
@@ -114,7 +114,7 @@ class Cropping1D(SpatialLayer):
         [self.cropping] = self.pairs("cropping", cropping)
 
     def last(self, x: Value, context: Context) -> Value:
-        return _cropped(x, (self.cropping,))
+        return cropped(x, (self.cropping,))
 
 
 class Cropping2D(SpatialLayer):
@@ -146,4 +146,4 @@ class Cropping2D(SpatialLayer):
         self.cropping = self.pairs("cropping", cropping)
 
     def last(self, x: Value, context: Context) -> Value:
-        return _cropped(x, self.cropping)
+        return cropped(x, self.cropping)

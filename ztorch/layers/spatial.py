@@ -13,7 +13,8 @@ from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 
 _INPUTS = {1: ("(steps, channels)", "(channels, steps)"),
-           2: ("(rows, columns, channels)", "(channels, rows, columns)")}
+           2: ("(rows, columns, channels)", "(channels, rows, columns)"),
+           3: ("(depth, rows, columns, channels)", "(channels, depth, rows, columns)")}
 
 
 def checked_format(layer: str, data_format: Any) -> str:
@@ -31,7 +32,7 @@ def checked_format(layer: str, data_format: Any) -> str:
 
 
 class SpatialLayer(Layer, abstract=True):
-    """Base of layers over one or two axes besides the channels.
+    """Base of layers over one, two or three axes besides the channels.
 
     Subclasses implement `last`, with channels last. Inputs with channels first are transposed on
     the way in and out, which is free where the next kernel can read the transposed layout.
@@ -68,11 +69,11 @@ class SpatialLayer(Layer, abstract=True):
         return tuple((whole(name, a), whole(name, b)) for a, b in wide)
 
     def choice(self, argument: str, word: Any, allowed: tuple[str, ...]) -> str:
-        """The word if it is allowed, or a ConfigError that names the argument."""
-        if not isinstance(word, str) or word not in allowed:
-            raise ConfigError(f"{type(self).__name__}({argument}={word!r}) must be "
-                              f"{' or '.join(map(repr, allowed))}")
-        return word
+        """The word in lower case if it is allowed, or a ConfigError that names the argument."""
+        if isinstance(word, str) and word.lower() in allowed:
+            return word.lower()
+        raise ConfigError(f"{type(self).__name__}({argument}={word!r}) must be "
+                          f"{' or '.join(map(repr, allowed))}")
 
     def channels(self, shape: Shape) -> int:
         """The number of channels of inputs of this shape, without the batch."""

@@ -15,6 +15,7 @@ from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
 from ztorch.layers.network import Network
 from ztorch.layers.operation import Operation
+from ztorch.layers.score_attention import Attention
 from ztorch.layers.symbol import LayerCall, SymbolicTensor, as_symbol, leaves, nested
 from ztorch.weights.keras_ops import MODULES, OPS_OF_KERAS
 
@@ -61,8 +62,8 @@ class KerasWriter:
         network.build()
         kind = type(network).__name__
         common = {"name": network.name, "trainable": network.trainable}
-        if kind == "Sequential" and not any(isinstance(layer, MultiHeadAttention)
-                                            for layer in network.inner):
+        if kind == "Sequential" and not any(
+                isinstance(layer, (MultiHeadAttention, Attention)) for layer in network.inner):
             layers = [self.input(x, x.name) for x in network.inputs.values()]
             layers += [self.layer(layer.stands_for) for layer in network.inner]
             return _spec("keras", "Sequential", {**common, "layers": layers})
@@ -164,6 +165,8 @@ class KerasWriter:
             if len(args) == 1 and "value" not in keywords:
                 args *= 2
             keywords |= {"use_causal_mask": True} if layer.use_causal_mask else {}
+        if isinstance(layer, Attention) and len(leaves(args)) == 1:
+            args = [leaves(args) * 2]
         return {"args": [nested(tensor, x) for x in args], "kwargs": nested(tensor, keywords)}
 
     def operation(self, layer: Operation) -> dict[str, Any]:

@@ -23,6 +23,7 @@ ARGUMENTS: dict[str, Any] = {
     "target_shape": (-1,), "dims": (2, 1), "scale": 2.0, "activation": "relu", "shape": (3,),
     "height": 4, "width": 4, "factor": 0.1, "height_factor": 0.1, "width_factor": 0.1,
     "init_values": 0.1, "projection_dim": 6, "drop_path_rate": 0.1, "op": "relu",
+    "equation": "...b,bc->...c", "output_shape": 4,
     "function": lambda x: x, "cells": [L.LSTMCell(2), L.GRUCell(3)]}
 CELLS = ("SimpleRNNCell", "LSTMCell", "GRUCell", "StackedRNNCells")  # they take states as well
 LAYERS = {cls.__name__: cls for cls in L.LAYERS.values() if cls.__module__.startswith("ztorch.layers")}

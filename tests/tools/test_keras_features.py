@@ -1,0 +1,28 @@
+"""docs/keras_features.md is what the registries say today."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import references
+from tools.keras_features import page
+
+PAGE = Path(__file__).parents[2] / "docs" / "keras_features.md"
+
+
+def test_the_page_is_up_to_date() -> None:
+    version = references.keras().__version__
+    text = PAGE.read_text()
+    if f"What Keras {version} offers" not in text:
+        pytest.skip(f"the page is of another Keras than {version}")
+    assert text == page(), "run: python -m tools.keras_features > docs/keras_features.md"
+
+
+def test_it_tells_what_is_here_from_what_is_not() -> None:
+    text = PAGE.read_text()
+    for row in ("| `Dense` | `layers.Dense` |", "| `TFSMLayer` | - |", "| `relu` | `ops.relu` |",
+                "| `InputLayer` | `Input` |", "| `MeanSquaredError` | `losses.MeanSquaredError` |",
+                "| `set_random_seed` | `zt.set_seed` |"):
+        assert row in text, row

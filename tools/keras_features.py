@@ -1,0 +1,82 @@
+"""Writes docs/keras_features.md: each public name of Keras, and what it is called here.
+
+    python -m tools.keras_features > docs/keras_features.md
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+from typing import Any
+
+import ztorch as zt
+from ztorch.errors import ZtorchError
+from ztorch.losses import Loss
+
+HEAD = """# Keras, name by name
+
+What Keras {version} offers and where it is here, by `python -m tools.keras_features >
+docs/keras_features.md` from the registries. A dash: it is not here. Layers take Keras' arguments,
+with its defaults and weights; what a layer lacks it refuses by name.
+"""
+GROUPS = {  # of Keras: the module here that has the same names
+    "layers": zt.layers, "losses": zt.losses, "metrics": zt.metrics, "optimizers": zt.optimizers,
+    "optimizers.schedules": zt.schedules, "callbacks": zt.callbacks,
+    "initializers": zt.initializers, "regularizers": None, "constraints": None, "ops": zt.ops,
+    "utils": None}
+# What has another name here.
+OTHER_NAMES = {
+    ("layers", "InputLayer"): "`Input`", ("layers", "TorchModuleWrapper"): "`model.load_weights`",
+    ("callbacks", "CallbackList"): "`fit(callbacks=[...])`",
+    ("utils", "set_random_seed"): "`zt.set_seed`",
+    ("utils", "plot_model"): "`program.plot`, `model.summary`",
+}
+
+
+def page() -> str:
+    """The page. Keras has to be installed."""
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    keras: Any = importlib.import_module("keras")
+    parts = [HEAD.format(version=keras.__version__)]
+    for group, module in GROUPS.items():
+        theirs = importlib.import_module(f"keras.{group}")
+        here = module or getattr(zt, group, None)
+        names = [name for name, member in vars(theirs).items()
+                 if _counts(group, name, member)]
+        rows = {name: _here(group, name, here) for name in sorted(names)}
+        count = sum(cell != "-" for cell in rows.values())
+        parts.append(f"\n## keras.{group}\n\n{count} of {len(rows)} are here.\n\n"
+                     "| Keras | here |\n| --- | --- |\n")
+        parts += [f"| `{name}` | {cell} |\n" for name, cell in rows.items()]
+    return "".join(parts)
+
+
+def _counts(group: str, name: str, member: Any) -> bool:
+    """Whether a member of a module is one of its features: a class, not its alias in snake case,
+    or a function of ops."""
+    if group in ("ops", "utils"):
+        return callable(member) and not name.startswith("_")
+    return inspect.isclass(member) and name[0].isupper()
+
+
+def _here(group: str, name: str, module: Any) -> str:
+    """The cell that says what a name of Keras is here."""
+    if (group, name) in OTHER_NAMES:
+        return OTHER_NAMES[group, name]
+    if module is not None and _offers(module, name):
+        return f"`{module.__name__.removeprefix('ztorch.')}.{name}`"
+    if group == "metrics" and name in Loss.known:
+        return f"`\"{Loss.known[name].names[0]}\"`"
+    return "-"
+
+
+def _offers(module: Any, name: str) -> bool:
+    try:
+        return hasattr(module, name)
+    except ZtorchError:
+        return False
+
+
+if __name__ == "__main__":
+    print(page(), end="")
