@@ -44,6 +44,7 @@ JOBS = {
     "one row": job(ops.matmul, (1, 24), (24, 70)),
     "batch of products": job(ops.matmul, (2, 9, 8), (2, 8, 24)),
     "windows": job(lambda x, w: ops.conv(x, w, padding="same"), (1, 4, 8, 4), (3, 3, 4, 16)),
+    "depthwise": job(lambda x, w: ops.tanh(ops.conv(x, w, padding="same", groups=12)), (1, 4, 9, 12), (3, 3, 1, 12)),
     "softmax": job(lambda x: ops.softmax(x, axis=-1), (3, 88)),
     "layer norm": job(normalised, (2, 3, 72)),
     "sums of columns": job(lambda x: ops.sum(ops.exp(x), axis=0), (12, 76)),

@@ -53,6 +53,9 @@ def jobs(training: bool, first: bool) -> Job:
         if training:
             slope = given(f"s{k}", y.shape)
             outputs[f"dx{k}"], outputs[f"dk{k}"] = gradients(ops.sum(y * slope), [x, kernel])
+    image = given("image", (2, 13, 12, 11))
+    outputs["largest"] = ops.max_pool(image, 3, 2, "same")
+    outputs["mean"] = ops.average_pool(image, (2, 3), 1, ((1, 0), (1, 1)))
     return Job(Graph(outputs), feeds)
 
 

@@ -44,7 +44,7 @@ POWERS = (1, 2, 4, 8, 16, 32, 64)
 # What random schedules are made of: legal and illegal numbers.
 NUMBERS: dict[str, tuple[int, ...]] = {
     "tile_rows": (1, 2, 3, 5, 6, 8, 16, 24, 32, 64), "tile_vectors": (1, 2, 3, 4, 6),
-    "block_rows": (1, 2, 3, 7), "prefetch": (0, 1, 8, 33), "unroll": (1, 2, 3, 4, 8, 16),
+    "block_rows": (1, 2, 3, 7), "prefetch": (0, 1, 8, 33), "unroll": (1, 2, 3, 4, 8, 16), "places": (1, 2, 3, 5, 8, 9),
     "epilogue_inline": (0, 1), "lanes": POWERS[:5], "share": (0, 1, 2, 3), "columns": (1, 2, 3, 4, 8),
     "threads": (1, 7, 32, 64, 100, 256), "width": (1, 2, 4), "vectors": (1, 2, 3, 8, 9),
     "team_rows": POWERS, "team_ways": POWERS,
@@ -185,6 +185,8 @@ REFUSED = [
     ("elements", AVX2, {"lanes": 16}, "8 at most on this target"),
     ("elements", AVX2, {"order": (0, 0)}, r"order\(0, 0\) must name each of \d axes once"),
     ("elements", AVX2, {"share": 9}, r"share\(9\) must be between 1 and"),
+    ("depthwise", AVX2, {"places": 9}, r"places\(9\) must be between 1 and 8"),
+    ("depthwise", AVX2, {"lanes": 1}, "it sums no windows that overlap, or not in vectors"),
     ("softmax", AVX2, {"sums": (4,)}, r"takes a number for each of \d passes, not 1"),
     ("softmax", AVX2, {"columns": 2}, "since lanes do not run along columns"),
     ("sums of columns", AVX2, {"sums": (2,)}, "since lanes do not run along the rows"),
