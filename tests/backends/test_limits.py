@@ -127,5 +127,5 @@ def test_addresses_of_64_bits_reach_beyond_indices_of_32(name: str, elements: in
     if fits:
         assert compile_functions({"f": graph}, TARGETS[name], "m").code
         return
-    with pytest.raises(Unsupported, match="(bytes|elements) in one buffer"):
+    with pytest.raises(Unsupported, match=r"(bytes|elements) in one buffer"):
         compile_functions({"f": graph}, TARGETS[name], "m")

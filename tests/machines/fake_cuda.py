@@ -93,6 +93,7 @@ class FakeCuda:
         self.memory = GlobalMemory()
         self.used = 0
         self.handles: dict[int, Any] = {}
+        self.pinned: dict[int, int] = {}  # bytes of the host's blocks, by address
         self.asked: dict[int, int] = {}  # bytes of shared memory that launches of functions may have
         self.streams: dict[int, list[Callable[[], None]]] = {}
         self.clock = 0
@@ -318,6 +319,16 @@ class FakeCuda:
     def do_cuMemcpyDtoDAsync(self, target: Any, source: Any, size: int, stream: Any) -> None:
         one, other = self.bytes_at(target, size), self.bytes_at(source, size)
         self.enqueue(stream, lambda: np.copyto(one, other))
+
+    def do_cuMemHostRegister(self, address: int, size: int, flags: int) -> Any:
+        assert size > 0 and not flags and address not in self.pinned
+        self.pinned[address] = size
+        return None
+
+    def do_cuMemHostUnregister(self, address: int) -> Any:
+        assert not self.waiting, "given back while a stream uses it"
+        del self.pinned[address]
+        return None
 
     def enqueue(self, stream: Any, work: Callable[[], None]) -> None:
         self.held(stream, list).append(work)

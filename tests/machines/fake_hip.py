@@ -106,6 +106,7 @@ class FakeHip:
         self.sick = self.broken = 0
         self.started = False
         self.local, self.lock = threading.local(), threading.RLock()
+        self.pinned: dict[int, int] = {}  # bytes of the host's blocks, by address
         self.buffers: dict[int, np.ndarray] = {}
         self.handles: dict[int, Any] = {}
         self.queue: list[Callable[[], None]] = []
@@ -242,6 +243,14 @@ class FakeHip:
     def do_hipFree(self, pointer: int) -> None:
         assert not self.queue, "freed while a stream uses it"
         del self.buffers[pointer]
+
+    def do_hipHostRegister(self, address: int, size: int, flags: int) -> None:
+        assert size > 0 and not flags and address not in self.pinned
+        self.pinned[address] = size
+
+    def do_hipHostUnregister(self, address: int) -> None:
+        assert not self.queue, "given back while a stream uses it"
+        del self.pinned[address]
 
     def do_hipMemGetInfo(self, free: int, total: int) -> None:
         put(ctypes.c_size_t, free, self.total - sum(b.size for b in self.buffers.values()))

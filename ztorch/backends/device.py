@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from ztorch.backends.driver_calls import DriverCalls
 from ztorch.backends.handles import (
     DeviceBuffer,
     DeviceInfo,
@@ -28,7 +27,7 @@ from ztorch.backends.streams import Stream
 from ztorch.errors import DeviceError
 
 
-class Device(ABC):
+class Device(DriverCalls):
     """One opened device: memory, code and the order in which things happen on it.
 
     Work happens in the order in which it is submitted. Copies to and from the host are done when
@@ -67,11 +66,6 @@ class Device(ABC):
     def closed(self) -> bool:
         """Whether it can no longer be used: closed, or left behind by a fork."""
         return self._closed or self._process != os.getpid()
-
-    @property
-    def lost(self) -> bool:
-        """Whether an error has made it useless until it is opened again."""
-        return False
 
     def __enter__(self) -> Device:
         return self
@@ -215,6 +209,27 @@ class Device(ABC):
             self._need_live(recording)
             self._run(recording.handle)
 
+    def exchange(self, recording: Recording, inputs: DeviceBuffer, data_in: np.ndarray,
+                 outputs: DeviceBuffer, data_out: np.ndarray) -> None:
+        """Copies the bytes of one array to the device, replays launches, and copies the beginning
+        of a buffer to another array; waits once, at the end."""
+        with self._guard:
+            self._need_live(recording)
+            self._need(inputs, 0, data_in.nbytes)
+            self._need(outputs, 0, data_out.nbytes)
+            self._exchange(recording.handle, inputs.handle, data_in, outputs.handle, data_out)
+
+    def pin(self, block: np.ndarray) -> None:
+        """Has copies from and to a block of this machine's memory go without a detour, if the
+        driver can. The block lives until it is given back by `unpin`, or the device is closed."""
+        with self._guard:
+            self._need_open()
+            self._pin(block)
+
+    def unpin(self, block: np.ndarray) -> None:
+        """Gives back a block; at any time, so the driver hears of it later."""
+        self._unpin(block)
+
     def _need_live(self, recording: Recording) -> None:
         self._need_open()
         if not recording.live or not recording.module.live:
@@ -243,47 +258,6 @@ class Device(ABC):
     def _stream(self) -> Stream:
         return Stream(self)
 
-    # -- what a driver does: called with the guard held and arguments checked ----------------------
-
-    @abstractmethod
-    def _close(self) -> None: ...
-
-    @abstractmethod
-    def _alloc(self, nbytes: int) -> Any: ...
-
-    @abstractmethod
-    def _free(self, handle: Any) -> None: ...
-
-    @abstractmethod
-    def _write(self, handle: Any, at: int, data: np.ndarray) -> None: ...
-
-    @abstractmethod
-    def _read(self, handle: Any, at: int, out: np.ndarray) -> None: ...
-
-    @abstractmethod
-    def _copy(self, source: Any, source_at: int, target: Any, target_at: int,
-              nbytes: int) -> None: ...
-
-    @abstractmethod
-    def _memory(self) -> tuple[int, int]: ...
-
-    @abstractmethod
-    def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any: ...
-
-    @abstractmethod
-    def _unload(self, handle: Any) -> None: ...
-
-    @abstractmethod
-    def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> Any: ...
-
-    @abstractmethod
-    def _drop(self, handle: Any) -> None: ...
-
-    @abstractmethod
-    def _run(self, handle: Any) -> None: ...
-
-    @abstractmethod
-    def _synchronise(self) -> None: ...
 
 
 _devices: weakref.WeakSet[Device] = weakref.WeakSet()

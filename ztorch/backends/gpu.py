@@ -6,10 +6,10 @@ what both do is written here once, with names that lack it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -81,6 +81,8 @@ class GpuDevice(Device):
         self._lost = ""  # the error that was fatal
         self._running = False  # whether the stream may hold work that is not done
         self._queue: Any = None  # the stream
+        self._pinned: dict[int, np.ndarray] = {}  # blocks of the host that the driver knows, by id
+        self._unpinned: list[np.ndarray] = []  # those that nobody uses any more
 
     @property
     def lost(self) -> bool:
@@ -119,7 +121,7 @@ class GpuDevice(Device):
                 raise DeviceError(self._lost) from None
             raise
 
-    @contextmanager
+    @contextlib.contextmanager
     def _current(self) -> Iterator[None]:
         """For a block of calls, this device is the current one of the calling thread."""
         if self._lost:
@@ -135,6 +137,20 @@ class GpuDevice(Device):
         self._settle()
         self._call("StreamSynchronize", self._queue)
         self._running = False
+        while self._unpinned:
+            block = self._unpinned.pop()
+            if self._pinned.pop(id(block), None) is not None:
+                self._call("MemHostUnregister", block.ctypes.data)
+
+    def _pin(self, block: np.ndarray) -> None:
+        """Where the driver does not want to, copies take the detour."""
+        if block.nbytes:
+            with self._current(), contextlib.suppress(DeviceError):
+                self._call("MemHostRegister", block.ctypes.data, block.nbytes, 0)
+                self._pinned[id(block)] = block
+
+    def _unpin(self, block: np.ndarray) -> None:
+        self._unpinned.append(block)
 
     def _release(self, name: str, *handles: Any) -> None:
         """Gives things back once all work is done. A lost device holds nothing any more."""
@@ -143,6 +159,20 @@ class GpuDevice(Device):
                 self._wait()
                 for handle in handles:
                     self._call(name, handle)
+
+    def _exchange(self, recording: Any, inputs: Any, data_in: np.ndarray, outputs: Any,
+                  data_out: np.ndarray) -> None:
+        """All in one stream, which is waited for once."""
+        with self._current():
+            self._settle()
+            self._running = True
+            if data_in.nbytes:
+                self._move(inputs, data_in.ctypes.data, data_in.nbytes, "HtoD")
+            if recording is not None:
+                self._call("GraphLaunch", recording, self._queue)
+            if data_out.nbytes:
+                self._move(data_out.ctypes.data, outputs, data_out.nbytes, "DtoH")
+            self._wait()
 
     # -- memory ------------------------------------------------------------------------------------
 

@@ -46,6 +46,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "hipGetLastError": (),
     "hipMalloc": (Out(_P), _N),
     "hipFree": (_P,),
+    "hipHostRegister": (_P, _N, ctypes.c_uint),
+    "hipHostUnregister": (_P,),
     "hipMemGetInfo": (Out(_N), Out(_N)),
     "hipMemcpyAsync": (_P, _P, _N, ctypes.c_int, _P),
     "hipStreamCreateWithFlags": (Out(_P), ctypes.c_uint),

@@ -19,7 +19,7 @@ Step = Callable[[], None]  # runs one instruction
 
 
 @dataclass
-class Copy:
+class CopyInFlight:
     """The same copy of several threads, on its way."""
 
     at: int  # number of its instruction
@@ -30,11 +30,11 @@ class Copy:
 
 
 @dataclass
-class Group:
+class CopyGroup:
     """Copies that threads wait for together."""
 
     threads: np.ndarray  # mask of those that have not waited for it yet
-    copies: list[Copy] = field(default_factory=list)
+    copies: list[CopyInFlight] = field(default_factory=list)
 
 
 class Copies:
@@ -42,8 +42,8 @@ class Copies:
 
     def __init__(self, machine: Lockstep):
         self.machine = machine
-        self.open: list[Copy] = []  # in no group yet
-        self.groups: list[Group] = []  # the oldest first
+        self.open: list[CopyInFlight] = []  # in no group yet
+        self.groups: list[CopyGroup] = []  # the oldest first
 
     def start(self, at: int, instr: Instr, target: Watched, source: Watched, keys: tuple) -> Step:
         """A copy of `elements` neighbours; zeros for threads that are not inside."""
@@ -63,7 +63,7 @@ class Copies:
                 target.flying = np.zeros(target.data.size, bool)
             threads = np.broadcast_to(m.present(), (m.threads, 1))[:, 0].copy()
             target.flying[places[threads]] = True
-            self.open.append(Copy(at, target, places, data, threads))
+            self.open.append(CopyInFlight(at, target, places, data, threads))
         return step
 
     def commit(self) -> None:
@@ -71,7 +71,7 @@ class Copies:
         active = np.broadcast_to(self.machine.present(), (self.machine.threads, 1))[:, 0]
         ended = [replace(c, threads=c.threads & active) for c in self.open]
         others = [replace(c, threads=c.threads & ~active) for c in self.open]
-        self.groups.append(Group(active.copy(), [c for c in ended if c.threads.any()]))
+        self.groups.append(CopyGroup(active.copy(), [c for c in ended if c.threads.any()]))
         self.open = [c for c in others if c.threads.any()]
 
     def wait(self, pending: int) -> None:
@@ -87,7 +87,7 @@ class Copies:
                 self._land(copy, copy.threads & landing)
         self.groups = [g for g in self.groups if g.threads.any()]
 
-    def _land(self, copy: Copy, threads: np.ndarray) -> None:
+    def _land(self, copy: CopyInFlight, threads: np.ndarray) -> None:
         if not threads.any():
             return
         places = copy.places[threads]

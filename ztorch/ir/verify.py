@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from ztorch.ir.copy_rules import CopyRules
 from ztorch.ir.kernel import PRIVATE_KINDS, Instr, Kernel, Operand, set_in_loop
 from ztorch.ir.opcodes import OPCODES
-from ztorch.ir.rules import MAX_LANES, NAME, Rules, is_int
+from ztorch.ir.rules import MAX_LANES, NAME, is_int
 from ztorch.ir.uniform import divergent, whole_block
 
 MASKED = ("load", "store", "gather", "scatter")  # opcodes that take an optional mask
@@ -44,7 +45,7 @@ class _Scope:
     after_then: set[int] | None = None  # variables surely set at its else; None: no else so far
 
 
-class _Verifier(Rules):
+class _Verifier(CopyRules):
     """The rules that depend on earlier instructions: ids, scopes, variables, divergence."""
 
     def __init__(self, kernel: Kernel):

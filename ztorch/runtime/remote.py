@@ -153,7 +153,8 @@ class RemotePorts:
 
 
 class RemoteCall(BoundCall):
-    """A function bound to arrays of its own; a run is two copies and a recording."""
+    """A function bound to arrays of its own; a run is two copies and a recording, and
+    one wait."""
 
     def __init__(self, program: Remote, function: FunctionSpec):
         super().__init__(program, function)
@@ -161,16 +162,18 @@ class RemoteCall(BoundCall):
         self.inputs, self._input_block = _arrays(function.inputs.values())
         self.outputs, self._output_block = _arrays(function.outputs.values())
         self.ports = RemotePorts(program, function)
+        for block in (self._input_block, self._output_block):
+            self.ports.device.pin(block)
 
     def run(self) -> None:
-        ports, device = self.ports, self.ports.device
-        if self.inputs:
-            device.write(ports.inputs, self._input_block)
-        device.run(ports.recording)
-        if self.outputs:
-            device.read(ports.outputs, self._output_block)
-        else:
-            device.synchronise()
+        ports = self.ports
+        ports.device.exchange(ports.recording, ports.inputs, self._input_block, ports.outputs,
+                              self._output_block)
+
+    def __del__(self) -> None:
+        if hasattr(self, "ports") and not self.ports.device.closed:
+            self.ports.device.unpin(self._input_block)
+            self.ports.device.unpin(self._output_block)
 
 
 class RemoteMemoryCall(MemoryCall):

@@ -96,6 +96,7 @@ class CudaDevice(GpuDevice):
         self._call("CtxPopCurrent")
 
     def _close(self) -> None:
+        self._unpinned.extend(self._pinned.values())
         try:
             self._release("StreamDestroy", *self._queues)
         finally:  # a lost context ends with its last user; others, such as PyTorch, keep theirs

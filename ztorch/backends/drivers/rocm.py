@@ -77,7 +77,8 @@ class RocmDevice(GpuDevice):
     """A device with one stream of our own; recordings are captured from it."""
 
     prefix = "hip"
-    other_names = {"MemAlloc": "hipMalloc", "MemFree": "hipFree"}
+    other_names = {"MemAlloc": "hipMalloc", "MemFree": "hipFree",
+                   "MemHostRegister": "hipHostRegister", "MemHostUnregister": "hipHostUnregister"}
     fatal_codes = frozenset(f"hipError{name}" for name in (
         "IllegalAddress", "LaunchFailure", "LaunchTimeOut", "Assert", "ECCNotCorrectable",
         "ContextIsDestroyed"))
@@ -95,6 +96,7 @@ class RocmDevice(GpuDevice):
         self._call("SetDevice", self.info.ordinal)
 
     def _close(self) -> None:
+        self._unpinned.extend(self._pinned.values())
         self._release("StreamDestroy", self._queue)
 
     def _move(self, target: int, source: int, nbytes: int, kind: str) -> None:

@@ -1,0 +1,76 @@
+"""What each driver of a device with memory of its own does; `Device` offers it to all others."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from ztorch.backends.handles import DeviceModule, KernelEntry, Launch
+
+
+class DriverCalls(ABC):
+    """Called with the guard of the device held and arguments checked."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether an error has made the device useless until it is opened again."""
+        return False
+
+    def _exchange(self, recording: Any, inputs: Any, data_in: np.ndarray, outputs: Any,
+                  data_out: np.ndarray) -> None:
+        """Copies in, replays and copies out."""
+        if data_in.nbytes:
+            self._write(inputs, 0, data_in)
+        self._run(recording)
+        if data_out.nbytes:
+            self._read(outputs, 0, data_out)
+        else:
+            self._synchronise()
+
+    def _pin(self, block: np.ndarray) -> None:  # noqa: B027
+        """A driver that has no use for it does nothing."""
+
+    def _unpin(self, block: np.ndarray) -> None:  # noqa: B027
+        """The same."""
+
+    @abstractmethod
+    def _close(self) -> None: ...
+
+    @abstractmethod
+    def _alloc(self, nbytes: int) -> Any: ...
+
+    @abstractmethod
+    def _free(self, handle: Any) -> None: ...
+
+    @abstractmethod
+    def _write(self, handle: Any, at: int, data: np.ndarray) -> None: ...
+
+    @abstractmethod
+    def _read(self, handle: Any, at: int, out: np.ndarray) -> None: ...
+
+    @abstractmethod
+    def _copy(self, source: Any, source_at: int, target: Any, target_at: int,
+              nbytes: int) -> None: ...
+
+    @abstractmethod
+    def _memory(self) -> tuple[int, int]: ...
+
+    @abstractmethod
+    def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any: ...
+
+    @abstractmethod
+    def _unload(self, handle: Any) -> None: ...
+
+    @abstractmethod
+    def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> Any: ...
+
+    @abstractmethod
+    def _drop(self, handle: Any) -> None: ...
+
+    @abstractmethod
+    def _run(self, handle: Any) -> None: ...
+
+    @abstractmethod
+    def _synchronise(self) -> None: ...
