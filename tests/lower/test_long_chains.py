@@ -16,7 +16,7 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.lower.fuse import bits
+from ztorch.lower.order import bits
 from ztorch.lower.plan import Plan
 from ztorch.lower.prepare import prepare
 from ztorch.lower.region import is_view

@@ -140,7 +140,8 @@ def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
     open_loops: list[int] = []
     for k, step in enumerate(plan.steps):
         for n in begins.get(k, ()):
-            proceed, fixed = plan.loops[n].proceed, []
+            fixed: list[dict[str, Any]] = []
+            proceed = plan.loops[n].proceed
             if proceed is not None:
                 loops[n]["proceed"] = pointer(proceed, open_loops, fixed)
             open_loops.append(n)

@@ -223,11 +223,10 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, fami
         taken = {other.name for other in self.inner}
         if layer.name in taken and layer.keeps_name:
             raise ConfigError(f"{here} has two layers named {layer.name!r}; give one another name=")
-        if not layer.keeps_name:
-            base, k = layer.name, 0
-            while layer.name in taken or layer.name in reserved:
-                k += 1
-                layer.name = f"{base}_{k}"
+        base, k, numbered = layer.name, 0, not layer.keeps_name
+        while numbered and (layer.name in taken or layer.name in reserved):
+            k += 1
+            layer.name = f"{base}_{k}"
         if layer.outer is None:  # a shared layer keeps its path in the first model
             layer.outer = self
         self.inner.append(layer)
@@ -242,10 +241,7 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, fami
         """(depth, layer) for this layer and all layers inside it, in the order of weights."""
         yield depth, self
         for layer in self.inner:
-            if layer.inner:
-                yield from layer.walk(depth + 1)
-            else:
-                yield depth + 1, layer
+            yield from layer.walk(depth + 1) if layer.inner else ((depth + 1, layer),)
 
     @property
     def weights(self) -> list[Weight]:

@@ -10,12 +10,12 @@ update after a weight gradient.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from ztorch.graph.body import CARRY
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.index import Index
-from ztorch.lower.order import ordered
+from ztorch.lower.order import bits, ordered
 from ztorch.lower.positions import unflatten
 from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT, recurrence_region
 from ztorch.lower.region import (
@@ -280,18 +280,6 @@ class _Fusion:
                 stack += waits[other] - seen
                 seen |= waits[other]
         return False
-
-
-def bits(numbers: int) -> Iterator[int]:
-    """The numbers in a bit set.
-
-    >>> list(bits(0b1010))
-    [1, 3]
-    """
-    while numbers:
-        lowest = numbers & -numbers
-        yield lowest.bit_length() - 1
-        numbers ^= lowest
 
 
 def _sources(v: Value) -> list[Value]:

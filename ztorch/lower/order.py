@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from ztorch.graph.value import Value
 
@@ -56,3 +56,15 @@ def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Collection
                 if not waiting[last] and last not in placed:
                     heapq.heappush(ready, (grows(last), last))
     return done
+
+
+def bits(numbers: int) -> Iterator[int]:
+    """The numbers in a bit set.
+
+    >>> list(bits(0b1010))
+    [1, 3]
+    """
+    while numbers:
+        lowest = numbers & -numbers
+        yield lowest.bit_length() - 1
+        numbers ^= lowest
