@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -132,6 +135,8 @@ WRONG: dict[str, tuple[Callable[[], Any], type[ZtorchError], str]] = {
     "sparse": (lambda: L.Hashing(3, sparse=True), Unsupported, "no sparse arrays"),
     "integers": (lambda: L.IntegerLookup(vocabulary=[1])(["a"]), DataError, "takes integers"),
     "out of range": (lambda: L.CategoryEncoding(3)([3]), DataError, "from 0 to 2"),
+    "too wide": (lambda: L.CategoryEncoding(10**10)([3]), DataError, "10,000,000,000 numbers are too many"),
+    "too long": (lambda: L.TextVectorization(output_sequence_length=10**10, vocabulary=["a"])(["a"]), DataError, "too many"),
     "descending": (lambda: L.Discretization([1.0, 0.0]), ConfigError, "must ascend"),
     "a function": (lambda: L.TextVectorization(standardize=str.upper), ConfigError, "a function cannot be saved"),
     "in a model": (lambda: L.StringLookup(vocabulary=["a"])(L.Input((1,))), Unsupported, "runs on the host, before a model"),
@@ -160,5 +165,29 @@ def test_artifacts_keep_them(tmp_path: Path) -> None:
     assert np.array_equal(predictions.probabilities, program.predict(words(["a good day", "bad"])))
     assert set(predictions.names) <= {"sad", "glad"}
     assert loaded.pipeline is not None and isinstance(loaded.pipeline.layer, HostLayer)
+    code = "import ztorch; print(*ztorch.load('t.zt').predict_table(['a good day', 'bad']).names)"
+    fresh = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False,
+                           env={**os.environ, "PYTHONPATH": str(Path(zt.__file__).parents[1])})
+    assert fresh.stdout.split() == predictions.names, fresh.stderr
     with pytest.raises(ConfigError, match="a layer that runs on the host"):
         zt.Pipeline.of_layer(L.Dense(3))  # type: ignore[arg-type]
+
+
+DAMAGED: dict[str, tuple[dict[str, Any], str]] = {
+    "a path": ({"name": "StringLookup", "config": {"vocabulary": "/etc/passwd"}}, "vocabulary is '/etc/passwd'; it must be a list"),
+    "a class": ({"name": "Dense", "config": {}}, "name is 'Dense'"),
+    "an argument": ({"name": "Hashing", "config": {"bins": 3}}, "does not describe a Hashing"),
+    "a number": ({"name": "StringLookup", "config": {"max_tokens": "many"}}, "positive integer"),
+    "a boundary": ({"name": "Discretization", "config": {"bin_boundaries": ["a"]}}, "finite number"),
+    "no list": ({"name": "Discretization", "config": {"bin_boundaries": 3}}, "is damaged"),
+    "weights": ({"name": "StringLookup", "config": {"vocabulary": ["a"], "output_mode": "tf_idf", "idf_weights": ["x"]}},
+                "damaged|could not convert"),
+}
+
+
+@together()
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_records_are_explained(name: str) -> None:
+    encoder, message = DAMAGED[name]
+    with pytest.raises(ConfigError, match=message):
+        zt.Pipeline.from_config({"version": 1, "source": "values", "encoder": encoder}).inputs(["a"])

@@ -83,6 +83,8 @@ class TypedTable:
 
     def __init__(self, columns: Columns, target: str | None, forced: dict[str, str]):
         self.target, self.dropped = target, 0
+        if not columns.rows:
+            raise DataError(f"{columns.where} has no rows")
         if target is not None:
             missing = columns[target].gaps
             self.dropped = int(missing.sum())  # rows without a target
@@ -90,8 +92,6 @@ class TypedTable:
                 raise DataError(f"{columns.where}: every cell of the target {target!r} is empty")
             if self.dropped:
                 columns = columns.select(np.flatnonzero(~missing))
-        if not columns.rows:
-            raise DataError(f"{columns.where} has no rows")
         self.columns = columns
         if target is not None:
             forced = {**forced, target: _target_kind(columns, target, forced.get(target))}

@@ -11,6 +11,7 @@ import numpy as np
 from ztorch.config import Named
 from ztorch.errors import ConfigError, DataError, Unsupported
 
+MOST_NUMBERS = 1 << 31  # of an array that a layer returns
 MODES = ("int", "one_hot", "multi_hot", "count", "tf_idf")
 
 
@@ -64,6 +65,7 @@ def as_category_counts(numbers: np.ndarray, mode: str, depth: int,
         numbers = numbers[None]
     flat = numbers.reshape(-1, numbers.shape[-1]) if numbers.size else numbers.reshape(
         int(np.prod(numbers.shape[:-1])), numbers.shape[-1])
+    need_memory(len(flat), depth)
     out = np.zeros((len(flat), depth), np.float32)
     rows, places = np.nonzero(flat >= 0)
     added = 1.0 if weights is None else np.broadcast_to(weights, numbers.shape).reshape(
@@ -72,6 +74,13 @@ def as_category_counts(numbers: np.ndarray, mode: str, depth: int,
     if mode in ("one_hot", "multi_hot"):
         out = (out > 0).astype(np.float32)
     return out.reshape(*numbers.shape[:-1], depth)
+
+
+def need_memory(rows: int, columns: int) -> None:
+    """Raises where an array would be too large to make at once."""
+    if rows * columns > MOST_NUMBERS:
+        raise DataError(f"{rows:,} rows of {columns:,} numbers are too many at once; give fewer "
+                        "rows, or take fewer categories")
 
 
 def batches(data: Any) -> Iterator[np.ndarray]:

@@ -86,6 +86,10 @@ class EncoderRecord(Record):
     name: str = field(HOST_LAYER)  # its class
     config: dict[str, Any] = field(OBJECT)  # its arguments
 
+    def check(self) -> None:
+        if type(self.config.get("vocabulary")) is str:  # a path: no artifact has files read
+            raise BadValue(self.config["vocabulary"], "a list", "config", "vocabulary")
+
 
 class PipelineRecord(Record):
     """How data become the model's input, and its output names."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ztorch.config import positive
 from ztorch.errors import ConfigError, DataError, Unsupported
-from ztorch.tabular.host_layer import HostLayer, as_texts, batches
+from ztorch.tabular.host_layer import HostLayer, as_texts, batches, need_memory
 from ztorch.tabular.lookups import StringLookup
 from ztorch.tabular.words import PUNCTUATION, plain
 
@@ -158,6 +158,7 @@ class TextVectorization(HostLayer):
         filler = 0 if self.output_mode == "int" else -1
         if self.output_mode != "int":
             length = max(map(len, rows), default=0)
+        need_memory(len(rows), length)
         numbers = np.full((len(rows), length), filler, np.int64)
         for row, words in enumerate(rows):
             numbers[row, :len(words)] = words[:length]
