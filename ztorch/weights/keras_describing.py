@@ -17,6 +17,7 @@ from ztorch.layers.network import Network
 from ztorch.layers.operation import Operation
 from ztorch.layers.score_attention import Attention
 from ztorch.layers.symbol import LayerCall, SymbolicTensor, as_symbol, leaves, nested
+from ztorch.layers.wiring import Wiring
 from ztorch.weights.keras_ops import MODULES, OPS_OF_KERAS
 
 # Layers of ours that Keras lacks.
@@ -195,7 +196,10 @@ def _spec(module: str, kind: str, config: dict[str, Any]) -> dict[str, Any]:
 
 def _calls(network: Network) -> tuple[list[LayerCall], Any]:
     """The calls of layers that lead to the outputs, and these."""
-    if type(network).__name__ != "Sequential":
+    if network.own_call is not None:
+        raise Unsupported(f"model {network.name!r} is a class with a call of its own, which a file "
+                          "for Keras cannot hold; save its weights, or write a .zt")
+    if isinstance(network.wiring, Wiring):
         return network.wiring.calls, network.wiring.outputs
     [x] = map(as_symbol, network.inputs.values())
     calls: list[LayerCall] = []
