@@ -199,8 +199,9 @@ def _calls(network: Network) -> tuple[list[LayerCall], Any]:
     if network.own_call is not None:
         raise Unsupported(f"model {network.name!r} is a class with a call of its own, which a file "
                           "for Keras cannot hold; save its weights, or write a .zt")
-    if isinstance(network.wiring, Wiring):
-        return network.wiring.calls, network.wiring.outputs
+    wiring = getattr(network, "wiring", None)  # a Sequential has none
+    if isinstance(wiring, Wiring):
+        return wiring.calls, wiring.outputs
     [x] = map(as_symbol, network.inputs.values())
     calls: list[LayerCall] = []
     for layer in network.inner:
