@@ -118,6 +118,20 @@ def test_a_sequential_and_how_it_was_compiled(tmp_path: Path) -> None:
                                [*model.evaluate(x, y, verbose=0)], rtol=1e-5)
 
 
+def test_attention_of_a_sequential(tmp_path: Path) -> None:
+    """It attends to itself; Keras has to be given its input twice. One weight is a scalar."""
+    ours = filled(zt.Sequential([
+        L.Input((5, 6)), L.Attention(use_scale=True), L.AdditiveAttention(),
+        L.EinsumDense("abc,cd->abd", (None, 3), bias_axes="d")]))
+    ours.save(tmp_path / "m.keras")
+    x = np.random.default_rng(0).normal(size=(2, 5, 6)).astype("f")
+    [want] = references.Run(ours.trace(2).functions["predict"])(x=x).values()
+    np.testing.assert_allclose(in_keras(tmp_path / "m.keras", [x]).numpy(), want, atol=1e-5)
+    [read] = references.Run(load_keras(tmp_path / "m.keras").trace(2).functions["predict"])(
+        x=x).values()
+    np.testing.assert_array_equal(read, want)
+
+
 def test_what_keras_lacks_is_listed(tmp_path: Path) -> None:
     model = zt.Sequential([
         L.Input((8,)), L.Residual(L.Dense(8), name="r"), L.Add(L.Dense(8), L.Dense(8), name="both"),

@@ -36,7 +36,9 @@ class Entry:
     def write(self, values: Mapping[Weight, np.ndarray]) -> np.ndarray:
         """The tensor for values of our weights."""
         tensor = self.arrange(*(values[w] for w in self.weights))
-        return np.zeros_like(tensor) if self.added else np.ascontiguousarray(tensor)
+        # ascontiguousarray gives a scalar an axis.
+        return np.zeros_like(tensor) if self.added else np.ascontiguousarray(tensor).reshape(
+            tensor.shape)
 
     def read(self, tensor: np.ndarray, into: Values) -> None:
         """Puts the elements of their tensor into our weights."""
