@@ -24,8 +24,8 @@ RUN_SIDE = {"program", "training", "feed", "callbacks", "runtime", "backends", "
             "tabular"}
 COLOURS = ("#7a5cd6", "#2f6fdb", "#2a9d62")
 
-WIDTH, FLOOR, HIGH, GAP = 1000, 62, 30, 12  # of the picture, a floor, a room, between rooms
-SIDES = ((20, 350), (390, 290), (710, 270))  # left edge and width of each column
+FLOOR, HIGH, GAP = 62, 30, 12  # heights of a floor and a room, space between rooms
+MARGIN, BETWEEN, NARROWEST = 20, 32, 270  # beside columns, between them, and their least width
 TOP = 46
 
 
@@ -56,12 +56,12 @@ def floors(rooms: Rooms) -> dict[str, int]:
     >>> floors({"a": set(), "b": {"a"}, "c": {"a", "b"}})
     {'a': 0, 'b': 1, 'c': 2}
     """
-    found: dict[str, int] = {}
-    while len(found) < len(rooms):
+    level: dict[str, int] = {}
+    while len(level) < len(rooms):
         for room, below in rooms.items():
-            if room not in found and below <= found.keys():
-                found[room] = 1 + max((found[b] for b in below), default=-1)
-    return {room: found[room] for room in rooms}
+            if room not in level and below <= level.keys():
+                level[room] = 1 + max((level[b] for b in below), default=-1)
+    return {room: level[room] for room in rooms}
 
 
 def lines(rooms: Rooms) -> list[tuple[str, str]]:
@@ -81,15 +81,34 @@ def column(room: str) -> int:
     return 1 if room in COMPILE_SIDE else 2 if room in RUN_SIDE else 0
 
 
+def _width(room: str) -> float:
+    return 14 + 8.2 * len(room)
+
+
+def rows(rooms: Rooms) -> list[list[list[str]]]:
+    """The rooms of each floor of each column, the lowest first."""
+    level = floors(rooms)
+    return [[[r for r in rooms if level[r] == floor and column(r) == k]
+             for floor in range(max(level.values()) + 1)] for k in range(len(COLUMNS))]
+
+
+def sides(rooms: Rooms) -> list[tuple[float, float]]:
+    """Left edge and width of each column: as wide as its widest floor."""
+    out, left = [], float(MARGIN)
+    for stack in rows(rooms):
+        width = max(NARROWEST, *(sum(map(_width, row)) + GAP * (len(row) - 1) for row in stack))
+        out.append((left, width))
+        left += width + BETWEEN
+    return out
+
+
 def places(rooms: Rooms) -> dict[str, tuple[float, float, float]]:
     """Left edge, top edge and width of each room."""
-    level = floors(rooms)
-    highest = max(level.values())
     out: dict[str, tuple[float, float, float]] = {}
-    for k, (left, width) in enumerate(SIDES):
-        for floor in range(highest + 1):
-            row = [r for r in rooms if level[r] == floor and column(r) == k]
-            wide = [14 + 8.2 * len(r) for r in row]
+    for (left, width), stack in zip(sides(rooms), rows(rooms), strict=True):
+        highest = len(stack) - 1
+        for floor, row in enumerate(stack):
+            wide = [_width(r) for r in row]
             x = left + (width - sum(wide) - GAP * (len(row) - 1)) / 2
             for room, w in zip(row, wide, strict=True):
                 out[room] = x, TOP + (highest - floor) * FLOOR, w
@@ -100,22 +119,23 @@ def places(rooms: Rooms) -> dict[str, tuple[float, float, float]]:
 def picture(text: str) -> str:
     """The SVG."""
     ground, rooms = table(text)
-    place = places(rooms)
+    place, columns = places(rooms), sides(rooms)
+    picture_width = sum(columns[-1]) + MARGIN
     bottom = max(y for _, y, _ in place.values()) + HIGH
     height = bottom + 78
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" '
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {picture_width:g} {height:g}" '
            'font-family="ui-monospace, monospace" font-size="13">',
            "<title>The rooms of ztorch: imports go down only</title>",
-           f'<rect width="{WIDTH}" height="{height:g}" fill="#ffffff"/>']
-    for (left, width), title, colour in zip(SIDES, COLUMNS, COLOURS, strict=True):
+           f'<rect width="{picture_width:g}" height="{height:g}" fill="#ffffff"/>']
+    for (left, width), title, colour in zip(columns, COLUMNS, COLOURS, strict=True):
         out += [_box(left - 8, 8, width + 16, bottom + 4, colour, 0.07),
                 _text(left + width / 2, 28, title, colour, 'font-weight="bold"')]
     out += [_line(place[a], place[b]) for a, b in lines(rooms)]
     for room, (x, y, w) in place.items():
         colour = COLOURS[column(room)]
         out += [_box(x, y, w, HIGH, colour, 1), _text(x + w / 2, y + 20, room, "#ffffff")]
-    out += [_box(12, bottom + 24, WIDTH - 24, HIGH + 8, "#5b7083", 1),
-            _text(WIDTH / 2, bottom + 48, "ground floor: " + "  ".join(ground), "#ffffff"),
+    out += [_box(12, bottom + 24, picture_width - 24, HIGH + 8, "#5b7083", 1),
+            _text(picture_width / 2, bottom + 48, "ground floor: " + "  ".join(ground), "#ffffff"),
             "</svg>"]
     return "\n".join(out) + "\n"
 
