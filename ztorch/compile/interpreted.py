@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import lying
 from ztorch.host.memory import aligned
 from ztorch.ir.interpret import interpret
 from ztorch.ir.verify import verify
 from ztorch.lower.placement import Location
 from ztorch.lower.plan import Plan
-from ztorch.runtime.running import BoundCall, MemoryCall, Running
-from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
+from ztorch.runtime.executable import HostProgram
+from ztorch.runtime.running import BoundCall, MemoryCall
+from ztorch.runtime.spec import FunctionSpec, ProgramSpec, TensorSpec
 
 WORKERS = 2  # that share a kernel, so that races between them are seen
 
 
-class Interpreted(Running):
+class Interpreted(HostProgram):
     """Runs the functions of a program for a CPU, without its code."""
 
     def __init__(self, spec: ProgramSpec, code: bytes, params: np.ndarray,
@@ -36,25 +36,6 @@ class Interpreted(Running):
 
     def bind_memory(self, function: str) -> InterpretedMemoryCall:
         return InterpretedMemoryCall(self, self.functions[function])
-
-    @property
-    def params(self) -> np.ndarray:
-        return self._params
-
-    def _view(self, state: StateSpec) -> np.ndarray:
-        part = self._params[state.offset:state.offset + state.nbytes]
-        return part.view(lying(state.dtype).numpy).reshape(state.shape)
-
-    def _read_state(self, state: StateSpec) -> np.ndarray:
-        return self._view(state).copy()
-
-    def _write_state(self, state: StateSpec, value: np.ndarray) -> None:
-        self._view(state)[...] = value
-
-    def _copy_state(self, state: StateSpec, memory: int, into_state: bool) -> None:
-        places = _bytes(self._view(state)), _at(memory, state.nbytes)
-        target, source = places if into_state else places[::-1]
-        target[...] = source
 
     def play(self, function: str, inputs: Sequence[np.ndarray],
              outputs: Sequence[np.ndarray]) -> None:

@@ -26,7 +26,33 @@ SHARED_KERNEL_CYCLES = 10_000  # mean work of a kernel from which its barrier is
 WORKER_CYCLES = 150_000  # work that each further worker should save: some 50 microseconds
 
 
-class Executable(Running):
+class HostProgram(Running):
+    """A program whose states lie in memory of this process."""
+
+    _params: np.ndarray
+
+    @property
+    def params(self) -> np.ndarray:
+        return self._params
+
+    def _view(self, state: StateSpec) -> np.ndarray:
+        """The state itself, not a copy."""
+        part = self._params[state.offset:state.offset + state.nbytes]
+        return part.view(lying(state.dtype).numpy).reshape(state.shape)
+
+    def _read_state(self, state: StateSpec) -> np.ndarray:
+        return self._view(state).copy()
+
+    def _write_state(self, state: StateSpec, value: np.ndarray) -> None:
+        self._view(state)[...] = value
+
+    def _copy_state(self, state: StateSpec, memory: int, into_state: bool) -> None:
+        places = self._params.ctypes.data + state.offset, memory
+        target, source = places if into_state else places[::-1]
+        ctypes.memmove(target, source, state.nbytes)
+
+
+class Executable(HostProgram):
     """Runs the functions of a program on this CPU."""
 
     def __init__(self, spec: ProgramSpec, code: bytes, params: np.ndarray | None = None,
@@ -64,26 +90,6 @@ class Executable(Running):
         if function.cycles < SHARED_KERNEL_CYCLES * function.runs:
             return 1
         return max(1, min(self.threads, int(function.cycles / WORKER_CYCLES) + 1))
-
-    @property
-    def params(self) -> np.ndarray:
-        return self._params
-
-    def _view(self, state: StateSpec) -> np.ndarray:
-        """The state itself, not a copy."""
-        part = self._params[state.offset:state.offset + state.nbytes]
-        return part.view(lying(state.dtype).numpy).reshape(state.shape)
-
-    def _read_state(self, state: StateSpec) -> np.ndarray:
-        return self._view(state).copy()
-
-    def _write_state(self, state: StateSpec, value: np.ndarray) -> None:
-        self._view(state)[...] = value
-
-    def _copy_state(self, state: StateSpec, memory: int, into_state: bool) -> None:
-        places = self._params.ctypes.data + state.offset, memory
-        target, source = places if into_state else places[::-1]
-        ctypes.memmove(target, source, state.nbytes)
 
 
 def check_processor(spec: ProgramSpec) -> None:
