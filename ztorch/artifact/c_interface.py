@@ -93,6 +93,8 @@ class CInterface:
     cpuid: tuple[Question, ...]  # how NAME_supported asks the CPU for its features
     xcr0: int  # bits of the register state that the operating system must save
     abi: int  # checksum of everything the header promises
+    features: tuple[str, ...] = ()  # names of the numbers in a row of input, as C literals
+    classes: tuple[str, ...] = ()  # names of those of a prediction, as C literals
     align: int = BUFFER_ALIGN  # bytes, of params and arena
 
     @property
@@ -115,6 +117,16 @@ class CInterface:
         """Every function of the header."""
         return [*(f.name + suffix for f in self.functions for suffix in ("", "_in")),
                 *(f"{self.name}_{m}" for m in _MORE)]
+
+
+def literal(text: str) -> str:
+    """A text as a C string literal of ASCII characters.
+
+    >>> print(literal('a "b" é'))
+    "a \\"b\\" \\303\\251"
+    """
+    plain = {c: chr(c) for c in range(32, 127)} | {34: '\\"', 63: "\\?", 92: "\\\\"}
+    return f'"{"".join(plain.get(c) or f"{chr(92)}{c:03o}" for c in text.encode())}"'
 
 
 class _Names:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ztorch.artifact.c_export import CLibrary, CSource, put_states, write_c
-from ztorch.artifact.c_interface import describe
+from ztorch.artifact.c_interface import describe, literal
 from ztorch.artifact.c_sizes import choosers
 from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.targets import Target
@@ -29,6 +30,7 @@ from ztorch.graph.value import Graph
 from ztorch.host.processor import architecture
 from ztorch.lower.plan import Plan
 from ztorch.runtime.devices import resolve
+from ztorch.tabular.record import PipelineRecord
 from ztorch.work_line import at
 
 
@@ -62,7 +64,7 @@ def export_c(traced: TracedModel, path: str | os.PathLike[str], *, device: str =
     target = target_for(resolve(device, here=False))
     library_name = name or traced.metadata.name
     library = compile_c(traced.functions, target, library_name, weights, traced.metadata.axes,
-                        traced.metadata.open_axes)
+                        traced.metadata.open_axes, traced.metadata.pipeline)
     return write_c(library, path)
 
 
@@ -70,9 +72,11 @@ def export_c(traced: TracedModel, path: str | os.PathLike[str], *, device: str =
 def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
               weights: Mapping[str, Any] | None = None,
               axes: Mapping[str, tuple[int, ...]] | None = None,
-              open_axes: Mapping[str, str] | None = None) -> CLibrary | CSource:
+              open_axes: Mapping[str, str] | None = None,
+              pipeline: PipelineRecord | None = None) -> CLibrary | CSource:
     """All stages for a C library but writing its files; arguments as those of `export_c`. `axes`
-    are the sizes of axes that vary, by name; `open_axes` the axis that varies, by port."""
+    are the sizes of axes that vary, by name; `open_axes` the axis that varies, by port; `pipeline`
+    names inputs and classes."""
     _need_processor(target)
     watch = Watch()
     graphs = simplify(functions, passes.DEFAULT, watch)
@@ -80,6 +84,9 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
     plans = plan_functions(graphs, target, params, watch, prepare_once=False)
     spec = describe_program(name, target, plans, params)
     interface = describe(spec, name, _functions_that_write_params(plans))
+    if pipeline is not None:
+        interface = replace(interface, features=tuple(map(literal, pipeline.features)),
+                            classes=tuple(map(literal, pipeline.classes)))
     any_size = choosers(interface, spec, axes or {}, open_axes or {}) if axes else ()
     symbols = {function: f.symbol for function, f in spec.functions.items()}
     text = RenderedModule(plans, target, symbols, interface).text()

@@ -55,6 +55,8 @@ class Network(CopiedModel, abstract=True):
             cls.make_weights = cls.build  # type: ignore[method-assign,assignment]
             del cls.build
 
+    pipeline: Any = None  # a `zt.Pipeline`: what data and classes mean; programs and files get it
+
     @checked
     def __init__(self, inputs: Any = None, outputs: Any = None, name: str | None = None,
                  seed: int | None = None, trainable: bool = True):

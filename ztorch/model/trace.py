@@ -10,6 +10,7 @@ from ztorch.compile.traced_model import TracedModel
 from ztorch.config import ascending, flag, positive, whole_seed
 from ztorch.dtypes import DType, bf16, dtype, f16, f32, f64
 from ztorch.errors import ConfigError, Unsupported, unknown
+from ztorch.files.kinds import BadValue
 from ztorch.graph.narrow import products_of
 from ztorch.graph.value import Graph, Value
 from ztorch.layers.axes import OpenSize
@@ -72,7 +73,7 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
         for bucket in in_order:
             functions |= {buckets.name(verb, bucket): graph
                           for verb, graph in traced(bucket).functions.items() if verb != RESULTS}
-    return TracedModel(functions, Metadata(
+    return TracedModel(functions, _with_pipeline(model, Metadata(
         name=model.name,
         declaration=declaration_of(model, largest.outputs, largest.objectives, optimizer),
         batch_size=buckets.batch_size,
@@ -86,7 +87,20 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
                       for name, w in model.named_weights().items()),
         layers=layer_rows(model, states.kept_as, {
             name: axis[-1] for name, axis in buckets.axes.items() if name != BATCH}),
-    ))
+    )))
+
+
+def _with_pipeline(model: Network, metadata: Metadata) -> Metadata:
+    """What a program knows of its model, with the pipeline of the model if it has one."""
+    if model.pipeline is None:
+        return metadata
+    record = model.pipeline.record
+    try:
+        record.check_shapes(metadata.input_shape, metadata.output_shape)
+    except BadValue as error:
+        raise ConfigError(f"the pipeline of model {model.name!r} does not fit it: "
+                          f"{error}") from None
+    return metadata.replace(pipeline=record)
 
 
 def rows_at_once(decode: Any) -> int:

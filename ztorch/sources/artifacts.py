@@ -23,6 +23,10 @@ def recipe_of(artifact: Artifact, custom: Mapping[str, type] | None = None) -> R
     """
     model = model_of_artifact(artifact, custom)
     program = artifact.manifest.program
+    if program.pipeline is not None:
+        from ztorch.tabular.pipeline import Pipeline  # few models have one
+
+        model.pipeline = Pipeline.of_record(program.pipeline)
     declaration = program.declaration
     assert declaration is not None  # or there would be no model
     sizes = dict(program.axes)

@@ -104,6 +104,16 @@ class PipelineRecord(Record):
         OrNone(EncoderRecord), default=None)
 
     @property
+    def features(self) -> tuple[str, ...]:
+        """The names of the features of all columns."""
+        return tuple(name for column in self.columns for name in column.features)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes; none for a quantity."""
+        return self.target.classes if self.target else ()
+
+    @property
     def width(self) -> int:
         """How many features all columns have."""
         return sum(len(column.features) for column in self.columns)
