@@ -36,7 +36,7 @@ ARRAYS = (  # functions of tensors, in the order of their page
     "tensor", "asarray", "from_dlpack", "full", "zeros", "ones", "empty", "full_like", "zeros_like",
     "ones_like", "empty_like", "arange", "linspace", "eye", "rand", "randn", "randint",
     "permutation", "set_seed", "grad", "value_and_grad", "vjp", "jvp", "hessian", "vmap",
-    "custom_gradient", "stop_gradient", "compiled", "kernel", "grid",
+    "custom_gradient", "stop_gradient", "compiled", "kernel", "grid", "export", "load_function",
     "lazy", "device", "set_default_device", "allow_transfers")
 MODEL, DEVICE = "digits_mlp", "cpu:avx2"
 FAMILIES = {  # of layers, by the file that holds them
@@ -47,7 +47,11 @@ FAMILIES = {  # of layers, by the file that holds them
     "cells": "Cells", "conv_lstm": "Convolutions with a state",
     "embedding": "Embeddings", "attention": "Attention",
     "transformer": "Transformers", "merge": "Merging", "containers": "Layers of layers",
-    "preprocessing": "Preparing data", "augmentation": "Changing images by chance"}
+    "preprocessing": "Preparing data", "augmentation": "Changing images by chance",
+    "volume_windows": "Convolutions and pooling of volumes",
+    "volume_shapes": "Borders and sizes of volumes",
+    "score_attention": "Attention without projections", "einsum_dense": "Products by a formula",
+    "branch_scaling": "Branches of deep networks", "kernel_layer": "Kernels"}
 
 
 # -- the API reference ---------------------------------------------------------------------------
@@ -60,13 +64,13 @@ def reference() -> dict[str, str]:
     ['arrays', 'backends', 'callbacks', 'data', 'devices', 'index', 'layers', 'models', 'training']
     """
     model_members = ("compile", "summary", "get_layer", "set_weights", "get_weights",
-                     "save_weights", "load_weights", "trace", "to_json", "from_json")
+                     "save_weights", "load_weights", "export", "trace", "to_json", "from_json")
     pages = {
         "models": page("Models and programs", "A model declares; `compile` returns a program, "
                        "which trains, evaluates, predicts and is saved.", [
             *entry(ztorch.Model, model_members), *entry(ztorch.Sequential, ()),
             *entry(ztorch.Program, own_members(ztorch.Program)), *entry(ztorch.load),
-            *entry(ztorch.load_keras), *entry(ztorch.onnx.load), *entry(ztorch.onnx.save)]),
+            *entry(ztorch.load_model), *entry(ztorch.load_keras), *entry(ztorch.onnx.load), *entry(ztorch.onnx.save)]),
         "arrays": page("Tensors and gradients", "[Arrays and gradients](../guides/arrays.md) tells "
                        "how they work together.", [
             *entry(ztorch.Tensor, own_members(ztorch.Tensor)),
@@ -79,12 +83,18 @@ def reference() -> dict[str, str]:
             *entries(metrics.Metric), "## Optimizers", "",
             *entries(optimizers.Optimizer), "## Learning-rate schedules", "",
             *entries(schedules.LearningRateSchedule), "## Initializers", "",
-            *entries(ztorch.initializers.Initializer)]),
+            *entries(ztorch.initializers.Initializer), "## Regularizers", "",
+            *entries(ztorch.regularizers.Regularizer), "## Constraints", "",
+            *entries(ztorch.constraints.Constraint)]),
         "callbacks": page("Callbacks", "For `fit(callbacks=[...])`.", [
             line for name in callbacks.__all__ for line in entry(getattr(callbacks, name))]),
         "data": page("Data sets", "[Data](../data.md) tells what they are for.", [
             line for name in data.__all__ if callable(getattr(data, name)) and name not in (
-                "Pair", "Split") for line in entry(getattr(data, name))]),
+                "Pair", "Split") for line in entry(getattr(data, name))] + [
+            "## Tables", "", *entry(ztorch.Pipeline, own_members(ztorch.Pipeline)),
+            "## Helpers of Keras: `zt.utils`", "",
+            *(line for name in ztorch.utils.__all__ for line in entry(getattr(ztorch.utils, name)))
+            ]),
         "devices": page("Devices and exports", "", [
             *entry(ztorch.devices), *entry(ztorch.best_device),
             *(line for path in ("ztorch.compile.c_library.export_c",

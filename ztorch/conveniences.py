@@ -37,3 +37,7 @@ def set_random_seed(seed: int) -> None:
     set_seed(seed)
     random.seed(seed)
     np.random.seed(seed)
+
+
+def __dir__() -> list[str]:
+    return __all__
