@@ -357,7 +357,8 @@ def test_metadata_is_json_and_complete():
     assert (found.input_shape, found.target_shape, found.output_shape) == (
         {"": (5,)}, {"": ()}, {"": (3,)})
     assert (found.target_dtype, found.classes) == ({"": i32}, {"": 3})
-    assert found.metrics == {"": ("accuracy",)} and found.optimizer.name == "Adam"
+    declared = found.declaration
+    assert [m.name for m in declared.metrics[""]] == ["SparseCategoricalAccuracy"] and declared.optimizer.name == "Adam"
     assert found.loss[""].name == "sparse_categorical_crossentropy"
     assert found.weights[0] == WeightRow("dense/kernel", (5, 7), f64, True, "dense")
     assert found.to_json()["weights"][0] == {

@@ -38,12 +38,13 @@ def deep(depth: int, batch: int) -> Program:
     return model.compile("dummy", batch_size=batch, optimizer="adam", loss="mse")
 
 
-def noted(what: str, moved: list[tuple[str, int]]) -> Callable[..., Any]:
+def noted(what: str, moved: list[tuple[Any, ...]]) -> Callable[..., Any]:
     """A method of devices that says when it is called, and on how many bytes."""
     real = getattr(Device, what)
 
     def method(self: Device, *args: Any) -> Any:
-        moved.append((what, args[1].nbytes if what in ("write", "read") else 0))
+        arrays = [x.nbytes for x in args if isinstance(x, np.ndarray)]
+        moved.append((what, *arrays))
         return real(self, *args)
 
     return method
@@ -57,12 +58,12 @@ def test_a_step_moves_the_batch_and_the_metrics(name: str, monkeypatch: pytest.M
     x = rng.normal(size=(5 * BATCH, 16)).astype(np.float32)
     y = rng.integers(0, 5, 5 * BATCH).astype(np.int32)
     program.fit(x, y, verbose=0)  # the first binds its calls
-    moved: list[tuple[str, int]] = []
-    for what in ("write", "read", "copy", "alloc", "record"):
+    moved: list[tuple[Any, ...]] = []
+    for what in ("exchange", "write", "read", "copy", "alloc", "record"):
         monkeypatch.setattr(Device, what, noted(what, moved))
     program.fit(x, y, verbose=0)
     batch = BATCH * 16 * 4 + 2 * PORT_ALIGN  # rows, their labels and their weights
-    assert moved == 5 * [("write", batch), ("read", 2 * PORT_ALIGN)]  # loss and accuracy
+    assert moved == 5 * [("exchange", batch, 2 * PORT_ALIGN)]  # back come loss and accuracy
     assert program.executable.spec.params_bytes > 10 * batch
 
 

@@ -20,7 +20,7 @@ from ztorch.sources.find import find
 SIZES = {"batch_size": (2, 4), "sizes": {"time": (3, 5)}}
 
 
-class Twice(L.Layer):
+class Doubling(L.Layer):
     """A layer of a user's own."""
 
     def __init__(self, factor: float = 2.0, **common):
@@ -98,13 +98,13 @@ def test_a_model_with_a_function_says_why_it_cannot_go_on(tmp_path: Path) -> Non
 
 
 def test_classes_of_ones_own_are_given_never_imported(tmp_path: Path) -> None:
-    model = zt.Sequential([L.Input((3,)), Twice(3.0), L.Dense(1)], seed=3)
+    model = zt.Sequential([L.Input((3,)), Doubling(3.0), L.Dense(1)], seed=3)
     x = np.ones((2, 3), np.float32)
     model.export(tmp_path / "own.zt", "cpu:scalar", batch_size=2)
     declaration = open_artifact(tmp_path / "own.zt").manifest.program.declaration
-    assert declaration is not None and declaration.custom == ("Twice",)
+    assert declaration is not None and declaration.custom == ("Doubling",)
     own = (tmp_path / "own.py")
-    own.write_text("import ztorch as zt\nclass Twice(zt.layers.Layer):\n"
+    own.write_text("import ztorch as zt\nclass Doubling(zt.layers.Layer):\n"
                    "    def __init__(self, factor=2.0, **common):\n"
                    "        super().__init__(**common)\n        self.factor = factor\n"
                    "    def call(self, x):\n        return x * self.factor\n")
@@ -115,15 +115,15 @@ def test_classes_of_ones_own_are_given_never_imported(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True,
                          text=True, check=False)
     refusal, values = ran.stdout.splitlines() or [ran.stderr, ""]
-    assert "classes of your own, which files do not hold: Twice; give them: zt.load_model" in refusal
+    assert "classes of your own, which files do not hold: Doubling; give them: zt.load_model" in refusal
     np.testing.assert_array_equal(json.loads(values), model.compile("cpu:scalar").predict(x))
 
-    class Thrice(Twice):
+    class Tripling(Doubling):
         pass
 
-    named = zt.load_model(tmp_path / "own.zt", custom_objects={"Twice": Thrice})
-    assert type(named.layers[0]) is Thrice and L.Layer.known["Twice"] is Twice
-    for wrong in ({"Twice": 3}, 7, [len]):
+    named = zt.load_model(tmp_path / "own.zt", custom_objects={"Doubling": Tripling})
+    assert type(named.layers[0]) is Tripling and L.Layer.known["Doubling"] is Doubling
+    for wrong in ({"Doubling": 3}, 7, [len]):
         with pytest.raises(ConfigError, match="custom_objects"):
             zt.load_model(tmp_path / "own.zt", custom_objects=wrong)
 

@@ -157,8 +157,8 @@ def _only(index: Index, var: Var) -> bool:
 def split(total: int, most: int) -> tuple[Run, ...]:
     """As few tiles as possible, as equal as possible.
 
-    >>> split(64, 14)
-    (Run(start=0, size=13, count=4), Run(start=52, size=12, count=1))
+    >>> [(run.start, run.size, run.count) for run in split(64, 14)]
+    [(0, 13, 4), (52, 12, 1)]
     """
     tiles = math.ceil(total / most)
     size = math.ceil(total / tiles)
