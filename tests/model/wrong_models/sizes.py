@@ -27,7 +27,7 @@ class OwnSum(L.Layer):
 
 
 CASES: dict[str, Callable[[], Any]] = {
-    "no sizes": lambda: sequence(L.Dense(2), sizes=None),
+    "no sizes": lambda: zt.Sequential([L.Input(("time", 4)), L.Dense(2)]).trace(2),
     "sizes of no axis": lambda: zt.Sequential([L.Input((4,)), L.Dense(2)]).compile("cpu", sizes=8),
     "sizes of another axis": lambda: sequence(L.Dense(2), sizes={"tine": 8}),
     "sizes that are no sizes": lambda: sequence(L.Dense(2), sizes={"time": (8, "x")}),
