@@ -66,7 +66,7 @@ def random_schedules(one: Job, limits: Limits, count: int) -> list[Schedule]:
     regions = [r for r in fuse(prepare(passes.run(one.alone("j")), limits)) if r.size]
     region = regions[int(step.key.partition("/k")[2].split("_")[0])]
     legal: list[Schedule] = []
-    for _ in range(1500):
+    for _ in range(3000):
         nest = rng.choice(NESTS[region.kind, limits.grid is not None])
         values: dict[str, Any] = {}
         for f in fields(KINDS[nest.kind]):
