@@ -72,7 +72,7 @@ WIDE = 8  # channels from which `_convolved_grad` pays off: fewer leave most of 
 
 # The share of elements in all windows that are no padding, below which padding is not multiplied:
 # 3 x 3 windows with gaps of 12 on 28 x 28 have 0.51.
-EDGE_OUTPUTS_MAX = 1 << 12  # outputs that meet padding; a window with more is left whole
+EDGE_OUTPUTS_MAX = 1 << 12  # outputs that meet padding, or places of a window; more are not split
 MULTIPLIED = 0.6
 
 
@@ -186,7 +186,7 @@ def _meetings(length: int, outputs: int, size: int, stride: int, dilation: int,
     inside = min(outputs, -(-low // stride))  # the first output all of whose places meet inputs
     behind = (length - 1 - (size - 1) * dilation + low) // stride + 1
     behind = max(inside, min(outputs, behind))  # the first one that is not so any more
-    if inside + outputs - behind > EDGE_OUTPUTS_MAX:
+    if max(size, inside + outputs - behind) > EDGE_OUTPUTS_MAX:
         return [_Part(outputs, 0, size, -low)]
     parts: list[_Part] = []
     for i in (*range(inside), *range(behind, outputs)):
