@@ -68,8 +68,9 @@ class ModelCheckpoint(Monitor):
     def on_train_begin(self, logs: Logs | None = None) -> None:
         names = self.params.get("metrics", ())
         if self._kind.startswith("model") and self.params["fitted"] is self.program:
-            raise ConfigError(f"{self.filepath!r} is for a model, and this is the fit of a "
-                              "program; write model.fit(...), or name the file .zt or .safetensors")
+            raise ConfigError(f"cannot write {self.filepath!r}: it is for a model, and this is the "
+                              "fit of a program; write model.fit(...), or name it .zt or "
+                              ".safetensors")
         writable(self._path(1, 0, dict.fromkeys(names, 0.0)))  # fails now, not after an epoch
         if self.save_best_only:  # so a resumed run does not replace a better file
             for value in self.program.history.history.get(self.monitor, ()):

@@ -38,16 +38,17 @@ class CopyGroup:
 
 
 class Copies:
-    """The copies of a launch that are on their way."""
+    """The copies of a launch that are on their way. The machine is handed in, not held: it holds
+    these, and memory that a cycle holds is free late."""
 
-    def __init__(self, machine: Lockstep):
-        self.machine = machine
+    def __init__(self) -> None:
         self.open: list[CopyInFlight] = []  # in no group yet
         self.groups: list[CopyGroup] = []  # the oldest first
 
-    def start(self, at: int, instr: Instr, target: Watched, source: Watched, keys: tuple) -> Step:
+    def start(self, m: Lockstep, at: int, instr: Instr, target: Watched, source: Watched,
+              keys: tuple) -> Step:
         """A copy of `elements` neighbours; zeros for threads that are not inside."""
-        m, attrs = self.machine, instr.attrs
+        attrs = instr.attrs
         lanes = np.arange(attrs["elements"])
 
         def step() -> None:
@@ -66,17 +67,16 @@ class Copies:
             self.open.append(CopyInFlight(at, target, places, data, threads))
         return step
 
-    def commit(self) -> None:
+    def commit(self, m: Lockstep) -> None:
         """Ends a group of the copies that the active threads have started."""
-        active = np.broadcast_to(self.machine.present(), (self.machine.threads, 1))[:, 0]
+        active = np.broadcast_to(m.present(), (m.threads, 1))[:, 0]
         ended = [replace(c, threads=c.threads & active) for c in self.open]
         others = [replace(c, threads=c.threads & ~active) for c in self.open]
         self.groups.append(CopyGroup(active.copy(), [c for c in ended if c.threads.any()]))
         self.open = [c for c in others if c.threads.any()]
 
-    def wait(self, pending: int) -> None:
+    def wait(self, m: Lockstep, pending: int) -> None:
         """Lands all groups of the active threads but the last `pending` of each."""
-        m = self.machine
         active = np.broadcast_to(m.present(), (m.threads, 1))[:, 0]
         newer = np.zeros(m.threads, np.int64)
         for group in reversed(self.groups):
@@ -84,14 +84,15 @@ class Copies:
             newer += group.threads
             group.threads &= ~landing
             for copy in group.copies:
-                self._land(copy, copy.threads & landing)
+                _land(m, copy, copy.threads & landing)
         self.groups = [g for g in self.groups if g.threads.any()]
 
-    def _land(self, copy: CopyInFlight, threads: np.ndarray) -> None:
-        if not threads.any():
-            return
-        places = copy.places[threads]
-        assert copy.store.flying is not None
-        copy.store.flying[places] = False
-        copy.store.data[places] = copy.data[threads]
-        self.machine.touch(copy.at, copy.store, "write", copy.places, threads[:, None])
+
+def _land(m: Lockstep, copy: CopyInFlight, threads: np.ndarray) -> None:
+    if not threads.any():
+        return
+    places = copy.places[threads]
+    assert copy.store.flying is not None
+    copy.store.flying[places] = False
+    copy.store.data[places] = copy.data[threads]
+    m.touch(copy.at, copy.store, "write", copy.places, threads[:, None])

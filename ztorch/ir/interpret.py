@@ -60,7 +60,7 @@ class Interpreter(Registers):
     def __init__(self, kernel: Kernel, *launch: Any):
         super().__init__(kernel, *launch)
         self.ends = dict(matching(kernel.body))
-        self.copies = Copies(self)
+        self.copies = Copies()
         # For each loop with a `while`, by the id of its counter: the threads that have left it.
         self.ended: dict[int, np.ndarray] = {
             i.args[0].id: np.zeros((self.threads, 1), bool)
@@ -199,13 +199,13 @@ class Interpreter(Registers):
     def _copy_async(self, at: int, instr: Instr) -> Step:
         target = self.memory(at, instr, reads=False, writes=True)
         source = self.stores[instr.attrs["source"]]
-        return self.copies.start(at, instr, target, source, tuple(map(self.key, instr.args)))
+        return self.copies.start(self, at, instr, target, source, tuple(map(self.key, instr.args)))
 
     def _copies_commit(self, at: int, instr: Instr) -> Step:
-        return self.copies.commit
+        return lambda: self.copies.commit(self)
 
     def _copies_wait(self, at: int, instr: Instr) -> Step:
-        return lambda: self.copies.wait(instr.attrs["pending"])
+        return lambda: self.copies.wait(self, instr.attrs["pending"])
 
     def _mma_load(self, at: int, instr: Instr) -> Step:
         store = self.memory(at, instr, reads=True, writes=False)
