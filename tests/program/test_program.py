@@ -422,10 +422,10 @@ def test_the_loop_costs_microseconds_a_step(monkeypatch: pytest.MonkeyPatch) -> 
     x, y = np.zeros((32 * 3000, 4), np.float32), np.zeros(32 * 3000, np.int32)
     best = 1.0
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.thread_time()  # not the clock: others may work on this machine
         program.fit(x, y, verbose=0)
-        best = min(best, (time.perf_counter() - start) / 3000)
-    assert best < 30e-6  # about 3 on an idle machine; the rest is for a busy one
+        best = min(best, (time.thread_time() - start) / 3000)
+    assert best < 30e-6  # about 3
 
 
 def test_summary_and_repr(capsys: pytest.CaptureFixture[str]) -> None:
