@@ -2,8 +2,8 @@
 
     manifest.json         what the program is, and size and hash of every other member
     weights.safetensors   every state by name: weights, optimizer slots, counters, random state
-    code/TARGET.so        the library that compiling in memory runs too (.bin for a device), and
-                          for a page a module of WebAssembly beside it
+    code/TARGET.so        the library that compiling in memory runs too (.bin for a device);
+                          of a page there is code for a GPU, and .wasm
     constants/TARGET.bin  numbers the compiler worked out, if there are any
 
 Nothing in it is pickled or compressed, and equal programs give equal bytes.
@@ -18,6 +18,7 @@ import os
 import zipfile
 from collections.abc import Mapping
 
+from ztorch.abi import WASM_ARCH
 from ztorch.errors import ArtifactError
 from ztorch.files import safetensors
 from ztorch.files.atomic import need_name, write_atomic
@@ -25,6 +26,7 @@ from ztorch.files.container import DATE, MANIFEST, RIGHTS, UNIX
 from ztorch.runtime.load import WEIGHTS
 from ztorch.runtime.manifest import FORMAT, VERSION, Manifest, MemberEntry, TargetEntry
 from ztorch.runtime.snapshot import Snapshot
+from ztorch.runtime.spec import ProgramSpec
 from ztorch.version import __version__
 
 
@@ -47,7 +49,7 @@ def pack(snapshot: Snapshot, *others: Snapshot) -> bytes:
     targets = []
     for compiled in (snapshot, *others):
         name = compiled.spec.target.replace(":", "-")
-        code = f"code/{name}.{'so' if compiled.spec.backend == 'cpu' else 'bin'}"
+        code = f"code/{name}.{_suffix(compiled.spec)}"
         constants = f"constants/{name}.bin" if compiled.spec.constants else None
         files[code] = compiled.code
         if constants:
@@ -61,6 +63,11 @@ def pack(snapshot: Snapshot, *others: Snapshot) -> bytes:
         tuple(targets), metadata, training)
     text = json.dumps(manifest.to_json(), separators=(",", ":"), allow_nan=False).encode()
     return stored_zip({MANIFEST: text, **files}, hashlib.sha256(text).hexdigest())
+
+
+def _suffix(spec: ProgramSpec) -> str:
+    """What the name of a member of code ends in."""
+    return "wasm" if spec.arch == WASM_ARCH else "so" if spec.backend == "cpu" else "bin"
 
 
 def stored_zip(files: Mapping[str, bytes], seal: str) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ztorch.abi import WASM_ARCH
 from ztorch.dtypes import ALL, bf16, f16, f32, f64
 from ztorch.errors import UnknownName, unknown
 from ztorch.host import plugins
@@ -217,7 +218,7 @@ def table() -> dict[str, Target]:
 
 
 TARGETS = table()
-WASM = replace(TARGETS["c"], name="wasm", arch="wasm32", assembler="wasm", emits_source=False,
+WASM = replace(TARGETS["c"], name="wasm", arch=WASM_ARCH, assembler="wasm", emits_source=False,
                linked_by_assembler=True)  # of pages alone: no device of this machine runs it
 
 
