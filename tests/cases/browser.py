@@ -57,6 +57,12 @@ class Browser:
                 return answer["result"]
             self.events.append(answer)
 
+    def until_event(self, method: str, **params: Any) -> None:
+        """Waits for an event with these parameters."""
+        while not any(e.get("method") == method and params.items() <= e["params"].items()
+                      for e in self.events):
+            self.events.append(self._message(method))
+
     def _message(self, method: str) -> dict[str, Any]:
         deadline = time.monotonic() + PATIENCE
         while b"\0" not in self._buffer:
