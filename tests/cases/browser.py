@@ -135,10 +135,14 @@ class Tab:
         self.call("Input.dispatchMouseEvent", type="mouseReleased", x=x + i * width, y=y + j * height,
                   button="left", clickCount=1)
 
-    def picture(self, path: Path, width: int, height: int = 900) -> None:
-        """A screenshot of all of the page."""
+    def resize(self, width: int, height: int) -> None:
+        """The size of the window, in pixels; narrow ones are phones."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
                   deviceScaleFactor=1, mobile=width < 600)
+
+    def picture(self, path: Path, width: int, height: int = 900) -> None:
+        """A screenshot of all of the page."""
+        self.resize(width, height)
         shot = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
         path.write_bytes(base64.b64decode(shot))
 
