@@ -21,7 +21,7 @@ NO_GPU = "Object.defineProperty(Navigator.prototype, 'gpu', { value: undefined }
 NO_HASHES = "Object.defineProperty(Crypto.prototype, 'subtle', { value: undefined });"  # as by http
 MOST_BYTES = 250_000  # of the page of the digits CNN that trains
 TRAINING = {"loss": "sparse_categorical_crossentropy", "optimizer": "adam", "metrics": ["accuracy"]}
-FAILED = "document.querySelectorAll('#state.error').length"
+FAILED = "document.querySelector('#state.error')"
 READY = "globalThis.model && document.querySelector('#state').className !== 'busy'"
 
 
@@ -186,6 +186,23 @@ def test_a_page_of_letters_writes_on(browser: Browser, tmp_path: Path) -> None:
     press(tab, "Write on")
     tab.until("document.querySelector('textarea').value.length > 200")
     assert tab.evaluate("document.querySelector('textarea').value") == "abc" * 67
+    quiet(tab)
+    tab.close()
+
+
+def test_a_page_of_words(browser: Browser, tmp_path: Path) -> None:
+    reader = L.TextVectorization(output_sequence_length=4)
+    reader.adapt(["The cat sat.", "The dog sat!"])
+    model = zt.Sequential([L.Input((4,), dtype="int32"), L.Embedding(reader.vocabulary_size(), 3), L.Flatten(),
+                           L.Dense(2, activation="softmax")], name="words", seed=1)
+    model.pipeline = zt.Pipeline.of_layer(reader, ["cats", "dogs"])
+    page = model.export(tmp_path, format="web")[-1]
+    tab = browser.open(page, NO_GPU)
+    tab.until(READY)
+    for words in ("the DOG, and: the cat", "cat"):
+        tab.evaluate(f"document.querySelector('textarea').value = {json.dumps(words)}; document.querySelector('textarea').oninput()")
+        likely = model.compile("cpu").predict(reader([words]).astype(np.int32))[0]
+        tab.until(f"document.querySelector('#winner').innerText.replace(/\\s+/g, ' ').trim() === '{['cats', 'dogs'][likely.argmax()]} {100 * likely.max():.0f} %'")
     quiet(tab)
     tab.close()
 

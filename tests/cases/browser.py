@@ -115,7 +115,8 @@ class Tab:
     def until(self, condition: str) -> Any:
         """Waits until an expression is true, and returns its value."""
         deadline = time.monotonic() + PATIENCE
-        while not (value := self.evaluate(condition)):
+        found = f"((value) => value instanceof Node || value)(({condition}))"
+        while not (value := self.evaluate(found)):
             assert time.monotonic() < deadline, f"{condition} stays {value!r}; the page says {self.text('#state')!r}"
             time.sleep(0.02)
         return value

@@ -229,6 +229,25 @@ def test_reports_open_in_a_browser(trained: tuple[Path, str], artifact: Path, ru
         tab.close()
 
 
+def test_a_page_has_a_field_for_each_column(trained: tuple[Path, str], run: Run, browser: Browser) -> None:
+    ok(run("export", trained[0], "--web", "-o", "page"))
+    tab = browser.open(Path("page/index.html"), "Object.defineProperty(Navigator.prototype, 'gpu', { value: undefined });")
+    tab.until("globalThis.model && document.querySelector('#winner b')")
+    assert tab.text("#target") == "fate"
+    cells = {"class": "first", "name": "Mrs. Ann the 3th", "sex": "female", "age": "", "fare [pound]": "12.5", "boarded": "1912-04-09"}
+    for n, cell in enumerate(cells.values()):
+        field = f"document.querySelectorAll('.form input, .form select')[{n}]"
+        tab.evaluate(f"{field}.value = {cell!r}; {field}.oninput()")
+    table = zt.load(trained[0]).predict_table({name: [cell] for name, cell in cells.items()})
+    assert table.probabilities is not None
+    want = dict(zip(table.classes, table.probabilities[0], strict=True))
+    tab.until(f"document.querySelector('#winner b').innerText === {max(want, key=want.__getitem__)!r}")
+    shown = tab.evaluate("[...document.querySelectorAll('#outputs td:first-child')].map((td) => [td.innerText, parseFloat(td.parentNode.lastChild.innerText)])")
+    assert dict(shown) == pytest.approx({name: 100 * p for name, p in want.items()}, abs=0.51)
+    assert tab.complaints() == [] and tab.requests() == []
+    tab.close()
+
+
 # -- images ----------------------------------------------------------------------------------------
 
 NET = """
