@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import importlib.util
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from ztorch.codegen.cc import FLAGS
 from ztorch.codegen.object_cache import cached, row
 from ztorch.codegen.targets import Target
 from ztorch.errors import DeviceError, ZtorchError
+from ztorch.host.settings import child_environment
 
 PACKAGE = "ziglang"
 COMPILER = (sys.executable, "-m", PACKAGE, "cc", "-target", "wasm32-freestanding", "-msimd128",
@@ -58,7 +58,7 @@ def _compiled(text: str) -> bytes:
 def _run(command: list[str], folder: str) -> None:
     process = subprocess.run(
         command, cwd=folder, capture_output=True, check=False,
-        env={**os.environ, "ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder})
+        env=child_environment(ZIG_GLOBAL_CACHE_DIR=folder, ZIG_LOCAL_CACHE_DIR=folder))
     if process.returncode:
         lines = process.stderr.decode(errors="replace").strip().splitlines()
         why = [line for line in lines if "error" in line] or lines or ["it says nothing"]
