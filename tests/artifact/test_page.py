@@ -52,6 +52,13 @@ def choose(tab: Tab, path: Path) -> None:
     tab.call("DOM.setFileInputFiles", files=[str(path)], objectId=found["result"]["objectId"])
 
 
+def drop(tab: Tab, selector: str, path: Path) -> None:
+    """Lets a picture fall on an element."""
+    tab.evaluate(f"""{{ const files = new DataTransfer();
+        files.items.add(new File([Uint8Array.from({list(path.read_bytes())})], "{path.name}", {{ type: "image/png" }}));
+        document.querySelector("{selector}").dispatchEvent(new DragEvent("drop", {{ dataTransfer: files, cancelable: true }})); }}""")
+
+
 def png(path: Path, value: int) -> Path:
     """A picture of one grey."""
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -116,6 +123,13 @@ def test_a_page_of_pictures_without_webgpu(browser: Browser, tmp_path: Path) -> 
 
     press(tab, "Train")
     assert tab.evaluate("document.querySelector('#predict').hidden")
+    tab.draw(".pad canvas", [(0.5, 0.1), (0.5, 0.9)])
+    tab.evaluate("document.querySelectorAll('.classes button')[1].click()")
+    assert tab.text("#examples") == "1" and tab.evaluate("seen[0].every((v) => v === 0)")  # and the pad is free again
+    drop(tab, ".classes button:nth-child(3)", png(tmp_path / "other.png", 102))
+    tab.until("document.querySelectorAll('#examples button').length === 2")
+    assert tab.text("#examples").split() == ["1", "2"]
+    press(tab, "Remove examples")
     press(tab, "Add 12 samples")
     tab.evaluate("document.querySelector('#controls input').value = 2")
     tab.evaluate("document.querySelector('#controls .main').click()")

@@ -15,7 +15,7 @@ import ztorch as zt
 from tests.cases.available import REQUIRED, device
 from ztorch import layers as L
 from ztorch.artifact.web import write_web
-from ztorch.codegen.targets import TARGETS
+from ztorch.codegen.targets import TARGETS, WASM
 from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.web_page import export_web
 from ztorch.errors import ConfigError, Unsupported
@@ -25,7 +25,7 @@ DRIVER = Path(__file__).with_name("web_driver.mjs")
 ROWS = 11  # which is no multiple of a batch
 
 
-def asked(folder: Path, artifact: str, calls: list[Any], on: str = "WebGPU",
+def asked(folder: Path, artifact: str, calls: list[Any], on: str | None = "WebGPU",
           **more: Any) -> tuple[Any, list[Any]]:
     """What the page's script says of the model, and what came of each call."""
     device("webgpu")
@@ -189,6 +189,11 @@ def test_what_a_device_cannot_do_is_named(tmp_path: Path) -> None:
         write_web(tmp_path, Snapshot(spec, c.code, c.params, traced.metadata))
         made, found = asked(tmp_path, "small.zt", [])
         assert made is None and words in found[0]["error"], found
+    small = compile_functions(traced.functions, WASM, "small")
+    write_web(tmp_path, Snapshot(spec, c.code, c.params, traced.metadata),
+              Snapshot(small.spec, small.code, small.params, traced.metadata))
+    made, found = asked(tmp_path, "small.zt", [["predict", [0.0] * 4]], None)
+    assert made["on"] == "WebAssembly" and len(found[0]) == 3
 
 
 def test_other_devices_have_no_page(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ const plain = (x) => ArrayBuffer.isView(x) ? [...x].map((v) => Number.isFinite(v
 let model, made;
 const found = [];
 try {
-  model = await load(Deno.readFileSync(`${folder}/${job.artifact}`), { on: job.on });
+  model = await load(Deno.readFileSync(`${folder}/${job.artifact}`), { on: job.on ?? undefined });
   made = { on: model.runsOn, inputs: model.inputs, outputs: model.outputs, trains: model.trains, weights: model.weightNames };
 } catch (error) { found.push({ error: error.message }); }
 for (const [verb, ...args] of model ? job.calls : []) {
