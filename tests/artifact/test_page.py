@@ -94,10 +94,11 @@ def test_a_page_of_pictures_without_webgpu(browser: Browser, tmp_path: Path) -> 
 
     def shown() -> np.ndarray:
         """The picture that was predicted last, after checking what the page says of it."""
-        pixels, probabilities = map(np.array, tab.until("globalThis.seen"))
+        tab.until("globalThis.seen")
+        pixels, probabilities, winner = map(np.array, tab.evaluate("[...seen, document.querySelector('#winner b').innerText]"))
         want = program.predict(pixels.astype(np.float32).reshape(1, 8, 8, 1))[0]
         np.testing.assert_allclose(probabilities, want, rtol=0, atol=1e-6)
-        assert tab.text("#winner b") == str(want.argmax())
+        assert winner == str(want.argmax())
         return pixels.reshape(8, 8)
 
     tab.evaluate("seen = undefined, document.querySelectorAll('#samples button')[7].click()")
@@ -105,6 +106,7 @@ def test_a_page_of_pictures_without_webgpu(browser: Browser, tmp_path: Path) -> 
     press(tab, "Clear")
     tab.until("seen[0].every((v) => v === 0)")
     tab.draw(".pad canvas", [(0.25, 0.2), (0.8, 0.2), (0.6, 0.5), (0.4, 0.9)])
+    tab.until("seen[0][7 * 8 + 3] > 0.3")  # the end of the stroke
     drawn = shown()
     assert drawn[1].max() > 0.5 and drawn[:, 0].max() == 0  # a 7
     choose(tab, png(tmp_path / "grey.png", 51))
@@ -116,16 +118,16 @@ def test_a_page_of_pictures_without_webgpu(browser: Browser, tmp_path: Path) -> 
     assert "text.png is no picture" in tab.text("#state")
     press(tab, "Camera")
     tab.until("new Set(seen[0]).size > 5")  # Chromium's own test picture
-    assert tab.text("#state") == ""
+    tab.until("document.querySelector('#state').innerText === ''")
     press(tab, "Camera")
-    tab.evaluate("new Promise((resume) => setTimeout(resume, 100))")
     shown()
 
     press(tab, "Train")
     assert tab.evaluate("document.querySelector('#predict').hidden")
     tab.draw(".pad canvas", [(0.5, 0.1), (0.5, 0.9)])
     tab.evaluate("document.querySelectorAll('.classes button')[1].click()")
-    assert tab.text("#examples") == "1" and tab.evaluate("seen[0].every((v) => v === 0)")  # and the pad is free again
+    assert tab.text("#examples") == "1"
+    tab.until("seen[0].every((v) => v === 0)")  # the pad is free again
     drop(tab, ".classes button:nth-child(3)", png(tmp_path / "other.png", 102))
     tab.until("document.querySelectorAll('#examples button').length === 2")
     assert tab.text("#examples").split() == ["1", "2"]
