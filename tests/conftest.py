@@ -150,6 +150,16 @@ def no_network() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Chromium, which pages are opened in."""
+    from tests.cases.browser import Browser
+
+    opened = Browser(tmp_path_factory.mktemp("chromium"))
+    yield opened
+    opened.close()
+
+
 @pytest.fixture(autouse=True)
 def same_numbers_in_any_order(request: pytest.FixtureRequest) -> None:
     """Seeds the generators of a file by the name of the test: a test draws the same numbers alone and

@@ -21,6 +21,7 @@ CACHE_LINE = 64
 # code takes 256 for granted.
 PORT_ALIGN = 256
 
+WASM_ARCH = "wasm32"  # the instruction set of code that browsers run on the CPU
 
 # Comes after the number in the name of a kernel that runs a second time in a call, so that what it
 # stores need not be kept: k7again_dense_matmul.

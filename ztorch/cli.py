@@ -112,7 +112,10 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
 @click.option("--so", "library", is_flag=True,
               help="Write C libraries and a header to the folder FILE; with --device c, C source.")
 @click.option("--web", is_flag=True,
-              help="Write a page for browsers, which runs the model on WebGPU, to the folder FILE.")
+              help="Write a page for browsers, which runs the model on WebGPU or WebAssembly, to "
+              "the folder FILE.")
+@click.option("--samples", metavar="DATA", help="Rows that the page offers: a data set, a CSV, NPZ "
+              "or NPY file, or a folder of images. Default: the data of the model's file.")
 @examples("""ztorch train digits_mlp --out digits.zt
              ztorch export digits.zt --device cpu:neon --batch-size 1 -o arm.zt
              ztorch export digits.zt --dtype mixed_bfloat16 -o half.zt

@@ -7,8 +7,8 @@ const plain = (x) => ArrayBuffer.isView(x) ? [...x].map((v) => Number.isFinite(v
 let model, made;
 const found = [];
 try {
-  model = await load(Deno.readFileSync(`${folder}/${job.artifact}`));
-  made = { inputs: model.inputs, outputs: model.outputs, trains: model.trains, weights: model.weightNames };
+  model = await load(Deno.readFileSync(`${folder}/${job.artifact}`), { on: job.on ?? undefined });
+  made = { on: model.runsOn, inputs: model.inputs, outputs: model.outputs, trains: model.trains, weights: model.weightNames };
 } catch (error) { found.push({ error: error.message }); }
 for (const [verb, ...args] of model ? job.calls : []) {
   try {

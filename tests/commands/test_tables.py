@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import ztorch as zt
+from tests.cases.browser import Browser
 from tests.cases.tables import least_squares, logistic_regression, passengers, write_csv
 from tests.commands.results import Run, fails, ok
 from ztorch.cli import main
@@ -210,6 +211,41 @@ def test_a_report_of_quantities(run: Run) -> None:
     rows = page.rows
     assert rows[rows.index(["where", "is", "predicted", "loss", "input"]) + 1] == ["row 2", "2", "1", "1", "0, 1"]
     fails(run("report", "sum.zt", "--data", "sum.npz", "-o", "r.pdf"), "must end in .html")
+
+
+def test_reports_open_in_a_browser(trained: tuple[Path, str], artifact: Path, run: Run, browser: Browser) -> None:
+    """Nothing is asked for, nothing complains, pictures are there, and a phone is wide enough."""
+    write_csv(Path("test.csv"), COLUMNS | {"name": ["<script>alert(1)</script> the first"] * 1000}, NEW)
+    ok(run("report", trained[0], "--data", "test.csv", "-o", "table.html"))
+    ok(run("report", artifact, "--data", "digits", "-o", "images.html"))
+    for page, pictures in (("table.html", 1), ("images.html", 4)):
+        tab = browser.open(Path(page))
+        assert "accuracy" in tab.text("body") and "report" in tab.evaluate("document.title")
+        assert tab.evaluate("[...document.images].filter((i) => i.complete && i.naturalWidth).length") >= pictures
+        assert tab.evaluate("[...document.images].every((i) => i.naturalWidth)")
+        tab.resize(390, 844)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+        assert tab.complaints() == [] and tab.requests() == []
+        tab.close()
+
+
+def test_a_page_has_a_field_for_each_column(trained: tuple[Path, str], run: Run, browser: Browser) -> None:
+    ok(run("export", trained[0], "--web", "-o", "page"))
+    tab = browser.open(Path("page/index.html"), "Object.defineProperty(Navigator.prototype, 'gpu', { value: undefined });")
+    tab.until("globalThis.model && document.querySelector('#winner b')")
+    assert tab.text("#target") == "fate"
+    cells = {"class": "first", "name": "Mrs. Ann the 3th", "sex": "female", "age": "", "fare [pound]": "12.5", "boarded": "1912-04-09"}
+    for n, cell in enumerate(cells.values()):
+        field = f"document.querySelectorAll('.form input, .form select')[{n}]"
+        tab.evaluate(f"{field}.value = {cell!r}; {field}.oninput()")
+    table = zt.load(trained[0]).predict_table({name: [cell] for name, cell in cells.items()})
+    assert table.probabilities is not None
+    want = dict(zip(table.classes, table.probabilities[0], strict=True))
+    tab.until(f"document.querySelector('#winner b').innerText === {max(want, key=want.__getitem__)!r}")
+    shown = tab.evaluate("[...document.querySelectorAll('#outputs td:first-child')].map((td) => [td.innerText, parseFloat(td.parentNode.lastChild.innerText)])")
+    assert dict(shown) == pytest.approx({name: 100 * p for name, p in want.items()}, abs=0.51)
+    assert tab.complaints() == [] and tab.requests() == []
+    tab.close()
 
 
 # -- images ----------------------------------------------------------------------------------------

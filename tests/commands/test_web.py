@@ -13,7 +13,7 @@ from tests.commands.results import Run, fails, ok
 
 def test_a_page_is_written(run: Run, tmp_path: Path) -> None:
     said = ok(run("export", "digits_mlp", "--web", "--random", "-o", "my page"))
-    assert "python -m http.server -d 'my page'" in said
+    assert "predict for webgpu and wasm" in said and "Open my page/index.html in a browser" in said
     assert {p.name for p in (tmp_path / "my page").iterdir()} == {"digits_mlp.zt", "ztorch.js",
                                                                   "index.html"}
     ok(run("export", "digits_mlp", "--web", "--train", "--device", "webgpu", "-o", "my page"))
@@ -25,8 +25,13 @@ def test_a_page_is_written(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words, message", [
     (["-o", "page", "--so"], "--so is for C programs and --web for browsers: export twice"),
-    (["-o", "page", "--device", "cpu"], "a page runs on WebGPU: leave device 'cpu' out"),
+    (["-o", "page", "--device", "cpu"], "a page runs on WebGPU and WebAssembly: leave device 'cpu' out"),
+    (["-o", "page", "--random", "--samples", "digits_28"], "samples have rows of shape"),
     (["-o", "index.html"], "format 'web' writes several files to a folder; 'index.html'"),
 ])
 def test_what_is_no_page_is_named(run: Run, words: list[str], message: str) -> None:
     fails(run("export", "digits_mlp", "--web", *words), message)
+
+
+def test_samples_are_for_pages(run: Run) -> None:
+    fails(run("export", "digits_mlp", "--samples", "digits", "-o", "digits.zt"), "--samples is for a page: add --web")

@@ -1,17 +1,23 @@
 """Writes a compiled model for browsers: a page, a script and the artifact.
 
-The script is the whole runtime and reads any artifact for WebGPU: a site needs the script and the
-`.zt` alone. The page is for trying the model.
+The script is the whole runtime and reads any artifact for the web: a site needs the script and the
+`.zt` alone. The page is for trying the model. It holds script and artifact itself, so that it opens
+from anywhere, also by a double click.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ztorch.abi import PORT_ALIGN
 from ztorch.artifact.c_interface import LONGEST, identifier
+from ztorch.artifact.web_samples import Samples
 from ztorch.artifact.write import pack
 from ztorch.codegen.templates import environment
 from ztorch.errors import ConfigError, Unsupported
@@ -21,11 +27,22 @@ from ztorch.runtime.snapshot import Snapshot
 from ztorch.version import __version__
 
 BACKEND = "webgpu"
+SCRIPT = {"version": __version__, "format": FORMAT, "oldest": OLDEST, "newest": VERSION,
+          "port_align": PORT_ALIGN}  # values of the script's template
 
 
-def write_web(path: str | os.PathLike[str], snapshot: Snapshot) -> list[Path]:
-    """Writes all files to a folder, each in one atomic step, and returns their paths. The page
-    comes last, since it needs the others.
+@dataclass(frozen=True)
+class PageData:
+    """What a page shows beside its model."""
+
+    samples: Samples | None = None  # rows to try the model on
+    letters: str = ""  # of a text model: the letter of each number
+    lacks: str = ""  # why there is no WebAssembly; empty: there is
+
+
+def write_web(path: str | os.PathLike[str], snapshot: Snapshot, *others: Snapshot,
+              page: PageData | None = None) -> list[Path]:
+    """Writes all files to a folder, each in one atomic step, and returns their paths.
 
         write_web("page", program.snapshot())
         # page/digits.zt, page/ztorch.js, page/index.html
@@ -37,14 +54,25 @@ def write_web(path: str | os.PathLike[str], snapshot: Snapshot) -> list[Path]:
     if spec.backend != BACKEND:
         raise Unsupported(f"a page runs on WebGPU, and {spec.name} is compiled for {spec.where}; "
                           f"export it for the device {BACKEND}")
-    artifact = f"{identifier(spec.name[:LONGEST])}.zt"
-    files = {artifact: pack(snapshot),
-             "ztorch.js": _rendered("ztorch.js", version=__version__, format=FORMAT,
-                                    oldest=OLDEST, newest=VERSION, port_align=PORT_ALIGN),
-             "index.html": _rendered("index.html", name=spec.name, file=artifact)}
+    artifact = pack(snapshot, *others)
+    files = {f"{identifier(spec.name[:LONGEST])}.zt": artifact,
+             "ztorch.js": _rendered("ztorch.js", **SCRIPT),
+             "index.html": _page(spec.name, artifact, page or PageData())}
     for name, data in files.items():
         write_atomic(folder / name, data)
     return [folder / name for name in files]
+
+
+def _page(name: str, artifact: bytes, page: PageData) -> bytes:
+    """The page with all that it needs. What is large is compressed; browsers take that apart."""
+    samples = page.samples.to_json() if page.samples else None
+    data = {"samples": samples, "letters": page.letters, "lacks": page.lacks}
+    return _rendered("index.html", name=name, artifact=_inline(artifact),
+                     data=_inline(json.dumps(data).encode()), **SCRIPT)
+
+
+def _inline(data: bytes) -> str:
+    return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()
 
 
 def _rendered(file: str, /, **values: Any) -> bytes:

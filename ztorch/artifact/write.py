@@ -2,7 +2,8 @@
 
     manifest.json         what the program is, and size and hash of every other member
     weights.safetensors   every state by name: weights, optimizer slots, counters, random state
-    code/TARGET.so        the library that compiling in memory runs too (.bin for a device)
+    code/TARGET.so        the library that compiling in memory runs too (.bin for a device);
+                          of a page there is code for a GPU, and .wasm
     constants/TARGET.bin  numbers the compiler worked out, if there are any
 
 Nothing in it is pickled or compressed, and equal programs give equal bytes.
@@ -17,6 +18,7 @@ import os
 import zipfile
 from collections.abc import Mapping
 
+from ztorch.abi import WASM_ARCH
 from ztorch.errors import ArtifactError
 from ztorch.files import safetensors
 from ztorch.files.atomic import need_name, write_atomic
@@ -24,6 +26,7 @@ from ztorch.files.container import DATE, MANIFEST, RIGHTS, UNIX
 from ztorch.runtime.load import WEIGHTS
 from ztorch.runtime.manifest import FORMAT, VERSION, Manifest, MemberEntry, TargetEntry
 from ztorch.runtime.snapshot import Snapshot
+from ztorch.runtime.spec import ProgramSpec
 from ztorch.version import __version__
 
 
@@ -39,24 +42,32 @@ def write_artifact(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
     write_atomic(path, pack(snapshot))
 
 
-def pack(snapshot: Snapshot) -> bytes:
-    """The bytes of an artifact."""
-    spec, code, params, metadata, training = snapshot
-    name = spec.target.replace(":", "-")
-    code_member = f"code/{name}.{'so' if spec.backend == 'cpu' else 'bin'}"
-    constants_member = f"constants/{name}.bin" if spec.constants else None
-    files = {WEIGHTS: safetensors.pack(snapshot.states(), {"format": FORMAT, "model": spec.name}),
-             code_member: code}
-    if constants_member:
-        files[constants_member] = b"".join(
-            params[offset:offset + size].tobytes() for offset, size in spec.constants)
+def pack(snapshot: Snapshot, *others: Snapshot) -> bytes:
+    """The bytes of an artifact; `others` are the same program, compiled for other targets."""
+    spec, _, _, metadata, training = snapshot
+    files = {WEIGHTS: safetensors.pack(snapshot.states(), {"format": FORMAT, "model": spec.name})}
+    targets = []
+    for compiled in (snapshot, *others):
+        name = compiled.spec.target.replace(":", "-")
+        code = f"code/{name}.{_suffix(compiled.spec)}"
+        constants = f"constants/{name}.bin" if compiled.spec.constants else None
+        files[code] = compiled.code
+        if constants:
+            files[constants] = b"".join(compiled.params[offset:offset + size].tobytes()
+                                        for offset, size in compiled.spec.constants)
+        targets.append(TargetEntry(compiled.spec, code, constants))
     manifest = Manifest(
         FORMAT, VERSION, __version__,
         {name: MemberEntry(len(data), hashlib.sha256(data).hexdigest())
          for name, data in files.items()},
-        (TargetEntry(spec, code_member, constants_member),), metadata, training)
+        tuple(targets), metadata, training)
     text = json.dumps(manifest.to_json(), separators=(",", ":"), allow_nan=False).encode()
     return stored_zip({MANIFEST: text, **files}, hashlib.sha256(text).hexdigest())
+
+
+def _suffix(spec: ProgramSpec) -> str:
+    """What the name of a member of code ends in."""
+    return "wasm" if spec.arch == WASM_ARCH else "so" if spec.backend == "cpu" else "bin"
 
 
 def stored_zip(files: Mapping[str, bytes], seal: str) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ztorch.abi import WASM_ARCH
 from ztorch.dtypes import ALL, bf16, f16, f32, f64
 from ztorch.errors import UnknownName, unknown
 from ztorch.host import plugins
@@ -37,6 +38,7 @@ class Target:
     chip: str = ""  # which of its devices the code is for; empty: all
     assembler: str = ""  # module of `codegen` that makes code of text; empty: the text is the code
     one_module_per_kernel: bool = False  # each kernel is assembled by itself
+    linked_by_assembler: bool = False  # what the assembler makes is loaded as it is
     emits_source: bool = False  # the text itself is what C programs take in
     llvm_opt_level: int = 1  # of LLVM's code generator, 0 to 3
     llvm_strength_reduction: bool = True  # LLVM may replace the counters and addresses of loops
@@ -216,6 +218,8 @@ def table() -> dict[str, Target]:
 
 
 TARGETS = table()
+WASM = replace(TARGETS["c"], name="wasm", arch=WASM_ARCH, assembler="wasm", emits_source=False,
+               linked_by_assembler=True)  # of pages alone: no device of this machine runs it
 
 
 def target(name: str) -> Target:

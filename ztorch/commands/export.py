@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from ztorch.commands import data, loss_options, named_arrays
 from ztorch.commands.export_function import export_function
 from ztorch.commands.programs import need_trained
+from ztorch.commands.web_data import page_options
 from ztorch.errors import ConfigError
 from ztorch.sources.find import find
 from ztorch.sources.recipe import Recipe, optimizer
@@ -18,7 +18,8 @@ from ztorch.sources.recipe import Recipe, optimizer
 def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...] | None,
            sizes: Iterable[tuple[str, tuple[int, ...]]], weights: str | None, random: bool,
            trains: bool, library: bool, optimizer_: str | None, rate: float | None,
-           loss: str | None, dtype: str | None, web: bool, shapes: str | None) -> None:
+           loss: str | None, dtype: str | None, web: bool, samples: str | None,
+           shapes: str | None) -> None:
     """Writes a model or a function for a device, which need not be in this machine; or a model as
     an ONNX file."""
     from ztorch.compile.export import chosen_format
@@ -26,13 +27,16 @@ def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...
     if shapes is not None:
         _need_none({"--batch-size": batch_size, "--sizes": sizes or None, "--weights": weights,
                     "--random": random or None, "--train": trains or None, "--dtype": dtype,
-                    "--optimizer": optimizer_, "--lr": rate, "--loss": loss, "--web": web or None})
+                    "--optimizer": optimizer_, "--lr": rate, "--loss": loss, "--web": web or None,
+                    "--samples": samples})
         return export_function(name, shapes, out, device, library)
     training = {"--loss": loss, "--optimizer": optimizer_, "--lr": rate}
     if not trains and (idle := [o for o, value in training.items() if value is not None]):
         raise ConfigError(f"{idle[0]} is for an artifact that trains: add --train, or leave it out")
     if library and web:
         raise ConfigError("--so is for C programs and --web for browsers: export twice")
+    if samples is not None and not web:
+        raise ConfigError("--samples is for a page: add --web, or leave it out")
     if not library and not web:
         data.need_writable(out, (".zt", ".onnx"))
     kind = chosen_format(out, device, "c" if library else "web" if web else None)
@@ -50,12 +54,12 @@ def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...
         files = recipe.model.export(
             out, device, format=kind, train=trains, batch_size=batch_size or default,
             dtype=dtype or recipe.dtype, sizes=dict(sizes) or recipe.sizes, decode=recipe.decode,
+            **(page_options(recipe, samples) if web else {}),
             **(_training_options(recipe, loss, optimizer_, rate) if trains else {}))
     for file in files:
         print(f"Wrote {file}: {_functions(file, batch_size)}{file.stat().st_size:,} bytes")
     if web:
-        print(f"Look at it: python -m http.server -d {shlex.quote(out)}, then "
-              "http://localhost:8000")
+        print(f"Open {files[-1]} in a browser; it needs no other file")
 
 
 def _need_none(options: dict[str, Any]) -> None:
@@ -73,8 +77,9 @@ def _functions(file: Path, batch_size: Any) -> str:
         return f"predict for {rows}, "
     if file.suffix != ".zt":
         return ""
-    spec = open_artifact(file).targets[0].spec
-    return f"{', '.join(offered(spec.functions))} for {spec.where}, "
+    targets = [target.spec for target in open_artifact(file).targets]
+    return (f"{', '.join(offered(targets[0].functions))} for "
+            f"{' and '.join(spec.where for spec in targets)}, ")
 
 
 def _training_options(recipe: Recipe, loss_option: str | None, optimizer_: str | None,

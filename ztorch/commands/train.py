@@ -11,6 +11,7 @@ from ztorch.commands.data import TrainingData
 from ztorch.commands.named_arrays import PortShapes
 from ztorch.commands.table_options import TableOptions
 from ztorch.commands.train_table import SUFFIXES, train_table
+from ztorch.data.registry import class_names
 from ztorch.errors import ConfigError
 from ztorch.program.program import Program, load
 from ztorch.sources.find import find, is_artifact
@@ -101,8 +102,9 @@ def train(name: str, *, data_name: str | None, epochs: int | None,
         scores = program.evaluate(*_with_targets(rows.test, learns_x, program), verbose=0,
                                   return_dict=True)
         print(f"On {len(rows.test[0])} rows it was not trained on: {format_scores(scores)}")
-    if rows.classes is not None and program.pipeline is None:
-        _name_classes(program, rows.classes, images=Path(data_name).is_dir())
+    classes = rows.classes or class_names(data_name)
+    if classes and program.pipeline is None:
+        _name_classes(program, classes, images=Path(data_name).is_dir())
     _write(program, out, verbose)
 
 

@@ -46,6 +46,9 @@ def cpu_code(plans: Mapping[str, Plan], target: Target, spec: ProgramSpec,
     module = RenderedModule(plans, target, symbols)
     text = module.text()
     watch.done("text", text)
+    if target.linked_by_assembler:
+        at("assemble")
+        return CpuCode(text, assembled(text, target))
     objects = module.assembled()
     watch.done("object", objects)
     library = link(objects, soname=f"{_file_name(spec.name)}.so",

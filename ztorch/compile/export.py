@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ztorch.artifact.write import write_artifact
 from ztorch.compile.c_library import export_c
@@ -38,12 +40,12 @@ def chosen_format(path: str | os.PathLike[str], device: str, format_: str | None
         raise ConfigError(f"format {format_!r} writes several files to a folder; {name!r} does not "
                           "look like one")
     if format_ == "web" and device not in ("auto", "webgpu"):
-        raise ConfigError(f"a page runs on WebGPU: leave device {device!r} out")
+        raise ConfigError(f"a page runs on WebGPU and WebAssembly: leave device {device!r} out")
     return format_
 
 
 def export_traced(traced: TracedModel, path: str | os.PathLike[str], device: str,
-                  format_: str) -> list[Path]:
+                  format_: str, page: Mapping[str, Any] | None = None) -> list[Path]:
     """Writes a traced model and returns the paths of the files.
 
     Args:
@@ -51,9 +53,10 @@ def export_traced(traced: TracedModel, path: str | os.PathLike[str], device: str
         path: The file, or the folder for "c" and "web".
         device: The device or chip, which need not be in this machine.
         format_: "zt", "c" or "web".
+        page: More arguments of `export_web`. Default: `None`.
     """
     if format_ == "web":
-        return export_web(traced, path)
+        return export_web(traced, path, **page or {})
     if format_ == "c":
         return export_c(traced, path, device=device)
     target = target_for(resolve(device, here=False))

@@ -1,32 +1,43 @@
-"""Compiles a model for browsers."""
+"""Compiles a model for browsers: for WebGPU, and for WebAssembly where that is missing."""
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ztorch.artifact.c_export import put_states
-from ztorch.artifact.web import write_web
-from ztorch.codegen import targets
+from ztorch.artifact.web import PageData, write_web
+from ztorch.artifact.web_samples import choose
+from ztorch.codegen import targets, wasm
+from ztorch.codegen.targets import Target
 from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.traced_model import TracedModel
-from ztorch.errors import Unsupported
+from ztorch.errors import ConfigError, Unsupported
 from ztorch.runtime.buckets import open_axes_of
 from ztorch.runtime.snapshot import Snapshot
 
+LACKS = (f"it was exported without WebAssembly, which takes the package {wasm.PACKAGE} "
+         f"(pip install {wasm.PACKAGE})")
+
 
 def export_web(traced: TracedModel, path: str | os.PathLike[str], *,
-               weights: Mapping[str, Any] | None = None) -> list[Path]:
-    """Writes a model for browsers to a folder: NAME.zt for WebGPU, ztorch.js that runs it, and
-    index.html to try it.
+               weights: Mapping[str, Any] | None = None, samples: Any = None, letters: str = "",
+               webassembly: bool | None = None) -> list[Path]:
+    """Writes a model for browsers to a folder: NAME.zt for WebGPU and WebAssembly, ztorch.js that
+    runs it, and index.html, which holds both, to try it.
 
     Args:
         traced: What `model.trace` returns. Traced with an optimizer, the page can train.
         path: The folder.
         weights: Arrays by name, in place of the model's own; `program.weights` fits. Default:
             `None`.
+        samples: Rows of the model's only input that the page offers, x or (x, y). Default: `None`.
+        letters: For a model of text: the letter that each number stands for. Default: `""`.
+        webassembly: Whether there is code for browsers without WebGPU, which takes the package
+            ziglang; None: where it is installed, with a warning where it is not. Default: `None`.
 
     Returns:
         The paths of the files.
@@ -43,7 +54,27 @@ def export_web(traced: TracedModel, path: str | os.PathLike[str], *,
         if list(open_axes_of(axes)) != [0]:
             raise Unsupported(f"model {traced.metadata.name!r} leaves axes {axes!r} open; pages "
                               "fill up sequences only: leave the first axis alone open, or none")
-    compiled = compile_functions(traced.functions, targets.target("webgpu"),
-                                 traced.metadata.name)
-    params = put_states(compiled.spec, compiled.params, weights or {})
-    return write_web(path, Snapshot(compiled.spec, compiled.code, params, traced.metadata))
+    if webassembly is None and not wasm.available():
+        warnings.warn(f"the page runs on WebGPU alone: {LACKS}", stacklevel=2)
+    with_wasm = wasm.available() if webassembly is None else webassembly
+    chosen = (targets.target("webgpu"), *(targets.WASM,) * with_wasm)
+    page = PageData(_samples(traced, samples), letters, "" if with_wasm else LACKS)
+    return write_web(path, *(_compiled(traced, target, weights or {}) for target in chosen),
+                     page=page)
+
+
+def _compiled(traced: TracedModel, target: Target, weights: Mapping[str, Any]) -> Snapshot:
+    compiled = compile_functions(traced.functions, target, traced.metadata.name)
+    params = put_states(compiled.spec, compiled.params, weights)
+    return Snapshot(compiled.spec, compiled.code, params, traced.metadata)
+
+
+def _samples(traced: TracedModel, samples: Any) -> Any:
+    if samples is None:
+        return None
+    known = traced.metadata
+    if list(known.input_shape) != [""]:
+        raise ConfigError("samples are rows of a single input, and the model takes "
+                          f"{', '.join(known.input_shape)}; leave samples out")
+    x, y = samples if isinstance(samples, tuple) else (samples, None)
+    return choose(x, y, known.input_shape[""], known.input_dtype[""])

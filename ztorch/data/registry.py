@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,15 @@ Pair = tuple[np.ndarray, np.ndarray]  # x, y
 Split = tuple[Pair, Pair]  # training, test
 
 _SETS: dict[str, Callable[..., Split]] = {}
+_CLASSES: dict[str, tuple[str, ...]] = {}  # what the labels of a set stand for
 
 
-def data_set(name: str) -> Callable[[Callable[..., Split]], Callable[..., Split]]:
-    """Registers the function that loads a set."""
+def data_set(name: str, classes: Iterable[str] = ()
+             ) -> Callable[[Callable[..., Split]], Callable[..., Split]]:
+    """Registers the function that loads a set, and the names of its classes, if they have any."""
 
     def register(function: Callable[..., Split]) -> Callable[..., Split]:
-        _SETS[name] = function
+        _SETS[name], _CLASSES[name] = function, tuple(classes)
         return function
 
     return register
@@ -38,6 +40,16 @@ def names() -> list[str]:
         True
     """
     return sorted(_SETS)
+
+
+def class_names(name: str) -> tuple[str, ...]:
+    """The names of the classes of a data set; none where nobody named them, or there is no such
+    set.
+
+    >>> class_names("poets")
+    ('Shakespeare', 'Poe', 'Carroll')
+    """
+    return _CLASSES.get(name, ())
 
 
 def load(name: str, **options: Any) -> Split:

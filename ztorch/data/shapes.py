@@ -78,7 +78,7 @@ def _split(x: np.ndarray, y: np.ndarray) -> Split:
     return (x[:first], y[:first]), (x[first:], y[first:])
 
 
-@data_set("shapes")
+@data_set("shapes", SHAPES)
 def load_shapes(rows: int = 2500, size: int = 32) -> Split:
     """Pictures of shape (size, size, 3), and which of SHAPES each one shows; a fifth for the test.
 
@@ -95,7 +95,7 @@ def load_shapes(rows: int = 2500, size: int = 32) -> Split:
     return _split(np.where(covered[..., None], colours, drawn), kind)
 
 
-@data_set("shapes_64")
+@data_set("shapes_64", SHAPES)
 def load_shapes_64(rows: int = 2500) -> Split:
     """The pictures of `shapes` at twice the size."""
     return load_shapes(rows, 64)

@@ -258,7 +258,7 @@ def load_verse(length: int = LENGTH) -> Split:
     return pair([train for train, _ in passages]), pair([test for _, test in passages])
 
 
-@data_set("poets")
+@data_set("poets", POETS)
 def load_poets(length: int = LENGTH) -> Split:
     """Passages of poems and their poets: 0 Shakespeare, 1 Poe, 2 Carroll."""
     passages = [_windows(text, length) for text in POETS.values()]

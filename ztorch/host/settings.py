@@ -143,3 +143,12 @@ def using(**changes: object) -> Iterator[Settings]:
         yield _override[-1]
     finally:
         _override.pop()
+
+
+def child_environment(**variables: str) -> dict[str, str]:
+    """The environment of a child process: that of this one, with more variables.
+
+    >>> child_environment(ZTORCH_EXAMPLE="1")["ZTORCH_EXAMPLE"]
+    '1'
+    """
+    return {**os.environ, **variables}

@@ -26,7 +26,8 @@ class ExportedNetwork(Network, abstract=True):
                format: str | None = None, batch_size: int | Sequence[int] | None = None,
                train: bool = False, loss: Any = None, optimizer: Any = None, metrics: Any = None,
                loss_weights: Any = None, dtype: Any = None, sizes: Any = None,
-               decode: bool | int | None = None) -> list[Path]:
+               decode: bool | int | None = None, samples: Any = None,
+               letters: str | None = None) -> list[Path]:
         """Compiles the model with its weights for a device, and writes it. The device need not be
         in this machine, and the model need not be compiled.
 
@@ -48,6 +49,9 @@ class ExportedNetwork(Network, abstract=True):
             dtype: As that of `compile`. Default: `None`.
             sizes: As those of `compile`. Default: `None`.
             decode: As that of `compile`. Default: `None`.
+            samples: Rows that a page offers, x or (x, y). Default: `None`.
+            letters: For a page of a model of text: the letter that each number stands for. Default:
+                `None`.
 
         Returns:
             The paths of the files.
@@ -74,6 +78,11 @@ class ExportedNetwork(Network, abstract=True):
         if not train and (idle := [name for name, value in training.items() if value is not None]):
             raise ConfigError(f"export({idle[0]}=...) is for what trains: add train=True, or leave "
                               "it out")
+        page = {"samples": samples, "letters": letters}
+        page = {name: value for name, value in page.items() if value is not None}
+        if page and kind != "web":
+            raise ConfigError(f"export({next(iter(page))}=...) is for a page: add format='web', or "
+                              "leave it out")
         if kind == "onnx":
             return self._export_onnx(path, train, batch_size, dtype, sizes)
         before = {} if self._programs is None else self._programs.arguments
@@ -93,7 +102,7 @@ class ExportedNetwork(Network, abstract=True):
                 self, arguments.pop("batch_size"), dtype_=arguments.pop("dtype") or "float32",
                 metrics=arguments.pop("metrics", None) or (),
                 decode=arguments.pop("decode") or False, **arguments)
-            return export_traced(traced, path, device, kind)
+            return export_traced(traced, path, device, kind, page)
 
     def _export_onnx(self, path: str | os.PathLike[str], train: bool, batch_size: Any, dtype: Any,
                      sizes: Any) -> list[Path]:

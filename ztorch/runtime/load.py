@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ztorch.abi import WASM_ARCH
 from ztorch.dtypes import lying
 from ztorch.errors import ArtifactError, DeviceError, WeightsError
 from ztorch.files import safetensors
@@ -145,10 +146,18 @@ def _compilation(target: TargetEntry, contents: dict[str, memoryview]) -> Compil
     if spec.backend == "cpu":
         names = bytes(code)
         for k, f in enumerate(spec.functions.values()):
-            if b"\0%s\0" % f.symbol.encode() not in names:
+            if _listed(f.symbol, spec.arch) not in names:
                 raise BadValue(f.symbol, f"a symbol of {target.code}",
                                "spec", "functions", k, "symbol")
     return Compilation(spec, code, constants)
+
+
+def _listed(symbol: str, arch: str) -> bytes:
+    """A symbol as tables of functions have it: between zeros, or in a module of WebAssembly after
+    the last byte of its length."""
+    length = len(symbol)
+    before = (length if length < 0x80 else length >> 7) if arch == WASM_ARCH else 0
+    return b"%c%s\0" % (before, symbol.encode())
 
 
 def _member(name: str, key: str, contents: dict[str, memoryview]) -> memoryview:

@@ -1,0 +1,58 @@
+"""Samples on a page: a few rows of data to try a model on."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType
+from ztorch.errors import DataError
+
+MOST = 12  # samples
+MOST_BYTES = 1 << 20  # of all of them
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Rows of a model's only input."""
+
+    x: np.ndarray  # in the dtype of the input
+    labels: tuple[int, ...] = ()  # of rows that have classes
+
+    def to_json(self) -> dict[str, Any]:
+        """What the page takes: all numbers as bytes, and those that stand for black and white."""
+        low, high = float(self.x.min(initial=0)), float(self.x.max(initial=0))
+        return {"rows": len(self.x), "labels": list(self.labels),
+                "x": base64.b64encode(self.x.tobytes()).decode(),
+                "black": -1 if low < 0 else 0, "white": 255 if high > 1.5 else 1}
+
+
+def choose(x: Any, y: Any, shape: tuple[int, ...], dtype: DType) -> Samples:
+    """A few of many rows: with labels those of different classes, in their order.
+
+    >>> from ztorch.dtypes import f32
+    >>> choose(np.eye(4), [1, 1, 0, 1], (4,), f32).labels
+    (0, 1, 1, 1)
+    """
+    x = np.asarray(x)
+    if x.shape[1:] != shape:
+        raise DataError(f"samples have rows of shape {x.shape[1:]}, and the model takes {shape}; "
+                        "give samples in the shape of its input")
+    y = None if y is None else np.asarray(y)
+    if y is None or y.dtype.kind not in "iu" or y.size != len(x):
+        return Samples(_rows(x, np.arange(len(x)), dtype))
+    y = y.reshape(-1)
+    turn = np.zeros(len(y), int)  # how many rows of its class come before each
+    for label in np.unique(y):
+        turn[y == label] = np.arange(np.count_nonzero(y == label))
+    rows = np.lexsort((y, turn))
+    chosen = _rows(x, rows, dtype)
+    return Samples(chosen, tuple(int(label) for label in y[rows[:len(chosen)]]))
+
+
+def _rows(x: np.ndarray, rows: np.ndarray, dtype: DType) -> np.ndarray:
+    each = max(1, int(np.prod(x.shape[1:])) * dtype.bytes)
+    return np.ascontiguousarray(x[rows[:max(1, min(MOST, MOST_BYTES // each))]], dtype.numpy)
