@@ -46,7 +46,7 @@ class CopiedModel(ClassModel, Layer, abstract=True):
     def __reduce__(self) -> Any:
         """Pickles the config and the weights, without the trace."""
         if self.own_call is not None:
-            left_out = ("_traced", "_traced_of", "_output", "_programs")
+            left_out = ("_traced", "_traced_of", "_output", "_programs", "calls")
             state = {k: v for k, v in vars(self).items() if k not in left_out}
             return _blank, (type(self),), state
         kept = [(w.value, w.trainable) for w in self.weights] if self._traced else None
@@ -64,7 +64,7 @@ class CopiedModel(ClassModel, Layer, abstract=True):
 def _blank(kind: type[CopiedModel]) -> Any:
     """A model that gets the attributes of one that was pickled, and has no trace."""
     model: Any = kind.__new__(kind)
-    vars(model).update(_traced=[], _traced_of=[], _output=None)
+    vars(model).update(_traced=[], _traced_of=[], _output=None, calls=[])
     return model
 
 

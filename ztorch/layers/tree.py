@@ -20,6 +20,7 @@ class LayerNode(Named, abstract=True):
     given_name: str | None  # None: the name is made from the class
     trainable: bool  # whether an optimizer may change the weights
     outer: LayerNode | None  # the model or layer that adopted this one
+    calls: list[Any]  # those on symbolic tensors, in their order
 
     @property
     def keeps_name(self) -> bool:

@@ -39,7 +39,8 @@ class LateCompile:
         """Chooses sizes that hold x, too."""
         fix = ("say them: compile(..., sizes={" +
                ", ".join(f"{name!r}: (64, 128)" for name in model.axis_names) + "})")
-        for name, (low, high) in size_ranges(x, model.open_axes, list(model.inputs), fix).items():
+        ranges = size_ranges(x, model.open_axes, list(model.inputs_by_name), fix)
+        for name, (low, high) in ranges.items():
             known = self.sizes.get(name, (0,))
             before = self._ranges.get(name, (low, high))
             self._ranges[name] = min(low, before[0]), max(high, before[1])

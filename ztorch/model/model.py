@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from ztorch.program.program import Program
 
+ROWS = 32  # of a batch, where neither compile nor an Input says how many: that of Keras
+
+
 class Model(RunnableNetwork):
     """A model: layers called on tensors, from its inputs to its outputs.
 
@@ -159,7 +162,7 @@ class Model(RunnableNetwork):
                      sizes)
 
     @checked
-    def compile(self, device: str = "auto", *, batch_size: int | Sequence[int] = 32,
+    def compile(self, device: str = "auto", *, batch_size: int | Sequence[int] | None = None,
                 optimizer: Any = None, loss: Any = None, metrics: Iterable[Any] = (),
                 dtype: Any = "float32", threads: int | None = None, seed: int | None = None,
                 loss_weights: Any = None, decode: bool | int = False,
@@ -178,7 +181,7 @@ class Model(RunnableNetwork):
                 `zt.devices()` lists those of this machine. Default: `"auto"`.
             batch_size: The rows of a step. `fit` and `predict` take any number of rows. With
                 several, such as `(1, 8, 32)`, each call uses the smallest that holds its rows.
-                Default: `32`.
+                None: what the Inputs declare, else 32. Default: `None`.
             optimizer: An optimizer or its name, such as "adam"; None: the program does not train.
                 Default: `None`.
             loss: A loss or its name, such as "mse"; None: the program only predicts. For several
@@ -236,6 +239,8 @@ class Model(RunnableNetwork):
     def compile_now(self, *, device: str, threads: int | None, matmul_precision: str,
                     memory_limit: int | str | None, **arguments: Any) -> Program:
         """Compiles the model, which knows its inputs. Arguments are those of `compile`."""
+        if arguments["batch_size"] is None:
+            arguments["batch_size"] = self.declared_batch_size or ROWS
 
         def make(**arguments: Any) -> Program:
             from ztorch.compile.pipeline import build  # only now: importing them takes time

@@ -50,6 +50,7 @@ class Sequential(Model):
     def __init__(self, layers: Iterable[Layer] | None = None, name: str | None = None,
                  seed: int | None = None, trainable: bool = True):
         self._input: Input | None = None
+        self._declared: list[tuple[Layer, Any]] = []  # layers and the symbolic tensors they gave
         self._begin(name, seed, trainable)
         if isinstance(layers, Layer) or not isinstance(layers, Iterable | None):
             raise ConfigError(f"Sequential takes a list of layers, not {layers!r}; write "
@@ -86,7 +87,7 @@ class Sequential(Model):
         self.adopt(layer)
         if len(self.inner) == 1 and self._input is None:
             if isinstance(layer, Model):
-                self._input = layer.inputs.get("")
+                self._input = layer.inputs_by_name.get("")
             elif layer.input_shape is not None:
                 self._input = Input(layer.input_shape)
 
@@ -114,8 +115,29 @@ class Sequential(Model):
 
     # -- inputs and outputs ------------------------------------------------------------------------
 
+    def declare_layers(self) -> None:
+        """Calls the layers on symbolic tensors, in a row, where it was not done yet."""
+        if self._input is None:
+            return
+        same = 0
+        for (layer, _), now in zip(self._declared, self.inner, strict=False):
+            if layer is not now:
+                break
+            same += 1
+        del self._declared[same:]
+        x = self._declared[-1][1] if self._declared else self._input.symbol
+        for layer in self.inner[same:]:
+            x = layer(x)
+            self._declared.append((layer, x))
+
+    def _output_of_first_call(self) -> Any:
+        self.declare_layers()
+        if not self._declared:
+            raise AttributeError("output")
+        return self._declared[-1][1]
+
     @property
-    def inputs(self) -> dict[str, Input]:
+    def inputs_by_name(self) -> dict[str, Input]:
         """The only Input, under an empty name."""
         return {} if self._input is None else {"": self._input}
 
