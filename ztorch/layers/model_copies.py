@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,8 +41,12 @@ class CopiedModel(ClassModel, Layer, abstract=True):
             return super().from_config(config)
         inputs, outputs = wiring.from_config(config)
         kind: Any = cls
-        return kind(inputs, outputs, config.get("name"), config.get("seed"),
-                   config.get("trainable", True))
+        model = kind(inputs, outputs, config.get("name"), config.get("seed"),
+                     config.get("trainable", True))
+        if config.get("inputs_are") == "list":  # Inputs of one name are told apart by a dict
+            model.wiring = replace(model.wiring, inputs_are="list")
+        made: Self = model
+        return made
 
     def __reduce__(self) -> Any:
         """Pickles the config and the weights, without the trace."""

@@ -142,6 +142,25 @@ class Weight(StandIn):
         # float64 stays, so that weights of a float64 program survive a round trip
         return numbers.astype(np.float64 if numbers.dtype == np.float64 else np.float32)
 
+    def assign(self, value: Any) -> None:
+        """Sets the value: to an array; or, in the `train_step` of a model, to a tensor of the step.
+
+        Args:
+            value: An array or a tensor of the weight's shape.
+
+        Raises:
+            WeightsError: It has another shape.
+        """
+        context: Any = tracing.get()
+        if context is None:
+            self.value = value
+            return
+        tensor = tensors_of(value)
+        if tuple(getattr(tensor, "shape", ())) != self.shape:
+            raise WeightsError(f"weight {self.path!r} has shape {self.shape}, and is assigned "
+                               f"{tuple(getattr(tensor, 'shape', ()))}")
+        context.assign(self, tensor)
+
     @property
     def tensor(self) -> Value:
         """The weight as a tensor of the graph that is being traced."""

@@ -24,6 +24,7 @@ class Wiring:
     calls: list[LayerCall]  # each after those that it depends on
     layers: list[Layer]  # in Keras' order: those farthest from the outputs first
     outputs: Any  # a symbolic tensor, or a list or dict of several
+    inputs_are: str = "dict"  # how several inputs were declared: "dict" or "list"
 
     @property
     def outputs_are(self) -> str:
@@ -70,7 +71,9 @@ class Wiring:
                 "layers": [described(layer, layer.name) for layer in self.layers],
                 "calls": [{"layer": call.layer.name, "args": numbered(list(call.args)),
                            "how": numbered(call.keywords)} for call in self.calls],
-                "outputs": numbered(self.outputs)}
+                "outputs": numbered(self.outputs),
+                **({"inputs_are": "list"} if self.inputs_are == "list" and len(self.inputs) > 1
+                   else {})}
 
 
 def from_config(config: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -148,7 +151,8 @@ def find_wiring(inputs: Any, outputs: Any, model: str) -> Wiring:
     if moved:
         calls = [LayerCall(call.layer, begun(call.args), begun(call.keywords), call.result)
                  for call in calls]
-    return Wiring(named, calls, layers, _outputs(begun(ends), model))
+    return Wiring(named, calls, layers, _outputs(begun(ends), model),
+                  "dict" if isinstance(inputs, dict) else "list")
 
 
 def _as_input(x: Any, begins: dict[SymbolicTensor, Input]) -> Any:

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from ztorch.program.program import Program
 
-ROWS = 32  # of a batch, where neither compile nor an Input says how many: that of Keras
-
-
 class Model(RunnableNetwork):
     """A model: layers called on tensors, from its inputs to its outputs.
 
@@ -239,8 +236,8 @@ class Model(RunnableNetwork):
     def compile_now(self, *, device: str, threads: int | None, matmul_precision: str,
                     memory_limit: int | str | None, **arguments: Any) -> Program:
         """Compiles the model, which knows its inputs. Arguments are those of `compile`."""
-        if arguments["batch_size"] is None:
-            arguments["batch_size"] = self.declared_batch_size or ROWS
+        sizes = self.batch_sizes(arguments["batch_size"])
+        arguments["batch_size"] = sizes if len(sizes) > 1 else sizes[0]
 
         def make(**arguments: Any) -> Program:
             from ztorch.compile.pipeline import build  # only now: importing them takes time
