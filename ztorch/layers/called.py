@@ -5,7 +5,7 @@ A new model may begin and end at any of them, with the layers between them and t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ztorch.errors import ConfigError
 from ztorch.layers.symbol import LayerCall, as_symbol, leaves, nested
@@ -72,8 +72,11 @@ class ModelTensors(CalledLayer):
     """The part of a model that gives its inputs and outputs as symbolic tensors."""
 
     name: str
-    knows_inputs: bool
     own_call: Any
+
+    if TYPE_CHECKING:
+        @property
+        def knows_inputs(self) -> bool: ...
     wiring: Any
 
     @property

@@ -102,6 +102,7 @@ class Context:
     recomputed: list[str] = field(default_factory=list)  # paths of layers, see Graph.recomputed
     streams: int = 0  # number of random streams in use
     stepped: LayerNode | None = None  # the model whose own step is traced
+    assigned: list[Weight] = field(default_factory=list)  # by `Weight.assign`
 
     @property
     def dtype(self) -> DType:
@@ -115,12 +116,12 @@ class Context:
 
     def current(self, weight: Weight) -> Value:
         """The state that holds a weight, or what this step has made of it so far."""
-        state = self.stored(weight)
-        return self.updates.get(state, state)
+        return self.updates.get(state := self.stored(weight), state)
 
     def assign(self, weight: Weight, value: Value) -> None:
         """Sets a weight from here on in the step that is traced; gradients do not go through it."""
         self.updates[self.stored(weight)] = OPS.stop_gradient(OPS.cast(value, self.dtype))
+        self.assigned.append(weight)
 
     def write(self, weight: Weight, value: Value) -> None:
         """Sets a weight after this step, such as a moving average; ignored outside training."""

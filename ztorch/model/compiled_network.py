@@ -10,6 +10,7 @@ from ztorch.config import ascending
 from ztorch.model.exporting import ExportedNetwork
 from ztorch.model.late_compile import LateCompile
 from ztorch.model.programs import ModelPrograms, hand_over
+from ztorch.optimizers import Optimizer
 from ztorch.work_line import working
 
 if TYPE_CHECKING:
@@ -64,10 +65,11 @@ class CompiledNetwork(ExportedNetwork, abstract=True):
         return ascending("batch_size", self.declared_batch_size or ROWS
                          if requested is None else requested)
 
-    def _compiled_with(self, argument: str) -> Any:
-        arguments = (self._late.arguments if self._late is not None else
-                     self._programs.arguments if self._programs is not None else {})
-        return arguments.get(argument)
+    def _compiled_optimizer(self) -> Any:
+        if self.program is not None and "train" in self.program.executable.functions:
+            return self.program.optimizer
+        given = None if self._late is None else self._late.arguments["optimizer"]
+        return None if given is None else Optimizer.get(given)
 
     def compile_if_due(self) -> None:
         """Compiles what waits, with what data have told, or again where data are larger."""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ztorch.graph.running_step import need_step, running_step
 from ztorch.layers.network import Network
-
-if TYPE_CHECKING:
-    from ztorch.optimizers import Optimizer
 
 # The functions of a program that a method makes, where a class overrides it.
 _MADE_BY = {"train_step": ("train",), "test_step": ("evaluate",), "predict_step": ("predict",),
@@ -170,18 +167,19 @@ class OwnSteps(Network, abstract=True):
         return self._step("metrics").metrics()
 
     @property
-    def optimizer(self) -> Optimizer:
-        """In a step, the optimizer of `compile`; elsewhere as it was given there."""
+    def optimizer(self) -> Any:
+        """The optimizer of `compile`: in a step it changes weights, elsewhere its `learning_rate`
+        may be read and set."""
         step: Any = running_step.get()
-        optimizer = self._compiled_with("optimizer") if step is None else step.optimizer
+        optimizer = self._compiled_optimizer() if step is None else step.optimizer
         if optimizer is None:
             from ztorch.model.programs import not_compiled
 
             raise not_compiled(self.name, "train")
         return optimizer
 
-    def _compiled_with(self, argument: str) -> Any:
-        """An argument of the last compile."""
+    def _compiled_optimizer(self) -> Any:
+        """The optimizer of the last compile."""
         return None
 
     def _step(self, method: str) -> Any:

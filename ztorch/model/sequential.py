@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
 from ztorch.config import described
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value
+from ztorch.initializers import Shape
 from ztorch.layers.axes import checked_shape
 from ztorch.layers.context import Context
 from ztorch.layers.core import Input
@@ -163,8 +164,8 @@ class Sequential(Model):
         """Computes every shape and makes the weights. Called for you where it is needed.
 
         Args:
-            input_shape: The shape of a row of the input, without the batch; None: that of the
-                Input. Default: `None`.
+            input_shape: The shape of a row of the input, or with None for the batch in front, as in
+                Keras; None: that of the Input. Default: `None`.
 
         Raises:
             ConfigError: The shape is not known, or another one than the Input's.
@@ -178,9 +179,12 @@ class Sequential(Model):
             15
         """
         if input_shape is not None:
-            shape = checked_shape("Sequential.build(input_shape=...)", input_shape)
+            has_batch = isinstance(input_shape, (list, tuple)) and input_shape[:1] in ((None,),
+                                                                                       [None])
+            shape = checked_shape("Sequential.build(input_shape=...)",
+                                  input_shape[1:] if has_batch else input_shape)
             if self._input is None:
-                self._input = Input(shape)
+                self._build_for(shape)
             elif self._input.shape != shape:
                 raise ConfigError(f"model {self.name!r} is declared for inputs of shape "
                                   f"{self._input.shape}, not {shape}; change its Input, or leave "
@@ -191,6 +195,25 @@ class Sequential(Model):
                               "with Input(shape), where shape leaves out the batch: "
                               "Sequential([Input((28, 28, 1)), ...])")
         super().build()
+
+    def _build_for(self, shape: Shape) -> None:
+        """Builds for numbers of the model, or for integers where the layers ask for such."""
+        self._need_layers()
+        self._input = Input(shape)
+        try:
+            super().build()
+        except ShapeError as error:
+            self._input = Input(shape, "int32")
+            try:
+                super().build()
+            except ShapeError:
+                self._input = None
+                raise error from None
+
+    @property
+    def knows_inputs(self) -> bool:
+        """Whether the shape of the input is known: that of an Input, or after `build`."""
+        return self._input is not None
 
     def _need_layers(self) -> None:
         if not self.inner:

@@ -122,7 +122,7 @@ def _check_ports(f: FunctionSpec) -> None:
         raise BadValue(list(f.inputs), f"the inputs {', '.join(sorted(inputs)) or 'of none'}",
                        "inputs")
     if not (_have_roles(f.outputs, outputs) if verb in (CALL, "predict") else
-            outputs <= set(f.outputs)) or not f.outputs and verb not in _SIGNATURES:
+            outputs <= set(f.outputs)) or (not f.outputs and verb not in _SIGNATURES):
         raise BadValue(list(f.outputs), f"a list with {', '.join(outputs)}", "outputs")
     for key, tensors in (("inputs", f.inputs), ("outputs", f.outputs)):
         for k, t in enumerate(tensors.values()):
