@@ -28,11 +28,11 @@ class RunningStep(Protocol):
 running_step: ContextVar[RunningStep | None] = ContextVar("running_step", default=None)
 
 
-def need_step(what: str) -> RunningStep:
-    """The step that is being traced, or a ConfigError that says what needs one."""
+def need_step(caller: str) -> RunningStep:
+    """The step that is being traced, or a ConfigError that names the caller."""
     step = running_step.get()
     if step is None:
-        raise ConfigError(f"{what} works in the train_step or test_step of a model, which fit and "
-                          "evaluate trace; for a loop of your own use zt.value_and_grad and "
+        raise ConfigError(f"{caller} works in the train_step or test_step of a model, which fit "
+                          "and evaluate trace; for a loop of your own use zt.value_and_grad and "
                           "optimizer.update(params, gradients)")
     return step

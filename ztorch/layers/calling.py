@@ -24,7 +24,8 @@ def check_call(layer: LayerNode, inputs: Sequence[Any], keywords: dict[str, Any]
     if leaves(inputs[:1]) in ([], [None]):
         raise _not_a_tensor(layer, None)
     count = len(leaves(inputs[0]))
-    if isinstance(inputs[0], (list, tuple, dict)) and not layer.takes_many:
+    if isinstance(inputs[0], (list, tuple, dict)) and not (
+            layer.takes_many or layer.is_plain):
         takes_one = len(inspect.signature(layer.call).parameters) < 3  # x, context
         raise shape_error(f"it takes one tensor, not a list of {count}", fix=(
             "join them first, such as Concatenate()([a, b])" if takes_one else

@@ -63,7 +63,6 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, Call
     """
 
     needs_floats = False  # whether it refuses integers
-    is_plain = False  # whether it is written as in Keras: its call takes no context
 
     def __init__(self, *, name: str | None = None, trainable: bool = True,
                  input_shape: Any = None, **more: Any):

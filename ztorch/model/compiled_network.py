@@ -68,8 +68,8 @@ class CompiledNetwork(ExportedNetwork, abstract=True):
     def _compiled_optimizer(self) -> Any:
         if self.program is not None and "train" in self.program.executable.functions:
             return self.program.optimizer
-        given = None if self._late is None else self._late.arguments["optimizer"]
-        return None if given is None else Optimizer.get(given)
+        optimizer = None if self._late is None else self._late.arguments["optimizer"]
+        return None if optimizer is None else Optimizer.get(optimizer)
 
     def compile_if_due(self) -> None:
         """Compiles what waits, with what data have told, or again where data are larger."""

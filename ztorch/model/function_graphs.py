@@ -25,7 +25,7 @@ from ztorch.runtime.spec import SUMS
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchInputs:
     """The inputs of a function that compares predictions with targets."""
 
     x: dict[str, Value]  # by input
@@ -110,13 +110,13 @@ class ScoringGraphs:
         scores = of_rows.losses(batch.y, y_pred)
         return scores | of_rows.metrics(batch.y, y_pred, scores)
 
-    def batch(self) -> Batch:
+    def batch(self) -> BatchInputs:
         """Inputs of a function: rows, their targets and their weights."""
         x = self.model.leaves(self.batch_size, self.states.dtype, self.sizes)
         specs = {name: objective.target for name, objective in self.objectives.items()}
         y = {name: leaf("input", port("y", name), (self.batch_size, *spec.shape[1:]), spec.dtype)
              for name, spec in {**self.targets, **specs}.items()}
-        return Batch(x, y, leaf("input", "w", (self.batch_size,), self.states.dtype))
+        return BatchInputs(x, y, leaf("input", "w", (self.batch_size,), self.states.dtype))
 
     def _need_trainable(self, weights: Sequence[Value]) -> None:
         if weights:

@@ -160,11 +160,12 @@ class Model(RunnableNetwork):
 
     @checked
     def compile(self, device: str = "auto", *, batch_size: int | Sequence[int] | None = None,
-                optimizer: Any = None, loss: Any = None, metrics: Iterable[Any] = (),
+                optimizer: Any = None, loss: Any = None, metrics: Iterable[Any] | None = (),
                 dtype: Any = "float32", threads: int | None = None, seed: int | None = None,
                 loss_weights: Any = None, decode: bool | int = False,
                 matmul_precision: str = "float32", sizes: Any = None,
-                memory_limit: int | str | None = None) -> Any:
+                memory_limit: int | str | None = None,
+                weighted_metrics: Iterable[Any] | None = None) -> Any:
         """Compiles the model to native code for one device, and one batch size or several.
 
         Without a loss the program predicts. With a loss it also evaluates, with an optimizer it
@@ -204,6 +205,8 @@ class Model(RunnableNetwork):
             memory_limit: The most bytes of a step beside weights, inputs and outputs, such as
                 "64MB". Kernels then run a second time in the backward pass, those that save most
                 for the least work; `program.recomputed` lists them. Default: `None`.
+            weighted_metrics: More metrics, a list. All metrics count the weights of rows. Default:
+                `None`.
 
         Returns:
             A Program; the model itself where the shapes of its inputs are not known yet, or the
@@ -228,8 +231,14 @@ class Model(RunnableNetwork):
         if isinstance(device, str) and device.lower() in Optimizer.known:
             raise ConfigError(f"compile takes a device first, and {device!r} is an optimizer; "
                               f"write compile(optimizer={device!r}, ...)")
+        if weighted_metrics:
+            if isinstance(metrics, dict) or isinstance(weighted_metrics, dict):
+                raise ConfigError("metrics weigh rows, so that weighted_metrics are more of them; "
+                                  "with dicts by output write them into metrics")
+            metrics = [*(metrics or ()), *weighted_metrics]
         return self.compile_when_known(
-            device=device, batch_size=batch_size, optimizer=optimizer, loss=loss, metrics=metrics,
+            device=device, batch_size=batch_size, optimizer=optimizer, loss=loss,
+            metrics=() if metrics is None else metrics,
             dtype=dtype, threads=threads, seed=seed, loss_weights=loss_weights, decode=decode,
             matmul_precision=matmul_precision, sizes=sizes, memory_limit=memory_limit)
 

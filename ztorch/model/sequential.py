@@ -10,7 +10,6 @@ from ztorch.config import described
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value
-from ztorch.initializers import Shape
 from ztorch.layers.axes import checked_shape
 from ztorch.layers.context import Context
 from ztorch.layers.core import Input
@@ -196,7 +195,7 @@ class Sequential(Model):
                               "Sequential([Input((28, 28, 1)), ...])")
         super().build()
 
-    def _build_for(self, shape: Shape) -> None:
+    def _build_for(self, shape: tuple[int, ...]) -> None:
         """Builds for numbers of the model, or for integers where the layers ask for such."""
         self._need_layers()
         self._input = Input(shape)

@@ -22,7 +22,7 @@ from ztorch.layers.symbol import leaves
 from ztorch.layers.weight import Weight
 from ztorch.losses import TargetSpec
 from ztorch.metrics import Metric
-from ztorch.model.function_graphs import Batch, ScoringGraphs, constrained
+from ztorch.model.function_graphs import BatchInputs, ScoringGraphs, constrained
 from ztorch.model.row_scores import RowScores, labelled
 from ztorch.optimizers import Optimizer
 from ztorch.runtime.spec import SUMS
@@ -37,12 +37,12 @@ class Result(NamedTuple):
 
 
 @dataclass
-class Step:
+class TracedStep:
     """A step that is being traced."""
 
     graphs: ScoringGraphs
     context: Context
-    batch: Batch
+    batch: BatchInputs
     optimizer: Optimizer | None  # that of compile
     loss: Value | None = None  # what compute_loss gave last
     losses: Scores = field(default_factory=dict)  # that of each output
@@ -171,7 +171,7 @@ class Step:
 class CompiledMetric:
     """The loss or a metric of compile within a step, with Keras' methods."""
 
-    step: Step
+    step: TracedStep
     name: str
     output: str  # that it measures
     metric: Metric | None  # None: the loss
@@ -239,7 +239,7 @@ def traced_step(graphs: ScoringGraphs, method: str, optimizer: Optimizer | None)
     context = graphs.context()
     context.stepped = model
     batch = graphs.batch()
-    step = Step(graphs, context, batch, optimizer)
+    step = TracedStep(graphs, context, batch, optimizer)
     for name, axes in model.open_axes.items():
         context.padding.begin(batch.x[name], {k + 1: axis for k, axis in axes.items()})
     with _running(step):
@@ -254,7 +254,7 @@ def traced_step(graphs: ScoringGraphs, method: str, optimizer: Optimizer | None)
 
 
 @contextmanager
-def _running(step: Step) -> Iterator[None]:
+def _running(step: TracedStep) -> Iterator[None]:
     token = running_step.set(step)
     try:
         with step.context.calling(None):
