@@ -95,6 +95,13 @@ class Tensor(Handle, Operators):
         numbers = np.array2string(self._readable(), separator=", ", prefix="tensor(")
         return f"tensor({numbers}, dtype={self.dtype}, device={self.device!r})"
 
+    def _repr_html_(self) -> str | None:
+        """A table, for notebooks; None while a function is being compiled."""
+        if is_tracing():
+            return None
+        return table(self._readable(), f"tensor of {self.dtype}, shape {self.shape}, on "
+                                       f"{self.device}")
+
     def __str__(self) -> str:
         return repr(self) if is_tracing() else str(self._readable())
 
