@@ -10,6 +10,7 @@ import numpy as np
 from ztorch import dispatch
 from ztorch.arrays.applying import apply, apply_again, apply_to_arrays
 from ztorch.arrays.cells import is_tracing
+from ztorch.arrays.display import table
 from ztorch.arrays.elements import moved, node_from, restored, stored_array
 from ztorch.arrays.exchange import shown
 from ztorch.arrays.keys import chosen

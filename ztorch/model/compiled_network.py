@@ -47,6 +47,11 @@ class CompiledNetwork(ExportedNetwork, abstract=True):
             self._programs = None
         return self
 
+    def compile_later(self, arguments: dict[str, Any], resume: Callable[[Program], None]) -> None:
+        """Compiles the network for these arguments of `compile` when it is first trained or
+        evaluated, and then sets states of the program by `resume`."""
+        self._late = LateCompile(arguments, resume)
+
     def learn_shapes(self, x: Any, y: Any = None, function: str = "predict",
                      batch_size: int | None = None, split: float = 0.0) -> None:
         """Tells a model that waits for data what it will be used with, and for which function."""
@@ -77,7 +82,10 @@ class CompiledNetwork(ExportedNetwork, abstract=True):
         if arguments is not None:
             before = self.program
             program = self.compile_now(**arguments)
-            if before is not None:
+            if self._late is not None and self._late.resume is not None:
+                self._late.resume(program)
+                self._late.resume = None
+            elif before is not None:
                 hand_over(before, program)
                 program.lend_weights()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from ztorch.losses import TargetSpec
 
 if TYPE_CHECKING:
     from ztorch.layers.network import Network
+    from ztorch.program.program import Program
 
 STEP = 8  # sizes that are chosen are multiples of it: vectors and tiles are whole
 MOST = {1: 4, 2: 2}  # sizes of an axis at most, by the number of open axes; of three axes one
@@ -25,13 +26,17 @@ class LateCompile:
 
     Args:
         arguments: Those of `compile`, by name.
+        resume: Sets states of the program when it is compiled, for a model that was trained before.
+            Default: `None`.
 
     Attributes:
         sizes: The sizes of open axes that hold all data so far.
     """
 
-    def __init__(self, arguments: Mapping[str, Any]):
+    def __init__(self, arguments: Mapping[str, Any],
+                 resume: Callable[[Program], None] | None = None):
         self.arguments = dict(arguments)
+        self.resume = resume
         self.sizes: dict[str, tuple[int, ...]] = {}
         self._ranges: dict[str, Range] = {}
         self.targets: dict[str, TargetSpec] | None = None  # of a step of one's own; None: unknown
@@ -55,6 +60,11 @@ class LateCompile:
             if high > known[-1]:
                 most = MOST.get(len(model.axis_names), 1)
                 self.sizes[name] = chosen(*self._ranges[name], most)
+
+    def to_predict(self) -> dict[str, Any]:
+        """The arguments to compile with where nothing is trained yet."""
+        return {**self.arguments, "loss": None, "optimizer": None, "metrics": (),
+                "loss_weights": None}
 
     def hold_batches(self, x: Any, y: Any, batch_size: int, split: float) -> None:
         """Chooses batches for a step of one's own, which counts all its rows: they are never filled
