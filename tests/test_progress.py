@@ -168,3 +168,27 @@ def test_fit_redraws_about_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -
 def test_impossible_verbosity() -> None:
     with pytest.raises(ConfigError, match="verbose='loud'"):
         P.Progress("loud")
+
+
+class Notebook(io.StringIO):
+    """Like the standard output of a notebook."""
+
+    def isatty(self) -> bool:
+        return False
+
+
+Notebook.__module__ = "ipykernel.iostream"
+
+
+@pytest.mark.parametrize(("epochs", "lines"), [(3, 3), (1000, 1)])
+def test_a_notebook_has_few_lines(epochs: int, lines: int) -> None:
+    out = Notebook()
+    progress = P.Progress("auto", epochs, out)
+    for epoch in range(epochs):
+        progress.begin(epoch, 4)
+        progress.draw(2, {"loss": 1.0})
+        progress.trained(4)
+        progress.end({"loss": 0.5})
+    assert progress.live and out.getvalue().count("\n") == lines
+    shown = [line.rpartition("\r")[2] for line in out.getvalue().splitlines()[-1:]]
+    assert shown[0].startswith(f"Epoch {epochs}/{epochs} - 4/4 ") and "loss: 0.5000" in shown[0]

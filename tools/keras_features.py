@@ -27,8 +27,10 @@ GROUPS = {  # of Keras: the module here that has the same names
     "utils": None}
 # What has another name here.
 OTHER_NAMES = {
-    ("layers", "InputLayer"): "`Input`", ("layers", "TorchModuleWrapper"): "`model.load_weights`",
+    ("layers", "TorchModuleWrapper"): "`model.load_weights`",
     ("callbacks", "CallbackList"): "`fit(callbacks=[...])`",
+    ("callbacks", "History"): "what `fit` returns",
+    ("callbacks", "ProgbarLogger"): "`fit(verbose=1)`, on terminals and in notebooks",
     ("utils", "set_random_seed"): "`zt.set_seed`",
     ("utils", "plot_model"): "`program.plot`, `model.summary`",
 }

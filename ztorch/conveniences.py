@@ -12,10 +12,11 @@ from ztorch.data.labels import normalize, to_categorical
 from ztorch.data.sequences import pad_sequences, timeseries_dataset_from_array
 from ztorch.data.splitting import split_dataset
 from ztorch.model.diagram import plot_model
+from ztorch.model.own_steps import unpack_x_y_sample_weight
 
 __all__ = ["image_dataset_from_directory", "normalize", "pad_sequences", "plot_model",
            "set_random_seed", "split_dataset", "text_dataset_from_directory",
-           "timeseries_dataset_from_array", "to_categorical"]
+           "timeseries_dataset_from_array", "to_categorical", "unpack_x_y_sample_weight"]
 
 
 def set_random_seed(seed: int) -> None:

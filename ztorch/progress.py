@@ -11,6 +11,8 @@ from typing import TextIO
 from ztorch.errors import ConfigError
 
 INTERVAL = 0.1  # seconds between redraws: smooth to look at, and next to no work
+NOTEBOOK_INTERVAL = 0.5  # seconds between redraws in a notebook, where each is a message
+MOST_LINES = 20  # epochs that have a line each in a notebook; more of them share one
 WIDTH = 20  # characters of the bar
 
 
@@ -18,8 +20,9 @@ class Progress:
     """Reports one run of fit, evaluate or predict.
 
     Args:
-        verbose: 0 prints nothing, 1 a bar, 2 one line per epoch; "auto" is 1 on a terminal and 2
-            elsewhere. Where nothing can be redrawn, 1 becomes 2. Default: `"auto"`.
+        verbose: 0 prints nothing, 1 a bar, 2 one line per epoch; "auto" is 1 on a terminal and in a
+            notebook, and 2 elsewhere. Where nothing can be redrawn, 1 becomes 2. Default:
+            `"auto"`.
         epochs: How many epochs there are; None: it is no training. Default: `None`.
         stream: Where to write; None: standard output. Default: `None`.
 
@@ -37,9 +40,13 @@ class Progress:
         tty = bool(getattr(self._out, "isatty", lambda: False)())
         level = 1 if verbose == "auto" else int(verbose)
         self.silent = level == 0
-        self.live = level == 1 and tty  # redrawn while an epoch runs
+        self._notebook = type(self._out).__module__.startswith("ipykernel.")
+        self.live = level == 1 and (tty or self._notebook)  # redrawn while an epoch runs
         self.due = 0.0  # the time of the next redraw; loops call `draw` when it has come
         self._epochs = epochs
+        self._interval = NOTEBOOK_INTERVAL if self._notebook else INTERVAL
+        self._shares_line = self._notebook and (epochs or 0) > MOST_LINES  # with other epochs
+        self._last = True  # whether this is the last epoch
         self._label = ""
         self._steps: int | None = None
         self._done = 0  # steps
@@ -51,17 +58,18 @@ class Progress:
     def begin(self, epoch: int = 0, steps: int | None = None) -> None:
         """An epoch, or an evaluation, begins; `steps` is None where it is not known."""
         self._start, self._step_seconds = time.perf_counter(), None
-        self._steps, self._done, self._line_length = steps, 0, 0
-        self.due = self._start + INTERVAL
+        self._steps, self._done = steps, 0
+        self.due = self._start + self._interval
         if self._epochs is not None:
             self._label = f"Epoch {epoch + 1}/{self._epochs}"
-            if self.live:
+            self._last = epoch + 1 == self._epochs
+            if self.live and not self._notebook:
                 self._write(self._label + "\n")
 
     def draw(self, done: int, logs: Mapping[str, float]) -> None:
         """Redraws the bar. Loops call this when `due` has come."""
         now = time.perf_counter()
-        self.due = now + INTERVAL
+        self.due = now + self._interval
         self._done = done
         if self.live:
             self._line(self._bar() + f" {self._left(now)} {self._pace(now)}{_values(logs)}")
@@ -81,7 +89,8 @@ class Progress:
         seconds = f"{now - self._start:.0f}s"
         if self.live:
             self._line(f"{self._bar()} {seconds} {self._pace(now)}{_values(logs)}", last=True)
-            self.close()
+            if not self._shares_line or self._last:
+                self.close()
             return
         count = f"{self._done}/{self._steps or self._done}"
         parts = [p for p in (self._label, count, seconds, self._pace(now)) if p]
@@ -130,7 +139,10 @@ class Progress:
 
         # A line that is wider than the terminal would wrap, and the carriage return would not get
         # back to its start. The last line may wrap: nothing is drawn over it.
-        text = text if last else text[:shutil.get_terminal_size().columns - 1]
+        if self._notebook:
+            text = f"{self._label} - {text}" if self._label else text
+        elif not last:
+            text = text[:shutil.get_terminal_size().columns - 1]
         self._write("\r" + text + " " * (self._line_length - len(text)))
         self._line_length = len(text)
 

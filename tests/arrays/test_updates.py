@@ -38,7 +38,7 @@ def applied(optimizer: Any, dtype: str = "float64", rates: Any = None) -> dict[s
     weights = [leaf("state", n, w.shape, dtype, w.astype(dtype)) for n, w in START.items()]
     slopes = [leaf("input", f"d {n}", w.shape, dtype) for n, w in START.items()]
     step = leaf("state", "optimizer/step", (), "int32", np.array(0, np.int32))
-    updates = optimizer.apply(weights, slopes, step)
+    updates = optimizer.new_values(weights, slopes, step)
     run = references.Run(Graph({}, {s.attrs["name"]: v for s, v in updates.items()}))
     for k, g in enumerate(GRADIENTS):
         if rates is not None:

@@ -99,7 +99,7 @@ def rows(model: Model, count: int) -> list[np.ndarray]:
     random = np.random.default_rng(3)
     metadata = model.trace(batch_size=count).metadata
     out = []
-    for name, one in model.inputs.items():
+    for name, one in model.inputs_by_name.items():
         ids = metadata.input_range[name]
         shape = (count, *one.shape)
         if one.dtype and "int" in one.dtype:

@@ -55,7 +55,7 @@ def test_the_zoo(name: str, tmp_path: Path) -> None:
     zt.onnx.save(model, path)
     x = rows(model, 2)
     program = model.compile("cpu", batch_size=2)
-    given = x[0] if len(x) == 1 else dict(zip(model.inputs, x, strict=True))
+    given = x[0] if len(x) == 1 else dict(zip(model.inputs_by_name, x, strict=True))
     mine = program.predict(given)
     again = load(path).compile("cpu", batch_size=2).predict(given)
     for k, theirs in enumerate(runtime(path, *x)):

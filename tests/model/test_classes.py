@@ -156,7 +156,7 @@ def test_ids_are_integers() -> None:
 
     model = Words()
     assert model.predict(np.arange(8).reshape(2, 4) % 5).shape == (2, 3)
-    assert model.inputs[""].dtype == "int32"
+    assert model.inputs_by_name[""].dtype == "int32"
 
 
 def test_wrong_classes() -> None:

@@ -80,7 +80,7 @@ DECLARED = [residual, two_by_two, shared, every_merge, attention, arithmetic, un
 
 def rows(model: zt.Model, count: int) -> Any:
     data = {n: random.random((count, *one.shape)) < 0.6 if one.dtype == "bool" else
-            numbers(count, *one.shape) for n, one in model.inputs.items()}
+            numbers(count, *one.shape) for n, one in model.inputs_by_name.items()}
     return data.get("", data)
 
 

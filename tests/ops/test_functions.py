@@ -104,7 +104,7 @@ def test_adam_is_the_optimizers_and_one_kernel() -> None:
     w, g, m, v = (leaf("state" if k != 1 else "input", n, (4, 5), f64, a)
                   for k, (n, a) in enumerate(zip("wgmv", data, strict=True)))
     step = leaf("state", "optimizer/step", (), "uint32", np.array(6, np.uint32))
-    updates = optimizers.AdamW(0.01, weight_decay=0.1).apply([w], [g], step)
+    updates = optimizers.AdamW(0.01, weight_decay=0.1).new_values([w], [g], step)
     slots = {u.attrs["name"].rpartition("/")[2]: u for u in updates}
     feeds = {w: data[0], g: data[1], step: np.array(6, np.uint32)}
     rate = next(x for x in Graph({}, {"w": updates[w]}).leaves("state")

@@ -51,6 +51,8 @@ class _Memory:
 
 
 _traced: weakref.WeakKeyDictionary[Layer, Recent[Any, _Traced]] = weakref.WeakKeyDictionary()
+# The weights that the call of a layer assigns.
+_assigned: weakref.WeakKeyDictionary[Layer, frozenset[Weight]] = weakref.WeakKeyDictionary()
 _memories: weakref.WeakKeyDictionary[Layer, _Memory] = weakref.WeakKeyDictionary()
 # The mask of a tensor that a layer returned, for the next layer. It does not pass operations.
 _masks: weakref.WeakKeyDictionary[TensorNode, TensorNode] = weakref.WeakKeyDictionary()
@@ -68,7 +70,10 @@ def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool = False,
                           leaves)
     _build(layer, arguments)
     weights = [_weight_node(w, place) for w in layer.weights]
-    outputs, _ = _called(layer, weights, arguments, training, place)
+    outputs, new = _called(layer, weights, arguments, training, place)
+    for weight, node in new.items():
+        if weight in _assigned.get(layer, ()):
+            weight.value = tensor_of(node).numpy()
     return outputs
 
 
@@ -184,6 +189,7 @@ def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool, place
     inputs, keywords = unflatten(tree, iter(xs))
     outputs, shape = flatten(layer(*inputs, context=context, **keywords))
     kept = [context.stored(w) for w in layer.weights]
+    _assigned[layer] = frozenset(context.assigned)
     known = set(kept)
     counters = [s for s in states.leaves.values() if s not in known]
     changed = [s for s in counters if s in context.updates]

@@ -10,6 +10,7 @@ import numpy as np
 from ztorch import dispatch
 from ztorch.arrays.applying import apply, apply_again, apply_to_arrays
 from ztorch.arrays.cells import is_tracing
+from ztorch.arrays.display import table
 from ztorch.arrays.elements import moved, node_from, restored, stored_array
 from ztorch.arrays.exchange import shown
 from ztorch.arrays.keys import chosen
@@ -94,6 +95,13 @@ class Tensor(Handle, Operators):
             return f"<tensor {self.node.spec!r} of a function that is being compiled>"
         numbers = np.array2string(self._readable(), separator=", ", prefix="tensor(")
         return f"tensor({numbers}, dtype={self.dtype}, device={self.device!r})"
+
+    def _repr_html_(self) -> str | None:
+        """A table, for notebooks; None while a function is being compiled."""
+        if is_tracing():
+            return None
+        return table(self._readable(), f"tensor of {self.dtype}, shape {self.shape}, on "
+                                       f"{self.device}")
 
     def __str__(self) -> str:
         return repr(self) if is_tracing() else str(self._readable())

@@ -141,7 +141,7 @@ def _step(optimizer: Optimizer, tree: Any, specs: Sequence[Spec], settings: dict
                for name, s in zip(leaf_names(tree), specs, strict=True)]
     slopes = [leaf("input", f"g{k}", s.shape, s.dtype) for k, s in enumerate(specs)]
     count = leaf("state", "optimizer/step", (), "int32", np.int32(0))
-    updates = optimizer.apply(weights, slopes, count)
+    updates = optimizer.new_values(weights, slopes, count)
     new = [updates[w] for w in weights]
     changed = [s for s in updates if s not in weights]
     graph = Graph({f"y{k}": v for k, v in enumerate([*new, *(updates[s] for s in changed)])})

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 Logs = dict[str, float]  # what was measured, by name
+SHORTER = {"on_train_batch_begin": "on_batch_begin",  # other names of hooks, as in Keras
+           "on_train_batch_end": "on_batch_end"}
 
 
 class Callback:
@@ -104,8 +106,12 @@ class Callback:
 
     def listens(self, hook: str) -> bool:
         """Whether this callback overrides a hook: `fit` calls only those, and saves the work."""
-        method = getattr(self, hook)
+        method = self.method(hook)
         return getattr(method, "__func__", method) is not getattr(Callback, hook)
+
+    def method(self, hook: str) -> Any:
+        """What `fit` calls for a hook: the method of that name, or of Keras' shorter one."""
+        return getattr(self, SHORTER.get(hook, hook), None) or getattr(self, hook)
 
     def say(self, text: str) -> None:
         """Prints a line above the progress bar."""

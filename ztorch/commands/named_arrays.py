@@ -39,7 +39,7 @@ def of_model(model: Model) -> PortShapes:
     """The shapes of a model."""
     model.build()
     outputs = model.output_shape if model.output_names != [""] else {"": model.output_shape}
-    return PortShapes({name: x.shape for name, x in model.inputs.items()}, dict(outputs))
+    return PortShapes({name: x.shape for name, x in model.inputs_by_name.items()}, dict(outputs))
 
 
 def of_program(program: Program) -> PortShapes:

@@ -69,9 +69,9 @@ class DataAdapter(NamedTuple):
                 None if limits is None else
                 (limits.low, limits.high, f"layer {limits.layer!r}"),
                 open_axes_of(metadata.open_axes.get(port, ""))))
-        scoring = functions.get("train") or functions.get("evaluate")
         target_ports = []
-        for port, y in (scoring.inputs.items() if scoring else ()):
+        scoring = [functions[name] for name in ("evaluate", "train") if name in functions]
+        for port, y in {k: y for f in scoring for k, y in f.inputs.items()}.items():
             if port[0] == "y":
                 loss = metadata.loss.get(port[2:])
                 target_ports.append(TargetPort(
@@ -176,6 +176,8 @@ class DataAdapter(NamedTuple):
 
     def _targets(self, value: Any, rows: int, suffix: str, first_row: int) -> Columns:
         ports = self.target_ports
+        if not ports:  # a step of one's own needs none
+            return {}
         if len(ports) == 1 and not (ports[0].name and isinstance(value, Mapping)):
             return {ports[0].port: ports[0].rows(value, rows, f"y{suffix}", first_row)}
         if value is None:

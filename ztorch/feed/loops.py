@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 class Scored(Protocol):
     """A program, as far as its scores must know it."""
 
-    @property
-    def metrics_names(self) -> list[str]: ...
+    def score_names(self, function: str) -> list[str]: ...
 
     def results(self, totals: Mapping[str, np.ndarray]) -> dict[str, float]: ...
 
@@ -33,9 +32,9 @@ class EpochScores:
 
     __slots__ = ("_names", "_program", "_readers", "_sums", "_totals", "_weight")
 
-    def __init__(self, program: Scored):
+    def __init__(self, program: Scored, function: str):
         self._program = program
-        self._names = program.metrics_names  # the loss is the first
+        self._names = program.score_names(function)  # the loss is the first
         self._readers: dict[BoundCall, list[Callable[[], float]]] = {}
         self._sums: list[float] = []
         self._totals: dict[str, np.ndarray] = {}  # by output of the calls
@@ -82,7 +81,7 @@ def evaluate(calls_of: Calls, batches: BatchSource, program: Scored,
     """Loss and metrics of a program over all batches or the first `steps`; None if `stop` ended the
     loop."""
     with calls_of.of_each_bucket("evaluate") as calls:
-        scores, done = EpochScores(program), 0
+        scores, done = EpochScores(program, "evaluate"), 0
         if steps is not None and batches.steps is not None:
             steps = min(steps, batches.steps)  # no row counts twice
         if progress:

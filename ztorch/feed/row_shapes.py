@@ -38,6 +38,45 @@ def row_shapes(x: Any) -> Shapes:
     return (None, *shape[1:])
 
 
+def row_count(x: Any) -> int | None:
+    """How many rows x has; None where it gives batches of any number.
+
+    >>> row_count(np.zeros((20, 4))), row_count({"a": [[1.0], [2.0]]}), row_count(iter([]))
+    (20, 2, None)
+    """
+    if is_stream(x, None):
+        return None
+    if isinstance(x, Mapping):
+        return row_count(next(iter(x.values())))
+    if isinstance(x, (list, tuple)) and x and hasattr(x[0], "shape") and np.ndim(x[0]):
+        return row_count(x[0])
+    return len(x)
+
+
+def stream_targets(x: Any) -> Any:
+    """The targets of the first batch of a stream; None where x is no stream, or gives none.
+
+    >>> stream_targets([(np.zeros((2, 4)), np.ones(2))]), stream_targets(np.zeros((2, 4)))
+    (array([1., 1.]), None)
+    """
+    if not is_stream(x, None):
+        return None
+    if is_indexed(x):
+        item = x[0]
+        if not isinstance(item, (list, tuple)) or len(item) < 2:
+            return None
+        is_batch = np.shape(item[0])[:1] == np.shape(item[1])[:1] != ()
+        return item[1] if is_batch else np.asarray(item[1])[None]
+    if iter(x) is x:
+        raise ConfigError("x is a generator, which can be read only once, so that the shapes of "
+                          "its targets are not known; compile with a loss")
+    epoch = getattr(x, "epoch", None)
+    item = next(iter(x), None)
+    if isinstance(epoch, int):
+        x.epoch = epoch  # it has not begun to count
+    return item[1] if isinstance(item, (list, tuple)) and len(item) > 1 else None
+
+
 def _of_stream(x: Any) -> Shapes:
     if is_indexed(x):
         item = x[0]

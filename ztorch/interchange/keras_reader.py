@@ -153,7 +153,7 @@ class KerasReader:
             self.report(f"inputs of open size {shape}; give their shape, without the batch: "
                         "load_keras(path, input_shape=(...))")
             return None
-        return Input(shape, d, name=name)
+        return Input(shape, d, name=name, batch_size=batch_shape[0] if batch_shape else None)
 
     def sequential(self, config: dict[str, Any], spec: dict[str, Any]) -> Layer | None:
         """A Sequential."""

@@ -13,6 +13,16 @@ from typing import Any
 from ztorch.errors import unknown
 from ztorch.layers.context import Context, States
 from ztorch.layers.layer import Layer
+from ztorch.layers.merge_functions import (
+    add,
+    average,
+    concatenate,
+    dot,
+    maximum,
+    minimum,
+    multiply,
+    subtract,
+)
 from ztorch.layers.weight import Weight
 from ztorch.tabular.categories import CategoryEncoding, Discretization, Hashing
 from ztorch.tabular.lookups import IntegerLookup, StringLookup
@@ -24,7 +34,8 @@ for _found in pkgutil.iter_modules(__path__):
 LAYERS = Layer.known
 globals().update(LAYERS)
 __all__ = ["LAYERS", "CategoryEncoding", "Context", "Discretization", "Hashing", "IntegerLookup",
-           "Layer", "States", "StringLookup", "TextVectorization", "Weight", *sorted(LAYERS)]
+           "Layer", "States", "StringLookup", "TextVectorization", "Weight", "add", "average",
+           "concatenate", "dot", "maximum", "minimum", "multiply", "subtract", *sorted(LAYERS)]
 
 
 def __getattr__(name: str) -> Any:

@@ -96,3 +96,8 @@ def example_axes(axis: int | tuple[int, ...], rank: int) -> tuple[int, ...]:
             raise shape_error(f"axis {a} is out of range for inputs of {rank - 1} axes besides "
                               "the batch", fix=f"use 1 to {rank - 1}, or -1 to {1 - rank}")
     return tuple(sorted({a % rank for a in axes}))
+
+
+def differing(a: Shape, b: Shape) -> set[int]:
+    """The axes along which two shapes differ; {-1} if they have different ranks."""
+    return {-1} if len(a) != len(b) else {k for k in range(len(a)) if a[k] != b[k]}

@@ -24,7 +24,8 @@ def check_call(layer: LayerNode, inputs: Sequence[Any], keywords: dict[str, Any]
     if leaves(inputs[:1]) in ([], [None]):
         raise _not_a_tensor(layer, None)
     count = len(leaves(inputs[0]))
-    if isinstance(inputs[0], (list, tuple, dict)) and not layer.takes_many:
+    if isinstance(inputs[0], (list, tuple, dict)) and not (
+            layer.takes_many or layer.is_plain):
         takes_one = len(inspect.signature(layer.call).parameters) < 3  # x, context
         raise shape_error(f"it takes one tensor, not a list of {count}", fix=(
             "join them first, such as Concatenate()([a, b])" if takes_one else
@@ -58,7 +59,7 @@ def _wrong_arguments(layer: LayerNode, error: TypeError) -> Exception:
 def need_adopted(layer: LayerNode, context: Context | None, passed: bool) -> None:
     """Raises a ConfigError if a layer calls another without adopting it, or without its context:
     weights would belong to no model, or be read twice. `passed`: whether it passed the context."""
-    if layer.outer is None:
+    if layer.outer is None and layer is not getattr(context, "stepped", None):
         caller = f"layer {current_layer()!r}" if current_layer() else "the call of a model"
         made = f"{type(layer).__name__}(...)"
         raise ConfigError(f"{caller} calls layer {layer.name!r} without having adopted it; write "

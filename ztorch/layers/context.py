@@ -14,6 +14,7 @@ from ztorch.dtypes import DType, dtype, f32
 from ztorch.graph.op import OPS, leaf, shape_error
 from ztorch.graph.value import Value, current_layer
 from ztorch.initializers import Shape
+from ztorch.layers.axes import differing
 from ztorch.layers.decoding import Decoding, Prefill
 from ztorch.layers.real_positions import Padding, spread
 from ztorch.layers.tree import LayerNode
@@ -100,6 +101,8 @@ class Context:
     prefill: Prefill | None = None  # set when whole rows are traced to fill caches
     recomputed: list[str] = field(default_factory=list)  # paths of layers, see Graph.recomputed
     streams: int = 0  # number of random streams in use
+    stepped: LayerNode | None = None  # the model whose own step is traced
+    assigned: list[Weight] = field(default_factory=list)  # by `Weight.assign`
 
     @property
     def dtype(self) -> DType:
@@ -108,20 +111,26 @@ class Context:
 
     def read(self, weight: Weight) -> Value:
         """A weight as a tensor. A layer that is called twice in a step sees its own writes."""
-        state = self._state(weight)
-        now, narrow = self.updates.get(state, state), self.states.narrowed(weight)
+        now, narrow = self.current(weight), self.states.narrowed(weight)
         return now if narrow is None else OPS.cast(OPS.rounded_to(now, narrow), self.dtype)
 
-    def stored(self, weight: Weight) -> Value:
-        """The state that holds a weight, which training changes."""
-        return self._state(weight)
+    def current(self, weight: Weight) -> Value:
+        """The state that holds a weight, or what this step has made of it so far."""
+        return self.updates.get(state := self.stored(weight), state)
+
+    def assign(self, weight: Weight, value: Value) -> None:
+        """Sets a weight from here on in the step that is traced; gradients do not go through it."""
+        self.updates[self.stored(weight)] = OPS.stop_gradient(OPS.cast(value, self.dtype))
+        self.assigned.append(weight)
 
     def write(self, weight: Weight, value: Value) -> None:
         """Sets a weight after this step, such as a moving average; ignored outside training."""
         if self.training:
-            self.updates[self._state(weight)] = value
+            kept = value if self.stepped is None else OPS.stop_gradient(value)
+            self.updates[self.stored(weight)] = kept
 
-    def _state(self, weight: Weight) -> Value:
+    def stored(self, weight: Weight) -> Value:
+        """The state that holds a weight, which training changes."""
         return self.states.leaf(self.states.name(weight), weight.shape,
                                 self.states.kept_as(weight), lambda: weight.value, kind="weight",
                                 trainable=weight.trains)
@@ -222,8 +231,6 @@ class Context:
             self.training = before
             tracing.reset(token)
 
-    # -- masks -------------------------------------------------------------------------------------
-
     def mask_of(self, x: Any) -> Value | None:
         """Which steps of a tensor count: a bool tensor `(batch, steps)`. `None` if all do.
 
@@ -276,8 +283,6 @@ class Context:
                 self.masks.pop(x, None)
             self.masks.update((x, before[x]) for x in tensors if x in before)
 
-    # -- where shapes come from --------------------------------------------------------------------
-
     def remember(self, layer: LayerNode, inputs: list[Value], y: Value) -> None:
         """Notes that the layer made y from these inputs."""
         if y not in inputs:
@@ -293,8 +298,3 @@ class Context:
                 return f"layer {layer.name!r}, which makes {v.shape[1:]} of {shapes}"
             v = inputs[0]
         return f"{f'Input {v.layer!r}' if v.layer else 'the input'} of shape {v.shape[1:]}"
-
-
-def differing(a: Shape, b: Shape) -> set[int]:
-    """The axes along which two shapes differ; {-1} if they have different ranks."""
-    return {-1} if len(a) != len(b) else {k for k in range(len(a)) if a[k] != b[k]}

@@ -7,6 +7,7 @@ from typing import Any
 
 from ztorch.config import number, positive
 from ztorch.dtypes import DType, dtype
+from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.operators import BINARY, COMPARISONS, UNARY
 from ztorch.graph.value import Value
@@ -18,7 +19,7 @@ from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import SymbolicTensor, source
 
 
-class Input(Layer):
+class Input(Layer, names=("InputLayer",)):
     """The shape and dtype of one example, without the batch axis.
 
     It is the first layer of a `Sequential`, or the symbolic tensor that the layers of a `Model` are
@@ -27,9 +28,13 @@ class Input(Layer):
     Args:
         shape: Shape of one example, a tuple of positive integers. The first may be a name, such as
             `"time"`, or `None`: its sizes are chosen when the model is compiled, by
-            `compile(sizes={"time": (64, 128)})`.
+            `compile(sizes={"time": (64, 128)})`. Default: `None`.
         dtype: Dtype of the input, such as `"int32"`. `None` means the dtype of the model. Default:
             `None`.
+        batch_size: The rows of a batch, which `compile` uses unless it is given another number.
+            Default: `None`.
+        batch_shape: Shape with the batch in front, in place of `shape` and `batch_size`: `(32, 4)`,
+            or `(None, 4)` for any batch. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Examples:
@@ -40,13 +45,31 @@ class Input(Layer):
         >>> from ztorch import Sequential
         >>> Sequential([Input(("time", 4)), Dense(10)]).output_shape
         (time, 10)
+        >>> Input(batch_shape=(32, 4)).batch_size
+        32
     """
 
     __array_priority__ = 1000  # NumPy arrays leave mixed operators to us
 
-    def __init__(self, shape: Any, dtype: DType | str | None = None, **common: Any):
+    def __init__(self, shape: Any = None, dtype: DType | str | None = None, *,
+                 batch_size: int | None = None, batch_shape: Any = None, **common: Any):
+        shape = common.pop("input_shape", None) if shape is None else shape
         super().__init__(**common)
+        if (shape is None) == (batch_shape is None):
+            raise ConfigError("an Input takes the shape of a row, such as Input((28, 28, 1)), or "
+                              "batch_shape, which has the batch in front; it got "
+                              f"{'none' if shape is None else 'both'}")
+        if batch_shape is not None:
+            if not isinstance(batch_shape, (list, tuple)) or not batch_shape:
+                raise ConfigError(f"Input(batch_shape={batch_shape!r}): a shape with the batch in "
+                                  "front, such as (32, 4), or (None, 4) for any batch")
+            if batch_size is not None:
+                raise ConfigError("Input(batch_shape=...) has the batch size already; leave "
+                                  "batch_size out")
+            batch_size, *shape = batch_shape
         self.shape = declared_shape("Input(shape=...)", shape)
+        self.batch_size = None if batch_size is None else positive(
+            "Input(batch_size=...)", batch_size)
         self.dtype = None if dtype is None else dtype_name(dtype)
         self.input_shape = self.shape
 
@@ -57,7 +80,14 @@ class Input(Layer):
 
     def get_config(self) -> dict[str, Any]:
         shape = [n.name if isinstance(n, OpenSize) else n for n in self.shape]
-        return {**super().get_config(), "shape": shape}
+        config = {**super().get_config(), "shape": shape}
+        return {key: x for key, x in config.items()
+                if key != "batch_shape" and (key, x) != ("batch_size", None)}
+
+    def _input_of_first_call(self) -> SymbolicTensor:
+        return self.symbol
+
+    _output_of_first_call = _input_of_first_call
 
     @cached_property
     def symbol(self) -> SymbolicTensor:

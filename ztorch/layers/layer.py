@@ -12,6 +12,7 @@ from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value, current_layer, layer_scope
 from ztorch.initializers import Initializer, Shape
 from ztorch.layers.axes import OpenSize, checked_shape
+from ztorch.layers.called import OF_FIRST_CALL, CalledLayer, never_called
 from ztorch.layers.calling import check_call, need_adopted, need_floats
 from ztorch.layers.context import Context
 from ztorch.layers.layer_weights import LayerWeights
@@ -27,8 +28,8 @@ from ztorch.layers.weight_rules import WithWeightRules
 _serial = itertools.count()
 
 
-class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, family="layer",
-            such_as="ReLU"):
+class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, CalledLayer,
+            family="layer", such_as="ReLU"):
     """Base class of all layers.
 
     A subclass keeps its arguments as attributes of the same names, makes weights in `build` and
@@ -62,7 +63,6 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, fami
     """
 
     needs_floats = False  # whether it refuses integers
-    is_plain = False  # whether it is written as in Keras: its call takes no context
 
     def __init__(self, *, name: str | None = None, trainable: bool = True,
                  input_shape: Any = None, **more: Any):
@@ -76,6 +76,7 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, fami
         self.own_weights: list[Weight] = []  # without those of inner layers
         self.first_weights: list[Weight] | None = None  # those made in `__init__`
         self.inner: list[Layer] = []  # adopted layers
+        self.calls = []
         self.outer: Layer | None = None  # the model or layer that adopted this one
         self.built = False
         self.serial = next(_serial)  # layers without a name are numbered in this order
@@ -261,6 +262,8 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, fami
                 **({} if self.trainable else {"trainable": False})}
 
     def __getattr__(self, name: str) -> Any:
+        if name in OF_FIRST_CALL and "calls" in vars(self):
+            raise never_called(self, name)
         if name != "inner" and "inner" in vars(self):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         raise AttributeError(f"a {type(self).__name__} is not a layer yet: begin its __init__ with "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,13 +41,17 @@ class CopiedModel(ClassModel, Layer, abstract=True):
             return super().from_config(config)
         inputs, outputs = wiring.from_config(config)
         kind: Any = cls
-        return kind(inputs, outputs, config.get("name"), config.get("seed"),
-                   config.get("trainable", True))
+        model = kind(inputs, outputs, config.get("name"), config.get("seed"),
+                     config.get("trainable", True))
+        if config.get("inputs_are") == "list":  # Inputs of one name are told apart by a dict
+            model.wiring = replace(model.wiring, inputs_are="list")
+        made: Self = model
+        return made
 
     def __reduce__(self) -> Any:
         """Pickles the config and the weights, without the trace."""
         if self.own_call is not None:
-            left_out = ("_traced", "_traced_of", "_output", "_programs")
+            left_out = ("_traced", "_traced_of", "_output", "_programs", "calls")
             state = {k: v for k, v in vars(self).items() if k not in left_out}
             return _blank, (type(self),), state
         kept = [(w.value, w.trainable) for w in self.weights] if self._traced else None
@@ -64,7 +69,7 @@ class CopiedModel(ClassModel, Layer, abstract=True):
 def _blank(kind: type[CopiedModel]) -> Any:
     """A model that gets the attributes of one that was pickled, and has no trace."""
     model: Any = kind.__new__(kind)
-    vars(model).update(_traced=[], _traced_of=[], _output=None)
+    vars(model).update(_traced=[], _traced_of=[], _output=None, calls=[])
     return model
 
 

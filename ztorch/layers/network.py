@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ztorch.graph.value import Value, topological
 from ztorch.host import processor
 from ztorch.layers import wiring
 from ztorch.layers.axes import OpenSize, named_axes
+from ztorch.layers.called import ModelTensors
 from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
@@ -29,9 +30,6 @@ from ztorch.layers.real_positions import Padding
 from ztorch.layers.symbol import leaves, nested
 from ztorch.layers.weight import Weight
 
-if TYPE_CHECKING:
-    pass
-
 
 @dataclass(frozen=True)
 class Traced:
@@ -43,7 +41,7 @@ class Traced:
     nodes: list[Value]  # that it made itself, without those of layers inside
 
 
-class Network(CopiedModel, abstract=True):
+class Network(ModelTensors, CopiedModel, abstract=True):
     """A graph of layers: inputs, outputs, the layers between them, their shapes and weights."""
 
     takes_many = True
@@ -119,7 +117,7 @@ class Network(CopiedModel, abstract=True):
     # -- inputs and outputs ------------------------------------------------------------------------
 
     @property
-    def inputs(self) -> dict[str, Input]:
+    def inputs_by_name(self) -> dict[str, Input]:
         """The Inputs by name; the name is empty where there is only one."""
         return self.wiring.inputs
 
@@ -144,7 +142,7 @@ class Network(CopiedModel, abstract=True):
     @property
     def open_axes(self) -> dict[str, dict[int, str]]:
         """The names of axes whose size varies, by number, for each input that has some."""
-        axes = {name: named_axes(x.shape, name) for name, x in self.inputs.items()}
+        axes = {name: named_axes(x.shape, name) for name, x in self.inputs_by_name.items()}
         return {name: a for name, a in axes.items() if a}
 
     @property
@@ -156,12 +154,12 @@ class Network(CopiedModel, abstract=True):
                sizes: Mapping[str, int] | None = None) -> dict[str, Value]:
         """Input leaves of a function by name; inputs without a dtype of their own have dtype d.
         `sizes` are those of open axes by name; None leaves them open."""
-        shapes = {name: x.shape for name, x in self.inputs.items()}
+        shapes = {name: x.shape for name, x in self.inputs_by_name.items()}
         if sizes is not None:
             shapes |= {name: tuple(sizes[axes[k]] if k in axes else n for k, n in enumerate(
                 shapes[name])) for name, axes in self.open_axes.items()}
         return {name: leaf("input", port("x", name), (batch, *shapes[name]), x.dtype or d)
-                for name, x in self.inputs.items()}
+                for name, x in self.inputs_by_name.items()}
 
     def called(self, x: Mapping[str, Value], context: Context) -> dict[str, Value]:
         """The outputs by name, for inputs by name."""
@@ -177,7 +175,8 @@ class Network(CopiedModel, abstract=True):
         """The outputs for a batch, as values of the graph."""
         x = self._by_name(x)
         assert isinstance(self.wiring, wiring.Wiring)
-        return self.wiring.run({i.symbol: x[name] for name, i in self.inputs.items()}, context)
+        return self.wiring.run({declared.symbol: x[name] for name, declared in
+                                self.inputs_by_name.items()}, context)
 
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
         """Raises a ShapeError unless inputs have the shapes that they are declared with."""
@@ -185,14 +184,14 @@ class Network(CopiedModel, abstract=True):
             self.prepare_class(x)
             return
         for name, v in self._by_name(x).items():
-            if not self.inputs[name].takes(v.shape[1:]):
+            if not self.inputs_by_name[name].takes(v.shape[1:]):
                 which = f"input {name!r}" if name else "inputs"
                 raise shape_error(f"it is declared for {which} of one shape and called with "
-                                  "another:", self.inputs[name].shape, v.shape[1:],
+                                  "another:", self.inputs_by_name[name].shape, v.shape[1:],
                                   fix="change its Input or the layers before it")
 
     def _by_name(self, x: Any) -> dict[str, Value]:
-        names = list(self.inputs)
+        names = list(self.inputs_by_name)
         if "" in names:
             if len(leaves(x)) != 1:
                 raise shape_error(f"it takes one tensor, not {len(leaves(x))}",
@@ -252,7 +251,7 @@ class Network(CopiedModel, abstract=True):
     def input_shape(self) -> Any:
         """The shape of one example; with several inputs, a dict by name."""
         self.build()
-        shapes = {name: x.shape for name, x in self.inputs.items()}
+        shapes = {name: x.shape for name, x in self.inputs_by_name.items()}
         return shapes.get("", shapes)
 
     @input_shape.setter
@@ -262,7 +261,7 @@ class Network(CopiedModel, abstract=True):
     @property
     def input_dtype(self) -> Any:
         """The dtype of the input, if it is not the model's; with several inputs, a dict by name."""
-        d = {name: x.dtype for name, x in self.inputs.items()}
+        d = {name: x.dtype for name, x in self.inputs_by_name.items()}
         return d.get("", d)
 
     @property

@@ -15,7 +15,7 @@ from typing import Any
 from ztorch.layers.naming import checked_name
 from ztorch.layers.symbol import leaves
 from ztorch.layers.tree import LayerNode
-from ztorch.layers.weight import Weight
+from ztorch.layers.weight import Weight, tensors_of
 
 _OWN = ("inner", "outer", "_traced_of")  # attributes whose layers need no adoption
 
@@ -38,7 +38,7 @@ def with_context(call: Callable[..., Any]) -> Callable[..., Any]:
     def called(self: Any, x: Any, context: Any, *more: Any, **keywords: Any) -> Any:
         if takes_training:
             keywords.setdefault("training", context.training)
-        return call(self, x, *more, **keywords)
+        return tensors_of(call(self, x, *more, **keywords))
 
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     called.__signature__ = signature.replace(  # type: ignore[attr-defined]

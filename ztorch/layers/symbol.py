@@ -203,6 +203,7 @@ def declare(layer: LayerNode, args: tuple[Any, ...], keywords: dict[str, Any]) -
     y = layer(*values[0], context=context, **values[1])
     call.result = nested(lambda value: SymbolicTensor(
         value, layer, call, producers, context.mask_of(value)), y)
+    layer.calls.append(call)
     return call.result
 
 

@@ -14,12 +14,14 @@ class LayerNode(Named, abstract=True):
     """A layer, to weights, contexts and symbolic tensors. `Layer` is the only subclass."""
 
     takes_many = False  # whether it is called on a list of tensors
+    is_plain = False  # whether it is written as in Keras: its call takes no context
     is_wrapper = False  # whether names leave it out: the layer inside has its path
 
     name: str  # unique among its siblings
     given_name: str | None  # None: the name is made from the class
     trainable: bool  # whether an optimizer may change the weights
     outer: LayerNode | None  # the model or layer that adopted this one
+    calls: list[Any]  # those on symbolic tensors, in their order
 
     @property
     def keeps_name(self) -> bool:

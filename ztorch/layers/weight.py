@@ -11,6 +11,7 @@ import numpy as np
 from ztorch import ops
 from ztorch.dtypes import need_no_mask
 from ztorch.errors import ConfigError, WeightsError
+from ztorch.graph.op import ALIASES, REGISTRY
 from ztorch.graph.value import StandIn, Value
 from ztorch.initializers import Initializer, Shape, stream
 from ztorch.layers.tree import LayerNode
@@ -142,6 +143,40 @@ class Weight(StandIn):
         # float64 stays, so that weights of a float64 program survive a round trip
         return numbers.astype(np.float64 if numbers.dtype == np.float64 else np.float32)
 
+    def assign(self, value: Any) -> None:
+        """Sets the value: to an array; or, where a layer or a step is traced, to a tensor.
+
+        Programs keep what a training step assigns, and layers called on tensors what the call
+        assigns; evaluate and predict leave weights as they are.
+
+        Args:
+            value: An array or a tensor of the weight's shape.
+
+        Raises:
+            WeightsError: It has another shape.
+        """
+        context: Any = tracing.get()
+        if context is None:
+            self.value = value
+            return
+        tensor = tensors_of(value)
+        if tuple(getattr(tensor, "shape", ())) != self.shape:
+            raise WeightsError(f"weight {self.path!r} has shape {self.shape}, and is assigned "
+                               f"{tuple(getattr(tensor, 'shape', ()))}")
+        context.assign(self, tensor)
+
+    def assign_add(self, value: Any) -> None:
+        """Adds to the value, as `assign` sets it."""
+        self.assign((self.value if tracing.get() is None else self.tensor) + value)
+
+    def assign_sub(self, value: Any) -> None:
+        """Subtracts from the value, as `assign` sets it."""
+        self.assign((self.value if tracing.get() is None else self.tensor) - value)
+
+    def numpy(self) -> np.ndarray:
+        """A copy of the value."""
+        return self.value.copy()
+
     @property
     def tensor(self) -> Value:
         """The weight as a tensor of the graph that is being traced."""
@@ -155,6 +190,10 @@ class Weight(StandIn):
     def apply_op(name: str, *args: Any, **attrs: Any) -> Any:
         return getattr(ops, name)(*map(tensors_of, args),
                                   **{k: tensors_of(x) for k, x in attrs.items()})
+
+    @staticmethod
+    def ops() -> tuple[Any, ...]:
+        return REGISTRY, ALIASES
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         raise ConfigError(f"weight {self.path!r} is not an array of numbers; weight.value holds "

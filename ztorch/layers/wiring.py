@@ -24,6 +24,7 @@ class Wiring:
     calls: list[LayerCall]  # each after those that it depends on
     layers: list[Layer]  # in Keras' order: those farthest from the outputs first
     outputs: Any  # a symbolic tensor, or a list or dict of several
+    inputs_are: str = "dict"  # how several inputs were declared: "dict" or "list"
 
     @property
     def outputs_are(self) -> str:
@@ -70,7 +71,9 @@ class Wiring:
                 "layers": [described(layer, layer.name) for layer in self.layers],
                 "calls": [{"layer": call.layer.name, "args": numbered(list(call.args)),
                            "how": numbered(call.keywords)} for call in self.calls],
-                "outputs": numbered(self.outputs)}
+                "outputs": numbered(self.outputs),
+                **({"inputs_are": "list"} if self.inputs_are == "list" and len(self.inputs) > 1
+                   else {})}
 
 
 def from_config(config: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -107,7 +110,8 @@ def find_wiring(inputs: Any, outputs: Any, model: str) -> Wiring:
     """The wiring between inputs and outputs.
 
     Args:
-        inputs: An Input, or a list or dict of several.
+        inputs: An Input, or a list or dict of several. Tensors that layers gave may be inputs,
+            too: the model begins there, with an Input of its own.
         outputs: A symbolic tensor, or a list or dict of several.
         model: Name of the model, for errors.
 
@@ -117,7 +121,8 @@ def find_wiring(inputs: Any, outputs: Any, model: str) -> Wiring:
     Raises:
         ConfigError: An input or output is not a tensor of this model, or they are not connected.
     """
-    named = _inputs(inputs, model)
+    begins: dict[SymbolicTensor, Input] = {}  # the tensors that are inputs
+    named = _inputs(nested(lambda x: _as_input(x, begins), inputs), model)
     ends = nested(lambda x: x if as_symbol(x) is None else as_symbol(x), outputs)
     for end in leaves(ends) or [None]:
         if not isinstance(end, SymbolicTensor):
@@ -126,29 +131,47 @@ def find_wiring(inputs: Any, outputs: Any, model: str) -> Wiring:
                 description = f"the {type(end).__name__} {end.name!r}: call it on a tensor first"
             raise ConfigError(f"model {model!r}: outputs must be tensors that layers give, such as "
                               f"Dense(10)(x), not {description}")
-    calls = _calls(leaves(ends), {declared.symbol: declared for declared in named.values()}, model)
+    calls = _calls(leaves(ends), begins, model)
     if not calls:
         raise ConfigError(f"model {model!r} has no layers between inputs and outputs; call one, "
                           "such as Dense(10)(x)")
     used = {s for call in calls for s in call.inputs}
     for name, declared in named.items():
-        if declared.symbol not in used:
+        if not any(declared is begins.get(s) for s in used):
             raise ConfigError(f"model {model!r}: no output depends on input "
                               f"{name or declared.name!r}; leave it out of inputs, or call a layer "
                               "on it")
     layers = _layers(calls, _sorted_leaves(ends))
     _need_names(layers, model)
-    return Wiring(named, calls, layers, _outputs(ends, model))
+    moved = {s: declared.symbol for s, declared in begins.items() if s is not declared.symbol}
+
+    def begun(x: Any) -> Any:
+        return nested(lambda v: moved.get(v, v) if isinstance(v, SymbolicTensor) else v, x)
+
+    if moved:
+        calls = [LayerCall(call.layer, begun(call.args), begun(call.keywords), call.result)
+                 for call in calls]
+    return Wiring(named, calls, layers, _outputs(begun(ends), model),
+                  "dict" if isinstance(inputs, dict) else "list")
+
+
+def _as_input(x: Any, begins: dict[SymbolicTensor, Input]) -> Any:
+    """The Input of a symbolic tensor: a new one for what a layer gave. Notes it in `begins`."""
+    symbol = as_symbol(x)
+    if symbol is None:
+        return x
+    if symbol not in begins:
+        begins[symbol] = cast("Input", symbol.layer) if symbol.call is None else Input(
+            symbol.shape, None if symbol.dtype.is_float else symbol.dtype)
+    return begins[symbol]
 
 
 def _inputs(inputs: Any, model: str) -> dict[str, Input]:
     """Inputs by name; the name of a single one is empty."""
     for declared in leaves(inputs) or [None]:
         symbol = as_symbol(declared)
-        if symbol is None or symbol.call is not None:
-            description = ("nothing" if declared is None else
-                           repr(declared) if symbol is None else
-                           f"what layer {symbol.layer.name!r} gives")
+        if symbol is None:
+            description = "nothing" if declared is None else repr(declared)
             raise ConfigError(f"model {model!r}: inputs must be made by Input(shape), "
                               f"not {description}")
     flat: list[Any] = [s.layer for s in symbols(inputs)]

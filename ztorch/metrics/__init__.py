@@ -28,13 +28,14 @@ from ztorch.metrics.curves import (
     SensitivityAtSpecificity,
     SpecificityAtSensitivity,
 )
+from ztorch.metrics.mean import Mean
 from ztorch.metrics.metric import LossMetric, Metric, SumMetric
 from ztorch.metrics.named import get, resolve
 from ztorch.metrics.numbers import R2Score, RootMeanSquaredError
 from ztorch.metrics.overlap import IoU, MeanIoU
 
 __all__ = ["AUC", "BinaryAccuracy", "CategoricalAccuracy", "CosineSimilarity", "F1Score",
-           "FBetaScore", "FalseNegatives", "FalsePositives", "IoU", "LossMetric", "MeanIoU",
+           "FBetaScore", "FalseNegatives", "FalsePositives", "IoU", "LossMetric", "Mean", "MeanIoU",
            "Metric", "Precision", "PrecisionAtRecall", "R2Score", "Recall", "RecallAtPrecision",
            "RootMeanSquaredError", "SensitivityAtSpecificity", "SparseCategoricalAccuracy",
            "SparseTopKCategoricalAccuracy", "SpecificityAtSensitivity", "SumMetric",

@@ -8,6 +8,7 @@ from typing import Any
 from ztorch.config import Named
 from ztorch.errors import ConfigError, Unsupported
 from ztorch.graph.op import OPS, shape_error
+from ztorch.graph.running_step import need_step
 from ztorch.graph.value import Value
 from ztorch.losses.loss import Loss, called, rows
 from ztorch.metrics.variables import MetricVariable
@@ -80,14 +81,21 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         return self.add_weight(name, shape, initializer, dtype)
 
     def update_state(self, y_true: Value, y_pred: Value, sample_weight: Any = None) -> None:
-        """Adds a batch to the variables.
+        """Adds a batch to the variables. In a `train_step` or `test_step`, measures its batch.
 
         Args:
             y_true: The targets of the loss.
             y_pred: The predictions.
             sample_weight: The weight of each row; 0 for rows that fill up a batch. Default: `None`.
         """
-        raise NotImplementedError(f"{type(self).__name__}.update_state")
+        need_step(f"{type(self).__name__}.update_state").measure(
+            self, y_true, y_pred, sample_weight)
+
+    def _measured(self) -> Any:
+        """What was measured, in a `train_step` or `test_step`."""
+        return need_step(f"{type(self).__name__}.result").measured(self)
+
+    result: Callable[..., Any] = _measured  # of the totals, where a metric has such
 
     def reset_state(self) -> None:
         """Makes the variables zero, outside of programs: there, each epoch begins at zero."""

@@ -31,6 +31,11 @@ class MetricVariable(StandIn):
                               f"with self.{self.name}.assign_add(...), and read it in result")
         return self.total
 
+    @property
+    def value(self) -> Any:
+        """The total, as in Keras."""
+        return self.tensor
+
     def assign_add(self, x: Any) -> None:
         """Adds to the total.
 

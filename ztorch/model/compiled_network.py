@@ -6,13 +6,18 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ztorch.config import ascending
 from ztorch.model.exporting import ExportedNetwork
 from ztorch.model.late_compile import LateCompile
 from ztorch.model.programs import ModelPrograms, hand_over
+from ztorch.optimizers import Optimizer
 from ztorch.work_line import working
 
 if TYPE_CHECKING:
     from ztorch.program.program import Program
+
+
+ROWS = 32  # of a batch, where neither compile nor an Input says how many: that of Keras
 
 
 class CompiledNetwork(ExportedNetwork, abstract=True):
@@ -32,7 +37,8 @@ class CompiledNetwork(ExportedNetwork, abstract=True):
     def compile_when_known(self, **arguments: Any) -> Any:
         """Compiles the network, for arguments of `compile`, once it knows its inputs and the sizes
         of open axes. Returns the program, or the network where it waits for data."""
-        waits = not self.knows_inputs or (arguments["sizes"] is None and bool(self.axis_names))
+        waits = (not self.knows_inputs or bool({"train", "evaluate"} & self.own_functions)
+                 or (arguments["sizes"] is None and bool(self.axis_names)))
         self._late = LateCompile(arguments) if waits else None
         if not waits:
             return self.compile_now(**arguments)
@@ -41,14 +47,34 @@ class CompiledNetwork(ExportedNetwork, abstract=True):
             self._programs = None
         return self
 
-    def learn_shapes(self, x: Any) -> None:
-        """Tells a model that waits for data what it will be used with."""
+    def compile_later(self, arguments: dict[str, Any], resume: Callable[[Program], None]) -> None:
+        """Compiles the network for these arguments of `compile` when it is first trained or
+        evaluated, and then sets states of the program by `resume`."""
+        self._late = LateCompile(arguments, resume)
+
+    def learn_shapes(self, x: Any, y: Any = None, function: str = "predict",
+                     batch_size: int | None = None, split: float = 0.0) -> None:
+        """Tells a model that waits for data what it will be used with, and for which function."""
         if not self.knows_inputs:
             from ztorch.feed.row_shapes import row_shapes
 
             self.build(row_shapes(x))
         if self._late is not None and self._late.follows_data and self.axis_names:
             self._late.hold(self, x)
+        if self._late is not None and function in self.own_functions - {"predict"}:
+            self._late.hold_batches(x, y, batch_size or self.batch_sizes(
+                self._late.arguments["batch_size"])[-1], split)
+
+    def batch_sizes(self, requested: Any) -> tuple[int, ...]:
+        """The rows of a step: what compile was asked for, else what Inputs declare, else 32."""
+        return ascending("batch_size", self.declared_batch_size or ROWS
+                         if requested is None else requested)
+
+    def _compiled_optimizer(self) -> Any:
+        if self.program is not None and "train" in self.program.executable.functions:
+            return self.program.optimizer
+        optimizer = None if self._late is None else self._late.arguments["optimizer"]
+        return None if optimizer is None else Optimizer.get(optimizer)
 
     def compile_if_due(self) -> None:
         """Compiles what waits, with what data have told, or again where data are larger."""
@@ -56,7 +82,10 @@ class CompiledNetwork(ExportedNetwork, abstract=True):
         if arguments is not None:
             before = self.program
             program = self.compile_now(**arguments)
-            if before is not None:
+            if self._late is not None and self._late.resume is not None:
+                self._late.resume(program)
+                self._late.resume = None
+            elif before is not None:
                 hand_over(before, program)
                 program.lend_weights()
 

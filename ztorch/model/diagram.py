@@ -43,10 +43,11 @@ def plot_model(model: Network, to_file: str | os.PathLike[str] | None = "model.p
     """
     model.build()
     edges = _edges(model)
-    boxes = list(dict.fromkeys([*model.inputs.values(), *(b for edge in edges for b in edge)]))
+    inputs = model.inputs_by_name.values()
+    boxes = list(dict.fromkeys([*inputs, *(b for edge in edges for b in edge)]))
     rows = _rows(boxes, edges)
     shapes = {row.layer: row.shape for row in model.traced_layers() if row.depth == 0}
-    shapes |= {x: x.shape for x in model.inputs.values()}
+    shapes |= {x: x.shape for x in model.inputs_by_name.values()}
     widest = max(map(len, rows))
     width, height = widest * (_WIDTH + _GAP) + _GAP, len(rows) * (_HEIGHT + _GAP) + _GAP
     figure = new_figure(width, height)
@@ -80,7 +81,7 @@ def _edges(model: Network) -> list[tuple[Layer, Layer]]:
     """The layers that give another layer its input."""
     wiring = getattr(model, "wiring", None)
     if not isinstance(wiring, Wiring):  # layers in a row, or in the order of their attributes
-        row: list[Layer] = [*model.inputs.values(), *model.layers]
+        row: list[Layer] = [*model.inputs_by_name.values(), *model.layers]
         return list(itertools.pairwise(row))
     edges: dict[tuple[Layer, Layer], None] = {}
     for call in wiring.calls:

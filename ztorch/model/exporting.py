@@ -10,13 +10,13 @@ from typing import Any
 from ztorch import dispatch
 from ztorch.arguments import checked
 from ztorch.errors import ConfigError
-from ztorch.layers.network import Network
+from ztorch.model.own_steps import OwnSteps
 from ztorch.model.programs import ModelPrograms
 from ztorch.model.trace import trace
 from ztorch.work_line import working
 
 
-class ExportedNetwork(Network, abstract=True):
+class ExportedNetwork(OwnSteps, abstract=True):
     """A network that can be compiled for machines that are not here."""
 
     _programs: ModelPrograms | None = None  # of the last compile

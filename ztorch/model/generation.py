@@ -34,7 +34,7 @@ class Generation:
 
     def __init__(self, model: Network, states: States, rows: int, sizes: Mapping[str, int]):
         need_stepwise(model)
-        if list(model.inputs) != [""] or model.output_names != [""]:
+        if list(model.inputs_by_name) != [""] or model.output_names != [""]:
             raise self._unsupported(model, "has several inputs or outputs")
         self.dtype = dtype(model.input_dtype or states.dtype)
         if len(model.input_shape) != 1 or not self.dtype.is_int:

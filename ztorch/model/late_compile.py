@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ztorch.dtypes import f32, i32
+from ztorch.errors import ConfigError
+from ztorch.feed.row_shapes import row_count, stream_targets
 from ztorch.feed.row_sizes import Range, size_ranges
+from ztorch.losses import TargetSpec
 
 if TYPE_CHECKING:
     from ztorch.layers.network import Network
+    from ztorch.program.program import Program
 
 STEP = 8  # sizes that are chosen are multiples of it: vectors and tiles are whole
 MOST = {1: 4, 2: 2}  # sizes of an axis at most, by the number of open axes; of three axes one
@@ -19,16 +26,22 @@ class LateCompile:
 
     Args:
         arguments: Those of `compile`, by name.
+        resume: Sets states of the program when it is compiled, for a model that was trained before.
+            Default: `None`.
 
     Attributes:
         sizes: The sizes of open axes that hold all data so far.
     """
 
-    def __init__(self, arguments: Mapping[str, Any]):
+    def __init__(self, arguments: Mapping[str, Any],
+                 resume: Callable[[Program], None] | None = None):
         self.arguments = dict(arguments)
+        self.resume = resume
         self.sizes: dict[str, tuple[int, ...]] = {}
         self._ranges: dict[str, Range] = {}
-        self._compiled: dict[str, tuple[int, ...]] | None = None
+        self.targets: dict[str, TargetSpec] | None = None  # of a step of one's own; None: unknown
+        self.batches: tuple[int, ...] = ()  # sizes of the batches of such steps
+        self._compiled: Any = None  # for which data
 
     @property
     def follows_data(self) -> bool:
@@ -39,7 +52,8 @@ class LateCompile:
         """Chooses sizes that hold x, too."""
         fix = ("say them: compile(..., sizes={" +
                ", ".join(f"{name!r}: (64, 128)" for name in model.axis_names) + "})")
-        for name, (low, high) in size_ranges(x, model.open_axes, list(model.inputs), fix).items():
+        ranges = size_ranges(x, model.open_axes, list(model.inputs_by_name), fix)
+        for name, (low, high) in ranges.items():
             known = self.sizes.get(name, (0,))
             before = self._ranges.get(name, (low, high))
             self._ranges[name] = min(low, before[0]), max(high, before[1])
@@ -47,12 +61,53 @@ class LateCompile:
                 most = MOST.get(len(model.axis_names), 1)
                 self.sizes[name] = chosen(*self._ranges[name], most)
 
+    def to_predict(self) -> dict[str, Any]:
+        """The arguments to compile with where nothing is trained yet."""
+        return {**self.arguments, "loss": None, "optimizer": None, "metrics": (),
+                "loss_weights": None}
+
+    def hold_batches(self, x: Any, y: Any, batch_size: int, split: float) -> None:
+        """Chooses batches for a step of one's own, which counts all its rows: they are never filled
+        up. `split` is the fraction of rows to validate on."""
+        if self.arguments["loss"] is None:
+            self.targets = target_specs(x, y)
+        elif self.targets is None:
+            self.targets = {}
+        rows = row_count(x)
+        parts = [] if rows is None else [int(rows * (1.0 - split))]
+        parts += [rows - parts[0]] if rows is not None and split else []
+        needed = {batch_size, *(n % batch_size for n in parts)} - {0}
+        if not needed <= {*self.batches} or batch_size != self.batches[-1]:
+            self.batches = tuple(sorted(needed | {n for n in self.batches if n < batch_size}))
+
     def due(self) -> dict[str, Any] | None:
         """The arguments to compile with now; None where what is compiled holds all data."""
-        if self._compiled == self.sizes:
+        now = dict(self.sizes), self.batches, self.targets
+        if self._compiled == now:
             return None
-        self._compiled = dict(self.sizes)
-        return {**self.arguments, "sizes": self.sizes or self.arguments["sizes"]}
+        self._compiled = now
+        arguments = {**self.arguments, "sizes": self.sizes or self.arguments["sizes"]}
+        if self.batches:
+            sizes = self.arguments["batch_size"]
+            more = sizes if isinstance(sizes, (list, tuple)) else ()
+            arguments |= {"batch_size": tuple(sorted({*self.batches, *more})),
+                          "targets": self.targets}
+        return arguments
+
+
+def target_specs(x: Any, y: Any) -> dict[str, TargetSpec]:
+    """What targets are like that no loss describes: y, or what x gives batches of."""
+    y = y if y is not None else stream_targets(x)
+    if y is None:
+        return {}
+    named = y if isinstance(y, Mapping) else {"": y}
+    if isinstance(y, (list, tuple)) and all(hasattr(part, "shape") for part in y):
+        raise ConfigError("a model that is compiled without a loss takes several targets by name: "
+                          "y={'first': a, 'second': b}")
+    arrays = {name: part if hasattr(part, "dtype") else np.asarray(part)
+              for name, part in named.items()}
+    return {name: TargetSpec((1, *a.shape[1:]), i32 if str(a.dtype).startswith(
+        ("int", "uint", "bool")) else f32) for name, a in arrays.items()}
 
 
 def chosen(low: int, high: int, most: int) -> tuple[int, ...]:

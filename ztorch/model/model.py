@@ -159,12 +159,13 @@ class Model(RunnableNetwork):
                      sizes)
 
     @checked
-    def compile(self, device: str = "auto", *, batch_size: int | Sequence[int] = 32,
-                optimizer: Any = None, loss: Any = None, metrics: Iterable[Any] = (),
+    def compile(self, device: str = "auto", *, batch_size: int | Sequence[int] | None = None,
+                optimizer: Any = None, loss: Any = None, metrics: Iterable[Any] | None = (),
                 dtype: Any = "float32", threads: int | None = None, seed: int | None = None,
                 loss_weights: Any = None, decode: bool | int = False,
                 matmul_precision: str = "float32", sizes: Any = None,
-                memory_limit: int | str | None = None) -> Any:
+                memory_limit: int | str | None = None,
+                weighted_metrics: Iterable[Any] | None = None) -> Any:
         """Compiles the model to native code for one device, and one batch size or several.
 
         Without a loss the program predicts. With a loss it also evaluates, with an optimizer it
@@ -178,7 +179,7 @@ class Model(RunnableNetwork):
                 `zt.devices()` lists those of this machine. Default: `"auto"`.
             batch_size: The rows of a step. `fit` and `predict` take any number of rows. With
                 several, such as `(1, 8, 32)`, each call uses the smallest that holds its rows.
-                Default: `32`.
+                None: what the Inputs declare, else 32. Default: `None`.
             optimizer: An optimizer or its name, such as "adam"; None: the program does not train.
                 Default: `None`.
             loss: A loss or its name, such as "mse"; None: the program only predicts. For several
@@ -204,6 +205,8 @@ class Model(RunnableNetwork):
             memory_limit: The most bytes of a step beside weights, inputs and outputs, such as
                 "64MB". Kernels then run a second time in the backward pass, those that save most
                 for the least work; `program.recomputed` lists them. Default: `None`.
+            weighted_metrics: More metrics, a list. All metrics count the weights of rows. Default:
+                `None`.
 
         Returns:
             A Program; the model itself where the shapes of its inputs are not known yet, or the
@@ -228,14 +231,22 @@ class Model(RunnableNetwork):
         if isinstance(device, str) and device.lower() in Optimizer.known:
             raise ConfigError(f"compile takes a device first, and {device!r} is an optimizer; "
                               f"write compile(optimizer={device!r}, ...)")
+        if weighted_metrics:
+            if isinstance(metrics, dict) or isinstance(weighted_metrics, dict):
+                raise ConfigError("metrics weigh rows, so that weighted_metrics are more of them; "
+                                  "with dicts by output write them into metrics")
+            metrics = [*(metrics or ()), *weighted_metrics]
         return self.compile_when_known(
-            device=device, batch_size=batch_size, optimizer=optimizer, loss=loss, metrics=metrics,
+            device=device, batch_size=batch_size, optimizer=optimizer, loss=loss,
+            metrics=() if metrics is None else metrics,
             dtype=dtype, threads=threads, seed=seed, loss_weights=loss_weights, decode=decode,
             matmul_precision=matmul_precision, sizes=sizes, memory_limit=memory_limit)
 
     def compile_now(self, *, device: str, threads: int | None, matmul_precision: str,
                     memory_limit: int | str | None, **arguments: Any) -> Program:
         """Compiles the model, which knows its inputs. Arguments are those of `compile`."""
+        sizes = self.batch_sizes(arguments["batch_size"])
+        arguments["batch_size"] = sizes if len(sizes) > 1 else sizes[0]
 
         def make(**arguments: Any) -> Program:
             from ztorch.compile.pipeline import build  # only now: importing them takes time

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ztorch.program.program import Program
 
 # What each function of another batch size needs, of the arguments of compile.
-_NEEDED = {"train": ("optimizer", "loss", "metrics", "loss_weights"),
-           "evaluate": ("loss", "metrics", "loss_weights"), "predict": ()}
+_NEEDED = {"train": ("optimizer", "loss", "metrics", "loss_weights", "targets"),
+           "evaluate": ("loss", "metrics", "loss_weights", "targets"), "predict": ()}
 _TRAINING = _NEEDED["train"]
 
 

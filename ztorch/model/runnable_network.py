@@ -31,7 +31,11 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         if self._programs is not None and not self._programs.fit(self):
             raise ConfigError(f"the layers of model {self.name!r} have changed since it was "
                               "compiled; compile it again")
-        self.compile_if_due()
+        if function == "predict" and self._late is not None and self._late.resume is not None:
+            if self._programs is None:
+                self.compile_now(**self._late.to_predict())
+        else:
+            self.compile_if_due()
         if self._programs is None:
             if function != "predict":
                 raise not_compiled(self.name, function)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
 from ztorch.config import described
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value
 from ztorch.layers.axes import checked_shape
@@ -50,6 +50,7 @@ class Sequential(Model):
     def __init__(self, layers: Iterable[Layer] | None = None, name: str | None = None,
                  seed: int | None = None, trainable: bool = True):
         self._input: Input | None = None
+        self._declared: list[tuple[Layer, Any]] = []  # layers and the symbolic tensors they gave
         self._begin(name, seed, trainable)
         if isinstance(layers, Layer) or not isinstance(layers, Iterable | None):
             raise ConfigError(f"Sequential takes a list of layers, not {layers!r}; write "
@@ -86,7 +87,7 @@ class Sequential(Model):
         self.adopt(layer)
         if len(self.inner) == 1 and self._input is None:
             if isinstance(layer, Model):
-                self._input = layer.inputs.get("")
+                self._input = layer.inputs_by_name.get("")
             elif layer.input_shape is not None:
                 self._input = Input(layer.input_shape)
 
@@ -114,8 +115,29 @@ class Sequential(Model):
 
     # -- inputs and outputs ------------------------------------------------------------------------
 
+    def declare_layers(self) -> None:
+        """Calls the layers on symbolic tensors, in a row, where it was not done yet."""
+        if self._input is None:
+            return
+        same = 0
+        for (layer, _), now in zip(self._declared, self.inner, strict=False):
+            if layer is not now:
+                break
+            same += 1
+        del self._declared[same:]
+        x = self._declared[-1][1] if self._declared else self._input.symbol
+        for layer in self.inner[same:]:
+            x = layer(x)
+            self._declared.append((layer, x))
+
+    def _output_of_first_call(self) -> Any:
+        self.declare_layers()
+        if not self._declared:
+            raise AttributeError("output")
+        return self._declared[-1][1]
+
     @property
-    def inputs(self) -> dict[str, Input]:
+    def inputs_by_name(self) -> dict[str, Input]:
         """The only Input, under an empty name."""
         return {} if self._input is None else {"": self._input}
 
@@ -141,8 +163,8 @@ class Sequential(Model):
         """Computes every shape and makes the weights. Called for you where it is needed.
 
         Args:
-            input_shape: The shape of a row of the input, without the batch; None: that of the
-                Input. Default: `None`.
+            input_shape: The shape of a row of the input, or with None for the batch in front, as in
+                Keras; None: that of the Input. Default: `None`.
 
         Raises:
             ConfigError: The shape is not known, or another one than the Input's.
@@ -156,9 +178,12 @@ class Sequential(Model):
             15
         """
         if input_shape is not None:
-            shape = checked_shape("Sequential.build(input_shape=...)", input_shape)
+            has_batch = isinstance(input_shape, (list, tuple)) and input_shape[:1] in ((None,),
+                                                                                       [None])
+            shape = checked_shape("Sequential.build(input_shape=...)",
+                                  input_shape[1:] if has_batch else input_shape)
             if self._input is None:
-                self._input = Input(shape)
+                self._build_for(shape)
             elif self._input.shape != shape:
                 raise ConfigError(f"model {self.name!r} is declared for inputs of shape "
                                   f"{self._input.shape}, not {shape}; change its Input, or leave "
@@ -169,6 +194,25 @@ class Sequential(Model):
                               "with Input(shape), where shape leaves out the batch: "
                               "Sequential([Input((28, 28, 1)), ...])")
         super().build()
+
+    def _build_for(self, shape: tuple[int, ...]) -> None:
+        """Builds for numbers of the model, or for integers where the layers ask for such."""
+        self._need_layers()
+        self._input = Input(shape)
+        try:
+            super().build()
+        except ShapeError as error:
+            self._input = Input(shape, "int32")
+            try:
+                super().build()
+            except ShapeError:
+                self._input = None
+                raise error from None
+
+    @property
+    def knows_inputs(self) -> bool:
+        """Whether the shape of the input is known: that of an Input, or after `build`."""
+        return self._input is not None
 
     def _need_layers(self) -> None:
         if not self.inner:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,10 +18,12 @@ from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
 from ztorch.layers.network import Network
 from ztorch.layers.real_positions import Padding
+from ztorch.losses import TargetSpec
 from ztorch.model.declaration import declaration_of
 from ztorch.model.function_graphs import ScoringGraphs
 from ztorch.model.generation import Generation
 from ztorch.model.objectives import Objective, losses_of, objectives_of
+from ztorch.model.step import own_functions, predicted, traced_step
 from ztorch.model.summary import layer_rows
 from ztorch.optimizers import Optimizer
 from ztorch.runtime.buckets import BATCH, Buckets, Sizes, spelled_axes
@@ -35,12 +37,15 @@ MIXED = {f"mixed_{d.long}": d for d in (f16, bf16)}
 
 def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None, loss: Any = None,
           metrics: Any = (), dtype_: Any = "float32", seed: int | None = None,
-          loss_weights: Any = None, decode: bool | int = False, sizes: Any = None) -> TracedModel:
+          loss_weights: Any = None, decode: bool | int = False, sizes: Any = None,
+          targets: Mapping[str, TargetSpec] | None = None) -> TracedModel:
     """The functions of a model for each bucket of sizes; arguments as those of `Model.compile`. All
-    functions share the model's states."""
+    functions share the model's states. `targets` are those of a step of one's own that no loss
+    describes; None: they are not known, and without a loss there is no such step."""
     buckets = Buckets({BATCH: ascending("batch_size", batch_size), **sizes_of(model, sizes)})
     computed, narrow = float_dtypes(dtype_)
-    loss_of = losses_of(model, loss, optimizer, metrics)
+    own = own_functions(model, loss, targets)
+    loss_of = losses_of(model, loss, None if "train" in own else optimizer, metrics)
     decode = rows_at_once(decode)
     optimizer = None if optimizer is None else Optimizer.get(optimizer)
     model.build()
@@ -59,7 +64,7 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
             model, batch, dict(zip(names, others, strict=True)),
             len(buckets) > 1 or bool(names), states,
             optimizer, lambda outputs: objectives_of(model, outputs, loss_of, metrics,
-                                                     loss_weights))
+                                                     loss_weights), own, targets or {})
 
     with products_of(narrow):
         in_order = iter(buckets)
@@ -81,6 +86,7 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
         dtype=computed.long if narrow is None else f"mixed_{narrow.long}",
         seed=states.seed,
         open_axes=largest.open_axes,
+        whole_batches=tuple(sorted(own - {"predict"})),
         **_ports(model, largest.x, largest.outputs, largest.context),
         **_training(largest.outputs, largest.objectives),
         weights=tuple(WeightRow(name, w.shape, states.kept_as(w), w.trains, w.layer.name)
@@ -133,22 +139,28 @@ class BucketGraphs:
     @classmethod
     def of(cls, model: Network, batch_size: int, sizes: Mapping[str, int], rows_vary: bool,
            states: States, optimizer: Optimizer | None,
-           objectives_for: Callable[[Mapping[str, Value]], dict[str, Objective]]) -> BucketGraphs:
-        """Traces the model."""
+           objectives_for: Callable[[Mapping[str, Value]], dict[str, Objective]],
+           own: Collection[str], targets: Mapping[str, TargetSpec]) -> BucketGraphs:
+        """Traces the model. `own` are the functions that methods of its class make."""
         context = Context(states=states, padding=Padding(sizes))
         x = model.leaves(batch_size, states.dtype, sizes)
-        outputs = model.called(x, context)
+        outputs = (predicted if "predict" in own else Network.called)(model, x, context)
         functions = {"predict": Graph({port("y", name): y for name, y in outputs.items()},
                                       context.memories)}
         objectives = objectives_for(outputs)
-        if objectives:
-            graphs = ScoringGraphs(model, batch_size, sizes, rows_vary, states, objectives)
-            if optimizer is not None:
-                functions["train"] = graphs.train(optimizer)
+        graphs = ScoringGraphs(model, batch_size, sizes, rows_vary, states, objectives, targets)
+        if "train" in own:
+            functions["train"] = traced_step(graphs, "train_step", optimizer)
+        elif optimizer is not None:
+            functions["train"] = graphs.train(optimizer)
+        if "evaluate" in own:
+            functions["evaluate"] = traced_step(graphs, "test_step", optimizer)
+        elif objectives:
             functions["evaluate"] = graphs.evaluate()
-            results = graphs.results(functions["evaluate"].outputs)
-            if results is not None:
-                functions[RESULTS] = results
+        results = graphs.results({name: x for graph in functions.values()
+                                  for name, x in graph.outputs.items()})
+        if results is not None:
+            functions[RESULTS] = results
         return cls(x, outputs, context, objectives, functions)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from ztorch import dispatch
 from ztorch.config import Named, fraction, number, positive
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, leaf
+from ztorch.graph.running_step import need_step
 from ztorch.graph.value import Value, layer_scope
 from ztorch.optimizers.around import accumulated, averaged, shrunk
 from ztorch.optimizers.slots import Slots
@@ -55,6 +56,8 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
         >>> Adam(1e-3, clipnorm=1.0).get_config()["clipnorm"]
         1.0
     """
+
+    states_under = "optimizer"  # the beginning of the names of its counter and rate
 
     def __init__(self, learning_rate: float | LearningRateSchedule | dict = 0.001, *,
                  weight_decay: float | None = None, clipnorm: float | None = None,
@@ -114,8 +117,8 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
         """
         return rate
 
-    def apply(self, params: Sequence[Value], grads: Sequence[Value],
-              step: Value) -> dict[Value, Value]:
+    def new_values(self, params: Sequence[Value], grads: Sequence[Value],
+                   step: Value) -> dict[Value, Value]:
         """The new value of every state that one training step changes.
 
         Args:
@@ -131,7 +134,8 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
             >>> from ztorch.optimizers import SGD
             >>> w = leaf("state", "w", (3,), "float32", np.ones(3, np.float32))
             >>> step = leaf("state", "optimizer/step", (), "int32", np.int32(0))
-            >>> sorted(s.attrs["name"] for s in SGD(0.1, momentum=0.9).apply([w], [w], step))
+            >>> sorted(s.attrs["name"] for s in SGD(0.1, momentum=0.9).new_values(
+            ...     [w], [w], step))
             ['optimizer/step', 'optimizer/w/momentum', 'w']
         """
         with layer_scope("optimizer"):
@@ -142,6 +146,44 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
                                       self._updates)
             updates[step] = OPS.add(step, 1)
         return updates
+
+    def apply(self, gradients: Sequence[Any], trainable_variables: Sequence[Any] | None = None,
+              ) -> None:
+        """Changes weights, in the `train_step` of a model.
+
+        Args:
+            gradients: The gradient of each weight.
+            trainable_variables: The weights; None: all that the model trains. Default: `None`.
+
+        Raises:
+            ConfigError: No `train_step` is being traced, or it changes a weight twice.
+
+        Examples:
+            ```python
+            self.optimizer.apply(self.gradients(loss, weights), weights)
+            ```
+        """
+        need_step(f"{type(self).__name__}.apply").apply(self, gradients, trainable_variables)
+
+    def apply_gradients(self, gradients_and_weights: Iterable[tuple[Any, Any]]) -> None:
+        """`apply` for pairs of a gradient and a weight.
+
+        Args:
+            gradients_and_weights: Such as `zip(gradients, weights)`.
+        """
+        gradients, weights = zip(*gradients_and_weights, strict=True)
+        self.apply(gradients, weights)
+
+    def scale_loss(self, loss: Any) -> Any:
+        """The loss times `loss_scale_factor`, which `apply` divides gradients by.
+
+        Args:
+            loss: The loss of a step.
+
+        Returns:
+            What to compute gradients of.
+        """
+        return loss if self.loss_scale_factor is None else loss * self.loss_scale_factor
 
     def decay_of(self, weight: Value) -> float | None:
         """The weight decay of a weight."""
@@ -156,7 +198,7 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
         if isinstance(self.learning_rate, LearningRateSchedule):
             rate = self.learning_rate.graph(OPS.cast(step, d))
         else:
-            rate = leaf("state", "optimizer/learning_rate", (), d,
+            rate = leaf("state", f"{self.states_under}/learning_rate", (), d,
                         np.asarray(self.learning_rate, d.working), trainable=False,
                         kind="hyper")
         count = OPS.cast(step, d) + 1.0

@@ -40,6 +40,10 @@ def fit(program: Stateful, fitted: Any, x: Any, y: Any, *, batch_size: int | Non
         validation_freq: int | Collection[int], nan: str) -> History:
     """Trains a program for `fitted`, the program itself or the model that it belongs to; the other
     arguments are those of `Program.fit`."""
+    offers = program.executable.functions
+    if "w" not in offers["train"].inputs and (sample_weight is not None or class_weight):
+        raise ConfigError("the train_step of this model ignores the weights of rows; take its loss "
+                          "from self.compute_loss(x, y, y_pred), which multiplies by them")
     rows = checked_batch_size(batch_size, program.buckets)
     user_callbacks = as_callbacks(callbacks, _USER)
     for callback in user_callbacks:
@@ -63,7 +67,9 @@ def fit(program: Stateful, fitted: Any, x: Any, y: Any, *, batch_size: int | Non
         program.start_at(first_epoch)
         params = {"epochs": epochs, "steps": steps_per_epoch or train.steps,
                   "verbose": verbose, "validated": validation is not None,
-                  "metrics": [p + n for p in ("", "val_") for n in program.metrics_names],
+                  "metrics": [*program.score_names("train"), *(
+                      f"val_{name}" for name in (program.score_names("evaluate")
+                                                 if "evaluate" in offers else ()))],
                   "say": progress.say, "fitted": fitted}
         watches_nan = any(isinstance(c, TerminateOnNaN) for c in user_callbacks)
         hooks = Hooks([*user_callbacks, program.history], program, params)

@@ -32,7 +32,7 @@ def run_batch(program: Stateful, function: str, x: Any, y: Any, sample_weight: A
     program.need_one_batch(rows)
     adapter.need_whole_batches(rows, program.batch_size)
     with program.calls.fitting(function, adapter.sizes(columns)) as call:
-        scores = EpochScores(program)
+        scores = EpochScores(program, function)
         weight = adapter.stage(call, columns, row_weights)
         if weight:
             call()
@@ -47,7 +47,7 @@ def _run_tensors(program: Stateful, function: str, feed: Any, batches: DeviceBat
     """The same with tensors, on the device where they lie."""
     program.need_one_batch(batches.rows)
     with feed.of_each_bucket(function) as calls:
-        scores = EpochScores(program)
+        scores = EpochScores(program, function)
         for call, _, weight, *_ in batches.epoch(calls):
             if weight:
                 call()

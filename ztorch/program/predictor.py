@@ -283,9 +283,6 @@ class Predictor(Stateful):
         self.close()
 
     def __getattr__(self, name: str) -> Any:
-        if name == "optimizer":
-            raise AttributeError("a program has no 'optimizer', which is compiled into its step; "
-                                 "its rate is program.learning_rate")
         if name in _MODEL_NAMES:
             raise AttributeError(f"a program has no {name!r}, the model that it was compiled from "
                                  f"has: model.{name}")

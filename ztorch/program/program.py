@@ -15,6 +15,7 @@ from ztorch.program.verbs import Verbs
 from ztorch.work_line import working
 
 if TYPE_CHECKING:
+    from ztorch.program.running_optimizer import RunningOptimizer
     from ztorch.tabular.pipeline import Pipeline
     from ztorch.tabular.predictions import Predictions
 
@@ -99,6 +100,14 @@ class Program(Verbs, Predictor):
             raise ConfigError(f"program {self.name!r} does not say what its inputs mean; set "
                               "program.pipeline = zt.Pipeline(table) before it is saved")
         return pipeline.predict(self, table)
+
+    @property
+    def optimizer(self) -> RunningOptimizer:
+        """The optimizer: `program.optimizer.learning_rate` may be read and set while it trains."""
+        from ztorch.program.running_optimizer import RunningOptimizer
+
+        self.need("train")
+        return RunningOptimizer(self)
 
     def swap_averages(self) -> None:
         """Exchanges the weights and their running means, which `use_ema=True` keeps.

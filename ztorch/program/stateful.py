@@ -41,7 +41,7 @@ class Stateful:
         self.name = metadata.name
         predict = executable.functions["predict"]
         rows = next(iter(predict.inputs.values())).shape[0]
-        self.buckets = Buckets(metadata.axes or {BATCH: (rows,)})
+        self.buckets = Buckets(metadata.axes or {BATCH: (rows,)}, metadata.whole_batches)
         self.batch_size = self.buckets.batch_size  # the most rows of a call
         stateful = next((name.rpartition("/")[0] for name, state in executable.states.items()
                          if state.role == "memory"), "")
@@ -83,8 +83,12 @@ class Stateful:
     @property
     def metrics_names(self) -> list[str]:
         """The names of the scores that `evaluate` returns, in its order."""
-        scoring = self.need("evaluate")
-        return list(dict.fromkeys(["loss", *map(score_of, scoring.outputs)]))
+        return self.score_names("evaluate")
+
+    def score_names(self, function: str) -> list[str]:
+        """The names of the scores of "train" or "evaluate"; the loss is the first."""
+        names = dict.fromkeys(map(score_of, self.need(function).outputs))
+        return sorted(names, key=lambda name: name != "loss")
 
     def results(self, totals: Mapping[str, np.ndarray]) -> dict[str, float]:
         """The metrics that are computed from totals of sums over batches, by name."""
@@ -258,11 +262,16 @@ class Stateful:
         return self.learning_rate if self._rate_state() else None
 
     def _rate_state(self) -> str | None:
-        return next((n for n in self.executable.states if n.endswith("/learning_rate")), None)
+        rates = [n for n in self.executable.states if n.endswith("/learning_rate")]
+        return "optimizer/learning_rate" if "optimizer/learning_rate" in rates else (
+            rates[0] if len(rates) == 1 else None)
 
     def _rate_name(self) -> str:
         self.need("train")
         name = self._rate_state()
+        if name is None and any(n.endswith("/learning_rate") for n in self.executable.states):
+            raise ConfigError("there are several optimizers, and each has a learning rate; let "
+                              "them follow schedules: SGD(zt.schedules.ExponentialDecay(...))")
         if name is None:
             raise ConfigError("the learning rate follows the schedule it was compiled with; to "
                               "set it, compile with a number: optimizer=Adam(1e-3)")

@@ -31,8 +31,10 @@ class Verbs:
         """Whether shapes of inputs are known before there are data."""
         return True
 
-    def learn_shapes(self, x: Any) -> None:
-        """Tells a model that waits for data what it will be used with; a program does not wait."""
+    def learn_shapes(self, x: Any, y: Any = None, function: str = "predict",
+                     batch_size: int | None = None, split: float = 0.0) -> None:
+        """Tells a model that waits for data what it will be used with, and for which function; a
+        program does not wait."""
 
     def _repr_html_(self) -> str:
         """The summary, for notebooks."""
@@ -108,9 +110,10 @@ class Verbs:
         """
         from ztorch.program.fitting import fit
 
-        self.learn_shapes(x)
+        self.learn_shapes(x, y, "train", batch_size, validation_split)
         if isinstance(validation_data, (tuple, list)) and validation_data:
-            self.learn_shapes(validation_data[0])
+            self.learn_shapes(validation_data[0], validation_data[1] if len(validation_data) > 1
+                              else None, "evaluate", batch_size)
         with self.running("train", batch_size) as program:
             return fit(program, self, x, y, batch_size=batch_size, epochs=epochs, verbose=verbose,
                        callbacks=callbacks, validation_split=validation_split,
@@ -156,7 +159,7 @@ class Verbs:
         from ztorch.program.fitting import evaluate
         from ztorch.program.one_batch import as_scores
 
-        self.learn_shapes(x)
+        self.learn_shapes(x, y, "evaluate", batch_size)
         with self.running("evaluate", batch_size) as program:
             means = evaluate(program, x, y, batch_size, sample_weight, verbose, steps)
         return as_scores(means, return_dict)
@@ -190,7 +193,7 @@ class Verbs:
         """
         from ztorch.program.one_batch import run_batch
 
-        self.learn_shapes(x)
+        self.learn_shapes(x, y, "train")
         with self.running("train") as program:
             return run_batch(program, "train", x, y, sample_weight, class_weight, return_dict)
 
@@ -220,6 +223,6 @@ class Verbs:
         """
         from ztorch.program.one_batch import run_batch
 
-        self.learn_shapes(x)
+        self.learn_shapes(x, y, "evaluate")
         with self.running("evaluate") as program:
             return run_batch(program, "evaluate", x, y, sample_weight, None, return_dict)

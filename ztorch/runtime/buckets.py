@@ -9,7 +9,7 @@ a second axis varies.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
 from ztorch.errors import DataError
@@ -52,6 +52,7 @@ class Buckets:
 
     Args:
         axes: The sizes of each axis that varies, in ascending order; that of the batch comes first.
+        whole: The functions whose batches are never filled up, since all their rows count.
 
     Examples:
         >>> buckets = Buckets({"batch": (1, 8, 32), "time": (64, 128)})
@@ -59,7 +60,8 @@ class Buckets:
         ('predict@8x128', 'predict')
     """
 
-    def __init__(self, axes: Mapping[str, Sequence[int]]):
+    def __init__(self, axes: Mapping[str, Sequence[int]], whole: Iterable[str] = ()):
+        self._whole = frozenset(whole)
         self.axes = {name: tuple(sizes) for name, sizes in axes.items()}
         self.largest: Sizes = tuple(sizes[-1] for sizes in self.axes.values())
         self._sizes = tuple(self.axes.values())
@@ -84,6 +86,12 @@ class Buckets:
 
     def function(self, verb: str, sizes: Sequence[int]) -> str:
         """The function that does something in the smallest bucket that holds these sizes."""
+        if verb in self._whole and sizes[0] not in self._sizes[0]:
+            listed = ", ".join(map(str, sorted({*self._sizes[0], sizes[0]})))
+            raise DataError(f"a batch has {sizes[0]} rows, and a step of one's own counts every "
+                            "row, so that its batches cannot be filled up to "
+                            f"{self.batch_size}; compile(batch_size=({listed})), or pass a "
+                            "multiple of the batch size")
         try:
             return verb + self._suffixes[tuple([
                 axis[bisect_left(axis, n)] for axis, n in zip(self._sizes, sizes)])]  # noqa: B905

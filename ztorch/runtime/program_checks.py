@@ -24,7 +24,7 @@ MAX_DEVICE_ALIGN = 4096  # bytes: no device wants more between two states or con
 BOOL_ELEMENT = 4  # bytes: the most that a device takes for an element of a bool input or output
 
 # The inputs and outputs of functions, by their role; those that score take x, y and w, and give at
-# least a loss.
+# least one score.
 _SIGNATURES = {
     "predict": ({"x"}, {"y"}), CALL: ({"x"}, {"y"}), PREPARE: (set(), set()),
     RESULTS: ({"sums"}, set()),
@@ -35,7 +35,7 @@ _SIGNATURES = {
                "stops"}, {"tokens", "parents", "score", "length", "live", "position"}),
     "decode": ({"x", "position"}, {"logits"}),  # of version 5, which nobody calls any more
 }
-_SCORING = ({"x", "y", "w"}, {"loss"})
+_SCORING: tuple[set[str], set[str]] = ({"x", "y", "w"}, set())
 _PADDED = {"lengths", "real"}  # roles of further inputs, which tell what only fills up a batch
 
 
@@ -115,11 +115,14 @@ def _check_ports(f: FunctionSpec) -> None:
     """A function has the inputs and outputs that its callers fill and read."""
     verb = verb_of(f.name)
     inputs, outputs = _SIGNATURES.get(verb, _SCORING)
-    if not _have_roles([n for n in f.inputs if n.partition("/")[0] not in _PADDED], inputs):
+    ports = [n for n in f.inputs if n.partition("/")[0] not in _PADDED]
+    if verb not in _SIGNATURES:  # a model's own step may ignore targets and weights of rows
+        inputs = {port.partition("/")[0] for port in ports} & inputs | {"x"}
+    if not _have_roles(ports, inputs):
         raise BadValue(list(f.inputs), f"the inputs {', '.join(sorted(inputs)) or 'of none'}",
                        "inputs")
     if not (_have_roles(f.outputs, outputs) if verb in (CALL, "predict") else
-            outputs <= set(f.outputs)):
+            outputs <= set(f.outputs)) or (not f.outputs and verb not in _SIGNATURES):
         raise BadValue(list(f.outputs), f"a list with {', '.join(outputs)}", "outputs")
     for key, tensors in (("inputs", f.inputs), ("outputs", f.outputs)):
         for k, t in enumerate(tensors.values()):

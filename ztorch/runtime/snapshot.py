@@ -122,6 +122,8 @@ class Metadata(Record):
         MapOf(ListOf(COUNT)), default={})
     open_axes: dict[str, str] = field(  # by port: its axes after the batch, "height,width"
         MapOf(TEXT), default={})
+    whole_batches: tuple[str, ...] = field(  # functions that count all rows of a batch
+        ListOf(TEXT), default=())
     dtype: str = field(TEXT, default="float32")  # it computes in; mixed_float16, mixed_bfloat16
     input_shape: dict[str, tuple[int, ...]] = field(  # of one row
         OneOrNamed(SHAPE), default={})

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from ztorch.model.declared import model_of_artifact
 from ztorch.runtime.buckets import BATCH
 from ztorch.sources.recipe import Recipe
+from ztorch.training.checkpoint import fit_state
 
 if TYPE_CHECKING:
+    from ztorch.program.program import Program
     from ztorch.runtime.load import Artifact
     from ztorch.runtime.snapshot import NamedConfig
 
@@ -44,6 +46,29 @@ def recipe_of(artifact: Artifact, custom: Mapping[str, type] | None = None) -> R
         batch_size=rows if len(rows) > 1 else program.batch_size, sizes=sizes or None,
         decode=generate.inputs["x"].shape[0] if generate else False,
         dtype=program.dtype, seed=program.seed, trained=True)
+
+
+def compile_as_before(recipe: Recipe, artifact: Artifact) -> None:
+    """Lets the model of an artifact that trains be compiled as it was, when it is first trained or
+    evaluated: the optimizer goes on with the states of the artifact."""
+    training = artifact.manifest.training
+    if training is None or recipe.loss is None or recipe.optimizer is None:
+        return
+    known = training
+
+    def resume(program: Program) -> None:
+        states = program.executable.states
+        program.executable.restore({
+            name: fit_state(name, array, d, states[name], artifact.where)
+            for name, (d, array) in artifact.weights.items()
+            if name in states and states[name].role != "weight"})
+        program.resume(known, known.resumed)
+
+    recipe.model.compile_later({
+        "device": "auto", "batch_size": recipe.batch_size, "optimizer": recipe.optimizer,
+        "loss": recipe.loss, "metrics": recipe.metrics, "dtype": recipe.dtype, "threads": None,
+        "seed": recipe.seed, "loss_weights": recipe.loss_weights, "decode": recipe.decode,
+        "matmul_precision": "float32", "sizes": recipe.sizes, "memory_limit": None}, resume)
 
 
 def _as_config(settings: NamedConfig) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from ztorch.arguments import checked
 from ztorch.config import Named
 from ztorch.model.declared import classes_by_name
 from ztorch.model.model import Model
-from ztorch.sources.find import find
+from ztorch.runtime.load import open_artifact
+from ztorch.sources.artifacts import compile_as_before, recipe_of
+from ztorch.sources.find import find, is_artifact
 from ztorch.sources.python_files import import_file
 
 
@@ -28,7 +30,8 @@ def load_model(path: str | os.PathLike[str], *, custom_objects: Any = None) -> M
             them. Nothing that is not given here is imported. Default: `None`.
 
     Returns:
-        The model. An artifact that trained gives its weights; `zt.load` goes on with its training.
+        The model. That of an artifact that trains is compiled as it was, when it is first trained
+        or evaluated: its optimizer goes on where it stood.
 
     Raises:
         ArtifactError: The file is damaged, or declares no model; the message says why.
@@ -43,7 +46,13 @@ def load_model(path: str | os.PathLike[str], *, custom_objects: Any = None) -> M
         >>> again.compile("cpu:scalar", batch_size=2).predict(np.ones((3, 4))).shape
         (3, 1)
     """
-    return find(os.fspath(path), custom_classes(custom_objects)).model
+    name, classes = os.fspath(path), custom_classes(custom_objects)
+    if not is_artifact(name):
+        return find(name, classes).model
+    artifact = open_artifact(name)
+    recipe = recipe_of(artifact, classes)
+    compile_as_before(recipe, artifact)
+    return recipe.model
 
 
 def custom_classes(objects: Any) -> Mapping[str, type]:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from ztorch.callbacks.callback import HOOKS, Callback
+from ztorch.callbacks.callback import HOOKS, SHORTER, Callback
 from ztorch.errors import ConfigError, nearest
 
 
@@ -24,7 +24,7 @@ class Hooks:
         for callback in self.callbacks:
             callback.set_params(params)
             callback.set_program(program)
-        self._functions = {name: [getattr(c, name) for c in self.callbacks if c.listens(name)]
+        self._functions = {name: [c.method(name) for c in self.callbacks if c.listens(name)]
                            for name in HOOKS}
 
     def has(self, name: str) -> bool:
@@ -51,7 +51,8 @@ def as_callbacks(callbacks: Callback | Iterable[Callback] | None,
             raise ConfigError(f"{callback!r} is not a ztorch.callbacks.Callback{hint}")
         kind = type(callback)
         for name in dir(kind):
-            if name.startswith("on_") and name not in HOOKS and callable(getattr(kind, name)):
+            known = name in HOOKS or name in SHORTER.values()
+            if name.startswith("on_") and not known and callable(getattr(kind, name)):
                 warnings.warn(f"fit never calls {kind.__name__}.{name}"
                               f"{nearest(name, HOOKS) or '.'} Known: {', '.join(HOOKS)}",
                               stacklevel=stacklevel)

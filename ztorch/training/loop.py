@@ -63,8 +63,7 @@ class Trainable(Protocol):
     epoch: int
     epochs_trained: int
 
-    @property
-    def metrics_names(self) -> list[str]: ...
+    def score_names(self, function: str) -> list[str]: ...
 
     def results(self, totals: Mapping[str, np.ndarray]) -> dict[str, float]: ...
 
@@ -143,7 +142,7 @@ class TrainingLoop:
         program, progress, hooks = self.program, self.progress, self.hooks
         begins, ends = hooks.has("on_train_batch_begin"), hooks.has("on_train_batch_end")
         live, stop_at_nan = progress.live, self.stop_at_nan
-        scores = EpochScores(program)
+        scores = EpochScores(program, "train")
         step = 0
         for call, _, weight, *_ in self.batches.epoch(calls, program.epochs_trained, self.steps):
             if begins:

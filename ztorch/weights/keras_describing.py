@@ -65,7 +65,7 @@ class KerasWriter:
         common = {"name": network.name, "trainable": network.trainable}
         if kind == "Sequential" and not any(
                 isinstance(layer, (MultiHeadAttention, Attention)) for layer in network.inner):
-            layers = [self.input(x, x.name) for x in network.inputs.values()]
+            layers = [self.input(x, x.name) for x in network.inputs_by_name.values()]
             layers += [self.layer(layer.stands_for) for layer in network.inner]
             return _spec("keras", "Sequential", {**common, "layers": layers})
         if kind not in ("Sequential", "Model"):
@@ -123,17 +123,17 @@ class KerasWriter:
 
     def input(self, x: Input, name: str) -> dict[str, Any]:
         """An InputLayer."""
-        shape = [None, *(None if isinstance(n, OpenSize) else n for n in x.shape)]
+        shape = [x.batch_size, *(None if isinstance(n, OpenSize) else n for n in x.shape)]
         return _spec("keras.layers", "InputLayer", {
             "batch_shape": shape, "dtype": x.dtype or "float32", "sparse": False, "name": name})
 
     def functional(self, network: Network) -> dict[str, Any]:
         """The layers, inputs and outputs of a network, as calls of layers."""
-        inputs = {as_symbol(x): name or x.name for name, x in network.inputs.items()}
+        inputs = {as_symbol(x): name or x.name for name, x in network.inputs_by_name.items()}
         calls, outputs = _calls(network)
         references: dict[Any, list[Any]] = {s: [name, 0, 0] for s, name in inputs.items()}
         specs = [{**self.input(x, name or x.name), "name": name or x.name, "inbound_nodes": []}
-                 for name, x in network.inputs.items()]
+                 for name, x in network.inputs_by_name.items()]
         nodes: dict[Any, list[Any]] = {}
         for call in calls:
             layer: Any = call.layer
@@ -147,7 +147,7 @@ class KerasWriter:
             nodes[layer].append(self.node(call, references))
         ends = nested(lambda s: references[s], outputs)
         names = [references[s] for s in inputs]
-        keyed = [name for name in network.inputs if name]
+        keyed = [name for name in network.inputs_by_name if name]
         return {"layers": specs, "input_layers": names if len(names) > 1 else names[0],
                 "output_layers": ends} if keyed or len(names) == 1 else {}
 
@@ -202,13 +202,11 @@ def _calls(network: Network) -> tuple[list[LayerCall], Any]:
     wiring = getattr(network, "wiring", None)  # a Sequential has none
     if isinstance(wiring, Wiring):
         return wiring.calls, wiring.outputs
-    [x] = map(as_symbol, network.inputs.values())
-    calls: list[LayerCall] = []
-    for layer in network.inner:
-        x = layer(x)
-        assert isinstance(x, SymbolicTensor) and x.call is not None
-        calls.append(x.call)
-    return calls, x
+    outputs = network.output  # of a Sequential, which declares its layers when asked
+    calls = [outputs.call]
+    while (before := calls[0].inputs[0].call) is not None:
+        calls.insert(0, before)
+    return calls, outputs
 
 
 def _tensor(symbol: SymbolicTensor, history: list[Any]) -> dict[str, Any]:

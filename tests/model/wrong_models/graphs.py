@@ -27,8 +27,7 @@ def unused() -> None:
 
 def middle() -> None:
     x = L.Input((4,))
-    h = L.Dense(3, name="half")(x)
-    zt.Model(h, L.Dense(2)(h), name="net")
+    zt.Model(L.Dense(3, name="half"), L.Dense(2)(x), name="net")
 
 
 def same_name() -> None:
@@ -53,7 +52,7 @@ X = L.Input((4,), name="x")
 CASES: dict[str, Case] = {
     "an input that is not listed": disconnected,
     "an input that leads nowhere": unused,
-    "a tensor in the middle as input": middle,
+    "a layer as input": middle,
     "two layers named alike": same_name,
     "one layer gives two outputs": same_output,
     "a layer nested and called directly": nested_and_direct,

@@ -1,0 +1,120 @@
+"""What users of Keras write every day, in models from declaration to fit."""
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from ztorch import layers as L
+from ztorch import ops
+from ztorch.errors import ConfigError, WeightsError
+
+rng = np.random.default_rng(7)
+
+
+def test_a_sequential_without_an_input_is_compiled_by_its_data():
+    model = zt.Sequential()
+    model.add(L.Embedding(10, 4))
+    model.add(L.Flatten())
+    model.add(L.Dense(1))
+    assert model.compile("cpu", optimizer="sgd", loss="mse", weighted_metrics=["mae"]) is model
+    x = rng.integers(0, 10, (16, 5))
+    history = model.fit(x, np.ones(16), verbose=0).history
+    assert sorted(history) == ["loss", "mae"]
+    assert model.input_shape == (5,) and model.inputs[0].dtype.long == "int32"
+    twin = zt.Sequential([L.Input((5,), "int32"), *zt.Sequential.from_config(
+        model.get_config()).layers])
+    twin.set_weights(model.get_weights())
+    np.testing.assert_array_equal(twin.predict(x), model.predict(x))
+    shaped = zt.Sequential([L.Dense(3)])
+    shaped.build((None, 4))
+    assert shaped.input_shape == (4,)
+
+
+class Counter(L.Layer):
+    """Adds up what it sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.total = self.add_weight(shape=(2,), initializer="zeros", trainable=False)
+
+    def call(self, inputs):
+        x, factor = inputs
+        self.total.assign_add(ops.sum(x, axis=0))
+        return self.total * factor
+
+
+def test_layers_assign_weights_and_take_lists():
+    counter, x = Counter(), zt.ones((3, 2))
+    assert counter([x, 2.0 * zt.ones((3, 2))]).tolist() == [[6.0, 6.0]] * 3
+    assert counter([x, zt.ones((3, 2))]).tolist() == [[6.0, 6.0]] * 3
+    assert counter.total.numpy().tolist() == [6.0, 6.0]
+    counter.total.assign_sub(np.ones(2))
+    assert counter.total.value.tolist() == [5.0, 5.0]
+    with pytest.raises(WeightsError, match="shape"):
+        counter.total.assign(np.ones(3))
+
+    class Net(zt.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense, self.counter = L.Dense(2, use_bias=False), Counter()
+
+        def call(self, x):
+            return self.dense(x) + 0.0 * self.counter([x, x])
+
+    net, rows = Net(), rng.normal(size=(12, 2)).astype("float32")
+    net.compile("cpu", optimizer="sgd", loss="mse", batch_size=4)
+    net.fit(rows, rows, epochs=2, verbose=0)
+    np.testing.assert_allclose(net.get_weights()[1], 2 * rows.sum(0), rtol=1e-5, atol=1e-5)
+    before = net.get_weights()[1]
+    net.evaluate(rows, rows, verbose=0)
+    np.testing.assert_array_equal(net.get_weights()[1], before)  # only training keeps it
+
+
+def test_merge_layers_are_functions_too():
+    a, b = L.Input((2,)), L.Input((2,))
+    merged = [L.add([a, b]), L.subtract([a, b]), L.multiply([a, b]), L.average([a, b]),
+              L.maximum([a, b]), L.minimum([a, b]), L.concatenate([a, b]), L.dot([a, b], axes=1)]
+    model = zt.Model([a, b], L.concatenate(merged, name="all"))
+    x, y = rng.normal(size=(2, 3, 2)).astype("float32")
+    np.testing.assert_allclose(model.predict([x, y]), np.concatenate([
+        x + y, x - y, x * y, (x + y) / 2, np.maximum(x, y), np.minimum(x, y), x, y,
+        (x * y).sum(1, keepdims=True)], axis=1), atol=1e-6)
+
+
+def test_the_optimizer_of_a_model_in_callbacks_and_beside_them():
+    class Halve(zt.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            self.losses = []
+
+        def on_batch_end(self, batch, logs=None):
+            self.losses.append(logs["loss"])
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.optimizer.learning_rate = self.model.optimizer.learning_rate / 2
+
+    model = zt.Sequential([L.Input((2,)), L.Dense(1)])
+    model.compile("cpu", optimizer=zt.optimizers.SGD(0.5, momentum=0.5), loss="mse", batch_size=4)
+    halve = Halve()
+    model.fit(np.ones((12, 2)), np.ones(12), epochs=2, verbose=0, callbacks=[halve])
+    optimizer = model.optimizer
+    assert len(halve.losses) == 6 and optimizer.learning_rate == 0.125
+    assert (optimizer.iterations, optimizer.momentum, optimizer.name) == (6, 0.5, "SGD")
+    assert optimizer.get_config()["learning_rate"] == 0.125
+    with pytest.raises(ConfigError, match="compiled into the step"):
+        optimizer.momentum = 0.9
+    with pytest.raises(ConfigError, match="cannot train before it is compiled"):
+        _ = zt.Sequential([L.Input((2,)), L.Dense(1)]).optimizer
+
+
+def test_a_model_from_an_artifact_goes_on_training(tmp_path):
+    x, y = rng.normal(size=(16, 3)), rng.normal(size=(16, 1))
+    model = zt.Sequential([L.Input((3,)), L.Dense(1)])
+    model.compile("cpu", optimizer="adam", loss="mse", metrics=["mae"], batch_size=8)
+    model.fit(x, y, epochs=2, verbose=0)
+    model.save(tmp_path / "m.zt")
+    again = zt.load_model(tmp_path / "m.zt")
+    np.testing.assert_array_equal(again.predict(x), model.predict(x))
+    assert again.fit(x, y, verbose=0).history == model.fit(x, y, verbose=0).history
+    for mine, other in zip(again.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, other)
+    assert again.optimizer.iterations == 6

@@ -1,0 +1,312 @@
+"""Models with a train_step, test_step or predict_step of their own."""
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests import references
+from ztorch import layers as L
+from ztorch import ops
+from ztorch.errors import ConfigError, DataError
+
+rng = np.random.default_rng(5)
+
+
+def _net(model, **options):
+    x = L.Input((4,))
+    h = L.BatchNormalization()(L.Dense(6, activation="tanh", kernel_regularizer="l2")(x))
+    return model(x, L.Dense(2, activation="softmax")(L.Dropout(0.3)(h)), **options)
+
+
+class Same(zt.Model):
+    """Does what the default does."""
+
+    def train_step(self, data):
+        return super().train_step(data)
+
+    def test_step(self, data):
+        return super().test_step(data)
+
+
+class ByHand(zt.Model):
+    """Does it with all parts in sight."""
+
+    def train_step(self, data):
+        x, y = data
+        y_pred = self(x, training=True)
+        loss = self.compute_loss(y=y, y_pred=y_pred)
+        weights = self.trainable_weights
+        self.optimizer.apply_gradients(zip(self.gradients(loss, weights), weights, strict=True))
+        for metric in self.metrics:
+            if metric.name == "loss":
+                metric.update_state(loss)
+            else:
+                metric.update_state(y, y_pred)
+        return {m.name: m.result() for m in self.metrics}
+
+
+def test_steps_that_do_what_the_default_does_give_its_numbers():
+    x, y = rng.normal(size=(40, 4)), rng.integers(0, 2, 40)
+    weights = np.linspace(0.5, 2, 40)
+    runs = []
+    for model in (_net(zt.Model), _net(Same), _net(ByHand)):
+        model.compile("cpu", optimizer=zt.optimizers.Adam(0.05, clipnorm=1.0), batch_size=8,
+                      loss="sparse_categorical_crossentropy",
+                      metrics=["accuracy", zt.metrics.MeanIoU(2, sparse_y_pred=False)])
+        history = model.fit(x, y, epochs=3, sample_weight=weights, verbose=0,
+                            validation_data=(x[:16], y[:16]))
+        runs.append((history.history, model.get_weights(), model.evaluate(x, y, verbose=0)))
+    assert len(runs[0][0]) == 6
+    for history, values, scores in runs[1:]:
+        assert set(history) == set(runs[0][0])
+        for name, curve in history.items():
+            np.testing.assert_allclose(curve, runs[0][0][name], rtol=1e-5)
+        for mine, other in zip(values, runs[0][1], strict=True):
+            np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(scores, runs[0][2], rtol=1e-5)
+
+
+def _consistent(model_class, gradients):
+    """A loss over two forward passes: predictions for noisy rows must be those for clean ones."""
+
+    class Consistent(model_class):
+        def train_step(self, data):
+            (x, noisy), y, _ = zt.utils.unpack_x_y_sample_weight(data)
+            if gradients is None:
+                self.zero_grad()
+            clean = self([x, x], training=True)
+            moved = self([noisy, noisy], training=True)
+            loss = self.compute_loss(y=y, y_pred=clean) + 0.5 * ((clean - moved) ** 2).mean()
+            weights = self.trainable_weights
+            if gradients is None:
+                loss.backward()
+                slopes = [w.value.grad for w in weights]
+                import torch
+
+                with torch.no_grad():
+                    self.optimizer.apply(slopes, weights)
+            else:
+                self.optimizer.apply(self.gradients(loss, weights), weights)
+            return {"loss": loss, "gap": abs(clean - moved).mean()}
+
+    return Consistent
+
+
+def test_a_consistency_loss_over_two_passes_trains_as_in_keras():
+    keras = references.keras()
+
+    def built(layers, model):
+        x, other = layers.Input((3,), name="x"), layers.Input((3,), name="noisy")
+        y = layers.Dense(2)(layers.Dense(5, activation="tanh")(layers.Add()([x, other])))
+        return model([x, other], y)
+
+    theirs = built(keras.layers, _consistent(keras.Model, None))
+    ours = built(L, _consistent(zt.Model, True))
+    ours.set_weights(theirs.get_weights())
+    theirs.compile(keras.optimizers.Adam(0.02), "mse")
+    ours.compile("cpu", optimizer=zt.optimizers.Adam(0.02), loss="mse", batch_size=8)
+    x = rng.normal(size=(20, 3)).astype("float32")
+    noisy, y = x + 0.1, rng.normal(size=(20, 2)).astype("float32")
+    history = ours.fit([x, noisy], y, epochs=2, shuffle=False, verbose=0).history
+    gaps = []
+    for _ in range(2):
+        for k in range(0, 20, 8):  # 8, 8 and 4 rows
+            logs = theirs.train_on_batch([x[k:k + 8], noisy[k:k + 8]], y[k:k + 8],
+                                         return_dict=True)
+            gaps.append(float(logs["gap"]))
+    for mine, other in zip(ours.get_weights(), theirs.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, other, atol=2e-6)
+    by_rows = np.average(np.reshape(gaps, (2, 3)), axis=1, weights=[8, 8, 4])
+    np.testing.assert_allclose(history["gap"], by_rows, rtol=1e-4)
+
+
+class Gan(zt.Model):
+    """Two networks with an optimizer each. The second step sees what the first one changed."""
+
+    def __init__(self):
+        super().__init__()
+        self.critic = zt.Sequential([L.Input((2,)), L.Dense(4, activation="tanh"), L.Dense(1)])
+        self.maker = zt.Sequential([L.Input((3,)), L.Dense(2)])
+        self.critic_loss = zt.metrics.Mean(name="critic_loss")
+
+    def call(self, x, training=False):
+        real, noise = x["real"], x["noise"]
+        return self.critic(real) - self.critic(self.maker(noise))
+
+    def compile(self, device, critic_optimizer, maker_optimizer, **options):
+        super().compile(device, **options)
+        self.critic_optimizer, self.maker_optimizer = critic_optimizer, maker_optimizer
+
+    def train_step(self, data):
+        real, noise = data["real"], data["noise"]
+        critic, maker = self.critic.trainable_weights, self.maker.trainable_weights
+        loss = ops.mean(ops.softplus(-self.critic(real))) + ops.mean(
+            ops.softplus(self.critic(self.maker(noise))))
+        self.critic_optimizer.apply(self.gradients(loss, critic), critic)
+        self.critic_loss.update_state(loss)
+        made = ops.mean(ops.softplus(-self.critic(self.maker(noise))))
+        self.maker_optimizer.apply(self.gradients(made, maker), maker)
+        return {"critic_loss": self.critic_loss.result(), "maker_loss": made}
+
+
+def test_two_networks_with_an_optimizer_each_against_a_loop_by_hand(tmp_path):
+    gan = Gan()
+    gan.compile("cpu", zt.optimizers.Adam(0.01), zt.optimizers.SGD(0.1, momentum=0.5),
+                batch_size=6)
+    real = rng.normal(size=(16, 2)).astype("float32")
+    noise = rng.normal(size=(16, 3)).astype("float32")
+    gan.build({"real": (None, 2), "noise": (None, 3)})
+    critic = [zt.tensor(w) for w in gan.critic.get_weights()]
+    maker = [zt.tensor(w) for w in gan.maker.get_weights()]
+    history = gan.fit({"real": real, "noise": noise}, epochs=2, shuffle=False, verbose=0).history
+
+    def judged(weights, x):
+        k, b, k2, b2 = weights
+        return ops.tanh(x @ k + b) @ k2 + b2
+
+    def critic_loss(weights, made, x):
+        return ops.softplus(-judged(weights, x)).mean() + ops.softplus(
+            judged(weights, made)).mean()
+
+    def maker_loss(weights, judge, z):
+        return ops.softplus(-judged(judge, z @ weights[0] + weights[1])).mean()
+
+    adam, sgd = zt.optimizers.Adam(0.01), zt.optimizers.SGD(0.1, momentum=0.5)
+    losses = []
+    for _ in range(2):
+        for k in range(0, 16, 6):
+            x, z = zt.tensor(real[k:k + 6]), zt.tensor(noise[k:k + 6])
+            first, slopes = zt.value_and_grad(critic_loss)(critic, z @ maker[0] + maker[1], x)
+            critic = adam.update(critic, slopes)
+            second, slopes = zt.value_and_grad(maker_loss)(maker, critic, z)
+            maker = sgd.update(maker, slopes)
+            losses.append((first.item(), second.item()))
+    for mine, other in zip(gan.critic.get_weights() + gan.maker.get_weights(), critic + maker,
+                           strict=True):
+        np.testing.assert_allclose(mine, other.numpy(), atol=2e-6)
+    by_rows = np.average(np.reshape(losses, (2, 3, 2)), axis=1, weights=[6, 6, 4])
+    np.testing.assert_allclose(history["critic_loss"], by_rows[:, 0], rtol=1e-5)
+    np.testing.assert_allclose(history["maker_loss"], by_rows[:, 1], rtol=1e-5)
+    gan.save(tmp_path / "gan.zt")
+    loaded = zt.load(tmp_path / "gan.zt")
+    data = {"real": real[:6], "noise": noise[:6]}
+    assert loaded.fit(data, shuffle=False, verbose=0).history == gan.fit(
+        data, shuffle=False, verbose=0).history
+    with pytest.raises(ConfigError, match="several optimizers"):
+        _ = gan.learning_rate
+    with pytest.raises(ConfigError, match="cannot evaluate"):
+        gan.evaluate({"real": real, "noise": noise}, verbose=0)
+
+
+class Own(zt.Model):
+    """Targets that no loss describes, a teacher that follows, and steps for all verbs."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.teacher = L.Dense(1), L.Dense(1, trainable=False)
+
+    def call(self, x, training=False):
+        return self.dense(x) + 0.0 * self.teacher(x)
+
+    def train_step(self, data):
+        x, y = data
+        loss = ops.mean(abs(self(x, training=True)[:, 0] - y))
+        self.optimizer.apply(self.gradients(loss), self.trainable_weights)
+        self.teacher.kernel.assign(0.5 * self.teacher.kernel + 0.5 * self.dense.kernel)
+        return {"loss": loss}
+
+    def test_step(self, data):
+        x, y = data
+        return {"worst": ops.max(abs(self(x)[:, 0] - y))}
+
+    def predict_step(self, data):
+        return 10.0 * self(data)
+
+
+def test_targets_without_a_loss_assigned_weights_and_steps_for_all_verbs():
+    model = Own()
+    model.compile("cpu", optimizer=zt.optimizers.SGD(0.1), batch_size=4)
+    x, y = rng.normal(size=(6, 3)).astype("float32"), rng.normal(size=6).astype("float32")
+    model.build((None, 3))
+    kernel, bias, teacher, _ = model.get_weights()
+    losses = []
+    for rows in (slice(0, 4), slice(4, 6)):
+        error = (x[rows] @ kernel + bias)[:, 0] - y[rows]
+        losses.append(np.abs(error).mean())
+        sign = np.sign(error)[:, None] / len(error)
+        kernel, bias = kernel - 0.1 * x[rows].T @ sign, bias - 0.1 * sign.sum(0)
+        teacher = 0.5 * teacher + 0.5 * kernel
+    history = model.fit(x, y, shuffle=False, verbose=0,
+                        validation_data=(x[:3], y[:3])).history
+    for mine, other in zip(model.get_weights(), (kernel, bias, teacher), strict=False):
+        np.testing.assert_allclose(mine, other, atol=1e-6)
+    np.testing.assert_allclose(history["loss"], [np.average(losses, weights=[4, 2])], rtol=1e-5)
+    predictions = (x @ kernel + bias)
+    np.testing.assert_allclose(model.predict(x), 10 * predictions, rtol=1e-4)
+    worst = np.abs(predictions[:3, 0] - y[:3]).max()
+    np.testing.assert_allclose(history["val_worst"], [worst], rtol=1e-5)
+    one = model.train_on_batch(x[:3], y[:3])
+    np.testing.assert_allclose(one, np.abs(predictions[:3, 0] - y[:3]).mean(), rtol=1e-5)
+    with pytest.raises(ConfigError, match="ignores the weights of rows"):
+        model.fit(x, y, sample_weight=np.ones(6), verbose=0)
+    with pytest.raises(DataError, match="a batch has 1 rows, and a step of one's own counts every"):
+        model.program.fit(x[:1], y[:1], verbose=0)
+
+
+def test_a_compute_loss_of_ones_own_and_gradients_of_inputs():
+    class Smooth(zt.Model):
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            loss = super().compute_loss(x, y, y_pred, sample_weight)
+            slope = self.gradients(ops.sum(y_pred), x)  # of each row
+            return loss + ops.mean(slope * slope)
+
+    x = L.Input((2,))
+    model = Smooth(x, L.Dense(1, use_bias=False, kernel_initializer="ones")(x))
+    model.compile("cpu", optimizer=zt.optimizers.SGD(0.25), loss="mse", batch_size=4)
+    rows = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    assert model.fit(rows, np.ones(4), verbose=0).history["loss"] == [1.0]
+    np.testing.assert_allclose(model.get_weights()[0], [[0.75], [0.75]])  # 1 - 0.25 * (0 + 1)
+
+
+def test_wrong_steps_are_named():
+    def fitted(step, **options):
+        class Wrong(zt.Model):
+            train_step = step
+
+        x = L.Input((3,))
+        model = Wrong(x, L.Dense(1)(x), name="net")
+        model.compile("cpu", **{"optimizer": "sgd", "loss": "mse", **options})
+        model.fit(np.ones((4, 3)), np.ones(4), verbose=0)
+
+    def twice(self, data):
+        x, y = data
+        loss = self.compute_loss(x, y, self(x))
+        slopes = self.gradients(loss)
+        self.optimizer.apply(slopes)
+        self.optimizer.apply(slopes)
+        return {"loss": loss}
+
+    def returns(logs):
+        def step(self, data):
+            x, y = data
+            loss = self.compute_loss(x, y, self(x))
+            self.optimizer.apply(self.gradients(loss))
+            return logs(loss, y)
+        return step
+
+    for step, message, options in (
+            (lambda self, data: {"loss": self.compute_loss(data[0], data[1], self(data[0]))},
+             "train_step changes no weights", {}),
+            (twice, "weight 'dense/kernel' is changed twice in one step", {}),
+            (returns(lambda loss, y: loss), "return a dict of scalars by name", {}),
+            (returns(lambda loss, y: {"y": y}), r"y=.* of shape \(32, 1\); return a scalar", {}),
+            (returns(lambda loss, y: {"loss": loss}), "compiled without a loss", {"loss": None}),
+            (returns(lambda loss, y: {"loss": loss}), "cannot train before", {"optimizer": None}),
+            (lambda self, data: self.gradients(self(data[0])), "gradients are those of one", {})):
+        with pytest.raises((ConfigError, ValueError), match=message):
+            fitted(step, **options)
+    with pytest.raises(ConfigError, match="works in the train_step or test_step of a model"):
+        zt.optimizers.SGD(0.1).apply([], [])
+    x = L.Input((3,))
+    with pytest.raises(ConfigError, match="works in the train_step or test_step of a model"):
+        zt.Model(x, L.Dense(1)(x)).compute_loss()

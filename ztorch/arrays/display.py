@@ -1,0 +1,46 @@
+"""How tensors look in notebooks: a table, or text where there are more axes."""
+
+from __future__ import annotations
+
+import html
+
+import numpy as np
+
+MOST = 10  # rows and columns of a table: what a screen shows beside other cells
+EDGE = 4  # rows and columns at each end, where there are more
+
+
+def table(array: np.ndarray, title: str) -> str:
+    """The HTML of an array.
+
+    Args:
+        array: Its numbers.
+        title: The line above them.
+    """
+    head = f"<div><code>{html.escape(title)}</code></div>"
+    if array.ndim not in (1, 2) or not array.size:
+        return f"{head}<pre>{html.escape(np.array2string(array, separator=', '))}</pre>"
+    rows = array if array.ndim == 2 else array[None]
+    body = "".join(f"<tr>{''.join(_cells(rows, r))}</tr>" for r in _shown(len(rows)))
+    return f"{head}<table>{body}</table>"
+
+
+def _cells(rows: np.ndarray, r: int | None) -> list[str]:
+    """A row of the table; all dots where rows are left out."""
+    return [f"<td>{'…' if r is None or c is None else html.escape(_number(rows[r, c]))}</td>"
+            for c in _shown(rows.shape[1])]
+
+
+def _shown(count: int) -> list[int | None]:
+    """The numbers of the rows or columns that are shown; None stands for those left out.
+
+    >>> _shown(3), _shown(20)
+    ([0, 1, 2], [0, 1, 2, 3, None, 16, 17, 18, 19])
+    """
+    if count <= MOST:
+        return list(range(count))
+    return [*range(EDGE), None, *range(count - EDGE, count)]
+
+
+def _number(x: np.generic) -> str:
+    return f"{x:.6g}" if x.dtype.kind == "f" else str(x)

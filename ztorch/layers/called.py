@@ -1,0 +1,125 @@
+"""The symbolic tensors of layers and models: what they were called on, and what they gave.
+
+A new model may begin and end at any of them, with the layers between them and their weights.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ztorch.errors import ConfigError
+from ztorch.layers.symbol import LayerCall, as_symbol, leaves, nested
+
+OF_FIRST_CALL = ("input", "output", "inputs", "outputs")  # what a layer or model has once called
+
+
+class NeverCalled(ConfigError, AttributeError):
+    """A layer was not called on symbolic tensors, so it has no input and no output."""
+
+
+class OfFirstCall:
+    """An attribute that is read from the first call of a layer. A layer that has a part of that
+    name of its own hides it."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __get__(self, layer: Any, owner: type) -> Any:
+        if layer is None:
+            return self
+        return getattr(layer, f"_{self._name}_of_first_call")()
+
+
+class CalledLayer:
+    """The part of a layer that knows its calls on symbolic tensors."""
+
+    calls: list[LayerCall]  # in their order; those of other models too
+    input: Any = OfFirstCall("input")
+    output: Any = OfFirstCall("output")
+
+    def declare_layers(self) -> None:
+        """Calls the layers inside on symbolic tensors, where the model does so only when asked."""
+
+    def _input_of_first_call(self) -> Any:
+        return nested(as_symbol, _alone(self._first_call("input").args))
+
+    def _output_of_first_call(self) -> Any:
+        return self._first_call("output").result
+
+    def _first_call(self, attribute: str) -> LayerCall:
+        outer = getattr(self, "outer", None)
+        if not self.calls and outer is not None:
+            outer.declare_layers()
+        if not self.calls:
+            raise AttributeError(attribute)  # Layer.__getattr__ makes the error of it
+        return self.calls[0]
+
+
+def never_called(layer: Any, attribute: str) -> NeverCalled:
+    """The error for a layer without an input or output."""
+    return NeverCalled(
+        f"layer {layer.name!r} was never called on a symbolic tensor, so it has no {attribute}; "
+        f"call it on an Input or on another layer's output, or begin the Sequential around it "
+        "with an Input")
+
+
+def _alone(x: Any) -> Any:
+    """The only item of a tuple or list of one."""
+    return x[0] if isinstance(x, (list, tuple)) and len(x) == 1 else x
+
+
+class ModelTensors(CalledLayer):
+    """The part of a model that gives its inputs and outputs as symbolic tensors."""
+
+    name: str
+    own_call: Any
+
+    if TYPE_CHECKING:
+        @property
+        def knows_inputs(self) -> bool: ...
+    wiring: Any
+
+    @property
+    def inputs_by_name(self) -> dict[str, Any]:
+        """The Inputs by name; the name is empty where there is only one."""
+        raise NotImplementedError
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The symbolic tensors of the inputs, as in Keras: a new model may begin at them.
+
+        >>> from ztorch import Model, Sequential
+        >>> from ztorch.layers import Dense, Input
+        >>> base = Sequential([Input((4,)), Dense(8), Dense(3)])
+        >>> Model(base.inputs, Dense(2)(base.layers[0].output)).output_shape
+        (2,)
+        """
+        return leaves(self.input)
+
+    @property
+    def outputs(self) -> list[Any]:
+        """The symbolic tensors of the outputs, as in Keras."""
+        return leaves(self.output)
+
+    def _input_of_first_call(self) -> Any:
+        if self.own_call is not None:
+            return super()._input_of_first_call()
+        symbols = {name: x.symbol for name, x in self.inputs_by_name.items()}
+        if not symbols:
+            raise AttributeError("input")
+        return symbols.get("", list(symbols.values()))
+
+    def _output_of_first_call(self) -> Any:
+        return super()._output_of_first_call() if self.own_call is not None else (
+            self.wiring.outputs)
+
+    @property
+    def declared_batch_size(self) -> int | None:
+        """The rows of a batch that Inputs declare; None: they leave it open."""
+        if not self.knows_inputs:
+            return None
+        declared = {name: x.batch_size for name, x in self.inputs_by_name.items() if x.batch_size}
+        if len({*declared.values()}) > 1:
+            raise ConfigError(f"the Inputs of model {self.name!r} declare several batch sizes: "
+                              f"{declared}; a step has one: let them agree")
+        return next(iter(declared.values()), None)

@@ -1,0 +1,186 @@
+"""Models with a `train_step`, `test_step` or `predict_step` of their own, as in Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ztorch.graph.running_step import need_step, running_step
+from ztorch.layers.network import Network
+
+# The functions of a program that a method makes, where a class overrides it.
+_MADE_BY = {"train_step": ("train",), "test_step": ("evaluate",), "predict_step": ("predict",),
+            "compute_loss": ("train", "evaluate"), "compute_metrics": ("train", "evaluate")}
+
+
+def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
+    """The parts of what a step is called on, with None for those that are not there.
+
+    Args:
+        data: x, or a tuple (x, y) or (x, y, sample_weight).
+
+    Returns:
+        `(x, y, sample_weight)`.
+
+    Examples:
+        >>> unpack_x_y_sample_weight(("x", "y")), unpack_x_y_sample_weight("x")
+        (('x', 'y', None), ('x', None, None))
+    """
+    x, y, sample_weight, *_ = (*data, None, None) if isinstance(data, tuple) else (data, None, None)
+    return x, y, sample_weight
+
+
+class OwnSteps(Network, abstract=True):
+    """The part of a model that says what a step computes.
+
+    The methods run once for each size of batches, on tensors of a graph, and what they compute is
+    compiled: as in `call`, there are no numbers yet.
+    """
+
+    @property
+    def own_functions(self) -> frozenset[str]:
+        """The functions of its program that methods of its class make."""
+        return frozenset(function for method, functions in _MADE_BY.items()
+                         if getattr(type(self), method) is not getattr(OwnSteps, method)
+                         for function in functions)
+
+    def train_step(self, data: Any) -> Mapping[str, Any]:
+        """What a step of `fit` does; a class may do something else.
+
+        Args:
+            data: `(x, y)`, or x where there are no targets. Weights of rows count in `compute_loss`
+                and `compute_metrics`.
+
+        Returns:
+            Scalars by name. The history has their means over the batches, by the rows of each.
+
+        Examples:
+            >>> import numpy as np, ztorch as zt
+            >>> class Halved(zt.Model):
+            ...     def train_step(self, data):
+            ...         x, y = data
+            ...         loss = 0.5 * self.compute_loss(x, y, self(x, training=True))
+            ...         weights = self.trainable_weights
+            ...         self.optimizer.apply(self.gradients(loss, weights), weights)
+            ...         return {"loss": loss}
+            >>> x = zt.layers.Input((3,))
+            >>> model = Halved(x, zt.layers.Dense(1, kernel_initializer="zeros")(x))
+            >>> _ = model.compile("cpu", optimizer="sgd", loss="mse")
+            >>> model.fit(np.ones((8, 3)), np.ones(8), verbose=0).history["loss"]
+            [0.5]
+        """
+        x, y, sample_weight = unpack_x_y_sample_weight(data)
+        y_pred = self(x, training=True)
+        loss = self.compute_loss(x, y, y_pred, sample_weight)
+        weights = self.trainable_weights
+        self.optimizer.apply(self.gradients(loss, weights), weights)
+        return {**self.compute_metrics(x, y, y_pred, sample_weight), "loss": loss}
+
+    def test_step(self, data: Any) -> Mapping[str, Any]:
+        """What a step of `evaluate` does, which leaves weights as they are.
+
+        Args:
+            data: As that of `train_step`.
+
+        Returns:
+            Scalars by name.
+        """
+        x, y, sample_weight = unpack_x_y_sample_weight(data)
+        y_pred = self(x, training=False)
+        loss = self.compute_loss(x, y, y_pred, sample_weight, training=False)
+        return {**self.compute_metrics(x, y, y_pred, sample_weight), "loss": loss}
+
+    def predict_step(self, data: Any) -> Any:
+        """What `predict` computes.
+
+        Args:
+            data: The inputs, as `call` takes them.
+
+        Returns:
+            A tensor, or a list or dict of tensors.
+        """
+        return self(data, training=False)
+
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None,
+                     sample_weight: Any = None, training: bool = True) -> Any:
+        """The loss of `compile` in a step, with what layers and regularizers add to it.
+
+        Args:
+            x: The inputs, for classes that override this. Default: `None`.
+            y: The targets. Default: `None`.
+            y_pred: The predictions. Default: `None`.
+            sample_weight: The weight of each row; None: those of `fit`. Default: `None`.
+            training: Whether this is a training step, for classes that override this. Default:
+                `True`.
+
+        Returns:
+            A scalar.
+
+        Raises:
+            ConfigError: There is no loss, or no step is being traced.
+        """
+        return self._step("compute_loss").compute_loss(y, y_pred, sample_weight)
+
+    def compute_metrics(self, x: Any = None, y: Any = None, y_pred: Any = None,
+                        sample_weight: Any = None) -> dict[str, Any]:
+        """The loss and the metrics of `compile` in a step: what a step may return.
+
+        Args:
+            x: The inputs, for classes that override this. Default: `None`.
+            y: The targets. Default: `None`.
+            y_pred: The predictions. Default: `None`.
+            sample_weight: The weight of each row; None: those of `fit`. Default: `None`.
+
+        Returns:
+            Scalars by name. Metrics that are no means have the sums of the batch there, which an
+            epoch adds up.
+
+        Raises:
+            ConfigError: No step is being traced.
+        """
+        return self._step("compute_metrics").compute_metrics(y, y_pred, sample_weight)
+
+    def gradients(self, loss: Any, of: Any = None) -> Any:
+        """The gradients of a loss, in a step.
+
+        A step is a graph, so there is no tape: this takes the place of `tape.gradient` and
+        `loss.backward()`.
+
+        Args:
+            loss: A tensor of one number.
+            of: Weights, or tensors that the loss was computed from: a list, or one. None: the
+                weights that the model trains. Default: `None`.
+
+        Returns:
+            A gradient for each in a list, or that of one.
+
+        Raises:
+            ConfigError: No step is being traced.
+        """
+        return self._step("gradients").gradients(
+            loss, self.trainable_weights if of is None else of)
+
+    @property
+    def metrics(self) -> Sequence[Any]:
+        """In a step, the loss and the metrics of `compile`, with `name`, `update_state` and
+        `result`."""
+        return self._step("metrics").metrics()
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer of `compile`: in a step it changes weights, elsewhere its `learning_rate`
+        may be read and set."""
+        step: Any = running_step.get()
+        optimizer = self._compiled_optimizer() if step is None else step.optimizer
+        if optimizer is None:
+            from ztorch.model.programs import not_compiled
+
+            raise not_compiled(self.name, "train")
+        return optimizer
+
+    def _compiled_optimizer(self) -> Any:
+        """The optimizer of the last compile."""
+        return None
+
+    def _step(self, method: str) -> Any:
+        return need_step(f"{type(self).__name__}.{method}")

@@ -1,0 +1,285 @@
+"""A step that a model computes by a method of its own: `train_step` or `test_step`.
+
+The method runs once, on tensors of a graph: what it computes, and the weights that it changes,
+become the native function that `fit` or `evaluate` calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ztorch.dtypes import f16
+from ztorch.errors import ConfigError, Unsupported
+from ztorch.graph.autodiff import gradients
+from ztorch.graph.op import OPS, shape_error
+from ztorch.graph.running_step import running_step
+from ztorch.graph.value import Graph, Value, layer_scope
+from ztorch.layers.context import Context
+from ztorch.layers.symbol import leaves
+from ztorch.layers.weight import Weight
+from ztorch.losses import TargetSpec
+from ztorch.metrics import Metric
+from ztorch.model.function_graphs import BatchInputs, ScoringGraphs, constrained
+from ztorch.model.row_scores import RowScores, labelled
+from ztorch.optimizers import Optimizer
+from ztorch.runtime.spec import SUMS
+
+Scores = dict[str, Value]
+
+
+class Result(NamedTuple):
+    """What a metric of `compile` gives in a step: a number, or sums that an epoch adds up."""
+
+    scores: Scores
+
+
+@dataclass
+class TracedStep:
+    """A step that is being traced."""
+
+    graphs: ScoringGraphs
+    context: Context
+    batch: BatchInputs
+    optimizer: Optimizer | None  # that of compile
+    loss: Value | None = None  # what compute_loss gave last
+    losses: Scores = field(default_factory=dict)  # that of each output
+    changed: set[Value] = field(default_factory=set)  # states that optimizers changed
+    results: dict[Metric, Scores] = field(default_factory=dict)  # of metrics
+
+    # -- what the method is called on --------------------------------------------------------------
+
+    def data(self) -> Any:
+        """x, or (x, y) where there are targets: tensors, or lists and dicts of them as declared."""
+        model, batch = self.graphs.model, self.batch
+        x = _as_called(model, batch.x)
+        y: Any = batch.y.get("", dict(batch.y))
+        if isinstance(y, dict) and model.outputs_are == "list" and list(y) == model.output_names:
+            y = list(y.values())
+        return (x, y) if batch.y else x
+
+    # -- loss and metrics --------------------------------------------------------------------------
+
+    def compute_loss(self, y: Any, y_pred: Any, sample_weight: Any) -> Value:
+        """The loss of compile, with what layers and regularizers add."""
+        scores = self._scores(sample_weight).losses(*self._named(y, y_pred)) if (
+            self.graphs.objectives) else self._scores(sample_weight).losses({}, {})
+        if "loss" not in scores:
+            raise ConfigError(f"model {self.graphs.model.name!r} was compiled without a loss, and "
+                              "no layer adds one; compile(loss='mse'), or compute it in the step")
+        self.loss = scores.pop("loss")
+        self.losses = scores
+        return self.loss
+
+    def metrics(self) -> list[CompiledMetric]:
+        """The loss and the metrics of compile, as Keras lists them."""
+        return [CompiledMetric(self, "loss", "", None), *(
+            CompiledMetric(self, labelled(name, metric), name, metric)
+            for name, objective in self.graphs.objectives.items() for metric in objective.metrics)]
+
+    def compute_metrics(self, y: Any, y_pred: Any, sample_weight: Any) -> dict[str, Any]:
+        """The loss and the metrics of compile."""
+        scores = {} if self.loss is None else {"loss": self.loss, **self.losses}
+        if not self.graphs.objectives:
+            return scores
+        targets, predictions = self._named(y, y_pred)
+        return scores | self._scores(sample_weight).metrics(targets, predictions, scores)
+
+    def measure(self, metric: Metric, y_true: Any, y_pred: Any, sample_weight: Any) -> None:
+        """Computes a metric of the batch."""
+        self.results[metric] = self._scores(sample_weight).metric(
+            metric, metric.name, y_true, y_pred)
+
+    def measured(self, metric: Metric) -> Any:
+        """The metric of the batch."""
+        if metric not in self.results:
+            raise ConfigError(f"metric {metric.name!r} has no result before update_state, which a "
+                              "step calls for its batch")
+        return self.results[metric][metric.name]
+
+    def _scores(self, sample_weight: Any) -> RowScores:
+        weights = self.batch.row_weights if sample_weight is None else OPS.reshape(
+            OPS.cast(sample_weight, self.context.dtype), self.batch.row_weights.shape)
+        return RowScores(self.graphs.model, self.graphs.objectives, self.context, weights)
+
+    def _named(self, y: Any, y_pred: Any) -> tuple[Scores, Scores]:
+        """Targets and predictions by output."""
+        model, names = self.graphs.model, list(self.graphs.objectives)
+        targets = y if isinstance(y, Mapping) else dict(zip(names, leaves(y), strict=False))
+        if missing := [name for name in names if not isinstance(targets.get(name), Value)]:
+            raise ConfigError(f"compute_loss and compute_metrics take the targets of all outputs "
+                              f"with a loss; y lacks {missing[0] or 'that of the output'!r}")
+        return dict(targets), model.named_outputs(y_pred)
+
+    # -- gradients and weights ---------------------------------------------------------------------
+
+    def gradients(self, loss: Value, of: Any) -> Any:
+        """The gradients of a loss with respect to weights or tensors: a list for a list."""
+        if not isinstance(loss, Value) or loss.size != 1:
+            raise shape_error("gradients are those of one number, not of", getattr(
+                loss, "shape", type(loss).__name__), fix="take the mean of the loss: zt.ops.mean")
+        several = isinstance(of, (list, tuple))
+        slopes = gradients(loss, [self.context.current(x) if isinstance(x, Weight) else x
+                                  for x in (of if several else [of])])
+        return slopes if several else slopes[0]
+
+    def apply(self, optimizer: Optimizer, slopes: Sequence[Any],
+              weights: Sequence[Weight] | None) -> None:
+        """Changes weights as an optimizer asks for."""
+        model, context = self.graphs.model, self.context
+        listed = [w for w in model.weights if w.trains] if weights is None else list(weights)
+        if len(listed) != len(slopes):
+            raise ConfigError(f"apply got {len(slopes)} gradients for {len(listed)} weights; give "
+                              "one for each")
+        if not listed:
+            raise ConfigError(f"model {model.name!r} has no trainable weights; set "
+                              "layer.trainable = True")
+        if context.states.narrow is f16:
+            raise Unsupported("mixed_float16 scales the loss by itself, which a train_step of "
+                              "one's own cannot see; compile with dtype='mixed_bfloat16'")
+        states = [context.stored(w) for w in listed]
+        for w, state in zip(listed, states, strict=True):
+            if state in self.changed:
+                raise ConfigError(f"weight {w.path!r} is changed twice in one step; add the losses "
+                                  "up and apply their gradients once")
+        optimizer.states_under = self._states_under(optimizer)
+        counter = context.states.leaf(f"{optimizer.states_under}/step", (), "int32", lambda: 0,
+                                      kind="counter", trainable=False)
+        count = context.updates.get(counter, counter)
+        scale = optimizer.loss_scale_factor
+        new_values = optimizer.new_values(
+            states, slopes if scale is None else [g / scale for g in slopes], count)
+        context.updates[counter] = new_values.pop(count)
+        context.updates.update({state: OPS.stop_gradient(value) for state, value in constrained(
+            new_values, listed, context).items()})  # later losses are no functions of this one
+        self.changed.update(states)
+
+    def _states_under(self, optimizer: Optimizer) -> str:
+        """How the states of an optimizer begin: those of others than compile's have their name."""
+        if optimizer is self.optimizer:
+            return "optimizer"
+        for name, x in vars(self.graphs.model).items():
+            if x is optimizer:
+                return f"optimizer/{name}"
+        raise ConfigError("an optimizer beside that of compile is an attribute of the model, such "
+                          "as self.generator_optimizer")
+
+
+@dataclass(frozen=True)
+class CompiledMetric:
+    """The loss or a metric of compile within a step, with Keras' methods."""
+
+    step: TracedStep
+    name: str
+    output: str  # that it measures
+    metric: Metric | None  # None: the loss
+
+    def update_state(self, y_true: Any, y_pred: Any = None, sample_weight: Any = None) -> None:
+        """Measures the batch; the loss takes its value alone."""
+        if self.metric is None:
+            self.step.loss = y_true
+            return
+        if isinstance(y_pred, (list, tuple, dict)):
+            y_true, y_pred = (named[self.output] for named in self.step._named(y_true, y_pred))
+        self.step.results[self.metric] = self.step._scores(sample_weight).metric(
+            self.metric, self.name, y_true, y_pred)
+
+    def result(self) -> Any:
+        """What was measured: what a step returns under the name."""
+        if self.metric is None:
+            if self.step.loss is None:
+                raise ConfigError("the loss has no result before compute_loss")
+            return self.step.loss
+        if self.metric not in self.step.results:
+            raise ConfigError(f"metric {self.name!r} has no result before update_state")
+        return Result(self.step.results[self.metric])
+
+
+# -- tracing ---------------------------------------------------------------------------------------
+
+
+def own_functions(model: Any, loss: Any,
+                  targets: Mapping[str, TargetSpec] | None) -> frozenset[str]:
+    """The functions of a program that methods of a model's class make. Without a loss and without
+    targets it only predicts."""
+    own: frozenset[str] = getattr(model, "own_functions", frozenset())
+    return own if loss is not None or targets is not None else own & {"predict"}
+
+
+def predicted(model: Any, x: Mapping[str, Value], context: Context) -> dict[str, Value]:
+    """The outputs of `predict_step` by name, for inputs by name."""
+    context.stepped = model
+    for name, axes in model.open_axes.items():
+        context.padding.begin(x[name], {k + 1: axis for k, axis in axes.items()})
+    with context.calling(None):
+        outputs = model.predict_step(_as_called(model, x))
+    if len(leaves(outputs)) != len(model.output_names) or isinstance(outputs, dict) != (
+            model.outputs_are == "dict"):
+        raise ConfigError(f"{type(model).__name__}.predict_step returned {outputs!r}; return as "
+                          "many tensors as call does, in the same form")
+    return model.named_outputs(outputs)
+
+
+def _as_called(model: Any, x: Mapping[str, Value]) -> Any:
+    """Inputs in the form that `call` takes them in."""
+    if model.own_call is not None:
+        return model.own_call.arguments(x)
+    is_list = getattr(getattr(model, "wiring", None), "inputs_are", "") == "list"
+    return x[""] if "" in x else list(x.values()) if is_list else dict(x)
+
+
+def traced_step(graphs: ScoringGraphs, method: str, optimizer: Optimizer | None) -> Graph:
+    """The graph of a method of the model: train_step changes weights, test_step does not.
+
+    As in Keras, layers behave as in predictions unless the step calls them with training=True.
+    """
+    model: Any = graphs.model
+    context = graphs.context()
+    context.stepped = model
+    batch = graphs.batch()
+    step = TracedStep(graphs, context, batch, optimizer)
+    for name, axes in model.open_axes.items():
+        context.padding.begin(batch.x[name], {k + 1: axis for k, axis in axes.items()})
+    with _running(step):
+        scores = _logged(getattr(model, method)(step.data()), f"{type(model).__name__}.{method}")
+    if method == "test_step":
+        return Graph(scores, context.memories)
+    if not step.changed:
+        raise ConfigError(f"{type(model).__name__}.train_step changes no weights; end it with "
+                          "self.optimizer.apply(self.gradients(loss, weights), weights)")
+    return Graph(scores, {state.attrs["name"]: value for state, value in context.updates.items()},
+                 tuple(dict.fromkeys(context.recomputed)))
+
+
+@contextmanager
+def _running(step: TracedStep) -> Iterator[None]:
+    token = running_step.set(step)
+    try:
+        with step.context.calling(None):
+            yield
+    finally:
+        running_step.reset(token)
+
+
+def _logged(logs: Any, method: str) -> Scores:
+    """What a step returned, as outputs of a function."""
+    if not isinstance(logs, Mapping) or not logs:
+        raise ConfigError(f"{method} returned {logs!r}; return a dict of scalars by name, such as "
+                          "{'loss': loss}")
+    scores: Scores = {}
+    for name, x in logs.items():
+        if isinstance(x, Result):
+            scores |= x.scores
+        elif isinstance(x, Value) and (x.shape == () or name.startswith(SUMS)):
+            with layer_scope(name):
+                scores[name] = x
+        else:
+            shape = getattr(x, "shape", None)
+            raise ConfigError(f"{method} returned {name}={x!r}" + (
+                "" if shape is None else f" of shape {tuple(shape)}") + "; return a scalar tensor, "
+                "such as zt.ops.mean(x)")
+    return scores
+
+
