@@ -27,7 +27,7 @@ ADDED = {
     **{name: {"zero_output_for_mask": "Keras takes it among **kwargs"}
        for name in ("SimpleRNN", "LSTM", "GRU", "ConvLSTM1D", "ConvLSTM2D")},
     **{name: {"data_format": "as for all layers of images; Keras takes it among **kwargs"}
-       for name in ("RandomContrast", "RandomBrightness")},
+       for name in ("RandomContrast", "RandomBrightness", "Solarization", "AutoContrast")},
 }
 # What Keras on PyTorch refuses or fails at, or computes as none of its other backends does; the words
 # of PyTorch alone prove these.

@@ -234,6 +234,11 @@ NO_TWIN = {
     **dict.fromkeys(("RandomFlip", "RandomCrop", "RandomTranslation", "RandomContrast",
                      "RandomBrightness", "RandomErasing"),
                     "PyTorch has none; beside NumPy and Keras in test_augmentation.py"),
+    **dict.fromkeys(("RandomRotation", "RandomZoom", "RandomShear", "RandomPerspective", "RandomHue",
+                     "RandomSaturation", "RandomColorDegeneration", "RandomGrayscale",
+                     "RandomColorJitter", "RandomInvert", "RandomPosterization", "RandomSharpness",
+                     "RandomGaussianBlur", "Solarization", "AutoContrast"),
+                    "beside Keras: test_warps_and_colors.py"),
 }
 
 

@@ -15,7 +15,7 @@ from tests.cases.grouping import together
 from ztorch import layers as L
 from ztorch.errors import ZtorchError
 
-SHAPES = ((), (6,), (32,), (7, 6), (7, 5), (8, 8, 6), (3, 3, 2), (4, 4, 4, 6))
+SHAPES = ((), (6,), (32,), (7, 6), (7, 5), (8, 8, 6), (3, 3, 3), (4, 4, 4, 6))
 # For the arguments that layers need, by their names.
 ARGUMENTS: dict[str, Any] = {
     "units": 3, "filters": 4, "kernel_size": 3, "pool_size": 2, "rate": 0.5, "stddev": 0.5, "n": 2,
@@ -49,6 +49,8 @@ def made(name: str) -> L.Layer:
         return L.Kernel(running_sum)
     if name == "RNN":
         return L.RNN(L.GRUCell(3))
+    if name == "RandomPosterization":
+        return L.RandomPosterization(4)
     needed = [p.name for p in inspect.signature(LAYERS[name]).parameters.values()
               if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     return LAYERS[name](**{n: ARGUMENTS[n] for n in needed})
