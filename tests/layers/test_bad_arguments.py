@@ -40,6 +40,8 @@ TRIED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "Attention": ((5, 6), {}), "AdditiveAttention": ((5, 6), {}),
     "EinsumDense": ((5, 6), {"equation": "abc,cd->abd", "output_shape": (None, 3),
                                "bias_axes": "d"}),
+    "GroupQueryAttention": ((5, 6), {"head_dim": 3, "num_query_heads": 4, "num_key_value_heads": 2}),
+    "SpectralNormalization": ((6,), {"layer": L.Dense(3)}),
     "StackedRNNCells": ((6,), {"cells": [L.GRUCell(3)]}),
     "Operation": ((6,), {"op": "softplus"}), "Input": ((), {"shape": (3,)})}
 

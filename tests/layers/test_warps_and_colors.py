@@ -13,8 +13,8 @@ import pytest
 import ztorch as zt
 from tests import references
 from tests.cases.grouping import together
+from tests.layers.image_draws import IMAGES, draws, seen
 from tests.layers.running import Traced
-from tests.layers.test_augmentation import IMAGES, draws, seen
 from tests.parity import HERE, Job, agree, compiled
 from ztorch import layers as L
 from ztorch.dtypes import f32

@@ -296,5 +296,5 @@ def _perspective(points: list[Value], images: np.ndarray) -> list[Value]:
         rows.append(OPS.concat(zero, zero, zero, x, y, one, x * -to_y, y * -to_y, axis=2))
     matrix = OPS.reshape(OPS.concat(*rows, axis=1), (-1, 8, 8))
     target = OPS.concat(*(one * float(v) for v in images), axis=1)
-    found = OPS.solve(matrix, OPS.reshape(target, (-1, 8, 1)))
-    return [OPS.reshape(found[:, k], (-1, 1, 1, 1)) for k in range(8)]
+    solution = OPS.solve(matrix, OPS.reshape(target, (-1, 8, 1)))
+    return [OPS.reshape(solution[:, k], (-1, 1, 1, 1)) for k in range(8)]
