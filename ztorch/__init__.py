@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         schedules as schedules,
     )
     import ztorch.conveniences as utils  # noqa: F401  # isort: skip
+    import ztorch.ops as activations  # noqa: F401  # isort: skip
     from ztorch.arrays import array_api as array_api
     from ztorch.arrays.applying import allow_transfers as allow_transfers
     from ztorch.arrays.creation import asarray as asarray
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
     from ztorch.interchange.keras import load_keras as load_keras
     from ztorch.kernels import grid as grid
     from ztorch.kernels import kernel as kernel
+    from ztorch.layers.core import Input as Input
+    from ztorch.layers.layer import Layer as Layer
     from ztorch.model.model import Model as Model
     from ztorch.model.sequential import Sequential as Sequential
     from ztorch.ops.elementwise import stop_gradient as stop_gradient
@@ -74,12 +77,14 @@ if TYPE_CHECKING:
     from ztorch.program.program import load as load
     from ztorch.runtime.devices import best_device as best_device
     from ztorch.runtime.devices import devices as devices
+    from ztorch.sources import models as models
     from ztorch.sources.load_model import load_model as load_model
     from ztorch.tabular.pipeline import Pipeline as Pipeline
 
 _MODULES = ("backends", "callbacks", "constraints", "data", "errors", "initializers", "layers",
             "losses", "metrics", "ops", "optimizers", "regularizers", "schedules")
-_NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "program.program",
+_NAMES = {"Input": "layers.core", "Layer": "layers.layer", "Model": "model.model",
+          "Sequential": "model.sequential", "Program": "program.program",
           "load": "program.program", "load_keras": "interchange.keras",
           "load_model": "sources.load_model",
           "Pipeline": "tabular.pipeline", "best_device": "runtime.devices",
@@ -99,12 +104,12 @@ _NAMES = {"Model": "model.model", "Sequential": "model.sequential", "Program": "
           **dict.fromkeys(("device", "set_default_device"), "arrays.placement")}
 # Modules of rooms.
 _INNER = {"array_api": "arrays.array_api", "onnx": "interchange.onnx",
-          "settings": "host.settings", "utils": "conveniences"}
+          "settings": "host.settings", "utils": "conveniences", "activations": "ops",
+          "models": "sources.models"}
 # Names that other libraries have, and what to use here.
 _REPLACEMENTS = {
-    "Input": "zt.layers.Input", "nn": "zt.layers", "optim": "zt.optimizers",
-    "activations": "zt.ops, and the activation= of layers", "datasets": "zt.data",
-    "models": "zt.Sequential, zt.Model and zt.load", "save": "program.save(path)",
+    "nn": "zt.layers", "optim": "zt.optimizers", "datasets": "zt.data",
+    "save": "program.save(path)",
     "random": "zt.rand, zt.randn, zt.randint, and the seed= of models and of compile",
     "manual_seed": "zt.set_seed for tensors, and the seed= of models",
     "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists what is there"}

@@ -22,12 +22,14 @@ ADDED = {
     "AdditiveAttention": {"seed": "Keras takes it among **kwargs"},
     "MultiHeadAttention": {"use_causal_mask": "in Keras an argument of the call",
                            "rotary": "positions by turning"},
+    "GroupQueryAttention": {"use_causal_mask": "in Keras an argument of the call",
+                            "rotary": "positions by turning"},
     **{name: {"branches": "within a Sequential there is one tensor"}
        for name in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", "Concatenate")},
     **{name: {"zero_output_for_mask": "Keras takes it among **kwargs"}
-       for name in ("SimpleRNN", "LSTM", "GRU", "ConvLSTM1D", "ConvLSTM2D")},
+       for name in ("SimpleRNN", "LSTM", "GRU", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D")},
     **{name: {"data_format": "as for all layers of images; Keras takes it among **kwargs"}
-       for name in ("RandomContrast", "RandomBrightness")},
+       for name in ("RandomContrast", "RandomBrightness", "Solarization", "AutoContrast")},
 }
 # What Keras on PyTorch refuses or fails at, or computes as none of its other backends does; the words
 # of PyTorch alone prove these.

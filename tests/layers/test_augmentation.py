@@ -12,29 +12,14 @@ import pytest
 import ztorch as zt
 from tests import references
 from tests.cases.grouping import together
+from tests.layers.image_draws import IMAGES, draws, random, seen
 from tests.layers.running import Traced, machines_for
 from tests.parity import Job, agree, compiled
 from ztorch import layers as L
-from ztorch import ops
 from ztorch.errors import ConfigError, ShapeError
-from ztorch.graph.evaluate import evaluate
-from ztorch.graph.op import constant
 from ztorch.layers import Layer
 
-random = np.random.default_rng(21)
-IMAGES = random.uniform(0, 1, size=(5, 8, 10, 3))
 Outcome = Callable[[np.ndarray, np.ndarray], np.ndarray]
-
-
-def draws(batch: int, count: int, stream: int = 0, step: int = 0) -> np.ndarray:
-    """What a layer draws for each example: an array (batch, count)."""
-    seed = constant(np.zeros(2, np.uint32))
-    u = ops.random_uniform((batch, count), seed, constant(np.uint32(step)), stream)
-    return evaluate([u], {})[0].astype(np.float64)
-
-
-def seen(layer: Layer, x: np.ndarray = IMAGES, training: bool = True) -> np.ndarray:
-    return Traced(layer, x, training).oracle()[0]
 
 
 def compiled_agrees(layer: Layer, x: np.ndarray) -> None:

@@ -26,7 +26,13 @@ SHAPES = [(), (1,), (3,), (1, 1), (2, 3), (1, 1, 1), (2, 3, 4), (2, 3, 4, 5)]
 AUGMENTING: dict[str, dict[str, Any]] = {
     "RandomFlip": {}, "RandomCrop": {"height": 3, "width": 3}, "RandomTranslation": {
         "height_factor": 0.1, "width_factor": 0.1}, "RandomContrast": {"factor": 0.2},
-    "RandomBrightness": {"factor": 0.2}, "RandomErasing": {}}
+    "RandomBrightness": {"factor": 0.2}, "RandomErasing": {}, "RandomZoom": {"height_factor": 0.1},
+    "RandomColorJitter": {"hue_factor": 0.1}, "RandomPosterization": {"factor": 4},
+    **{name: {"factor": 0.2} for name in (
+        "RandomRotation", "RandomHue", "RandomSaturation", "RandomColorDegeneration",
+        "RandomGrayscale", "RandomInvert", "RandomSharpness", "RandomGaussianBlur",
+        "RandomPerspective")},
+    **{name: {} for name in ("RandomShear", "Solarization", "AutoContrast")}}
 TRIED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     **{name: entries[0] for name, entries in PLAIN.items()},
     **{name: ((7, 6, 3), how) for name, how in AUGMENTING.items()},
@@ -34,6 +40,8 @@ TRIED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "Attention": ((5, 6), {}), "AdditiveAttention": ((5, 6), {}),
     "EinsumDense": ((5, 6), {"equation": "abc,cd->abd", "output_shape": (None, 3),
                                "bias_axes": "d"}),
+    "GroupQueryAttention": ((5, 6), {"head_dim": 3, "num_query_heads": 4, "num_key_value_heads": 2}),
+    "SpectralNormalization": ((6,), {"layer": L.Dense(3)}),
     "StackedRNNCells": ((6,), {"cells": [L.GRUCell(3)]}),
     "Operation": ((6,), {"op": "softplus"}), "Input": ((), {"shape": (3,)})}
 

@@ -134,10 +134,22 @@ def test_two_embeddings_take_what_both_take() -> None:
         del L.LAYERS["Both"]
 
 
+def test_ids_may_be_floats_that_hold_integers() -> None:
+    """As in Keras, whose inputs are floats unless they say otherwise."""
+    whole = Sequential([L.Input((4,), dtype="int32"), L.Embedding(7, 2, mask_zero=True), L.LSTM(2)])
+    model = Sequential([L.Input((4,)), L.Embedding(7, 2, mask_zero=True), L.LSTM(2)])
+    model.set_weights(whole.get_weights())
+    y = [m.compile("cpu:scalar", batch_size=len(IDS)).predict(IDS) for m in (whole, model)]
+    np.testing.assert_array_equal(*y)
+    for wrong, bad in ((IDS + 7, "7"), (IDS.astype("f") + 0.5, "0.5")):
+        with pytest.raises(DataError, match=rf"holds {bad}.* 'embedding' takes integers from 0 to 6"):
+            model.compile("cpu:scalar", batch_size=len(IDS)).predict(wrong)
+
+
 def test_ids_need_an_integer_input() -> None:
     with pytest.raises(ShapeError, match=r"layer 'embedding': Embedding takes integers, not "
-                                         r"float32; .*Input\(\(4,\), dtype='int32'\)"):
-        Sequential([L.Input((4,)), L.Embedding(5, 2)]).build()
+                                         r"bool; .*Input\(\(4,\), dtype='int32'\)"):
+        Sequential([L.Input((4,), dtype="bool"), L.Embedding(5, 2)]).build()
     with pytest.raises(ConfigError, match=r"Embedding\(input_dim=...\)"):
         L.Embedding(0, 2)
 

@@ -29,6 +29,9 @@ NOT_OFFERED = {
     "MultiHeadAttention": {
         "attention_axes": "sequences have one axis", "sliding_window": "give attention_mask",
         "flash_attention": "how it is computed is the compiler's matter", "use_gate": "not offered"},
+    "GroupQueryAttention": {
+        "sliding_window": "give attention_mask", "use_gate": "not offered",
+        "flash_attention": "how it is computed is the compiler's matter"},
     **{name: {"unroll": "a loop of any length is compiled once", **(
         {} if name in ("SimpleRNN", "RNN") else {"use_cudnn": "how it is computed"})}
        for name in ("SimpleRNN", "LSTM", "GRU", "RNN")},

@@ -155,6 +155,15 @@ class Images(Speaker):
 
         return self.turned(layer, x, lambda x: pool(x) / pool(self.torch.ones_like(x)))
 
+    def _AdaptiveAveragePooling2D(self, layer: Any, x: Tensor) -> Tensor:
+        kind = "max" if type(layer).__name__.startswith("AdaptiveMax") else "avg"
+        pool = getattr(self.f, f"adaptive_{kind}_pool{layer.axes}d")
+        return self.turned(layer, x, lambda x: pool(x, layer.output_size))
+
+    _AdaptiveAveragePooling1D = _AdaptiveAveragePooling3D = _AdaptiveAveragePooling2D
+    _AdaptiveMaxPooling1D = _AdaptiveMaxPooling2D = _AdaptiveMaxPooling3D = (
+        _AdaptiveAveragePooling2D)
+
     def overall(self, layer: Any, x: Tensor, reduce: str) -> Tensor:
         first = 2 if layer.data_format == "channels_first" else 1
         return getattr(x, reduce)(tuple(range(first, first + layer.axes)), keepdim=layer.keepdims)

@@ -108,4 +108,4 @@ class Recurrent(Images):
             outputs.append(h if first else h.movedim(1, -1))
         return self.torch.stack(outputs, 1) if layer.return_sequences else outputs[-1]
 
-    _ConvLSTM1D = _ConvLSTM2D
+    _ConvLSTM1D = _ConvLSTM3D = _ConvLSTM2D

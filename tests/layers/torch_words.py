@@ -24,6 +24,9 @@ class Words(Recurrent):
 
     # -- shapes ------------------------------------------------------------------------------------
 
+    def _ActivityRegularization(self, layer: Any, x: Tensor) -> Tensor:
+        return x
+
     def _Identity(self, layer: Any, x: Tensor) -> Tensor:
         return x
 
@@ -211,7 +214,7 @@ class Words(Recurrent):
                       for k, n in enumerate(x.shape))
         return x * self.kept(layer, x, noise) / (1 - layer.rate)
 
-    _SpatialDropout1D = _SpatialDropout2D
+    _SpatialDropout1D = _SpatialDropout3D = _SpatialDropout2D
 
     def _StochasticDepth(self, layer: Any, x: Tensor) -> Tensor:
         rate = layer.drop_path_rate

@@ -140,6 +140,9 @@ PLAIN: dict[str, list[Entry]] = {
     "ZeroPadding3D": at(VOLUME, {"padding": ((1, 0), (0, 2), (1, 1))}),
     "Cropping3D": at(VOLUME, {"cropping": ((1, 0), (0, 2), (1, 1))}),
     "UpSampling3D": both(VOLUME, {"size": (1, 2, 3)}),
+    **{f"Adaptive{kind}Pooling{n}D": both(shape, *({"output_size": size} for size in sizes))
+       for kind in ("Max", "Average") for n, shape, *sizes in (
+           (1, LINE, 3), (2, IMAGE, (3, 4)), (3, VOLUME, (1, 2, 2)))},
     "UpSampling1D": at(LINE, {}, {"size": 3}),
     "UpSampling2D": windows(IMAGE, {"size": (2, 3)}, {"interpolation": "bilinear", "size": (3, 2)}),
     "ZeroPadding1D": both(LINE, {}, {"padding": (0, 2)}),
@@ -184,10 +187,13 @@ PLAIN: dict[str, list[Entry]] = {
                    *at((3, 2, 5, 4), {"filters": 2, "kernel_size": (3, 2), "padding": "same",
                                       "data_format": "channels_first", "activation": "relu",
                                       "return_sequences": True})],
+    "ConvLSTM3D": at((2, 3, 4, 3, 2), {"filters": 2, "kernel_size": 2, "padding": "same"}),
     # -- chance ------------------------------------------------------------------------------------
     "Dropout": at(ROWS, {"rate": 0.4}, {"rate": 0.4, "noise_shape": (None, 1, None), "seed": 5}),
     "SpatialDropout1D": at(LINE, {"rate": 0.4}),
     "SpatialDropout2D": both(IMAGE, {"rate": 0.4}),
+    "SpatialDropout3D": both(VOLUME, {"rate": 0.4}),
+    "ActivityRegularization": at(ROWS, {"l1": 0.1}),
     "LayerScale": at(ROWS, {"init_values": 0.5, "projection_dim": 6}),
     "StochasticDepth": at(ROWS, {"drop_path_rate": 0.4}),
     "GaussianNoise": at(ROWS, {"stddev": 0.5}),
@@ -221,6 +227,7 @@ NESTED: dict[str, list[tuple[tuple[int, ...], Callable[[], Layer]]]] = {
 }
 
 IN_TRAINING = {"BatchNormalization", "Dropout", "SpatialDropout1D", "SpatialDropout2D",
+               "SpatialDropout3D",
                "GaussianNoise", "GaussianDropout", "AlphaDropout", "StochasticDepth"}
 
 # Why a layer is not here, and where else it is proved.
@@ -231,9 +238,16 @@ NO_TWIN = {
     **dict.fromkeys((*CELLS, "StackedRNNCells"), "a step of RNN, which is tried with them"),
     **dict.fromkeys(("Attention", "AdditiveAttention", "EinsumDense"),
                     "beside Keras, with its gradients: test_score_attention.py"),
+    **dict.fromkeys(("GroupQueryAttention", "SpectralNormalization"),
+                    "beside Keras, with its gradients: test_group_and_spectral.py"),
     **dict.fromkeys(("RandomFlip", "RandomCrop", "RandomTranslation", "RandomContrast",
                      "RandomBrightness", "RandomErasing"),
                     "PyTorch has none; beside NumPy and Keras in test_augmentation.py"),
+    **dict.fromkeys(("RandomRotation", "RandomZoom", "RandomShear", "RandomPerspective", "RandomHue",
+                     "RandomSaturation", "RandomColorDegeneration", "RandomGrayscale",
+                     "RandomColorJitter", "RandomInvert", "RandomPosterization", "RandomSharpness",
+                     "RandomGaussianBlur", "Solarization", "AutoContrast"),
+                    "beside Keras: test_warps_and_colors.py"),
 }
 
 

@@ -135,12 +135,14 @@ def shape_hint(array: np.ndarray, row: tuple[int, ...], name: str) -> str:
 
 def check_whole(x: np.ndarray, d: DType, bounds: tuple[int, int, str] | None, name: str,
                  ) -> None:
-    """Raises where numbers for an integer input are not whole, or not within the bounds of its
-    dtype or of its layer."""
-    if x.dtype == d.numpy and bounds is None:
-        return
-    limits = np.iinfo(d.numpy)
-    low, high, taker = bounds or (int(limits.min), int(limits.max), f"an input of {d}")
+    """Raises where numbers for an input of integers are not whole, or not within the bounds of its
+    layer or, without these, of its dtype."""
+    if bounds is None:
+        if x.dtype == d.numpy:
+            return
+        limits = np.iinfo(d.numpy)
+        bounds = int(limits.min), int(limits.max), f"an input of {d}"
+    low, high, taker = bounds
     # Most data is good. These two passes need no memory. (Comparisons with NaN are False.)
     if x.dtype.kind != "f" and int(x.min()) >= low and int(x.max()) <= high:
         return

@@ -57,7 +57,7 @@ class InputPort(NamedTuple):
             raise DataError(f"{name} has shape {array.shape}, but the model takes "
                             f"{spell(self.shape)}; {shape_hint(array, self.shape, name)}")
         need_rows(rows, name)
-        if self.dtype.is_int:
+        if self.dtype.is_int or self.range is not None:
             check_whole(rows, self.dtype, self.range, name)
         return convert(rows, self.dtype)
 

@@ -12,6 +12,7 @@ from ztorch.errors import ConfigError, Unsupported, ZtorchError
 from ztorch.initializers import Initializer
 from ztorch.interchange import keras_ops
 from ztorch.interchange.keras_graph import alone, arguments, histories, without_masks
+from ztorch.layers.attention import MultiHeadAttention
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
 from ztorch.layers.merge import Merge
@@ -246,7 +247,7 @@ class KerasReader:
         args = [arguments(a, tensors) for a in node["args"]]
         options = {key: arguments(v, tensors) for key, v in node["kwargs"].items()
                    if v is not None and key not in ("training", "use_causal_mask")}
-        if type(layer).__name__ == "MultiHeadAttention" and all(
+        if isinstance(layer, MultiHeadAttention) and all(
                 a is args[0] for a in (*args, *options.values())):
             return layer(args[0])
         return layer(*args, **options)

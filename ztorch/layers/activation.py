@@ -54,8 +54,9 @@ def checked_activation(activation: ActivationLike) -> ActivationLike:
     if isinstance(activation, type) or not callable(activation):
         raise ConfigError(f"activation={activation!r}; give a name such as 'relu', a function of a "
                           "tensor, or None")
-    # ops.relu becomes "relu", which can be saved in a config
-    return next((n for n in ACTIVATIONS if REGISTRY[n].call is activation), activation)
+    # ops.relu, as users call it, becomes "relu", which can be saved in a config
+    op = getattr(activation, "__wrapped__", activation)
+    return next((n for n in ACTIVATIONS if REGISTRY[n].call is op), activation)
 
 
 def nonempty_axes(label: str, axis: Any) -> int | tuple[int, ...]:

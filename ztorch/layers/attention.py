@@ -75,6 +75,7 @@ class MultiHeadAttention(Layer):
 
     supports_masking = True
     needs_floats = True
+    key_heads: int | None = None  # of keys and values, each shared by several heads; None: as many
 
     def __init__(self, num_heads: int, key_dim: int | None = None, value_dim: int | None = None,
                  dropout: float = 0.0, use_bias: bool = True, output_shape: int | None = None,
@@ -105,11 +106,11 @@ class MultiHeadAttention(Layer):
                               input_shape, fix="choose another number of heads, or give key_dim, "
                                                "the width of one")
         dim = self.key_dim or width // heads
-        value_dim = self.value_dim or dim
+        value_dim, key_heads = self.value_dim or dim, self.key_heads or heads
         self.projections = {
             "query": self._project("query", (width, heads, dim)),
-            "key": self._project("key", (key_shape[-1], heads, dim)),
-            "value": self._project("value", (value_shape[-1], heads, value_dim)),
+            "key": self._project("key", (key_shape[-1], key_heads, dim)),
+            "value": self._project("value", (value_shape[-1], key_heads, value_dim)),
             "output": self._project("attention_output",
                                     (heads, value_dim, self.output_shape or width), 1)}
 
@@ -189,6 +190,7 @@ class MultiHeadAttention(Layer):
             if decoding is not None:
                 attention_mask, causal = decoding.seen(), False
             attention_mask = _both(attention_mask, *(masks if decoding is None else ()))
+            k, v = self._for_each_query(k), self._for_each_query(v)
             weights = OPS.attention_weights(q, k, attention_mask, causal)
             if context.training and self.dropout:
                 seed, step, stream = context.random(self.seed)
@@ -201,7 +203,17 @@ class MultiHeadAttention(Layer):
     def _heads(self, name: str, x: Value, context: Context) -> Value:
         """x as (batch, heads, length, dim)."""
         y = self._projected(name, x, context)
-        return OPS.transpose(OPS.reshape(y, (*x.shape[:2], self.num_heads, -1)), (0, 2, 1, 3))
+        heads = self.num_heads if name == "query" else self.key_heads or self.num_heads
+        return OPS.transpose(OPS.reshape(y, (*x.shape[:2], heads, -1)), (0, 2, 1, 3))
+
+    def _for_each_query(self, x: Value) -> Value:
+        """Heads of keys or values, `(batch, heads, ...)`, each as often as queries share it."""
+        batch, heads, *rest = x.shape
+        sharing = self.num_heads // heads
+        if sharing == 1:
+            return x
+        wide = OPS.broadcast_to(OPS.expand_dims(x, 2), (batch, heads, sharing, *rest))
+        return OPS.reshape(wide, (batch, self.num_heads, *rest))
 
     def _projected(self, name: str, x: Value, context: Context) -> Value:
         kernel, *bias = (context.read(w) for w in self.projections[name])

@@ -24,7 +24,13 @@ Factor = float | tuple[float, float]
 
 
 class AugmentationLayer(SpatialLayer, abstract=True):
-    """Base of the layers that change images at random while training."""
+    """Base of the layers that change images at random while training.
+
+    Subclasses implement `transformed`; or `changed`, where an image's change is not a function of
+    a few random numbers alone.
+    """
+
+    draws = 1  # random numbers for each example that `transformed` takes
 
     def __init__(self, seed: int | None = None, data_format: str | None = None, **common: Any):
         super().__init__(data_format, **common)
@@ -40,6 +46,12 @@ class AugmentationLayer(SpatialLayer, abstract=True):
 
     def changed(self, x: Value, context: Context) -> Value:
         """The output while training."""
+        if not self.draws:
+            return x
+        return self.transformed(x, *self.draw(x, context, self.draws))
+
+    def transformed(self, x: Value, *draws: Value) -> Value:
+        """The images, changed as these random numbers say: each `(batch, 1, 1, 1)`, from 0 to 1."""
         raise NotImplementedError
 
     def draw(self, x: Value, context: Context, count: int) -> list[Value]:
@@ -63,21 +75,43 @@ class AugmentationLayer(SpatialLayer, abstract=True):
                               f"them, not {factor!r}")
         return min(ends), max(ends)
 
+    def shares(self, argument: str, share: Any) -> Pair:
+        """A pair of shares; one number is the upper one, and the lower one 0, as in Keras."""
+        name = f"{type(self).__name__}({argument}=...)"
+        pair = tuple(share) if isinstance(share, (list, tuple)) else (0.0, share)
+        if len(pair) != 2 or not 0 <= number(name, pair[0]) <= number(name, pair[1]) <= 1:
+            raise ConfigError(f"{name} must be a number from 0 to 1 or a rising pair of them, not "
+                              f"{share!r}")
+        return float(pair[0]), float(pair[1])
+
     def values(self, value_range: Any) -> Pair:
         """The smallest and the largest value of a pixel."""
-        name = f"{type(self).__name__}(value_range=...)"
-        if not isinstance(value_range, (list, tuple)) or len(value_range) != 2:
-            raise ConfigError(f"{name} must be a pair such as (0, 255) or (0, 1), "
-                              f"not {value_range!r}")
-        low, high = (number(name, end) for end in value_range)
-        if not low < high:
-            raise ConfigError(f"{name} must be a rising pair, not {value_range!r}")
-        return low, high
+        return checked_range(type(self).__name__, value_range)
+
+
+def checked_range(layer: str, value_range: Any) -> Pair:
+    """A rising pair of numbers, or a ConfigError that names the layer.
+
+    >>> checked_range("AutoContrast", (0, 1))
+    (0.0, 1.0)
+    """
+    name = f"{layer}(value_range=...)"
+    if not isinstance(value_range, (list, tuple)) or len(value_range) != 2:
+        raise ConfigError(f"{name} must be a pair such as (0, 255) or (0, 1), not {value_range!r}")
+    low, high = (number(name, end) for end in value_range)
+    if not low < high:
+        raise ConfigError(f"{name} must be a rising pair, not {value_range!r}")
+    return low, high
 
 
 def between(u: Value, ends: Pair) -> Value:
     """Numbers from 0 to 1, mapped to a range."""
     return u * (ends[1] - ends[0]) + ends[0]
+
+
+def sign(u: Value) -> Value:
+    """-1 or 1, with equal chances, from numbers from 0 to 1."""
+    return OPS.where(u > 0.5, OPS.full_like(u, -1.0), 1.0)
 
 
 class RandomFlip(AugmentationLayer):

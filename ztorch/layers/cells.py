@@ -42,6 +42,10 @@ class GatedCell(GatedStep, abstract=True):
         if len(states) != self.state_count:
             raise shape_error(f"it has {self.state_count} states of ({self.units},), and is given "
                               f"{len(states)}", fix="give the list that the last step returned")
+        for state in states:
+            if state.shape[1:] != (self.units,):
+                raise shape_error("state and layer do not fit:", state.shape[1:], (self.units,),
+                                  fix="give the list that the last step returned")
         return self.step(x, states, context)
 
 

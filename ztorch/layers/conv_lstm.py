@@ -51,8 +51,8 @@ class BaseConvLSTM(RecurrentLayer, SpatialLayer, abstract=True):
         self.set_loop(return_sequences, return_state, go_backwards, stateful, zero_output_for_mask)
 
     def build(self, input_shape: Shape) -> None:
-        self.need_rank(input_shape, self.axes + 2, "(steps, rows, columns, channels)"
-                       if self.axes == 2 else "(steps, rows, channels)",
+        inside = ("rows", "rows, columns", "depth, rows, columns")[self.axes - 1]
+        self.need_rank(input_shape, self.axes + 2, f"(steps, {inside}, channels)",
                        "give each example an image for every step")
         channels = self.channels(input_shape[1:])
         self.kernel = self.add_weight("kernel", (*self.kernel_size, channels, 4 * self.filters),
@@ -219,3 +219,61 @@ class ConvLSTM2D(BaseConvLSTM):
         >>> Sequential([Input((7, 8, 8, 3)), ConvLSTM2D(4, 3, padding="same")]).output_shape
         (8, 8, 4)
     """
+
+
+class ConvLSTM3D(BaseConvLSTM):
+    """An LSTM whose products are convolutions over volumes, for sequences of volumes.
+
+    Args:
+        filters: Number of filters, which is the number of channels of output and state.
+        kernel_size: Size of the window: an integer, or one for each axis.
+        strides: Step of the window over the input: an integer, or one for each axis. Default: `1`.
+        padding: `"valid"` for none, or `"same"`, for the input; the state is always padded.
+            Default: `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        dilation_rate: Distance between the elements that a window reads of the input: an integer,
+            or one for each axis. Default: `1`.
+        activation: Activation of the cell and of the output. Default: `"tanh"`.
+        recurrent_activation: Activation of the gates. Default: `"sigmoid"`.
+        use_bias: Whether to add a bias. Default: `True`.
+        kernel_initializer: Initializer of the kernel that the inputs meet: a name or an
+            `Initializer`. Default: `"glorot_uniform"`.
+        recurrent_initializer: Initializer of the kernel that the last output meets: a name or an
+            `Initializer`. Default: `"orthogonal"`.
+        bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
+        unit_forget_bias: Whether the bias of the forget gate starts at 1. Default: `True`.
+        dropout: Rate at which inputs are dropped while training, from 0 to below 1. All steps share
+            one mask. Default: `0.0`.
+        recurrent_dropout: Rate at which the last output is dropped while training. All steps share
+            one mask. Default: `0.0`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        return_sequences: Whether to return the output of every step rather than the last one.
+            Default: `False`.
+        return_state: Whether to return a list of the output and the states after the last step.
+            Default: `False`.
+        go_backwards: Whether to read the sequence from its end. Outputs come in the order in which
+            steps are read. Default: `False`.
+        stateful: Whether a batch begins with the states that the last batch left, row by row.
+            `reset_states()` makes them zero. Default: `False`.
+        zero_output_for_mask: Whether the output of a masked step is zero rather than the output of
+            the step before. Default: `False`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, steps, depth, rows, columns, channels)`, or `(batch, steps, channels, depth, rows,
+        columns)` with channels first.
+
+    Output shape:
+        `(batch, new_depth, new_rows, new_columns, filters)`, with the steps after the batch for
+        `return_sequences`. With `return_state`, a list that begins with it.
+
+    Examples:
+        >>> from ztorch import Sequential
+        >>> from ztorch.layers import Input
+        >>> Sequential([Input((7, 4, 8, 8, 3)), ConvLSTM3D(5, 3, padding="same")]).output_shape
+        (4, 8, 8, 5)
+    """
+
+    axes = 3

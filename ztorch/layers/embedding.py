@@ -17,8 +17,8 @@ from ztorch.layers.layer import Layer
 class Embedding(Layer):
     """A learned vector for each id from 0 to `input_dim - 1`.
 
-    It takes integers: begin the model with `Input((length,), dtype="int32")`. Ids out of range are
-    refused, with their row, before any step runs.
+    Begin the model with `Input((length,), dtype="int32")`: floats are cut off to integers, as in
+    Keras. Ids out of range are refused, with their row, before any step runs.
 
     Args:
         input_dim: Number of ids. A positive integer.
@@ -30,7 +30,7 @@ class Embedding(Layer):
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
-        `(batch, ...)`, integers.
+        `(batch, ...)`, integers, or floats that hold integers.
 
     Output shape:
         `(batch, ..., output_dim)`.
@@ -55,10 +55,12 @@ class Embedding(Layer):
                                           self.embeddings_initializer)
 
     def call(self, x: Value, context: Context) -> Value:
+        context.need_range(x, 0, self.input_dim - 1)
+        if x.dtype.is_float:
+            x = OPS.cast(x, "int32")
         if not x.dtype.is_int:
             raise shape_error(f"Embedding takes integers, not {x.dtype}",
                               fix=f"begin the model with Input({x.shape[1:]}, dtype='int32')")
-        context.need_range(x, 0, self.input_dim - 1)
         return OPS.take(context.read(self.embeddings), x)
 
     def compute_mask(self, x: Value, mask: Value | None = None) -> Value | None:

@@ -10,7 +10,7 @@ from ztorch.config import number
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, constant, shape_error
 from ztorch.graph.value import Value
-from ztorch.layers.augmentation import AugmentationLayer, Factor, Pair, between
+from ztorch.layers.augmentation import AugmentationLayer, Factor, between
 from ztorch.layers.context import Context
 
 
@@ -52,10 +52,9 @@ class RandomContrast(AugmentationLayer):
         self._ends = (1.0 - pair[0], 1.0 + pair[1])
         self.value_range = self.values(value_range)
 
-    def changed(self, x: Value, context: Context) -> Value:
-        [u] = self.draw(x, context, 1)
+    def transformed(self, x: Value, *draws: Value) -> Value:
         mean = OPS.mean(x, (1, 2), True)
-        return OPS.clip((x - mean) * between(u, self._ends) + mean, *self.value_range)
+        return OPS.clip((x - mean) * between(draws[0], self._ends) + mean, *self.value_range)
 
 
 class RandomBrightness(AugmentationLayer):
@@ -91,10 +90,9 @@ class RandomBrightness(AugmentationLayer):
         self._ends = self.bounds("factor", factor, -1, 1)
         self.value_range = self.values(value_range)
 
-    def changed(self, x: Value, context: Context) -> Value:
-        [u] = self.draw(x, context, 1)
+    def transformed(self, x: Value, *draws: Value) -> Value:
         low, high = self.value_range
-        return OPS.clip(x + between(u, self._ends) * (high - low), low, high)
+        return OPS.clip(x + between(draws[0], self._ends) * (high - low), low, high)
 
 
 class RandomErasing(AugmentationLayer):
@@ -134,22 +132,13 @@ class RandomErasing(AugmentationLayer):
                  data_format: str | None = None, **common: Any):
         super().__init__(seed, data_format, **common)
         self.factor, self.scale = factor, scale
-        self._chances = self._shares("factor", factor)
-        self._areas = self._shares("scale", scale)
+        self._chances = self.shares("factor", factor)
+        self._areas = self.shares("scale", scale)
         name = "RandomErasing(fill_value=...)"
         self.fill_value = (None if fill_value is None else
                            tuple(number(name, v) for v in fill_value)
                            if isinstance(fill_value, (list, tuple)) else number(name, fill_value))
         self.value_range = self.values(value_range)
-
-    def _shares(self, argument: str, share: Any) -> Pair:
-        """A pair of shares; one number is the upper one, and the lower one 0, as in Keras."""
-        name = f"RandomErasing({argument}=...)"
-        pair = tuple(share) if isinstance(share, (list, tuple)) else (0.0, share)
-        if len(pair) != 2 or not 0 <= number(name, pair[0]) <= number(name, pair[1]) <= 1:
-            raise ConfigError(f"{name} must be a number from 0 to 1 or a rising pair of them, not "
-                              f"{share!r}")
-        return float(pair[0]), float(pair[1])
 
     def changed(self, x: Value, context: Context) -> Value:
         chance, luck, tall, down, wide, right = self.draw(x, context, 6)

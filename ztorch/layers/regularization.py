@@ -12,7 +12,7 @@ from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
-from ztorch.layers.spatial import checked_format
+from ztorch.regularizers import L1L2
 
 
 class Dropout(Layer):
@@ -73,89 +73,6 @@ def _noise_for(x: Value, noise: tuple | None) -> Shape | None:
         raise shape_error("noise_shape and inputs differ in rank:", noise, x.shape,
                           fix="give each axis, with None for the batch")
     return tuple(n if m is None else m for m, n in zip(noise, x.shape, strict=True))
-
-
-class BaseSpatialDropout(Layer, abstract=True):
-    """Base of the layers that drop whole channels: all positions of a channel share the decision.
-    """
-
-    supports_masking = True
-    axes = 0  # of each example
-    inputs = ""
-
-    def __init__(self, rate: float, seed: int | None = None, **common: Any):
-        super().__init__(**common)
-        self.rate = fraction(f"{type(self).__name__}(rate=...)", rate)
-        self.seed = None if seed is None else whole_seed(seed)
-
-    def noise(self, shape: Shape) -> Shape:
-        """The shape of the decisions for inputs of this shape."""
-        return (shape[0], *(1,) * (len(shape) - 2), shape[-1])
-
-    def call(self, x: Value, context: Context) -> Value:
-        self.need_rank(x.shape[1:], self.axes, self.inputs, "use Dropout, or a Reshape before it")
-        if not context.training or self.rate == 0:
-            return x
-        seed, step, stream = context.random(self.seed)
-        return OPS.dropout(x, rate=self.rate, seed=seed, step=step, stream=stream,
-                           noise_shape=self.noise(x.shape))
-
-
-class SpatialDropout1D(BaseSpatialDropout):
-    """While training, drops whole channels of sequences.
-
-    Args:
-        rate: Share of the channels that become zero, from 0 to below 1.
-        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
-            the layer's position in the model. Default: `None`.
-        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
-
-    Input shape:
-        `(batch, steps, channels)`.
-
-    Output shape:
-        The same as the input shape.
-
-    Examples:
-        >>> SpatialDropout1D(0.2).noise((32, 10, 8))
-        (32, 1, 8)
-    """
-
-    axes, inputs = 2, "(steps, channels)"
-
-
-class SpatialDropout2D(BaseSpatialDropout):
-    """While training, drops whole channels of images.
-
-    Args:
-        rate: Share of the channels that become zero, from 0 to below 1.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
-            `None` means `"channels_last"`. Default: `None`.
-        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
-            the layer's position in the model. Default: `None`.
-        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
-
-    Input shape:
-        `(batch, rows, columns, channels)`, or `(batch, channels, rows, columns)` with channels
-        first.
-
-    Output shape:
-        The same as the input shape.
-
-    Examples:
-        >>> SpatialDropout2D(0.2, data_format="channels_first").noise((32, 8, 28, 28))
-        (32, 8, 1, 1)
-    """
-
-    axes, inputs = 3, "(rows, columns, channels)"
-
-    def __init__(self, rate: float, data_format: str | None = None, seed: int | None = None,
-                 **common: Any):
-        super().__init__(rate, seed, **common)
-        self.data_format = checked_format("SpatialDropout2D", data_format)
-
-    def noise(self, shape: Shape) -> Shape:
-        return super().noise(shape) if self.data_format == "channels_last" else (*shape[:2], 1, 1)
 
 
 class GaussianNoise(Layer):
@@ -277,3 +194,40 @@ class AlphaDropout(Layer):
                            noise_shape=_noise_for(x, self.noise_shape)) > 0.0
         a = ((1 - self.rate) * (1 + self.rate * self.lowest**2)) ** -0.5
         return OPS.where(kept, x, self.lowest) * a - a * self.lowest * self.rate
+
+
+class ActivityRegularization(Layer):
+    """Returns its input, and adds a penalty for it to the loss.
+
+    Args:
+        l1: Factor of the sum of absolute values. Default: `0.0`.
+        l2: Factor of the sum of squares. Default: `0.0`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        Any.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> ActivityRegularization(l2=0.01).l2
+        0.01
+    """
+
+    supports_masking = True
+
+    def __init__(self, l1: float = 0.0, l2: float = 0.0, **common: Any):
+        if common.get("activity_regularizer") is not None:
+            raise ConfigError("ActivityRegularization takes l1 and l2, not activity_regularizer")
+        super().__init__(**common)
+        self.l1, self.l2 = (number(f"ActivityRegularization({name}=...)", x, least=0)
+                            for name, x in (("l1", l1), ("l2", l2)))
+        self.rules["activity_regularizer"] = L1L2(self.l1, self.l2)
+
+    def call(self, x: Value, context: Context) -> Value:
+        return x
+
+    def rules_config(self) -> dict[str, Any]:
+        """Nothing: l1 and l2 are arguments."""
+        return {}

@@ -9,8 +9,10 @@ from ztorch.layers import (
     containers,
     core,
     embedding,
+    group_attention,
     normalization,
     regularization,
+    spatial_dropout,
     transformer,
     unit_scale,
 )
@@ -34,7 +36,8 @@ def _fault(layer: Layer) -> str:
     kind = type(layer)
     if isinstance(layer, transformer.TransformerDecoder) and layer.cross_attention is not None:
         return "it attends to a second sequence"
-    if kind in (attention.MultiHeadAttention, transformer.TransformerEncoder):
+    if kind in (attention.MultiHeadAttention, group_attention.GroupQueryAttention,
+                transformer.TransformerEncoder):
         causal = getattr(layer, "use_causal_mask", False)
         return "" if causal else "it looks at positions that are yet to come"
     if kind in _NORMALIZATIONS:
@@ -54,5 +57,5 @@ _NORMALIZATIONS = (normalization.LayerNormalization, unit_scale.RMSNormalization
 _POSITIONWISE = (
     core.Dense, core.Rescaling, embedding.Embedding, embedding.PositionEmbedding,
     embedding.SinusoidalPosition, activation.Activation, activation.ReLU, activation.LeakyReLU,
-    activation.ELU, regularization.Dropout, regularization.SpatialDropout1D,
+    activation.ELU, regularization.Dropout, spatial_dropout.SpatialDropout1D,
     regularization.GaussianNoise, regularization.GaussianDropout, regularization.AlphaDropout)

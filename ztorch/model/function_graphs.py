@@ -78,20 +78,22 @@ class ScoringGraphs:
         scores = self._scores(context)
         weights = [context.stored(w) for w in self.model.weights if w.trains]
         self._need_trainable(weights)
+        written = {w: context.updates[w] for w in weights if w in context.updates}
+        used = [written.get(w, w) for w in weights]
         step = self.states.leaf("optimizer/step", (), "int32", lambda: 0, kind="counter",
                                 trainable=False)
 
         def updates(grads: Sequence[Value]) -> dict[Value, Value]:
-            return optimizer.new_values(weights, grads, step)
+            return optimizer.new_values(weights, grads, step, written)
 
         scale = optimizer.loss_scale_factor
         if scale is not None:
-            slopes = gradients(scores["loss"] * scale, weights)
+            slopes = gradients(scores["loss"] * scale, used)
             new_values = updates([g / scale for g in slopes])
         elif self.states.narrow is f16:
-            new_values = scaled_updates(scores["loss"], weights, self.states, updates)
+            new_values = scaled_updates(scores["loss"], used, self.states, updates)
         else:
-            new_values = updates(gradients(scores["loss"], weights))
+            new_values = updates(gradients(scores["loss"], used))
         new_values = constrained(new_values, self.model.weights, context)
         return Graph(scores, {state.attrs["name"]: value
                               for state, value in {**context.updates, **new_values}.items()},

@@ -149,8 +149,9 @@ class TracedStep:
                                       kind="counter", trainable=False)
         count = context.updates.get(counter, counter)
         scale = optimizer.loss_scale_factor
+        written = {s: context.updates[s] for s in states if s in context.updates}  # by layers
         new_values = optimizer.new_values(
-            states, slopes if scale is None else [g / scale for g in slopes], count)
+            states, slopes if scale is None else [g / scale for g in slopes], count, written)
         context.updates[counter] = new_values.pop(count)
         context.updates.update({state: OPS.stop_gradient(value) for state, value in constrained(
             new_values, listed, context).items()})  # later losses are no functions of this one

@@ -27,14 +27,18 @@ from ztorch.ops.control import checkpoint as checkpoint
 from ztorch.ops.control import cond as cond
 from ztorch.ops.control import scan as scan
 from ztorch.ops.control import while_loop as while_loop
+from ztorch.ops.sizes import ndim as ndim
+from ztorch.ops.sizes import shape as shape
+from ztorch.ops.sizes import size as size
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 for _name in (*REGISTRY, *ALIASES):
     globals().pop(_name, None)  # `ops.attention` is the op, not the module
 
-_CONTROL = ("checkpoint", "cond", "scan", "while_loop")  # take functions, so no registry ops
-__all__ = sorted((*REGISTRY, *_CONTROL))
+# These take functions or give no tensors, so they are no ops of the registry.
+_FUNCTIONS = ("checkpoint", "cond", "ndim", "scan", "shape", "size", "while_loop")
+__all__ = sorted((*REGISTRY, *_FUNCTIONS))
 
 
 class _Found(types.ModuleType):

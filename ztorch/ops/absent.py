@@ -9,7 +9,6 @@ _SIZES = "the shape of its result depends on numbers, and shapes are fixed here"
 _SETS = "zt.array_api has it, for tensors whose numbers are known"
 _COMPLEX = "there are no complex numbers"
 _EIGEN = "ops.eigh takes symmetric matrices; others have complex eigenvalues"
-_SHAPE = "use the attribute of the tensor"
 
 INSTEAD = {
     "addcmul": "use a + b * c", "addmm": "use ops.gemm", "append": "use ops.concat",
@@ -28,13 +27,13 @@ INSTEAD = {
     "kthvalue": "use ops.sort", "lerp": "use a + (b - a) * t",
     "masked_fill": "use ops.where(mask, value, x)",
     "masked_select": _SIZES, "median": "use ops.sort",
-    "mse_loss": "use zt.losses", "narrow": "slice the tensor", "ndim": _SHAPE,
+    "mse_loss": "use zt.losses", "narrow": "slice the tensor",
     "nonzero": _SETS, "normalize": "divide by ops.norm(x, axis=-1, keepdims=True)",
-    "numel": _SHAPE, "quantile": "use ops.sort",
+    "numel": "use ops.size", "quantile": "use ops.sort",
     "rad2deg": "multiply by 180 / pi", "real": _COMPLEX,
     "result_type": "use zt.array_api.result_type", "scatter": "use ops.scatter_add",
     "segment_sum": "use ops.scatter_add",
-    "select": "use ops.where", "shape": _SHAPE, "size": _SHAPE,
+    "select": "use ops.where",
     "t": "use ops.transpose", "unique": "use zt.array_api.unique_values", "unique_all": _SETS,
     "unique_counts": _SETS, "unique_inverse": _SETS, "unique_values": _SETS,
 }

@@ -3,7 +3,7 @@ gradients of several batches in one step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Protocol
 
@@ -36,7 +36,7 @@ def averaged(new: Value, step: Value, slots: Slots, optimizer: Averaging) -> Val
 
 
 def accumulated(params: Sequence[Value], grads: Sequence[Value], step: Value, batches: int,
-                updates: Callable[[Sequence[Value], Sequence[Value], Value], Updates]) -> Updates:
+                updates: Callable[..., Updates], written: Mapping[Value, Value]) -> Updates:
     """The updates of a step in which gradients are added up, or every `batches`-th time used.
 
     Args:
@@ -44,15 +44,18 @@ def accumulated(params: Sequence[Value], grads: Sequence[Value], step: Value, ba
         grads: Gradient of each weight for this batch.
         step: The state that counts batches.
         batches: Number of batches whose gradients are averaged.
-        updates: What a step of the optimizer does: weights, gradients and its number -> updates.
+        updates: What a step of the optimizer does: weights, gradients, its number and what layers
+            wrote -> updates.
+        written: New values that layers have given weights in this step.
     """
     uses = OPS.equal(OPS.remainder(OPS.add(step, 1), batches), 0)
     sums = [leaf("state", f"optimizer/{w.attrs['name']}/gradients", w.shape, w.dtype,
                  np.zeros(w.shape, w.dtype.working), trainable=False, kind="slot") for w in params]
     totals = [total + g for total, g in zip(sums, grads, strict=True)]
     new = updates(params, [total * (1.0 / batches) for total in totals],
-                  OPS.floor_divide(step, batches))
-    kept = {state: OPS.where(uses, value, state) for state, value in new.items()}
+                  OPS.floor_divide(step, batches), written)
+    kept = {state: OPS.where(uses, value, written.get(state, state))
+            for state, value in new.items()}
     return kept | {state: OPS.where(uses, 0.0, total)
                    for state, total in zip(sums, totals, strict=True)}
 

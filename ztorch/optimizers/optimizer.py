@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,14 +117,16 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
         """
         return rate
 
-    def new_values(self, params: Sequence[Value], grads: Sequence[Value],
-                   step: Value) -> dict[Value, Value]:
+    def new_values(self, params: Sequence[Value], grads: Sequence[Value], step: Value,
+                   written: Mapping[Value, Value] | None = None) -> dict[Value, Value]:
         """The new value of every state that one training step changes.
 
         Args:
             params: The weights, as state leaves of the graph.
             grads: Gradient of each weight.
             step: The integer state that counts steps, 0 at first.
+            written: New values that layers have given weights in this step, which the optimizer
+                changes further. Default: `None`.
 
         Returns:
             A dict from each state to its new value.
@@ -140,10 +142,10 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
         """
         with layer_scope("optimizer"):
             if self.gradient_accumulation_steps is None:
-                updates = self._updates(params, grads, step)
+                updates = self._updates(params, grads, step, written or {})
             else:
                 updates = accumulated(params, grads, step, self.gradient_accumulation_steps,
-                                      self._updates)
+                                      self._updates, written or {})
             updates[step] = OPS.add(step, 1)
         return updates
 
@@ -190,8 +192,8 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
         name = weight.attrs["name"]
         return None if any(re.search(p, name) for p in self.undecayed) else self.weight_decay
 
-    def _updates(self, params: Sequence[Value], grads: Sequence[Value],
-                 step: Value) -> dict[Value, Value]:
+    def _updates(self, params: Sequence[Value], grads: Sequence[Value], step: Value,
+                 written: Mapping[Value, Value]) -> dict[Value, Value]:
         """The new values of weights and slots, in a step of this number."""
         updates: dict[Value, Value] = {}
         d = params[0].dtype
@@ -205,7 +207,8 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
         scaled = self.scaled_rate(rate, count)
         for w, g in zip(params, self._clipped(grads), strict=True):
             decay, slots = self.decay_of(w), Slots(w, updates, count)
-            decayed = w - w * decay * rate if decay else w
+            value = written.get(w, w)
+            decayed = value - value * decay * rate if decay else value
             new = decayed - self.step(decayed, g, scaled, slots)
             updates[w] = averaged(new, step, slots, self) if self.use_ema else new
         return updates

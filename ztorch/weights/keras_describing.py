@@ -30,7 +30,7 @@ MODULES_OF_LAYERS = {  # where these are not in keras.layers
 # Arguments that Keras' layers lack: left out where they have this value, refused elsewhere.
 _OURS_ALONE: dict[str, Any] = {"rotary": False, "branches": [], "zero_output_for_mask": False}
 _LACKS = {("RandomContrast", "data_format"), ("RandomBrightness", "data_format"),
-          ("SpatialDropout1D", "trainable"), ("SpatialDropout2D", "trainable")}
+          *((f"SpatialDropout{n}D", "trainable") for n in (1, 2, 3))}
 _MODULES = {"initializer": "keras.initializers", "learning-rate schedule":
             "keras.optimizers.schedules", "loss": "keras.losses", "metric": "keras.metrics",
             "optimizer": "keras.optimizers", "regularizer": "keras.regularizers",

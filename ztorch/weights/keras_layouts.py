@@ -13,6 +13,7 @@ import numpy as np
 from ztorch.layers.attention import MultiHeadAttention
 from ztorch.layers.bidirectional import Bidirectional
 from ztorch.layers.containers import TimeDistributed
+from ztorch.layers.group_attention import GroupQueryAttention
 from ztorch.layers.layer import Layer
 from ztorch.layers.naming import snake_case
 from ztorch.layers.nested import Container
@@ -20,6 +21,7 @@ from ztorch.layers.network import Network
 from ztorch.layers.preprocessing import Normalization
 from ztorch.layers.recurrent import RecurrentLayer
 from ztorch.layers.rnn import RNN, StackedRNNCells
+from ztorch.layers.spectral import SpectralNormalization
 from ztorch.layers.transformer import TransformerBlock
 from ztorch.layers.weight import Weight
 from ztorch.weights.modules import Entry, ModelPart
@@ -31,7 +33,8 @@ _BLOCK = {  # attributes of KerasHub's blocks
     "intermediate": "_feedforward_intermediate_dense", "output": "_feedforward_output_dense"}
 
 
-_KERAS_CLASSES = {"Model": "Functional"}  # where Keras has another name for a class of ours
+_KERAS_CLASSES = {  # where Keras has another name for a class of ours
+    "Model": "Functional", "GroupQueryAttention": "GroupedQueryAttention"}
 
 
 def parts(model: Network) -> list[ModelPart]:
@@ -68,7 +71,8 @@ def _walk(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
     if isinstance(layer, MultiHeadAttention):
         for which, weights in layer.projections.items():
             end = "attention_output" if which == "output" else which
-            yield part(weights, f"{path}/{which}_dense", f"{name}/{end}")
+            start = "_" if isinstance(layer, GroupQueryAttention) else ""
+            yield part(weights, f"{path}/{start}{which}_dense", f"{name}/{end}")
     elif isinstance(layer, RNN):
         yield from _cell(layer.cell, f"{path}/cell", f"{name}/{layer.cell.name}")
     elif isinstance(layer, RecurrentLayer):
@@ -79,6 +83,9 @@ def _walk(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
         yield from _walk(layer.backward_way, f"{path}/backward_layer",
                          f"{name}/{layer.backward_way.name}")
     elif isinstance(layer, TimeDistributed):
+        yield from _walk(layer.layer.stands_for, f"{path}/layer", f"{name}/{layer.layer.name}")
+    elif isinstance(layer, SpectralNormalization):
+        yield part([layer.kernel, layer.vector_u])  # the kernel is the layer's as well
         yield from _walk(layer.layer.stands_for, f"{path}/layer", f"{name}/{layer.layer.name}")
     elif isinstance(layer, TransformerBlock):
         for inner in layer.inner:

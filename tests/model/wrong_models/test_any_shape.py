@@ -15,13 +15,14 @@ from tests.cases.grouping import together
 from ztorch import layers as L
 from ztorch.errors import ZtorchError
 
-SHAPES = ((), (6,), (32,), (7, 6), (7, 5), (8, 8, 6), (3, 3, 2), (4, 4, 4, 6))
+SHAPES = ((), (6,), (32,), (7, 6), (7, 5), (8, 8, 6), (3, 3, 3), (4, 4, 4, 6))
 # For the arguments that layers need, by their names.
 ARGUMENTS: dict[str, Any] = {
     "units": 3, "filters": 4, "kernel_size": 3, "pool_size": 2, "rate": 0.5, "stddev": 0.5, "n": 2,
     "num_heads": 2, "intermediate_dim": 8, "input_dim": 10, "output_dim": 4, "axes": 1,
     "target_shape": (-1,), "dims": (2, 1), "scale": 2.0, "activation": "relu", "shape": (3,),
     "height": 4, "width": 4, "factor": 0.1, "height_factor": 0.1, "width_factor": 0.1,
+    "head_dim": 3, "num_query_heads": 4, "num_key_value_heads": 2, "output_size": 2,
     "init_values": 0.1, "projection_dim": 6, "drop_path_rate": 0.1, "op": "relu",
     "equation": "...b,bc->...c", "output_shape": 4,
     "function": lambda x: x, "cells": [L.LSTMCell(2), L.GRUCell(3)]}
@@ -38,7 +39,7 @@ def running_sum(x):
 
 
 def made(name: str) -> L.Layer:
-    if name in ("Bidirectional", "TimeDistributed"):
+    if name in ("Bidirectional", "TimeDistributed", "SpectralNormalization"):
         return LAYERS[name](L.LSTM(2) if name == "Bidirectional" else L.Dense(2))
     if name in ("Residual", "Parallel"):
         inner = [L.Dense(6), L.Dense(6)]
@@ -49,6 +50,8 @@ def made(name: str) -> L.Layer:
         return L.Kernel(running_sum)
     if name == "RNN":
         return L.RNN(L.GRUCell(3))
+    if name == "RandomPosterization":
+        return L.RandomPosterization(4)
     needed = [p.name for p in inspect.signature(LAYERS[name]).parameters.values()
               if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     return LAYERS[name](**{n: ARGUMENTS[n] for n in needed})

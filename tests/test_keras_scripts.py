@@ -1,0 +1,58 @@
+"""Scripts of Keras and their ports: only imports differ, and both reach the same accuracies."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import references
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+ORIGINALS = sorted((EXAMPLES / "keras").glob("*.py"))
+REACHED = {  # least accuracy of each port, in the order of its output
+    "credit_tabular": [0.75], "images_convnet": [0.93], "text_bidirectional": [0.95],
+    "text_transformer": [0.95], "tickets_functional": [0.9, 0.8]}
+APART = 0.08  # largest difference of an accuracy between both, which draw other first weights
+
+
+def accuracies(script: Path, folder: Path) -> list[float]:
+    """What a script prints at its end."""
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "KERAS_BACKEND": "torch",
+                   "OMP_NUM_THREADS": "1", "ZTORCH_THREADS": "1"}
+    ran = subprocess.run([sys.executable, str(script)], cwd=folder, text=True, timeout=240,
+                         check=False, capture_output=True, env=environment)
+    assert ran.returncode == 0, ran.stderr
+    return [float(a) for a in re.findall(r"ccuracy[^\n:]*: (\d\.\d+)$", ran.stdout, re.M)]
+
+
+def test_every_original_has_a_port() -> None:
+    assert {p.stem for p in ORIGINALS} == {*REACHED} == {
+        p.stem for p in (EXAMPLES / "from_keras").glob("*.py")}
+
+
+@pytest.mark.parametrize("original", ORIGINALS, ids=lambda p: p.stem)
+def test_only_imports_differ(original: Path) -> None:
+    port = EXAMPLES / "from_keras" / original.name
+    ours, theirs = port.read_text().splitlines(), original.read_text().splitlines()
+    changed = [line for line in difflib.ndiff(theirs, ours) if line[0] in "+-"]
+    assert 0 < len(changed) <= 6
+    for line in changed:
+        assert re.match(r"- (import keras|from keras import \w+)$|"
+                        r"\+ (import ztorch as keras|from ztorch import \w+)$", line)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REACHED)
+def test_a_port_learns_as_well_as_the_original(name: str, tmp_path: Path) -> None:
+    references.keras()
+    ours, theirs = (accuracies(EXAMPLES / folder / f"{name}.py", tmp_path)
+                    for folder in ("from_keras", "keras"))
+    assert len(ours) == len(theirs) == len(REACHED[name])
+    for reached, least, want in zip(ours, REACHED[name], theirs, strict=True):
+        assert reached > least and abs(reached - want) < APART

@@ -1,0 +1,263 @@
+"""Augmentation layers that change colours: hue, saturation, shades of grey."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ztorch.errors import ConfigError
+from ztorch.graph.op import OPS, shape_error
+from ztorch.graph.value import Value
+from ztorch.layers.augmentation import AugmentationLayer, Factor, between, sign
+from ztorch.layers.context import Context
+from ztorch.layers.pixels import RandomBrightness, RandomContrast
+
+GREY = (0.2989, 0.587, 0.114)  # shares of red, green and blue in the brightness that eyes see
+
+
+class ColorLayer(AugmentationLayer, abstract=True):
+    """Base of the layers that take images with the channels red, green and blue."""
+
+    def last(self, x: Value, context: Context) -> Value:
+        if x.shape[-1] != 3:
+            raise shape_error("needs the channels red, green and blue, but inputs are", x.shape[1:],
+                              fix="leave the layer out for images without colours")
+        return super().last(x, context)
+
+
+def colors(x: Value) -> list[Value]:
+    """Red, green and blue, each with an axis of channels."""
+    return [x[..., k:k + 1] for k in range(3)]
+
+
+def grey(x: Value) -> Value:
+    """The brightness of each pixel, in one channel."""
+    red, green, blue = (channel * share for channel, share in zip(colors(x), GREY, strict=True))
+    return red + green + blue
+
+
+def hue_and_saturation(x: Value) -> tuple[Value, Value, Value]:
+    """Hue, from 0 to 1, saturation, from 0 to 1, and value, the largest of the colours."""
+    red, green, blue = colors(x)
+    value, low = OPS.max(x, -1, True), OPS.min(x, -1, True)
+    span = value - low
+    is_grey, is_black = span <= 0.0, value <= 0.0
+    saturation = OPS.where(is_black, 0.0, span / OPS.where(is_black, 1.0, value))
+    sixth = 1.0 / (6.0 * OPS.where(is_grey, 1.0, span))
+    hue = OPS.where(OPS.equal(value, red), sixth * (green - blue), OPS.where(
+        OPS.equal(value, green), sixth * (blue - red) + 2 / 6, sixth * (red - green) + 4 / 6))
+    return OPS.where(is_grey, 0.0, hue) + OPS.cast(hue < 0.0, x.dtype), saturation, value
+
+
+def from_hue(hue: Value, saturation: Value, value: Value) -> Value:
+    """The image of this hue, saturation and value."""
+    sector = OPS.remainder(hue, 1.0) * 6.0
+    shares = (OPS.clip(OPS.abs(sector - 3.0) - 1.0, 0.0, 1.0),
+              OPS.clip(2.0 - OPS.abs(sector - 2.0), 0.0, 1.0),
+              OPS.clip(2.0 - OPS.abs(sector - 4.0), 0.0, 1.0))
+    return OPS.concat(*(value * (1.0 - saturation + saturation * share) for share in shares),
+                      axis=-1)
+
+
+class RandomHue(ColorLayer):
+    """While training, moves the hue of each image around the circle of colours.
+
+    Args:
+        factor: Range of the move, in half circles: a pair, or one number for the range from 0 to
+            it. From 0 to 1. The direction is random.
+        value_range: The smallest and the largest pixel value, `(low, high)`. Default: `(0, 255)`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, 3)`, or `(batch, 3, rows, columns)` with channels first.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> RandomHue((0.1, 0.4), value_range=(0, 1)).factor
+        (0.1, 0.4)
+    """
+
+    draws = 2
+
+    def __init__(self, factor: Factor, value_range: Any = (0, 255), data_format: str | None = None,
+                 seed: int | None = None, **common: Any):
+        super().__init__(seed, data_format, **common)
+        self.factor = factor
+        self._ends = self.shares("factor", factor)
+        self.value_range = self.values(value_range)
+
+    def transformed(self, x: Value, *draws: Value) -> Value:
+        invert, u = draws
+        low, high = self.value_range
+        hue, saturation, value = hue_and_saturation((x - low) / (high - low))
+        move = between(u, self._ends) * sign(invert) * 0.5
+        y = OPS.clip(from_hue(hue + move, saturation, value), 0.0, 1.0)
+        return y * (high - low) + low
+
+
+class RandomSaturation(ColorLayer):
+    """While training, makes the colours of each image stronger or weaker.
+
+    A factor f multiplies the saturation by `f / (1 - f)`: 0 makes an image grey, 0.5 leaves it as
+    it is, 1 gives colours without white. Saturation ends at 1.
+
+    Args:
+        factor: Range of the factor: a pair, or one number for the range from minus that to it, as
+            in Keras. From -1 to 1; below 0 images are grey.
+        value_range: The smallest and the largest pixel value, `(low, high)`. Default: `(0, 255)`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, 3)`, or `(batch, 3, rows, columns)` with channels first.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> RandomSaturation((0.4, 0.6)).factor
+        (0.4, 0.6)
+    """
+
+    def __init__(self, factor: Factor, value_range: Any = (0, 255), data_format: str | None = None,
+                 seed: int | None = None, **common: Any):
+        super().__init__(seed, data_format, **common)
+        self.factor = factor
+        self._ends = self.bounds("factor", factor, -1, 1)
+        self.value_range = self.values(value_range)
+
+    def transformed(self, x: Value, *draws: Value) -> Value:
+        low = self.value_range[0]
+        hue, saturation, value = hue_and_saturation(x - low)
+        factor = between(draws[0], self._ends)
+        factor = factor / (1.0 - factor + 1e-7)  # as in Keras, so that 1 is allowed
+        return from_hue(hue, OPS.clip(saturation * factor, 0.0, 1.0), value) + low
+
+
+class RandomColorDegeneration(ColorLayer):
+    """While training, mixes each image with its shades of grey.
+
+    Args:
+        factor: Range of the share of grey: a pair, or one number for the range from minus that to
+            it, as in Keras. From -1 to 1; below 0 colours become stronger.
+        value_range: The smallest and the largest pixel value, `(low, high)`. Results are clipped to
+            it. Default: `(0, 255)`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, 3)`, or `(batch, 3, rows, columns)` with channels first.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> RandomColorDegeneration(0.5).value_range
+        (0.0, 255.0)
+    """
+
+    def __init__(self, factor: Factor, value_range: Any = (0, 255), data_format: str | None = None,
+                 seed: int | None = None, **common: Any):
+        super().__init__(seed, data_format, **common)
+        self.factor = factor
+        self._ends = self.bounds("factor", factor, -1, 1)
+        self.value_range = self.values(value_range)
+
+    def transformed(self, x: Value, *draws: Value) -> Value:
+        return OPS.clip(x + between(draws[0], self._ends) * (grey(x) - x), *self.value_range)
+
+
+class RandomGrayscale(ColorLayer):
+    """While training, makes some images grey.
+
+    Args:
+        factor: Probability that an image becomes grey, from 0 to 1. Default: `0.5`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, 3)`, or `(batch, 3, rows, columns)` with channels first.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> RandomGrayscale(0.2).factor
+        0.2
+    """
+
+    def __init__(self, factor: float = 0.5, data_format: str | None = None,
+                 seed: int | None = None, **common: Any):
+        super().__init__(seed, data_format, **common)
+        self.factor = self.shares("factor", factor)[1]
+
+    def transformed(self, x: Value, *draws: Value) -> Value:
+        return OPS.where(draws[0] < self.factor, OPS.broadcast_to(grey(x), x.shape), x)
+
+
+class RandomColorJitter(ColorLayer):
+    """While training, changes brightness, contrast, saturation and hue of each image, in this
+    order.
+
+    Args:
+        value_range: The smallest and the largest pixel value, `(low, high)`. Default: `(0, 255)`.
+        brightness_factor: The factor of `RandomBrightness`. `None` leaves it out. Default: `None`.
+        contrast_factor: The factor of `RandomContrast`. `None` leaves it out. Default: `None`.
+        saturation_factor: The factor of `RandomSaturation`. `None` leaves it out. Default: `None`.
+        hue_factor: The factor of `RandomHue`. `None` leaves it out. Default: `None`.
+        seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
+            the layer's position in the model. Default: `None`.
+        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+            `None` means `"channels_last"`. Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
+
+    Input shape:
+        `(batch, rows, columns, 3)`, or `(batch, 3, rows, columns)` with channels first.
+
+    Output shape:
+        The same as the input shape.
+
+    Examples:
+        >>> RandomColorJitter((0, 1), brightness_factor=0.2, hue_factor=0.1).draws
+        3
+    """
+
+    def __init__(self, value_range: Any = (0, 255), brightness_factor: Factor | None = None,
+                 contrast_factor: Factor | None = None, saturation_factor: Factor | None = None,
+                 hue_factor: Factor | None = None, seed: int | None = None,
+                 data_format: str | None = None, **common: Any):
+        super().__init__(seed, data_format, **common)
+        self.value_range = self.values(value_range)
+        self.brightness_factor, self.contrast_factor = brightness_factor, contrast_factor
+        self.saturation_factor, self.hue_factor = saturation_factor, hue_factor
+        kinds = {"brightness_factor": RandomBrightness, "contrast_factor": RandomContrast,
+                 "saturation_factor": RandomSaturation, "hue_factor": RandomHue}
+        self._parts: list[AugmentationLayer] = []
+        for argument, kind in kinds.items():
+            factor = getattr(self, argument)
+            if factor is not None:
+                try:
+                    self._parts.append(kind(factor, value_range=value_range))
+                except ConfigError as error:
+                    raise ConfigError(f"RandomColorJitter({argument}=...): {error}") from None
+        self.draws = sum(part.draws for part in self._parts)
+
+    def transformed(self, x: Value, *draws: Value) -> Value:
+        for part in self._parts:
+            x = part.transformed(x, *draws[:part.draws])
+            draws = draws[part.draws:]
+        return x
