@@ -71,7 +71,7 @@ def Tensors(net: Any, names: tuple[str, ...], masked: bool) -> Any:
     exporters know no outputs by name."""
     torch = peers.module("torch")
 
-    class Module(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Module(torch.nn.Module):  # type: ignore[name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.net = net

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ztorch import layers as L
-from ztorch import ops
 from ztorch.interchange.hugging_face.parts import Parts
 from ztorch.model.model import Model
 
@@ -46,7 +45,7 @@ def _block(parts: Parts, name: str, x: Any, seen: Any, width: int, epsilon: floa
     y = parts.dropout("hidden_dropout_prob", 0.1, attention(x, x, x, seen))
     x = parts.norm(f"{name}.attention.output.LayerNorm", epsilon)(x + y)
     y = parts.dense(f"{name}.intermediate.dense", config.size("intermediate_size"))(x)
-    y = parts.dense(f"{name}.output.dense", width)(parts.activation("hidden_act", "gelu")(y))
+    y = parts.dense(f"{name}.output.dense", width)(parts.activated("hidden_act", "gelu", y))
     return parts.norm(f"{name}.output.LayerNorm", epsilon)(
         x + parts.dropout("hidden_dropout_prob", 0.1, y))
 
@@ -55,7 +54,7 @@ def _head(parts: Parts, x: Any, width: int, epsilon: float) -> Any:
     kind = parts.config.architecture
     if kind == "BertForMaskedLM":
         y = parts.dense("cls.predictions.transform.dense", width)(x)
-        y = parts.activation("hidden_act", "gelu")(y)
+        y = parts.activated("hidden_act", "gelu", y)
         y = parts.norm("cls.predictions.transform.LayerNorm", epsilon)(y)
         words = "embeddings.word_embeddings.weight"
         decoder = "cls.predictions.decoder.weight"
@@ -63,7 +62,7 @@ def _head(parts: Parts, x: Any, width: int, epsilon: float) -> Any:
             L.Dense(parts.config.size("vocab_size"), name="cls.predictions.decoder"),
             {"kernel": lambda t: t(decoder if decoder in t else words).T,
              "bias": lambda t: t("cls.predictions.bias")})(y)
-    pooled = ops.tanh(parts.dense("pooler.dense", width)(x[:, 0]))
+    pooled = parts.dense("pooler.dense", width)(x[:, 0]).tanh()
     if kind == "BertModel":
         return {"last_hidden_state": x, "pooler_output": pooled}
     rate = "classifier_dropout" if parts.config.values.get("classifier_dropout") is not None else \

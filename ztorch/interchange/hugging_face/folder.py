@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +114,9 @@ class Tensors:
                                f"{CONFIG} speaks of; save the model again")
         d, array = self.stored[full]
         return np.asarray(from_storage(d, array), np.float32)
+
+
+Source = Callable[[Tensors], np.ndarray]  # computes the value of a weight
 
 
 def read_config(folder: Path) -> Config:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ztorch import layers as L
-from ztorch.interchange.hugging_face.folder import Tensors
-from ztorch.interchange.hugging_face.parts import Parts, Source
+from ztorch.interchange.hugging_face.folder import Source, Tensors
+from ztorch.interchange.hugging_face.parts import Parts
 from ztorch.model.model import Model
 
 PREFIXES = ("transformer.",)
@@ -45,7 +45,7 @@ def _block(parts: Parts, name: str, x: Any, width: int, epsilon: float) -> Any:
     y = parts.norm(f"{name}.ln_2", epsilon)(x)
     inner = config.size("n_inner", 4 * width)
     y = parts.dense(f"{name}.mlp.c_fc", inner, turned=False)(y)
-    y = parts.activation("activation_function", "gelu_new")(y)
+    y = parts.activated("activation_function", "gelu_new", y)
     y = parts.dense(f"{name}.mlp.c_proj", width, turned=False)(y)
     return x + parts.dropout("resid_pdrop", 0.1, y)
 

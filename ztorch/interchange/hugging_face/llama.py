@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ztorch import layers as L
-from ztorch import ops
 from ztorch.errors import Unsupported
 from ztorch.interchange.hugging_face.folder import Config
 from ztorch.interchange.hugging_face.parts import Parts
@@ -49,7 +48,7 @@ def _block(parts: Parts, name: str, x: Any, width: int, epsilon: float, waveleng
     inner = config.size("intermediate_size")
     gate = parts.dense(f"{name}.mlp.gate_proj", inner, use_bias=False)(y)
     up = parts.dense(f"{name}.mlp.up_proj", inner, use_bias=False)(y)
-    y = ops.mul(parts.activation("hidden_act", "silu")(gate), up)
+    y = parts.activated("hidden_act", "silu", gate) * up
     return x + parts.dense(f"{name}.mlp.down_proj", width, use_bias=False)(y)
 
 

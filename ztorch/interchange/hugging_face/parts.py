@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from ztorch import layers as L
-from ztorch import ops
 from ztorch.errors import Unsupported, WeightsError
-from ztorch.interchange.hugging_face.folder import Config, Tensors
+from ztorch.interchange.hugging_face.folder import Config, Source, Tensors
 from ztorch.layers.layer import Layer
 
-Source: TypeAlias = "Callable[[Tensors], np.ndarray]"  # computes the value of a weight
-
-Function: TypeAlias = "Callable[[Any], Any]"  # of a tensor of a model
-
-
-def _approximate_gelu(x: Any) -> Any:
-    return ops.gelu(x, approximate=True)
-
-
-_ACTIVATIONS: dict[str, Function] = {
-    "gelu": ops.gelu, "relu": ops.relu, "silu": ops.silu, "swish": ops.silu, "tanh": ops.tanh,
-    "gelu_new": _approximate_gelu, "gelu_fast": _approximate_gelu,
-    "gelu_pytorch_tanh": _approximate_gelu,
+_APPROXIMATE = {"approximate": True}
+_ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {  # ops of ours, and their arguments
+    "gelu": ("gelu", {}), "relu": ("relu", {}), "silu": ("silu", {}), "swish": ("silu", {}),
+    "tanh": ("tanh", {}), "gelu_new": ("gelu", _APPROXIMATE), "gelu_fast": ("gelu", _APPROXIMATE),
+    "gelu_pytorch_tanh": ("gelu", _APPROXIMATE),
 }
 
 
@@ -135,13 +126,14 @@ class Parts:
             raise WeightsError(f"{self.config.path}: {heads} heads do not divide {width} features")
         return width // heads
 
-    def activation(self, setting: str, default: str) -> Function:
-        """The activation that a setting names."""
+    def activated(self, setting: str, default: str, x: Any) -> Any:
+        """x after the activation that a setting names."""
         name = self.config.text(setting, default)
         if name not in _ACTIVATIONS:
             raise Unsupported(f"{self.config.path}: {setting}={name!r}; ztorch reads "
                               f"{', '.join(_ACTIVATIONS)}")
-        return _ACTIVATIONS[name]
+        op, arguments = _ACTIVATIONS[name]
+        return getattr(x, op)(**arguments)
 
     def dropout(self, setting: str, default: float, x: Any) -> Any:
         """x after the dropout of a setting."""

@@ -20,7 +20,7 @@ def build(parts: Parts, length: int | None) -> Model:
     image = L.Input((side, side, config.size("num_channels", 3)), name="pixel_values")
     x = _convolved(parts, "embedder.embedder", image, config.size("embedding_size", 64), 7, 2)
     # No output of the activation is below zero.
-    x = L.MaxPooling2D(3, 2)(L.ZeroPadding2D(1)(parts.activation("hidden_act", "relu")(x)))
+    x = L.MaxPooling2D(3, 2)(L.ZeroPadding2D(1)(parts.activated("hidden_act", "relu", x)))
     before = config.size("embedding_size", 64)
     depths = config.sizes("depths", (3, 4, 6, 3))
     for stage, (width, depth) in enumerate(zip(widths, depths, strict=True)):
@@ -37,7 +37,6 @@ def build(parts: Parts, length: int | None) -> Model:
 
 def _block(parts: Parts, name: str, x: Any, before: int, width: int, strides: int) -> Any:
     """Two or three convolutions, added to what they take."""
-    activation = parts.activation("hidden_act", "relu")
     basic = parts.config.text("layer_type", "bottleneck") == "basic"
     first = strides if parts.config.flag("downsample_in_bottleneck") else 1
     inner = width // 4
@@ -48,8 +47,9 @@ def _block(parts: Parts, name: str, x: Any, before: int, width: int, strides: in
         shortcut = _convolved(parts, f"{name}.shortcut", x, width, 1, strides)
     for k, (filters, kernel, step) in enumerate(sizes):
         x = _convolved(parts, f"{name}.layer.{k}", x, filters, kernel, step)
-        x = activation(x) if k + 1 < len(sizes) else x
-    return activation(x + shortcut)
+        if k + 1 < len(sizes):
+            x = parts.activated("hidden_act", "relu", x)
+    return parts.activated("hidden_act", "relu", x + shortcut)
 
 
 def _convolved(parts: Parts, name: str, x: Any, filters: int, kernel: int, strides: int) -> Any:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from ztorch import layers as L
-from ztorch import ops
 from ztorch.interchange.hugging_face.folder import Tensors
 from ztorch.interchange.hugging_face.parts import Parts
 from ztorch.model.model import Model
@@ -52,8 +51,8 @@ def _block(parts: Parts, name: str, x: Any, width: int, epsilon: float) -> Any:
          "attention_output": f"{name}.attention.output.dense"},
         use_bias=True, dropout=config.number("attention_probs_dropout_prob", 0.0))
     y = attention(parts.norm(f"{name}.layernorm_before", epsilon)(x))
-    x = ops.add(x, parts.dropout("hidden_dropout_prob", 0.0, y))
+    x = x + parts.dropout("hidden_dropout_prob", 0.0, y)
     y = parts.norm(f"{name}.layernorm_after", epsilon)(x)
     y = parts.dense(f"{name}.intermediate.dense", config.size("intermediate_size"))(y)
-    y = parts.dense(f"{name}.output.dense", width)(parts.activation("hidden_act", "gelu")(y))
+    y = parts.dense(f"{name}.output.dense", width)(parts.activated("hidden_act", "gelu", y))
     return x + parts.dropout("hidden_dropout_prob", 0.0, y)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ztorch import layers as L
-from ztorch import ops
 from ztorch.interchange.hugging_face.parts import Parts
 from ztorch.model.model import Model
 
@@ -21,7 +20,7 @@ def build(parts: Parts, length: int | None) -> Model:
     spectrum = L.Input((2 * places, config.size("num_mel_bins", 80)), name="input_features")
     x = spectrum
     for name, strides in (("conv1", 1), ("conv2", 2)):
-        x = ops.gelu(parts.conv(L.Conv1D, name, width, 3, strides)(L.ZeroPadding1D(1)(x)))
+        x = parts.conv(L.Conv1D, name, width, 3, strides)(L.ZeroPadding1D(1)(x)).gelu()
     if config.flag("scale_embedding"):
         x = x * width ** 0.5
     x = parts.positions("embed_positions", places, lambda t: t("embed_positions.weight"))(x)
@@ -42,6 +41,6 @@ def _block(parts: Parts, name: str, x: Any, width: int) -> Any:
     x = x + parts.dropout("dropout", 0.0, y)
     y = parts.norm(f"{name}.final_layer_norm", EPSILON)(x)
     y = parts.dense(f"{name}.fc1", config.size("encoder_ffn_dim"))(y)
-    y = parts.activation("activation_function", "gelu")(y)
+    y = parts.activated("activation_function", "gelu", y)
     y = parts.dropout("activation_dropout", 0.0, y)
     return x + parts.dropout("dropout", 0.0, parts.dense(f"{name}.fc2", width)(y))
