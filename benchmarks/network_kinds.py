@@ -53,9 +53,9 @@ def timm(name: str, side: int = 224) -> Network:
 
 
 def transformers(kind: str, config: dict[str, Any], inputs: Mapping[str, tuple[int, ...]],
-                 ids: int = 0, config_of: str = "", masked: bool = False) -> Network:
-    """A network of transformers of a small config. `masked`: it takes a mask that shows all, since
-    the older exporter knows no word for what it does without one."""
+                 ids: int = 0, config_of: str = "", masked: str = "") -> Network:
+    """A network of transformers of a small config. `masked`: the name of a mask that shows all of
+    the last input; the older exporter knows no word for what happens without one."""
 
     def make() -> Any:
         module = importlib.import_module("transformers")
@@ -66,7 +66,7 @@ def transformers(kind: str, config: dict[str, Any], inputs: Mapping[str, tuple[i
     return Network("transformers", make, inputs, ids)
 
 
-def Tensors(net: Any, names: tuple[str, ...], masked: bool) -> Any:
+def Tensors(net: Any, names: tuple[str, ...], masked: str) -> Any:
     """A module of transformers that takes tensors in order and returns the first that it computes:
     exporters know no outputs by name."""
     torch = peers.module("torch")
@@ -79,7 +79,7 @@ def Tensors(net: Any, names: tuple[str, ...], masked: bool) -> Any:
         def forward(self, x: Any, y: Any = None) -> Any:
             given = dict(zip(names, (x, y), strict=False))
             if masked:
-                given["attention_mask"] = torch.ones_like(x)
+                given[masked] = torch.ones_like(x if y is None else y)
             caches = {} if not hasattr(net.config, "use_cache") else {"use_cache": False}
             return self.net(**given, **caches, return_dict=False)[0]
 
@@ -101,12 +101,13 @@ NETWORKS: dict[str, Network] = {
         {"input_ids": (16,)}, 100),
     "gpt2": transformers("GPT2LMHeadModel", {
         "vocab_size": 100, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64},
-        {"input_ids": (16,)}, 100, "GPT2", True),
+        {"input_ids": (16,)}, 100, "GPT2", "attention_mask"),
     "llama": transformers("LlamaForCausalLM", {**_TEXT, "num_key_value_heads": 2},
-                          {"input_ids": (16,)}, 100, "Llama", True),
+                          {"input_ids": (16,)}, 100, "Llama",
+                          "attention_mask"),
     "mistral": transformers("MistralForCausalLM", {
         **_TEXT, "num_key_value_heads": 2, "head_dim": 16}, {"input_ids": (16,)}, 100, "Mistral",
-        True),
+        "attention_mask"),
     "t5": transformers("T5ForConditionalGeneration", {
         "vocab_size": 100, "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4},
         {"input_ids": (16,), "decoder_input_ids": (8,)}, 100, "T5"),
@@ -127,7 +128,8 @@ NETWORKS: dict[str, Network] = {
         "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 128,
         "decoder_ffn_dim": 128, "num_mel_bins": 20, "max_source_positions": 32,
         "max_target_positions": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-        "decoder_start_token_id": 1}, {"input_features": (20, 64), "decoder_input_ids": (8,)}, 100),
+        "decoder_start_token_id": 1}, {"input_features": (20, 64), "decoder_input_ids": (8,)}, 100,
+        masked="decoder_attention_mask"),
     "wav2vec2": transformers("Wav2Vec2Model", {
         "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
         "intermediate_size": 128, "vocab_size": 32, "conv_dim": [32, 32, 32],

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 import ztorch as zt
 from tests.interchange.onnx_files import model_of, ours, port, runtime, tensor, written
+from ztorch.dtypes import dtype, from_storage, to_storage
 from ztorch.errors import ArtifactError, ConfigError, Unsupported, ZtorchError
 from ztorch.interchange.onnx import load
 
@@ -358,6 +359,33 @@ def test_halves_are_widened(tmp_path: Path) -> None:
     model = load(written(made, tmp_path / "m.onnx"))
     assert all(w.value.dtype == np.float32 for w in model.weights)
     np.testing.assert_array_equal(ours(model, X)[0], X @ KERNEL + 1)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float64"])
+def test_dtypes_of_the_file_are_kept_on_request(kind: str, tmp_path: Path) -> None:
+    """Sums are rounded to them; weights have the dtype of the model, and train."""
+    number = {"float16": 10, "bfloat16": 16, "float64": 11}[kind]
+    wide = "float64" if kind == "float64" else "float32"
+    kernel, x = KERNEL / 3, np.linspace(-3.0, 2.0, 8).reshape(2, 4)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["z"]), helper.make_node("Add", ["z", "b"], ["y"])]
+    made = model_of(nodes, [helper.make_tensor_value_info("x", number, ["batch", 4])],
+                    [helper.make_tensor_value_info("y", number, ["batch", 3])],
+                    [helper.make_tensor("w", number, kernel.shape, kernel.ravel()),
+                     helper.make_tensor("b", number, (3,), [1.0, 2.0, 3.0])])
+    path = written(made, tmp_path / "narrow.onnx")
+
+    def rounded(a: np.ndarray) -> np.ndarray:
+        return from_storage(dtype(kind), to_storage(dtype(kind), a)).astype(np.float64)
+
+    model = load(path, keep_dtypes=True)
+    program = model.compile("cpu", batch_size=2, dtype=wide, loss="mse", optimizer="sgd")
+    y = program.predict(x)
+    assert y.dtype == wide
+    product = rounded(rounded(x) @ rounded(kernel))
+    np.testing.assert_array_equal(y, rounded(product + [1.0, 2.0, 3.0]))
+    before = program.get_weights()[0]
+    program.fit(x, np.zeros((2, 3)), verbose=0)
+    assert program.get_weights()[0].dtype == wide and np.any(program.get_weights()[0] != before)
 
 
 def test_what_is_no_weight(tmp_path: Path) -> None:
