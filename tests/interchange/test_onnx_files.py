@@ -193,6 +193,16 @@ def test_damage(name: str, tmp_path: Path) -> None:
         load(broken(change, tmp_path))
 
 
+def test_sizes_below_zero(tmp_path: Path) -> None:
+    """The package onnx ends the process when it infers shapes from them."""
+    made = model_of([helper.make_node("Slice", ["x", "zero", "two", "one"], ["y"])],
+                    [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", -5])],
+                    [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 2])],
+                    [tensor(name, np.array([k])) for k, name in enumerate(("zero", "one", "two"))])
+    with pytest.raises(ArtifactError, match=r"'x' has the impossible shape \('batch', -5\)"):
+        load(written(made, tmp_path / "negative.onnx"))
+
+
 def test_nodes_that_cannot_be_ordered(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"model.onnx: node Gemm 'gemm' depends on its own result: "
                                             r"Gemm 'gemm' -> Relu 'relu' -> Gemm 'gemm'"):
@@ -382,7 +392,7 @@ def test_dtypes_of_the_file_are_kept_on_request(kind: str, tmp_path: Path) -> No
     y = program.predict(x)
     assert y.dtype == wide
     product = rounded(rounded(x) @ rounded(kernel))
-    np.testing.assert_array_equal(y, rounded(product + [1.0, 2.0, 3.0]))
+    np.testing.assert_array_equal(y, rounded(product + np.array([1.0, 2.0, 3.0])))
     before = program.get_weights()[0]
     program.fit(x, np.zeros((2, 3)), verbose=0)
     assert program.get_weights()[0].dtype == wide and np.any(program.get_weights()[0] != before)

@@ -131,7 +131,7 @@ class OnnxGraph(Layer):
     def _expected(self, name: str, x: Sequence[Value]) -> Tensor | None:
         """A placeholder for the output of a node that is not supported, so that later nodes can be
         examined; None where its shape is not known."""
-        port = self.file.inferred.get(name)
+        port = self.file.infer().get(name)
         if port is None:
             return None
         actual = {n: m for p, v in zip(self.file.inputs, x, strict=True)

@@ -87,7 +87,8 @@ def encode(model: Model, batch_size: int | None = None, weights: Mapping[str, An
     states = States(d, seed=model.seed, root=model.path)
     fixed = _fixed(model, sizes)
     if batch_size is not None:
-        return _draft(model, positive("batch_size", batch_size), False, states, weights, fixed).packed()
+        rows = positive("batch_size", batch_size)
+        return _draft(model, rows, False, states, weights, fixed).packed()
     first, second = (_draft(model, size, True, states, weights, fixed) for size in _BATCHES)
     if not first.same_as(second):
         raise Unsupported(f"model {model.name!r} computes with the number of rows in a batch; "
@@ -99,8 +100,8 @@ def _fixed(model: Model, sizes: Any) -> dict[str, int]:
     """The one size of each axis that Inputs leave open."""
     if model.open_axes and sizes is None:
         axes = ", ".join(f"{name!r}: 64" for name in model.axis_names)
-        raise Unsupported(f"all rows of an ONNX file have one size, and model {model.name!r} leaves "
-                          f"axes open; say them: sizes={{{axes}}}")
+        raise Unsupported(f"all rows of an ONNX file have one size, and model {model.name!r} "
+                          f"leaves axes open; say them: sizes={{{axes}}}")
     choices = sizes_of(model, sizes)
     for name, choice in choices.items():
         if len(choice) > 1:
