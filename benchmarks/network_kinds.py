@@ -100,7 +100,8 @@ NETWORKS: dict[str, Network] = {
         "vocab_size": 100, "dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 128},
         {"input_ids": (16,)}, 100),
     "gpt2": transformers("GPT2LMHeadModel", {
-        "vocab_size": 100, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64},
+        "vocab_size": 100, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64,
+        "tie_word_embeddings": False},
         {"input_ids": (16,)}, 100, "GPT2", "attention_mask"),
     "llama": transformers("LlamaForCausalLM", {**_TEXT, "num_key_value_heads": 2},
                           {"input_ids": (16,)}, 100, "Llama",
