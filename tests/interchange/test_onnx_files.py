@@ -276,6 +276,20 @@ def test_all_that_is_unsupported_is_listed_at_once(tmp_path: Path) -> None:
     assert "mode='odd'" in lines[2] and "'com.microsoft'" in lines[4]
 
 
+def test_one_missing_op_in_a_deep_file(tmp_path: Path) -> None:
+    """Each node is behind the one before, so that shapes are known of none: one line names them."""
+    nodes = [helper.make_node("Relu" if k % 3 else "ImageDecoder", [f"t{k}"], [f"t{k + 1}"],
+                              name=f"n{k}") for k in range(3000)]
+    made = model_of(nodes, [helper.make_tensor_value_info("t0", TensorProto.FLOAT, ["batch", 4])],
+                    [helper.make_tensor_value_info("t3000", TensorProto.FLOAT, ["batch", 4])],
+                    opset=20)
+    with pytest.raises(Unsupported) as caught:
+        load(written(made, tmp_path / "deep.onnx"))
+    first, line, fix = str(caught.value).splitlines()
+    assert first.endswith("1000 of 3000 nodes cannot be imported:")
+    assert line.endswith("'n21' and 992 more: ztorch has no such op") and fix.startswith("outputs=")
+
+
 def test_shapes_from_data_are_unsupported(tmp_path: Path) -> None:
     made = dense()
     made.graph.node[1].CopyFrom(helper.make_node("Cast", ["h"], ["s"], to=TensorProto.INT64))

@@ -6,11 +6,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ztorch.errors import ConfigError, unknown
+from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.host import assets
 from ztorch.sources.python_files import import_file, recipe_in
 from ztorch.sources.recipe import Recipe
 
+_PROGRAMS = {  # of others, by suffix, and what brings them here
+    ".pt2": "a program of torch.export; torch.onnx.export(torch.export.load(path), (), 'm.onnx') "
+            "writes it as ONNX",
+    ".mlir": "MLIR, such as StableHLO; export the model as ONNX",
+    ".stablehlo": "StableHLO; export the model as ONNX",
+    ".pb": "a graph of TensorFlow; tf2onnx writes it as ONNX",
+    ".tflite": "a model of TensorFlow Lite; tf2onnx writes it as ONNX",
+}
 _WEIGHTS_ALONE = (".h5", ".pt", ".pth", ".npz", ".npy", ".gguf")  # for a model that is named beside
 
 
@@ -66,6 +74,8 @@ def find(name: str, custom: Mapping[str, type] | None = None) -> Recipe:
         return Recipe(onnx.load(name), trained=True)
     if suffix == ".safetensors":
         return _of_weights(name)
+    if suffix in _PROGRAMS:
+        raise Unsupported(f"{name} is {_PROGRAMS[suffix]}, which is read")
     if suffix in _WEIGHTS_ALONE:
         raise ConfigError(f"{name} holds weights alone; name their model, and give the file as "
                           f"--weights {name}, or to model.load_weights")

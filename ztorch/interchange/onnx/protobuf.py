@@ -85,6 +85,16 @@ def without_data(proto: Any) -> Any:
     return light
 
 
+def has_definition(proto: Any, opset: int) -> bool:
+    """Whether the standard defines an op by others."""
+    onnx = package()
+    try:
+        schema = onnx.defs.get_schema(proto.op_type, opset, proto.domain)
+    except (onnx.defs.SchemaError, TypeError):  # TypeError: of versions beyond its integers
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
 def body_of(proto: Any, opset: int, types: list[tuple[int, tuple[int, ...]] | None]) -> Any:
     """The standard's function for a node, or None where it defines none.
 
