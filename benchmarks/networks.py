@@ -1,7 +1,8 @@
 """Networks of torchvision, transformers and timm, exported by both exporters of PyTorch, beside
 PyTorch and ONNX Runtime: `python -m benchmarks.networks [--only bert,swin] [--time]`.
 
-A row is written as soon as it is known. A run that was broken off goes on where it was."""
+A row is written as soon as it is known. A run that was broken off goes on where it was; rows of what
+was wrong are tried again."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         for name in networks:
             for exporter in asked.exporters.split(","):
                 key = f"{name} {exporter}"
-                if key not in rows or asked.again:
+                if asked.again or key not in rows or "what is wrong" in rows[key]:
                     rows[key] = _row(name, exporter, files, asked.time)
                     path.write_text(json.dumps(rows, indent=1) + "\n")
                     path.with_suffix(".md").write_text(page(rows, machine.describe()))

@@ -247,6 +247,23 @@ def test_windows_of_any_tensor() -> None:
     np.testing.assert_array_equal(found, ours(model, rows)[0])
 
 
+def test_another_opset(tmp_path: Path) -> None:
+    model = randomised(zt.Sequential([
+        L.Input((6, 6, 2)), L.Conv2D(3, 3, activation="relu"), L.MaxPooling2D(2), L.Flatten(),
+        L.Dense(3, activation="softmax")]))
+    [x] = rows(model, 2)
+    for opset in (17, 22):
+        zt.onnx.save(model, tmp_path / "m.onnx", opset=opset)
+        assert onnx.load(tmp_path / "m.onnx").opset_import[0].version == opset
+        np.testing.assert_allclose(runtime(tmp_path / "m.onnx", x)[0], ours(model, x)[0],
+                                   rtol=1e-5)
+    newer = zt.Sequential([L.Input((4,)), L.Dense(3, activation="gelu")])
+    with pytest.raises(Unsupported, match="cannot be written with opset 13: .*Take a later opset"):
+        zt.onnx.save(newer, tmp_path / "m.onnx", opset=13)
+    with pytest.raises(ConfigError, match="opset"):
+        zt.onnx.save(newer, tmp_path / "m.onnx", opset=0)
+
+
 def test_open_axes_get_one_size() -> None:
     ids = L.Input(("time",), dtype="int32")
     x = L.PositionEmbedding(9)(L.Embedding(7, 4)(ids))

@@ -163,6 +163,21 @@ def _set_attributes(nodes: Any, own: Mapping[str, Any]) -> None:
         node.attribute.extend(kept)
 
 
+def converted(data: bytes, opset: int, label: str) -> bytes:
+    """The bytes of a file in another version of the ops, by the converter of the package onnx."""
+    onnx = package()
+    import onnx.version_converter
+
+    try:
+        model = onnx.version_converter.convert_version(onnx.load_from_string(data), opset)
+        onnx.checker.check_model(model, full_check=True)
+    except Exception as error:
+        reason = str(error).splitlines()[0].rpartition("failed: ")[2]
+        raise Unsupported(f"{label} cannot be written with opset {opset}: {reason}; an op of it is "
+                          "newer. Take a later opset") from None
+    return bytes(model.SerializeToString())
+
+
 def packed(name: str, nodes: list[Row], inputs: list[Port], outputs: list[Port],
            arrays: Mapping[str, np.ndarray], opset: int) -> bytes:
     """The bytes of a checked model."""

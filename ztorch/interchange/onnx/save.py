@@ -17,7 +17,7 @@ from ztorch.files.atomic import write_atomic
 from ztorch.graph.op import OpCall, remember_calls
 from ztorch.graph.value import Value, topological
 from ztorch.interchange.onnx import writers as _writers  # noqa: F401 (fills the registries)
-from ztorch.interchange.onnx.protobuf import Port, packed
+from ztorch.interchange.onnx.protobuf import Port, converted, packed
 from ztorch.interchange.onnx.selection import WriteSelector
 from ztorch.interchange.onnx.writer import Writer
 from ztorch.interchange.onnx.writing import name_output, write_values
@@ -35,7 +35,7 @@ _BATCHES = (104_729, 1_299_709)  # primes that are no other size in a model
 @checked
 def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None = None,
          weights: Mapping[str, Any] | None = None, dtype: Any = "float32",
-         sizes: Any = None) -> None:
+         sizes: Any = None, opset: int = OPSET) -> None:
     """Writes what a model predicts as an ONNX file.
 
     Initializers have the names of the weights, in the layout of ONNX.
@@ -49,6 +49,8 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
         dtype: "float32" or "float64". Default: `"float32"`.
         sizes: The size of each axis that an Input leaves open, by name: all rows of the file have
             it. Default: `None`.
+        opset: The version of ONNX's ops. Others than 21 are what the converter of the package onnx
+            makes of it. Default: `21`.
 
     Raises:
         Unsupported: ONNX lacks something that the model computes; the message lists all of it.
@@ -69,7 +71,10 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
     if not isinstance(weights, Mapping | None):
         raise ConfigError("zt.onnx.save(weights=...) takes arrays by the names of weights, such as "
                           f"program.weights, not a {type(weights).__name__}")
-    write_atomic(path, encode(model, batch_size, weights, dtype, sizes))
+    version = positive("opset", opset)
+    data = encode(model, batch_size, weights, dtype, sizes)
+    write_atomic(path, data if version == OPSET else
+                 converted(data, version, f"model {model.name!r}"))
 
 
 def encode(model: Model, batch_size: int | None = None, weights: Mapping[str, Any] | None = None,
