@@ -1,8 +1,8 @@
 """Networks of torchvision, transformers and timm, exported by both exporters of PyTorch, beside
 PyTorch and ONNX Runtime: `python -m benchmarks.networks [--only bert,swin] [--time]`.
 
-A row is written as soon as it is known. A run that was broken off goes on where it was; rows of what
-was wrong are tried again."""
+A row is written as soon as it is known. A run that was broken off goes on where it was; what was
+wrong is tried again."""
 
 from __future__ import annotations
 

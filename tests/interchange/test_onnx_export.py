@@ -258,7 +258,7 @@ def test_another_opset(tmp_path: Path) -> None:
         np.testing.assert_allclose(runtime(tmp_path / "m.onnx", x)[0], ours(model, x)[0],
                                    rtol=1e-5)
     newer = zt.Sequential([L.Input((4,)), L.Dense(3, activation="gelu")])
-    with pytest.raises(Unsupported, match="cannot be written with opset 13: .*Take a later opset"):
+    with pytest.raises(Unsupported, match=r"cannot be written with opset 13: .*Take a later opset"):
         zt.onnx.save(newer, tmp_path / "m.onnx", opset=13)
     with pytest.raises(ConfigError, match="opset"):
         zt.onnx.save(newer, tmp_path / "m.onnx", opset=0)

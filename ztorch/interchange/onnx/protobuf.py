@@ -57,6 +57,7 @@ def package() -> Any:
         import onnx.inliner
         import onnx.numpy_helper
         import onnx.shape_inference
+        import onnx.version_converter
     except ImportError:
         raise ConfigError("ONNX files need the package onnx: pip install ztorch[onnx]") from None
     return onnx
@@ -166,8 +167,6 @@ def _set_attributes(nodes: Any, own: Mapping[str, Any]) -> None:
 def converted(data: bytes, opset: int, label: str) -> bytes:
     """The bytes of a file in another version of the ops, by the converter of the package onnx."""
     onnx = package()
-    import onnx.version_converter
-
     try:
         model = onnx.version_converter.convert_version(onnx.load_from_string(data), opset)
         onnx.checker.check_model(model, full_check=True)
