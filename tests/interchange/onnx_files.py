@@ -85,7 +85,7 @@ def ours(model: Model, *x: np.ndarray) -> list[np.ndarray]:
 
 
 # Those without a word in ONNX, by the op of the graph that is missing.
-UNWRITABLE = {"mulhi", "pick", "place", "cut", "put", "shift_left", "shift_right", "random_bits", "bitcast",
+UNWRITABLE = {"mulhi", "place", "cut", "put", "shift_left", "shift_right", "random_bits", "bitcast",
               "atan2", "copysign", "signbit", "nextafter"}
 
 

@@ -149,6 +149,7 @@ OTHERS: dict[str, tuple[tuple[int, ...], Callable[[], list[Layer]]]] = {
     "steps": ((4, 6), lambda: [L.TimeDistributed(L.Dense(3)), L.Flatten(), L.Reshape((2, -1))]),
     "transformer": ((5, 8), lambda: [L.TransformerEncoder(6, 2, activation="gelu"),
                                      L.TransformerDecoder(6, 2, rotary=True)]),
+    "convolved states": ((3, 5, 4, 2), lambda: [L.ConvLSTM2D(2, (3, 2), strides=(2, 1), padding="same")]),
     "rescaled": ((4,), lambda: [L.Rescaling(0.5, 1.0), L.ReLU(max_value=1.2, negative_slope=0.1),
                                 L.LeakyReLU(), L.ELU(0.5), L.Softmax()]),
 }
@@ -234,6 +235,48 @@ def test_what_onnx_lacks_is_listed() -> None:
     model = zt.Sequential([L.Input((3,)), L.Lambda(noisy, name="bits")])
     with pytest.raises(Unsupported, match=r"(?s)bitcast in layer 'bits'.*|shift_right in layer 'bits'"):
         encode(model)
+
+
+def test_windows_of_any_tensor() -> None:
+    """Those that share elements, along several axes; and of windows."""
+    x = L.Input((7, 6))
+    twice = ops.windows(ops.windows(x, (1, 2), (3, 2), (2, 1), (1, 2)), (1, 3), 2)
+    model = zt.Model(x, twice)
+    rows = np.random.default_rng(0).normal(size=(3, 7, 6)).astype(np.float32)
+    [found] = runtime(encode(model), rows)
+    np.testing.assert_array_equal(found, ours(model, rows)[0])
+
+
+def test_another_opset(tmp_path: Path) -> None:
+    model = randomised(zt.Sequential([
+        L.Input((6, 6, 2)), L.Conv2D(3, 3, activation="relu"), L.MaxPooling2D(2), L.Flatten(),
+        L.Dense(3, activation="softmax")]))
+    [x] = rows(model, 2)
+    for opset in (17, 22):
+        zt.onnx.save(model, tmp_path / "m.onnx", opset=opset)
+        assert onnx.load(tmp_path / "m.onnx").opset_import[0].version == opset
+        np.testing.assert_allclose(runtime(tmp_path / "m.onnx", x)[0], ours(model, x)[0],
+                                   rtol=1e-5)
+    newer = zt.Sequential([L.Input((4,)), L.Dense(3, activation="gelu")])
+    with pytest.raises(Unsupported, match=r"cannot be written with opset 13: .*Take a later opset"):
+        zt.onnx.save(newer, tmp_path / "m.onnx", opset=13)
+    with pytest.raises(ConfigError, match="opset"):
+        zt.onnx.save(newer, tmp_path / "m.onnx", opset=0)
+
+
+def test_open_axes_get_one_size() -> None:
+    ids = L.Input(("time",), dtype="int32")
+    x = L.PositionEmbedding(9)(L.Embedding(7, 4)(ids))
+    model = zt.Model(ids, L.MultiHeadAttention(2, num_key_value_heads=1, rotary=True,
+                                               rotary_wavelength=30.0)(x))
+    rows = np.random.default_rng(0).integers(0, 7, (2, 5)).astype(np.int32)
+    [found] = runtime(encode(model, sizes={"time": 5}), rows)
+    expected = model.compile("cpu", batch_size=2, sizes=(8,), threads=1).predict(rows)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(Unsupported, match=r"leaves axes open; say them: sizes=\{'time': 64\}"):
+        encode(model)
+    with pytest.raises(ConfigError, match=r"sizes\['time'\]=\(8, 16\): all rows of an ONNX file"):
+        encode(model, sizes=(8, 16))
 
 
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 import ztorch as zt
 from tests.interchange.onnx_files import model_of, ours, port, runtime, tensor, written
+from ztorch.dtypes import dtype, from_storage, to_storage
 from ztorch.errors import ArtifactError, ConfigError, Unsupported, ZtorchError
 from ztorch.interchange.onnx import load
 
@@ -192,6 +193,16 @@ def test_damage(name: str, tmp_path: Path) -> None:
         load(broken(change, tmp_path))
 
 
+def test_sizes_below_zero(tmp_path: Path) -> None:
+    """The package onnx ends the process when it infers shapes from them."""
+    made = model_of([helper.make_node("Slice", ["x", "zero", "two", "one"], ["y"])],
+                    [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", -5])],
+                    [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 2])],
+                    [tensor(name, np.array([k])) for k, name in enumerate(("zero", "one", "two"))])
+    with pytest.raises(ArtifactError, match=r"'x' has the impossible shape \('batch', -5\)"):
+        load(written(made, tmp_path / "negative.onnx"))
+
+
 def test_nodes_that_cannot_be_ordered(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"model.onnx: node Gemm 'gemm' depends on its own result: "
                                             r"Gemm 'gemm' -> Relu 'relu' -> Gemm 'gemm'"):
@@ -263,6 +274,20 @@ def test_all_that_is_unsupported_is_listed_at_once(tmp_path: Path) -> None:
     assert [line.split("'")[1] for line in lines[1:-1]] == ["one", "two", "three", "four"]
     assert "'more6' and 2 more: ztorch has no such op" in lines[1]
     assert "mode='odd'" in lines[2] and "'com.microsoft'" in lines[4]
+
+
+def test_one_missing_op_in_a_deep_file(tmp_path: Path) -> None:
+    """Each node is behind the one before, so that shapes are known of none: one line names them."""
+    nodes = [helper.make_node("Relu" if k % 3 else "ImageDecoder", [f"t{k}"], [f"t{k + 1}"],
+                              name=f"n{k}") for k in range(3000)]
+    made = model_of(nodes, [helper.make_tensor_value_info("t0", TensorProto.FLOAT, ["batch", 4])],
+                    [helper.make_tensor_value_info("t3000", TensorProto.FLOAT, ["batch", 4])],
+                    opset=20)
+    with pytest.raises(Unsupported) as caught:
+        load(written(made, tmp_path / "deep.onnx"))
+    first, line, fix = str(caught.value).splitlines()
+    assert first.endswith("1000 of 3000 nodes cannot be imported:")
+    assert line.endswith("'n21' and 992 more: ztorch has no such op") and fix.startswith("outputs=")
 
 
 def test_shapes_from_data_are_unsupported(tmp_path: Path) -> None:
@@ -358,6 +383,33 @@ def test_halves_are_widened(tmp_path: Path) -> None:
     model = load(written(made, tmp_path / "m.onnx"))
     assert all(w.value.dtype == np.float32 for w in model.weights)
     np.testing.assert_array_equal(ours(model, X)[0], X @ KERNEL + 1)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float64"])
+def test_dtypes_of_the_file_are_kept_on_request(kind: str, tmp_path: Path) -> None:
+    """Sums are rounded to them; weights have the dtype of the model, and train."""
+    number = {"float16": 10, "bfloat16": 16, "float64": 11}[kind]
+    wide = "float64" if kind == "float64" else "float32"
+    kernel, x = KERNEL / 3, np.linspace(-3.0, 2.0, 8).reshape(2, 4)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["z"]), helper.make_node("Add", ["z", "b"], ["y"])]
+    made = model_of(nodes, [helper.make_tensor_value_info("x", number, ["batch", 4])],
+                    [helper.make_tensor_value_info("y", number, ["batch", 3])],
+                    [helper.make_tensor("w", number, kernel.shape, kernel.ravel()),
+                     helper.make_tensor("b", number, (3,), [1.0, 2.0, 3.0])])
+    path = written(made, tmp_path / "narrow.onnx")
+
+    def rounded(a: np.ndarray) -> np.ndarray:
+        return from_storage(dtype(kind), to_storage(dtype(kind), a)).astype(np.float64)
+
+    model = load(path, keep_dtypes=True)
+    program = model.compile("cpu", batch_size=2, dtype=wide, loss="mse", optimizer="sgd")
+    y = program.predict(x)
+    assert y.dtype == wide
+    product = rounded(rounded(x) @ rounded(kernel))
+    np.testing.assert_array_equal(y, rounded(product + np.array([1.0, 2.0, 3.0])))
+    before = program.get_weights()[0]
+    program.fit(x, np.zeros((2, 3)), verbose=0)
+    assert program.get_weights()[0].dtype == wide and np.any(program.get_weights()[0] != before)
 
 
 def test_what_is_no_weight(tmp_path: Path) -> None:

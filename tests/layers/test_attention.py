@@ -336,6 +336,22 @@ def test_other_mistakes_are_named() -> None:
         layer(leaf("input", "x", (3, 5, 4), "float32"))
 
 
+def test_heads_that_share_keys_and_values() -> None:
+    """As if each had the same ones, with rotations of another wavelength."""
+    cases = [Traced(L.MultiHeadAttention(4, 2, num_key_value_heads=shared, rotary=True,
+                                         rotary_wavelength=50.0, name="mha"), X)
+             for shared in (2, None)]
+    few, all_heads = (case.context for case in cases)
+    for ours, theirs in zip(cases[0].layer.weights, cases[1].layer.weights, strict=True):
+        value = cases[0].feeds[few.read(ours)]
+        shared = ours.shape != theirs.shape
+        cases[1].feeds[all_heads.read(theirs)] = np.repeat(value, 2, -2) if shared else value
+    assert cases[0].layer.weights[2].shape == (8, 2, 2)
+    same(cases[0].oracle()[:1], cases[1].oracle()[:1])
+    with pytest.raises(ConfigError, match=r"num_key_value_heads=3\) does not divide num_heads=4"):
+        L.MultiHeadAttention(4, num_key_value_heads=3)
+
+
 @pytest.mark.parametrize("layer", [
     L.MultiHeadAttention(2, 3, dropout=0.1, use_causal_mask=True),
     L.TransformerEncoder(16, 2, activation="gelu"), L.TransformerDecoder(16, 2, rotary=True)],

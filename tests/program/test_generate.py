@@ -167,6 +167,8 @@ def test_artifacts_write_and_checkpoints_have_no_cache(tmp_path: Path) -> None:
     ([L.RotaryEmbedding()], "rotary_embedding.*mixes positions"),
     ([L.Lambda(lambda x: x)], "lambda.*nobody has said"),
     ([L.Dense(4, activation=lambda x: x * 2.0)], "dense.*a function of yours"),
+    ([L.Operation("mul", [{"tensor": 0}, {"array": [[2.0]], "dtype": "float32"}])],
+     "mul.*mixes positions"),
 ])
 def test_layers_that_see_more_than_one_position_are_refused(middle: list[L.Layer],
                                                             culprit: str) -> None:

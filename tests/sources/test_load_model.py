@@ -70,6 +70,25 @@ def test_the_declaration_is_all_that_compile_was_told(trained: Path) -> None:
         zt.load(trained).evaluate(x, y, verbose=0), rel=1e-6)
 
 
+@pytest.mark.parametrize(("name", "message"), [
+    ("m.pt2", "a program of torch.export; torch.onnx.export.* writes it as ONNX"),
+    ("m.mlir", "MLIR, such as StableHLO")])
+def test_programs_of_others_are_named(name: str, message: str) -> None:
+    with pytest.raises(zt.errors.Unsupported, match=message):
+        zt.load_model(name)
+
+
+def test_rows_of_one_step_decide_too() -> None:
+    """And the first position of an open axis, which no row is without."""
+    ids = L.Input((None,), dtype="int32")
+    table = L.Embedding(5, 2)
+    model = zt.Model(ids, table(ids)[:, 0])
+    model.compile("cpu:scalar", batch_size=2)
+    expected = table.weights[0].value
+    np.testing.assert_array_equal(model.predict(np.array([[3], [1]], np.int32)), expected[[3, 1]])
+    np.testing.assert_array_equal(model.predict(np.array([[4, 1, 0]], np.int32)), expected[[4]])
+
+
 def test_open_axes_several_outputs_and_16_bits_come_back(tmp_path: Path) -> None:
     x = L.Input(("time", 3), name="x")
     h = L.GlobalMaxPooling1D()(L.Dense(4)(x))

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.config import fraction, positive, whole_seed
+from ztorch.config import fraction, number, positive, whole_seed
+from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value, layer_scope
 from ztorch.initializers import Initializer, Shape
@@ -15,6 +16,7 @@ from ztorch.layers.context import Context
 from ztorch.layers.embedding import need_sequence
 from ztorch.layers.layer import Layer
 from ztorch.layers.weight import Weight
+from ztorch.ops.attention import repeated_heads
 
 
 class AsMatrix(Initializer):
@@ -56,6 +58,10 @@ class MultiHeadAttention(Layer):
             this is an argument of the call. Default: `False`.
         rotary: Whether to rotate queries and keys by their positions, as `RotaryEmbedding` does.
             Keras has no such argument. Default: `False`.
+        num_key_value_heads: Number of heads of keys and values, which divides `num_heads`; adjacent
+            heads of the query share one. `None` means `num_heads`. Default: `None`.
+        rotary_wavelength: Limit of the wavelengths of `rotary`, in units of `2 * pi` positions.
+            Default: `10000.0`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
@@ -75,12 +81,12 @@ class MultiHeadAttention(Layer):
 
     supports_masking = True
     needs_floats = True
-    key_heads: int | None = None  # of keys and values, each shared by several heads; None: as many
 
     def __init__(self, num_heads: int, key_dim: int | None = None, value_dim: int | None = None,
                  dropout: float = 0.0, use_bias: bool = True, output_shape: int | None = None,
                  kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
                  seed: int | None = None, use_causal_mask: bool = False, rotary: bool = False,
+                 num_key_value_heads: int | None = None, rotary_wavelength: float = 10000.0,
                  **common: Any):
         super().__init__(**common)
         self.num_heads = positive("MultiHeadAttention(num_heads=...)", num_heads)
@@ -93,6 +99,14 @@ class MultiHeadAttention(Layer):
         self.kernel_initializer, self.bias_initializer = kernel_initializer, bias_initializer
         self.seed = None if seed is None else whole_seed(seed)
         self.use_causal_mask, self.rotary = use_causal_mask, rotary
+        self.num_key_value_heads = (None if num_key_value_heads is None else positive(
+            "MultiHeadAttention(num_key_value_heads=...)", num_key_value_heads))
+        if self.num_heads % (self.num_key_value_heads or 1):
+            raise ConfigError(f"MultiHeadAttention(num_key_value_heads={num_key_value_heads}) does "
+                              f"not divide num_heads={num_heads}; give each the same number of "
+                              "heads of the query")
+        self.rotary_wavelength = number("MultiHeadAttention(rotary_wavelength=...)",
+                                        rotary_wavelength, above=0)
 
     def build(self, input_shape: Shape, value_shape: Shape | None = None,
               key_shape: Shape | None = None) -> None:
@@ -106,11 +120,12 @@ class MultiHeadAttention(Layer):
                               input_shape, fix="choose another number of heads, or give key_dim, "
                                                "the width of one")
         dim = self.key_dim or width // heads
-        value_dim, key_heads = self.value_dim or dim, self.key_heads or heads
+        value_dim = self.value_dim or dim
+        shared = self.num_key_value_heads or heads
         self.projections = {
             "query": self._project("query", (width, heads, dim)),
-            "key": self._project("key", (key_shape[-1], key_heads, dim)),
-            "value": self._project("value", (value_shape[-1], key_heads, value_dim)),
+            "key": self._project("key", (key_shape[-1], shared, dim)),
+            "value": self._project("value", (value_shape[-1], shared, value_dim)),
             "output": self._project("attention_output",
                                     (heads, value_dim, self.output_shape or width), 1)}
 
@@ -183,19 +198,19 @@ class MultiHeadAttention(Layer):
                        context.mask_of)
             masks = mask_of(value), mask_of(key)
             if self.rotary:
-                q, k = (OPS.rotary(x) if decoding is None else decoding.rotated(x) for x in (q, k))
-            masks = context.mask_of(value), context.mask_of(key)
+                limit = self.rotary_wavelength
+                q, k = (OPS.rotary(x, max_wavelength=limit) if decoding is None else
+                        decoding.rotated(x, limit) for x in (q, k))
             k = _transposed(context.keep(f"{self.path}/keys", _transposed(k), 3))
             v = context.keep(f"{self.path}/values", v, 2)
             if decoding is not None:
                 attention_mask, causal = decoding.seen(), False
             attention_mask = _both(attention_mask, *(masks if decoding is None else ()))
-            k, v = self._for_each_query(k), self._for_each_query(v)
             weights = OPS.attention_weights(q, k, attention_mask, causal)
             if context.training and self.dropout:
                 seed, step, stream = context.random(self.seed)
                 weights = OPS.dropout(weights, self.dropout, seed, step, stream)
-            together = OPS.transpose(OPS.matmul(weights, v), (0, 2, 1, 3))
+            together = OPS.transpose(OPS.matmul(weights, repeated_heads(v, q)), (0, 2, 1, 3))
             y = self._projected("output", OPS.reshape(
                 together, (*together.shape[:2], together.shape[2] * together.shape[3])), context)
             return context.padding.declare(y, context.padding.of(query))
@@ -203,17 +218,8 @@ class MultiHeadAttention(Layer):
     def _heads(self, name: str, x: Value, context: Context) -> Value:
         """x as (batch, heads, length, dim)."""
         y = self._projected(name, x, context)
-        heads = self.num_heads if name == "query" else self.key_heads or self.num_heads
+        heads = self.projections[name][0].shape[1]
         return OPS.transpose(OPS.reshape(y, (*x.shape[:2], heads, -1)), (0, 2, 1, 3))
-
-    def _for_each_query(self, x: Value) -> Value:
-        """Heads of keys or values, `(batch, heads, ...)`, each as often as queries share it."""
-        batch, heads, *rest = x.shape
-        sharing = self.num_heads // heads
-        if sharing == 1:
-            return x
-        wide = OPS.broadcast_to(OPS.expand_dims(x, 2), (batch, heads, sharing, *rest))
-        return OPS.reshape(wide, (batch, self.num_heads, *rest))
 
     def _projected(self, name: str, x: Value, context: Context) -> Value:
         kernel, *bias = (context.read(w) for w in self.projections[name])

@@ -57,12 +57,10 @@ class GroupQueryAttention(MultiHeadAttention):
         name = "GroupQueryAttention"
         self.head_dim = positive(f"{name}(head_dim=...)", head_dim)
         self.num_query_heads = positive(f"{name}(num_query_heads=...)", num_query_heads)
-        self.num_key_value_heads = positive(f"{name}(num_key_value_heads=...)",
-                                            num_key_value_heads)
+        positive(f"{name}(num_key_value_heads=...)", num_key_value_heads)
         if num_query_heads % num_key_value_heads:
             raise ConfigError(f"{name}(num_key_value_heads={num_key_value_heads}) must divide "
                               f"num_query_heads={num_query_heads}")
         super().__init__(num_query_heads, head_dim, None, dropout, use_bias, None,
                          kernel_initializer, bias_initializer, seed, use_causal_mask, rotary,
-                         **common)
-        self.key_heads = self.num_key_value_heads
+                         num_key_value_heads, **common)

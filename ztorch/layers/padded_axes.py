@@ -144,8 +144,17 @@ def _transpose(v: Value, args: list[Padded]) -> Padded | None:
 
 def _slice(v: Value, args: list[Padded]) -> Padded | None:
     x, steps = v.args[0], v.attrs["step"]
-    kept = all(v.shape[k] == x.shape[k] and steps[k] == 1 for k in {0} | _axes(x, args[0]))
-    return _moved(v, x, args[0], lambda k: k) if kept else None
+    varying = {before: mask for before, mask in args[0].items()
+               if not _is_first(v, x, before, mask)}
+    kept = all(v.shape[k] == x.shape[k] and steps[k] == 1 for k in {0} | _axes(x, varying))
+    return _moved(v, x, varying, lambda k: k) if kept else None
+
+
+def _is_first(v: Value, x: Value, before: int, mask: Mask) -> bool:
+    """Whether a slice keeps the first position alone of a padded axis: no row is without it."""
+    axis, inner = place(x, before, mask)
+    alone = v.attrs["start"][axis] == 0 and v.shape[axis] == 1 and x.shape[axis] == mask.size
+    return alone and inner == 1 and mask.offset == 0 and mask.of_rows is None
 
 
 def _pad(v: Value, args: list[Padded]) -> Padded | None:

@@ -10,7 +10,9 @@ from ztorch.layers import (
     core,
     embedding,
     group_attention,
+    merge,
     normalization,
+    operation,
     regularization,
     spatial_dropout,
     transformer,
@@ -46,6 +48,9 @@ def _fault(layer: Layer) -> str:
         return "nobody knows what its activation, a function of yours, does with positions"
     if getattr(layer, "mask_zero", False):
         return "its mask needs all positions"
+    if isinstance(layer, operation.Operation) and layer.op in _ELEMENTWISE and not any(
+            isinstance(a, dict) and "array" in a for a in layer.arguments):
+        return ""
     if kind in (*_POSITIONWISE, transformer.TransformerDecoder, containers.Identity,
                 containers.Residual):
         return ""
@@ -54,8 +59,10 @@ def _fault(layer: Layer) -> str:
 
 _NORMALIZATIONS = (normalization.LayerNormalization, unit_scale.RMSNormalization,
                    normalization.BatchNormalization, unit_scale.UnitNormalization)
+_ELEMENTWISE = ("add", "sub", "mul", "div", "neg", "relu", "gelu", "silu", "sigmoid", "tanh")
 _POSITIONWISE = (
-    core.Dense, core.Rescaling, embedding.Embedding, embedding.PositionEmbedding,
-    embedding.SinusoidalPosition, activation.Activation, activation.ReLU, activation.LeakyReLU,
-    activation.ELU, regularization.Dropout, spatial_dropout.SpatialDropout1D,
-    regularization.GaussianNoise, regularization.GaussianDropout, regularization.AlphaDropout)
+    core.Dense, core.Rescaling, merge.Add, merge.Multiply, embedding.Embedding,
+    embedding.PositionEmbedding, embedding.SinusoidalPosition, activation.Activation,
+    activation.ReLU, activation.LeakyReLU, activation.ELU, regularization.Dropout,
+    spatial_dropout.SpatialDropout1D, regularization.GaussianNoise, regularization.GaussianDropout,
+    regularization.AlphaDropout)

@@ -108,8 +108,9 @@ class ExportedNetwork(OwnSteps, abstract=True):
                      sizes: Any) -> list[Path]:
         if train:
             raise ConfigError("an ONNX file only predicts; leave train out, or write a .zt")
-        if sizes is not None or isinstance(batch_size, (list, tuple)):
-            raise ConfigError("an ONNX file takes any batch size, or one; leave sizes out and give "
-                              "batch_size one number, or write a .zt")
-        dispatch.save_onnx(self, path, batch_size=batch_size, dtype=dtype or "float32")
+        if isinstance(batch_size, (list, tuple)):
+            raise ConfigError("an ONNX file takes any batch size, or one; leave batch_size out or "
+                              "give one number, or write a .zt")
+        dispatch.save_onnx(self, path, batch_size=batch_size, dtype=dtype or "float32",
+                           sizes=sizes)
         return [Path(path)]

@@ -113,11 +113,13 @@ def target_specs(x: Any, y: Any) -> dict[str, TargetSpec]:
 def chosen(low: int, high: int, most: int) -> tuple[int, ...]:
     """Sizes for rows of `low` to `high` steps: the longest, then halves, at most so many.
 
-    >>> chosen(50, 50, 4), chosen(3, 60, 4), chosen(3, 60, 1)
-    ((50,), (8, 16, 32, 64), (64,))
+    One of 1 is none: such an axis could not be told from those that are not there.
+
+    >>> chosen(50, 50, 4), chosen(3, 60, 4), chosen(3, 60, 1), chosen(1, 1, 4)
+    ((50,), (8, 16, 32, 64), (64,), (2,))
     """
     if low == high:
-        return (high,)
+        return (max(high, 2),)
     sizes = [-(-high // STEP) * STEP]
     while len(sizes) < most and sizes[-1] > STEP and sizes[-1] / 2 >= low:
         sizes.append(-(-sizes[-1] // 2 // STEP) * STEP)

@@ -58,7 +58,7 @@ def attention_weights(q: Value, k: Value, mask: Value | None = None, causal: boo
         A tensor `(..., heads, queries, keys)`.
     """
     _check(q, k)
-    k = _repeated_heads(k, q)
+    k = repeated_heads(k, q)
     scores = OPS.matmul(q, OPS.transpose(k, (*range(k.rank - 2), k.rank - 1, k.rank - 2)))
     scores = scores * (q.shape[-1] ** -0.5 if scale is None else scale)
     if mask is not None:
@@ -110,7 +110,7 @@ def attention(q: Value, k: Value, v: Value, mask: Value | None = None, causal: b
     if v.shape[:-1] != k.shape[:-1]:
         raise shape_error("keys and values do not fit:", k.shape, v.shape,
                           fix="there must be a value for each key, in as many heads")
-    return OPS.matmul(attention_weights(q, k, mask, causal, scale), _repeated_heads(v, q))
+    return OPS.matmul(attention_weights(q, k, mask, causal, scale), repeated_heads(v, q))
 
 
 def _check(q: Value, k: Value) -> None:
@@ -122,7 +122,7 @@ def _check(q: Value, k: Value) -> None:
                           fix="leading axes must be equal, and heads a multiple of those of keys")
 
 
-def _repeated_heads(x: Value, q: Value) -> Value:
+def repeated_heads(x: Value, q: Value) -> Value:
     """Keys or values, repeated so that each head of the queries has one."""
     if q.rank == 2 or q.shape[-3] == x.shape[-3]:
         return x

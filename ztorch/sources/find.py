@@ -6,11 +6,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ztorch.errors import ConfigError, unknown
+from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.host import assets
 from ztorch.sources.python_files import import_file, recipe_in
 from ztorch.sources.recipe import Recipe
 
+_PROGRAMS = {  # of others, by suffix, and what brings them here
+    ".pt2": "a program of torch.export; torch.onnx.export(torch.export.load(path), (), 'm.onnx') "
+            "writes it as ONNX",
+    ".mlir": "MLIR, such as StableHLO; export the model as ONNX",
+    ".stablehlo": "StableHLO; export the model as ONNX",
+    ".pb": "a graph of TensorFlow; tf2onnx writes it as ONNX",
+    ".tflite": "a model of TensorFlow Lite; tf2onnx writes it as ONNX",
+}
 _WEIGHTS_ALONE = (".h5", ".pt", ".pth", ".npz", ".npy", ".gguf")  # for a model that is named beside
 
 
@@ -35,7 +43,8 @@ def find(name: str, custom: Mapping[str, type] | None = None) -> Recipe:
     An attribute, `path/to/file.py:attribute` (default: `build`), is a Sequential or a Model, or a
     function without arguments that returns one. Large models of the zoo have a small variant,
     `name:small`. Files are artifacts (.zt), those of Keras (.keras) and ONNX (.onnx), and weights
-    (.safetensors) whose model is that of the Python file beside them, or of the zoo.
+    (.safetensors) whose model is that of the Python file beside them, or of the zoo. A folder is
+    one of Hugging Face: config.json beside safetensors.
 
     Args:
         name: The text.
@@ -46,6 +55,10 @@ def find(name: str, custom: Mapping[str, type] | None = None) -> Recipe:
         ('digits', 'shapes_64')
     """
     suffix = Path(name).suffix.lower()
+    if (Path(name) / "config.json").is_file():
+        from ztorch.interchange.hugging_face import load_folder
+
+        return Recipe(load_folder(name), trained=True)
     if is_artifact(name):
         from ztorch.runtime.load import open_artifact
         from ztorch.sources.artifacts import recipe_of
@@ -61,9 +74,14 @@ def find(name: str, custom: Mapping[str, type] | None = None) -> Recipe:
         return Recipe(onnx.load(name), trained=True)
     if suffix == ".safetensors":
         return _of_weights(name)
+    if suffix in _PROGRAMS:
+        raise Unsupported(f"{name} is {_PROGRAMS[suffix]}, which is read")
     if suffix in _WEIGHTS_ALONE:
         raise ConfigError(f"{name} holds weights alone; name their model, and give the file as "
                           f"--weights {name}, or to model.load_weights")
+    if name not in zoo() and Path(name).is_dir():
+        raise ConfigError(f"the folder {name} has no config.json, so it holds no model of Hugging "
+                          "Face; name a file in it")
     name = name.removesuffix(":")
     path, _, attribute = name.partition(".py:") if ".py:" in name else (name, "", "")
     if attribute or path.endswith(".py"):
@@ -75,8 +93,8 @@ def find(name: str, custom: Mapping[str, type] | None = None) -> Recipe:
 def _of_zoo(name: str) -> Recipe:
     name, _, variant = name.partition(":")
     if name not in zoo():
-        raise ConfigError(f"{unknown('model', name, zoo())}, path/to/file.py:attribute, or a file "
-                          "named .zt, .keras or .onnx")
+        raise ConfigError(f"{unknown('model', name, zoo())}, path/to/file.py:attribute, a file "
+                          "named .zt, .keras or .onnx, or a folder with config.json")
     if variant not in ("", "small"):
         raise ConfigError(f"model {name!r} has no variant {variant!r}; large ones have "
                           f"{name}:small")

@@ -28,7 +28,9 @@ MODULES_OF_LAYERS = {  # where these are not in keras.layers
     "LayerScale": "keras.src.applications.convnext",
     "StochasticDepth": "keras.src.applications.convnext"}
 # Arguments that Keras' layers lack: left out where they have this value, refused elsewhere.
-_OURS_ALONE: dict[str, Any] = {"rotary": False, "branches": [], "zero_output_for_mask": False}
+_OURS_ALONE: dict[str, Any] = {
+    "rotary": False, "branches": [], "zero_output_for_mask": False, "num_key_value_heads": None,
+    "rotary_wavelength": 10000.0}
 _LACKS = {("RandomContrast", "data_format"), ("RandomBrightness", "data_format"),
           *((f"SpatialDropout{n}D", "trainable") for n in (1, 2, 3))}
 _MODULES = {"initializer": "keras.initializers", "learning-rate schedule":

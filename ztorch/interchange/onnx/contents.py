@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,4 +83,4 @@ class OnnxFile:
     outputs: tuple[Port, ...]
     nodes: tuple[NodeSpec, ...]
     arrays: dict[str, np.ndarray | StoredCodes]  # initializers
-    inferred: dict[str, Port]  # shapes between nodes, as the `onnx` package infers them
+    infer: Callable[[], dict[str, Port]]  # shapes between nodes, as the `onnx` package infers them

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ class OnnxReader:
             self.source, self.opsets,
             tuple(self.port(v) for v in graph.input if v.name not in arrays),
             tuple(self.port(v) for v in graph.output),
-            nodes, arrays, self._inferred(light))
+            nodes, arrays, cache(lambda: self._inferred(light)))
 
     def initializers(self, graph: Any) -> dict[str, np.ndarray | StoredCodes]:
         """The numbers of a graph, by name."""
@@ -108,6 +109,8 @@ class OnnxReader:
                                 f"{' '.join(lines[:3]) or type(error).__name__}") from None
 
     def _inferred(self, light: Any) -> dict[str, Port]:
+        """Shapes between nodes. A step aside: the package ends the process over some impossible
+        shapes, so nothing calls it but an error that is underway."""
         try:
             graph = self.onnx.shape_inference.infer_shapes(light).graph
             return {v.name: self.port(v) for v in graph.value_info
@@ -132,6 +135,8 @@ class OnnxReader:
                               f"{self.type_name(t.elem_type)}, which ztorch does not compute with")
         dims = tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None)
                      for d in t.shape.dim)
+        if any(isinstance(n, int) and n < 0 for n in dims):
+            raise ArtifactError(f"{self.source}: {info.name!r} has the impossible shape {dims}")
         form = FORMATS.get(t.elem_type)
         return Port(info.name, dims, form.holds if form else DTYPES[t.elem_type],
                     form.number if form else 0)

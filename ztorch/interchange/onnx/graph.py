@@ -11,7 +11,7 @@ import numpy as np
 
 from ztorch.dtypes import from_storage
 from ztorch.errors import ArtifactError, ConfigError, Unsupported
-from ztorch.graph.op import constant, leaf
+from ztorch.graph.op import OPS, constant, leaf
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.contents import NodeSpec, OnnxFile, StoredCodes
 from ztorch.interchange.onnx.formats import FORMATS, CodeFormat
@@ -49,6 +49,7 @@ class OnnxGraph(Layer):
     """
 
     takes_many = True
+    trains_narrow = False  # whether floats of other dtypes than float32 are weights, too
 
     def __init__(self, file: OnnxFile, outputs: Sequence[str], sizes: Mapping[str, int],
                  keeps_floats: bool = False, left_out: Collection[str] = (), **common: Any):
@@ -108,12 +109,12 @@ class OnnxGraph(Layer):
         if isinstance(stored, StoredCodes):
             if isinstance(stored.format, CodeFormat):
                 return Coded(constant(stored.codes), stored.format)
-            array = from_storage(stored.format, stored.codes)
-            if self.keeps_floats:
-                return constant(array, stored.format)
+            array, own = from_storage(stored.format, stored.codes), stored.format
+            if self.keeps_floats and not self.trains_narrow:
+                return constant(array, own)
         else:
-            array = stored
-        kept = self.keeps_floats and array.dtype != np.float32
+            array, own = stored, None
+        kept = self.keeps_floats and array.dtype != np.float32 and not self.trains_narrow
         if kept or array.dtype.kind != "f" or array.ndim == 0 or not np.isfinite(array).all():
             return array
 
@@ -122,14 +123,15 @@ class OnnxGraph(Layer):
                 weight = self.stored[name] = self.add_weight(name, array.shape, "zeros", trainable)
                 weight.value = array
             self.stored[name].trainable &= trainable
-            return context.read(self.stored[name])
+            value = context.read(self.stored[name])
+            return OPS.cast(value, own or array.dtype) if self.keeps_floats else value
 
         return FloatInitializer(name, array, read)
 
     def _expected(self, name: str, x: Sequence[Value]) -> Tensor | None:
         """A placeholder for the output of a node that is not supported, so that later nodes can be
         examined; None where its shape is not known."""
-        port = self.file.inferred.get(name)
+        port = self.file.infer().get(name)
         if port is None:
             return None
         actual = {n: m for p, v in zip(self.file.inputs, x, strict=True)
@@ -147,12 +149,27 @@ class OnnxGraph(Layer):
 
 
 class BatchedGraph(OnnxGraph):
-    """The nodes of a file whose inputs have the batch as their first axis."""
+    """The nodes of a file whose inputs have the batch as their first axis.
+
+    Floats outside have the dtype of the model. Where those of the file are kept, inputs are rounded
+    to them, and outputs widened.
+    """
+
+    trains_narrow = True
 
     def __init__(self, file: OnnxFile, outputs: Sequence[str], sizes: Mapping[str, int],
-                 **common: Any):
-        super().__init__(file, outputs, sizes, **common)
+                 keeps_floats: bool = False, **common: Any):
+        super().__init__(file, outputs, sizes, keeps_floats, **common)
         self.fixed = batch_of(file, sizes)
+
+    def run(self, x: Sequence[Value], context: Context) -> list[Value]:
+        """The outputs for these inputs. One Unsupported lists all nodes that are not imported."""
+        if not self.keeps_floats:
+            return super().run(x, context)
+        rounded = [OPS.cast(v, port.dtype) if port.dtype.is_float and not port.format else v
+                   for port, v in zip(self.file.inputs, x, strict=True)]
+        return [OPS.cast(y, context.dtype) if y.dtype.is_float else y
+                for y in super().run(rounded, context)]
 
     def call(self, x: Any, context: Context) -> Any:
         """The output; a dict where there are several."""

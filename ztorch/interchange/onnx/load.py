@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.arguments import checked
-from ztorch.config import positive
+from ztorch.config import flag, positive
 from ztorch.dtypes import to_storage
 from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.graph.op import leaf
@@ -30,7 +30,8 @@ from ztorch.model.sequential import Sequential
 
 @checked
 def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None,
-         outputs: Sequence[str] | None = None, name: str | None = None) -> Model:
+         outputs: Sequence[str] | None = None, name: str | None = None,
+         keep_dtypes: bool = False) -> Model:
     """Loads the model in an ONNX file. It compiles, predicts and trains like any other.
 
     Float initializers become weights, named `graph/` and their name in the file. The first axis of
@@ -41,6 +42,9 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
         sizes: The sizes of other symbolic axes, by name, as {"sequence": 128}. Default: `None`.
         outputs: The names of outputs to keep; None: all. Default: `None`.
         name: The name of the model; None: that of the file. Default: `None`.
+        keep_dtypes: Whether to compute in the floats of the file, such as float16, bfloat16 and
+            float64, rather than in the dtype that `compile` is given. Weights, inputs and outputs
+            keep that one: they are rounded where the file has fewer bits. Default: `False`.
 
     Returns:
         A Sequential for one input and one output, else a Model.
@@ -64,7 +68,8 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
     known = {n: positive(f"sizes[{n!r}]", size) for n, size in (sizes or {}).items()}
     if not file.inputs:
         raise Unsupported(f"{file.path} has no inputs; ztorch imports models that have some")
-    graph = BatchedGraph(file, _outputs(file, outputs), known, name="graph")
+    graph = BatchedGraph(file, _outputs(file, outputs), known,
+                         flag("keep_dtypes", keep_dtypes), name="graph")
     examples = [_example(file.path, port, known) for port in file.inputs]
     _need_supported(graph, examples)
     model_name = name or _name(path)

@@ -57,6 +57,7 @@ def package() -> Any:
         import onnx.inliner
         import onnx.numpy_helper
         import onnx.shape_inference
+        import onnx.version_converter
     except ImportError:
         raise ConfigError("ONNX files need the package onnx: pip install ztorch[onnx]") from None
     return onnx
@@ -83,6 +84,16 @@ def without_data(proto: Any) -> Any:
         if node.op_type in WITHOUT_DOMAIN and not node.domain:
             node.domain = "com.microsoft"
     return light
+
+
+def has_definition(proto: Any, opset: int) -> bool:
+    """Whether the standard defines an op by others."""
+    onnx = package()
+    try:
+        schema = onnx.defs.get_schema(proto.op_type, opset, proto.domain)
+    except (onnx.defs.SchemaError, TypeError):  # TypeError: of versions beyond its integers
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def body_of(proto: Any, opset: int, types: list[tuple[int, tuple[int, ...]] | None]) -> Any:
@@ -151,6 +162,19 @@ def _set_attributes(nodes: Any, own: Mapping[str, Any]) -> None:
                 _set_attributes(a.g.node, own)
         del node.attribute[:]
         node.attribute.extend(kept)
+
+
+def converted(data: bytes, opset: int, label: str) -> bytes:
+    """The bytes of a file in another version of the ops, by the converter of the package onnx."""
+    onnx = package()
+    try:
+        model = onnx.version_converter.convert_version(onnx.load_from_string(data), opset)
+        onnx.checker.check_model(model, full_check=True)
+    except Exception as error:
+        reason = str(error).splitlines()[0].rpartition("failed: ")[2]
+        raise Unsupported(f"{label} cannot be written with opset {opset}: {reason}; an op of it is "
+                          "newer. Take a later opset") from None
+    return bytes(model.SerializeToString())
 
 
 def packed(name: str, nodes: list[Row], inputs: list[Port], outputs: list[Port],

@@ -25,7 +25,12 @@ from ztorch.interchange.onnx.node import (
     Tensor,
     key_of,
 )
-from ztorch.interchange.onnx.protobuf import body_of, is_default, package
+from ztorch.interchange.onnx.protobuf import (
+    body_of,
+    has_definition,
+    is_default,
+    package,
+)
 from ztorch.layers.context import Context
 
 _DAMAGE = (  # what nodes of a damaged file raise
@@ -55,8 +60,8 @@ class NodeRunner:
                 raise ArtifactError(f"{self.path}: node {spec} reads {name!r}, which nothing "
                                     "before it gives")
         blocked = any(name and tensors[name] is None for name in spec.reads)
-        if blocked and spec.domain and key_of(spec) not in NODES:
-            raise NoSuchOp(_unknown(spec))
+        if blocked and key_of(spec) not in NODES and not has_definition(spec.proto, spec.opset):
+            raise NoSuchOp(_unknown(spec))  # its inputs are unknown, and would not help
         if blocked:
             return (None,) * len(spec.outputs)  # behind a node that is not supported
         inputs = tuple(present(tensors[name]) if name else None for name in spec.inputs)

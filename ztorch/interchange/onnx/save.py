@@ -17,13 +17,13 @@ from ztorch.files.atomic import write_atomic
 from ztorch.graph.op import OpCall, remember_calls
 from ztorch.graph.value import Value, topological
 from ztorch.interchange.onnx import writers as _writers  # noqa: F401 (fills the registries)
-from ztorch.interchange.onnx.protobuf import Port, packed
+from ztorch.interchange.onnx.protobuf import Port, converted, packed
 from ztorch.interchange.onnx.selection import WriteSelector
 from ztorch.interchange.onnx.writer import Writer
 from ztorch.interchange.onnx.writing import name_output, write_values
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
-from ztorch.model.trace import float_dtypes
+from ztorch.model.trace import float_dtypes, sizes_of
 
 if TYPE_CHECKING:
     from ztorch.model.model import Model
@@ -34,7 +34,8 @@ _BATCHES = (104_729, 1_299_709)  # primes that are no other size in a model
 
 @checked
 def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None = None,
-         weights: Mapping[str, Any] | None = None, dtype: Any = "float32") -> None:
+         weights: Mapping[str, Any] | None = None, dtype: Any = "float32",
+         sizes: Any = None, opset: int = OPSET) -> None:
     """Writes what a model predicts as an ONNX file.
 
     Initializers have the names of the weights, in the layout of ONNX.
@@ -46,6 +47,10 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
         weights: Arrays by name, in place of the model's own; `program.weights` fits. Default:
             `None`.
         dtype: "float32" or "float64". Default: `"float32"`.
+        sizes: The size of each axis that an Input leaves open, by name: all rows of the file have
+            it. Default: `None`.
+        opset: The version of ONNX's ops. Others than 21 are what the converter of the package onnx
+            makes of it. Default: `21`.
 
     Raises:
         Unsupported: ONNX lacks something that the model computes; the message lists all of it.
@@ -66,11 +71,14 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
     if not isinstance(weights, Mapping | None):
         raise ConfigError("zt.onnx.save(weights=...) takes arrays by the names of weights, such as "
                           f"program.weights, not a {type(weights).__name__}")
-    write_atomic(path, encode(model, batch_size, weights, dtype))
+    version = positive("opset", opset)
+    data = encode(model, batch_size, weights, dtype, sizes)
+    write_atomic(path, data if version == OPSET else
+                 converted(data, version, f"model {model.name!r}"))
 
 
 def encode(model: Model, batch_size: int | None = None, weights: Mapping[str, Any] | None = None,
-           dtype: Any = "float32") -> bytes:
+           dtype: Any = "float32", sizes: Any = None) -> bytes:
     """The bytes of the file; arguments as those of `save`.
 
     For any batch size, the model is traced with two sizes that nothing else has. A multiple of the
@@ -82,17 +90,29 @@ def encode(model: Model, batch_size: int | None = None, weights: Mapping[str, An
     model.build()
     model.need_memory(4 + 4 * d.bytes)  # the model's own, in the graph, and twice in the file
     states = States(d, seed=model.seed, root=model.path)
-    if model.open_axes:
-        axes = ", ".join(map(repr, model.axis_names))
-        raise Unsupported(f"ONNX files have no sizes to choose from, and model {model.name!r} "
-                          f"leaves axis {axes} open; give its Input a fixed size")
+    fixed = _fixed(model, sizes)
     if batch_size is not None:
-        return _draft(model, positive("batch_size", batch_size), False, states, weights).packed()
-    first, second = (_draft(model, size, True, states, weights) for size in _BATCHES)
+        rows = positive("batch_size", batch_size)
+        return _draft(model, rows, False, states, weights, fixed).packed()
+    first, second = (_draft(model, size, True, states, weights, fixed) for size in _BATCHES)
     if not first.same_as(second):
         raise Unsupported(f"model {model.name!r} computes with the number of rows in a batch; "
                           "give batch_size=, and the file is for batches of that size")
     return first.packed()
+
+
+def _fixed(model: Model, sizes: Any) -> dict[str, int]:
+    """The one size of each axis that Inputs leave open."""
+    if model.open_axes and sizes is None:
+        axes = ", ".join(f"{name!r}: 64" for name in model.axis_names)
+        raise Unsupported(f"all rows of an ONNX file have one size, and model {model.name!r} "
+                          f"leaves axes open; say them: sizes={{{axes}}}")
+    choices = sizes_of(model, sizes)
+    for name, choice in choices.items():
+        if len(choice) > 1:
+            raise ConfigError(f"sizes[{name!r}]={choice}: all rows of an ONNX file have one size; "
+                              "write a file for each, or a .zt")
+    return {name: size for name, [size] in choices.items()}
 
 
 @dataclass(frozen=True)
@@ -117,9 +137,9 @@ class Draft:
 
 
 def _draft(model: Model, batch: int, symbolic: bool, states: States,
-           weights: Mapping[str, Any] | None) -> Draft:
+           weights: Mapping[str, Any] | None, sizes: Mapping[str, int]) -> Draft:
     context = Context(states=states)
-    x = model.leaves(batch, states.dtype)
+    x = model.leaves(batch, states.dtype, sizes)
     with remember_calls() as calls:
         outputs = model.called(x, context)
     if context.memories:

@@ -1,0 +1,57 @@
+"""Loads the model of a folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import ModuleType
+
+from ztorch.errors import Unsupported
+from ztorch.interchange.hugging_face import bert, gpt2, llama, resnet, vit, whisper
+from ztorch.interchange.hugging_face.folder import (
+    Tensors,
+    image_side,
+    read_config,
+    read_tensors,
+)
+from ztorch.interchange.hugging_face.parts import Parts
+from ztorch.model.model import Model
+
+FAMILIES = (bert, gpt2, llama, resnet, vit, whisper)
+BY_CLASS: dict[str, ModuleType] = {name: family for family in FAMILIES for name in family.HEADS}
+
+
+def load_folder(path: str | os.PathLike[str], length: int | None = None) -> Model:
+    """Loads the model in a folder that `save_pretrained` of transformers wrote.
+
+    Layers have the names of the modules there.
+
+    Args:
+        path: The folder.
+        length: The positions of a row, or the rows and columns of an image where the config does
+            not say. `None` leaves positions open. Default: `None`.
+
+    Raises:
+        WeightsError: A file is missing or damaged, or does not fit the config.
+        Unsupported: The model is of a class or has a setting that ztorch does not read.
+
+    Examples:
+        ```python
+        model = load_folder("gpt2")
+        program = model.compile("cpu", batch_size=1, sizes={"length": 64}, decode=True)
+        ```
+    """
+    folder = Path(path)
+    config = read_config(folder)
+    family = BY_CLASS.get(config.architecture)
+    if family is None:
+        raise Unsupported(
+            f"{config.path} is of the class {config.architecture or 'None'!r}; ztorch reads "
+            f"{', '.join(BY_CLASS)}. torch.onnx.export and zt.onnx.load bring others")
+    parts = Parts(config)
+    if family is resnet and length is None:
+        length = image_side(folder)
+    model: Model = family.build(parts, length)
+    model.build()
+    parts.load(Tensors(read_tensors(folder), str(folder), family.PREFIXES))
+    return model
