@@ -143,6 +143,9 @@ def test_a_page_of_pictures_without_webgpu(browser: Browser, tmp_path: Path) -> 
     assert losses[1] < losses[0]
     np.testing.assert_allclose(predicted(tab, x[:5]), program.predict(x[:5]).ravel(), rtol=0, atol=1e-5)
 
+    for width in (320, 1100):  # nothing is wider than a phone, nor than a desk
+        tab.resize(width, 800)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
     browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path), eventsEnabled=True)
     press(tab, "Download")
     browser.until_event("Browser.downloadProgress", state="completed")
@@ -245,6 +248,9 @@ def test_a_page_without_webassembly_says_so(browser: Browser, tmp_path: Path, mo
     tab = browser.open(page, NO_GPU)
     tab.until(FAILED)
     assert "there is no WebGPU here" in tab.text("#state") and "ziglang" in tab.text("#state")
+    light, dark = (tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]) or
+                   tab.evaluate("getComputedStyle(document.body).backgroundColor") for scheme in ("light", "dark"))
+    assert light != dark
     assert tab.text("#name") == "<b id=1>small & co" and tab.evaluate("document.querySelector('#main').hidden")
     quiet(tab)
     tab.close()

@@ -2,8 +2,8 @@
 
     manifest.json         what the program is, and size and hash of every other member
     weights.safetensors   every state by name: weights, optimizer slots, counters, random state
-    code/TARGET.so        the library that compiling in memory runs too (.bin for a device);
-                          of a page there is code for a GPU, and .wasm
+    code/TARGET.so        the library that compiling in memory runs too; .bin for a device, .wasm
+                          for browsers
     constants/TARGET.bin  numbers the compiler worked out, if there are any
 
 Nothing in it is pickled or compressed, and equal programs give equal bytes.
