@@ -71,14 +71,14 @@ def test_hooks_that_nothing_calls() -> None:
     class Keras(C.Callback):
         on_line = True
 
-        def on_batch_end(self, batch: int, logs: Any = None) -> None:
+        def on_batch_finish(self, batch: int, logs: Any = None) -> None:
             raise AssertionError
 
     x, y = flowers()
     with pytest.warns(UserWarning) as seen:
         classifier().fit(x, y, verbose=0, callbacks=[Keras()])
     assert [str(w.message).partition("?")[0] for w in seen] == [
-        "fit never calls Keras.on_batch_end; did you mean 'on_train_batch_end'"]
+        "fit never calls Keras.on_batch_finish; did you mean 'on_train_batch_begin'"]
     assert seen[0].filename == __file__
 
 

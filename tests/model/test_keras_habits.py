@@ -53,7 +53,7 @@ def test_layers_assign_weights_and_take_lists():
     with pytest.raises(WeightsError, match="shape"):
         counter.total.assign(np.ones(3))
 
-    class Net(zt.Model):
+    class CountingNet(zt.Model):
         def __init__(self):
             super().__init__()
             self.dense, self.counter = L.Dense(2, use_bias=False), Counter()
@@ -61,7 +61,7 @@ def test_layers_assign_weights_and_take_lists():
         def call(self, x):
             return self.dense(x) + 0.0 * self.counter([x, x])
 
-    net, rows = Net(), rng.normal(size=(12, 2)).astype("float32")
+    net, rows = CountingNet(), rng.normal(size=(12, 2)).astype("float32")
     net.compile("cpu", optimizer="sgd", loss="mse", batch_size=4)
     net.fit(rows, rows, epochs=2, verbose=0)
     np.testing.assert_allclose(net.get_weights()[1], 2 * rows.sum(0), rtol=1e-5, atol=1e-5)

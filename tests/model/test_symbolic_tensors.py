@@ -112,7 +112,7 @@ def test_layers_that_were_never_called_have_no_tensors():
 
 
 def test_layers_may_have_parts_called_input_and_output():
-    class Twice(L.Layer):
+    class Doubled(L.Layer):
         def __init__(self):
             super().__init__()
             self.output = L.Dense(2, use_bias=False)
@@ -120,7 +120,7 @@ def test_layers_may_have_parts_called_input_and_output():
         def call(self, x):
             return self.output(x) * 2.0
 
-    model = zt.Sequential([L.Input((3,)), Twice()])
+    model = zt.Sequential([L.Input((3,)), Doubled()])
     x = rng.normal(size=(4, 3))
     np.testing.assert_allclose(model.predict(x), 2 * x @ model.get_weights()[0], atol=1e-5)
 

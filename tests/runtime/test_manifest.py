@@ -9,7 +9,8 @@ import pytest
 
 from ztorch.dtypes import boolean, f32, u8
 from ztorch.files.kinds import BadValue
-from ztorch.runtime.manifest import check_program
+from ztorch.runtime.manifest import check_program, check_scoring
+from ztorch.runtime.snapshot import Metadata
 from ztorch.runtime.spec import (
     FunctionSpec,
     LaunchSpec,
@@ -113,8 +114,8 @@ def test_ports_that_functions_have() -> None:
 
 
 WRONG_PORTS = [
-    ("train", {"x": (2, 4), "y": (2, 3)}, {"loss": ()}, "inputs is ['x', 'y']; it must be the in"),
-    ("train", {"x": (2, 4), "y": (2, 3), "w": (2,)}, {"mae": ()}, "outputs is ['mae']; it must be"),
+    ("train", {"y": (2, 3), "w": (2,)}, {"loss": ()}, "inputs is ['y', 'w']; it must be the in"),
+    ("train", {"x": (2, 4), "y": (2, 3), "w": (2,)}, {}, "outputs is []; it must be a list"),
     ("train", {"x": (), "y": (2, 3), "w": (2,)}, {"loss": ()}, "inputs[0].shape is []; it must be"),
     ("predict", {"x": (2, 4), "x/b": (2, 1)}, {"y": (2, 4)}, "inputs is ['x', 'x/b']; it must be"),
     ("predict", {"x/": (2, 4)}, {"y": (2, 4)}, "inputs is ['x/']; it must be the inputs x"),
@@ -132,6 +133,17 @@ def test_ports_that_functions_have_not() -> None:
     for name, inputs, outputs, message in WRONG_PORTS:
         number = 0 if name == "predict" else 1
         assert refused(with_ports(name, inputs, outputs)).startswith(f"functions[{number}].{message}")
+
+
+def test_only_steps_of_a_models_own_ignore_targets_and_weights() -> None:
+    whole = Metadata("net", 0, {}, {}, ()).replace(whole_batches=("train",))
+    for inputs, outputs in (({"x": (2, 4), "y": (2, 3)}, {"loss": ()}),
+                            ({"x": (2, 4), "y": (2, 3), "w": (2,)}, {"mae": ()})):
+        spec = with_ports("train", inputs, outputs)
+        check_program(spec)
+        check_scoring(whole, spec)
+        with pytest.raises(BadValue, match="a list with 'train', whose function lacks one of"):
+            check_scoring(whole.replace(whole_batches=()), spec)
 
 
 def test_functions_that_must_be_there() -> None:

@@ -132,9 +132,24 @@ def test_attention_of_a_sequential(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read, want)
 
 
+def test_branches_of_merge_layers_are_layers_of_keras(tmp_path: Path) -> None:
+    """Their weights have one shape, so that only the right order gives equal outputs."""
+    ours = filled(zt.Sequential([
+        L.Input((6,)), L.Dense(4), L.Subtract(L.Dense(4), zt.Sequential([L.Dense(4), L.ReLU()])),
+        L.Concatenate(L.Dense(4), L.Dense(4), name="side"), L.Dense(2)]))
+    ours.save(tmp_path / "m.keras")
+    x = np.random.default_rng(0).normal(size=(3, 6)).astype("f")
+    [want] = references.Run(ours.trace(3).functions["predict"])(x=x).values()
+    np.testing.assert_allclose(in_keras(tmp_path / "m.keras", [x]).numpy(), want, atol=1e-5)
+    [read] = references.Run(load_keras(tmp_path / "m.keras").trace(3).functions["predict"])(
+        x=x).values()
+    np.testing.assert_array_equal(read, want)
+
+
 def test_what_keras_lacks_is_listed(tmp_path: Path) -> None:
     model = zt.Sequential([
-        L.Input((8,)), L.Residual(L.Dense(8), name="r"), L.Add(L.Dense(8), L.Dense(8), name="both"),
+        L.Input((8,)), L.Residual(L.Dense(8), name="r"),
+        L.Add(L.Add(L.Dense(8), L.Dense(8)), L.Dense(8), name="both"),
         L.Dense(8, activation=lambda x: x, name="own"), L.Dense(2)])
     with pytest.raises(Unsupported) as caught:
         model.save(tmp_path / "m.keras")

@@ -73,11 +73,11 @@ class ModelTensors(CalledLayer):
 
     name: str
     own_call: Any
+    wiring: Any
 
     if TYPE_CHECKING:
         @property
         def knows_inputs(self) -> bool: ...
-    wiring: Any
 
     @property
     def inputs_by_name(self) -> dict[str, Any]:

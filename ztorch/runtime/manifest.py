@@ -65,6 +65,7 @@ class Manifest(Header):
         try:
             for target in self.targets:
                 check_buckets(self.program, target.spec)
+                check_scoring(self.program, target.spec)
                 check_arguments(self.program, target.spec)
         except BadValue as error:
             raise error.inside("program") from None
@@ -107,6 +108,18 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(text: str) -> float:
     raise ValueError(f"{text} is not a JSON number")
+
+
+def check_scoring(program: Metadata, spec: ProgramSpec) -> None:
+    """Functions that score take targets and the weights of rows and give a loss, but for steps of
+    a model's own, whose batches are never filled up."""
+    for name, f in spec.functions.items():
+        verb = verb_of(name)
+        roles = {port.partition("/")[0] for port in f.inputs}
+        if verb in ("train", "evaluate") and verb not in program.whole_batches and not (
+                {"x", "y", "w"} <= roles and "loss" in f.outputs):
+            raise BadValue(list(program.whole_batches), f"a list with {verb!r}, whose function "
+                           "lacks one of the inputs w, x, y or the output loss", "whole_batches")
 
 
 def check_buckets(program: Metadata, spec: ProgramSpec) -> None:

@@ -18,6 +18,7 @@ from ztorch.layers.operation import Operation
 from ztorch.layers.score_attention import Attention
 from ztorch.layers.symbol import LayerCall, SymbolicTensor, as_symbol, leaves, nested
 from ztorch.layers.wiring import Wiring
+from ztorch.weights.keras_branches import has_flat_branches, with_flat_branches
 from ztorch.weights.keras_ops import MODULES, OPS_OF_KERAS
 
 # Layers of ours that Keras lacks.
@@ -46,6 +47,7 @@ class KerasWriter:
 
     def __init__(self) -> None:
         self.problems: list[str] = []
+        self.flattened: set[Any] = set()  # layers whose branches are layers beside them
 
     def model(self, network: Network) -> dict[str, Any]:
         """The description of a model.
@@ -66,7 +68,8 @@ class KerasWriter:
         kind = type(network).__name__
         common = {"name": network.name, "trainable": network.trainable}
         if kind == "Sequential" and not any(
-                isinstance(layer, (MultiHeadAttention, Attention)) for layer in network.inner):
+                isinstance(layer, (MultiHeadAttention, Attention)) or has_flat_branches(layer)
+                for layer in network.inner):
             layers = [self.input(x, x.name) for x in network.inputs_by_name.values()]
             layers += [self.layer(layer.stands_for) for layer in network.inner]
             return _spec("keras", "Sequential", {**common, "layers": layers})
@@ -97,7 +100,8 @@ class KerasWriter:
         kind = type(layer).__name__
         config = layer.get_config()
         for key, neutral in _OURS_ALONE.items():
-            if config.pop(key, neutral) != neutral:
+            is_flat = key == "branches" and layer in self.flattened
+            if config.pop(key, neutral) != neutral and not is_flat:
                 self.problems.append(f"{kind} {layer.name!r} with {key}")
         if isinstance(layer, MultiHeadAttention):
             del config["use_causal_mask"]  # an argument of the call
@@ -133,19 +137,26 @@ class KerasWriter:
         """The layers, inputs and outputs of a network, as calls of layers."""
         inputs = {as_symbol(x): name or x.name for name, x in network.inputs_by_name.items()}
         calls, outputs = _calls(network)
+        names_of_branches: dict[Any, str] = {}
+        if type(network).__name__ == "Sequential":
+            calls, names_of_branches = with_flat_branches(calls)
+            self.flattened |= {call.layer for call in calls}
         references: dict[Any, list[Any]] = {s: [name, 0, 0] for s, name in inputs.items()}
         specs = [{**self.input(x, name or x.name), "name": name or x.name, "inbound_nodes": []}
                  for name, x in network.inputs_by_name.items()]
         nodes: dict[Any, list[Any]] = {}
         for call in calls:
             layer: Any = call.layer
+            name = names_of_branches.get(layer, layer.name)
             if layer not in nodes:
                 nodes[layer] = []
                 spec = (self.operation(layer) if isinstance(layer, Operation) else
                         self.layer(layer.stands_for))
-                specs.append({**spec, "name": layer.name, "inbound_nodes": nodes[layer]})
+                if layer in names_of_branches:
+                    spec["config"] = {**spec["config"], "name": name}
+                specs.append({**spec, "name": name, "inbound_nodes": nodes[layer]})
             for k, symbol in enumerate(leaves(call.result)):
-                references[symbol] = [layer.name, len(nodes[layer]), k]
+                references[symbol] = [name, len(nodes[layer]), k]
             nodes[layer].append(self.node(call, references))
         ends = nested(lambda s: references[s], outputs)
         names = [references[s] for s in inputs]
