@@ -23,7 +23,8 @@ def test_what_is_suggested_is_there(family: str) -> None:
     known = FAMILIES[family].known
     for name, here in OTHER_NAMES[family].items():
         assert name not in {k.lower() for k in known}, "it is known"
-        suggested = re.findall(r"[A-Z]\w+|'\w+'", here.partition(", with")[0])
+        without_arguments = re.sub(r"\w+=[\w.]+", "", here.partition(", with")[0])
+        suggested = re.findall(r"[A-Z]\w+|'\w+'", without_arguments)
         assert suggested
         for word in suggested:
             bare = word.strip("'")

@@ -32,5 +32,5 @@ OTHER_NAMES: dict[str, dict[str, str]] = {  # of a family: a name in lower case,
         "momentum": "SGD(momentum=0.9)", "sgdm": "SGD(momentum=0.9)",
         "nesterov": "SGD(momentum=0.9, nesterov=True)"},
     "metric": {
-        "f1": "F1Score", "r2": "R2Score", "iou": "IoU", "top_5": "TopKCategoricalAccuracy(k=5)"},
+        "f1": "F1Score", "r2": "R2Score", "top_5": "TopKCategoricalAccuracy(k=5)"},
 }
