@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ztorch.other_names import OTHER_NAMES
+
 
 class ZtorchError(Exception):
     """Base class of all errors of ztorch."""
@@ -101,13 +103,15 @@ def unknown(kind: str, name: object, known: Iterable[str],
             also: Iterable[str] = ()) -> UnknownName:
     """An UnknownName that lists the known names, of many the eight nearest, and suggests one.
 
-    Names in `also` may be suggested too, but are not listed.
+    Names in `also` may be suggested too, but are not listed. A name that another library has for
+    one of them is told what it is here.
 
     >>> str(unknown("activation", "rellu", ["relu", "tanh"]))
     "unknown activation 'rellu'; did you mean 'relu'? Known: relu, tanh"
     """
     names = sorted(known)
-    hint = nearest(name, [*also, *names]) or "."
+    other_name = OTHER_NAMES.get(kind, {}).get(str(name).lower())
+    hint = f"; here it is {other_name}." if other_name else nearest(name, [*also, *names]) or "."
     more = ""
     if len(names) > MOST_LISTED:
         import difflib

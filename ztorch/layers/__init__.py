@@ -43,4 +43,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     if name in LAYERS:
         return LAYERS[name]
-    raise AttributeError(str(unknown("layer", name, __all__)))
+    helpers = ("LAYERS", "Context", "Layer", "States", "Weight")
+    raise AttributeError(str(unknown("layer", name, [n for n in __all__ if n not in helpers])))

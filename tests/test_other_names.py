@@ -1,0 +1,43 @@
+"""Names of other libraries: what errors say they are here is there, and no name of ours is hidden."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import ztorch as zt
+from ztorch.errors import UnknownName
+from ztorch.layers import LAYERS, Layer
+from ztorch.layers.activation import ACTIVATIONS
+from ztorch.losses import Loss
+from ztorch.metrics import Metric
+from ztorch.optimizers import Optimizer
+from ztorch.other_names import OTHER_NAMES
+
+FAMILIES = {"layer": Layer, "loss": Loss, "metric": Metric, "optimizer": Optimizer}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_suggested_is_there(family: str) -> None:
+    known = FAMILIES[family].known
+    for name, here in OTHER_NAMES[family].items():
+        assert name not in {k.lower() for k in known}, "it is known"
+        without_arguments = re.sub(r"\w+=[\w.]+", "", here.partition(", with")[0])
+        suggested = re.findall(r"[A-Z]\w+|'\w+'", without_arguments)
+        assert suggested
+        for word in suggested:
+            bare = word.strip("'")
+            assert bare in (ACTIVATIONS if "Activation" in here and word != bare else known), here
+        with pytest.raises(UnknownName, match=re.escape(f"; here it is {here}. Known: ")):
+            FAMILIES[family].named(name.upper())
+    assert {*OTHER_NAMES} == {*FAMILIES}
+
+
+def test_layers_that_are_asked_for_as_attributes() -> None:
+    for name, here in (("Linear", "Dense"), ("GELU", "Activation('gelu')")):
+        with pytest.raises(AttributeError, match=re.escape(f"; here it is {here}. Known: ")) as caught:
+            getattr(zt.layers, name)
+        known = str(caught.value).partition("Known: ")[2].partition(" and ")[0].split(", ")
+        assert len(known) == 8 and {*known} <= {*zt.layers.__all__} - {"LAYERS", "Layer", "Context"}
+    assert "Dense" in LAYERS

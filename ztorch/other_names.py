@@ -1,0 +1,36 @@
+"""What other libraries call layers, losses, metrics and optimizers, where the nearest spelling of
+ours would mislead: the name here, or what to use instead."""
+
+from __future__ import annotations
+
+_ACTIVATION = "Activation({!r})"
+_CROSSENTROPY = ("'categorical_crossentropy' for one-hot rows, or "
+                 "'sparse_categorical_crossentropy' for labels")
+
+OTHER_NAMES: dict[str, dict[str, str]] = {  # of a family: a name in lower case, and what to use
+    "layer": {
+        "linear": "Dense", "layernorm": "LayerNormalization", "batchnorm": "BatchNormalization",
+        **{f"batchnorm{n}d": "BatchNormalization" for n in (1, 2, 3)},
+        **{f"dropout{n}d": f"SpatialDropout{n}D" for n in (1, 2, 3)},
+        **{f"instancenorm{end}": "GroupNormalization(groups=-1)" for end in ("", "1d", "2d", "3d")},
+        **{name: _ACTIVATION.format(name) for name in (
+            "silu", "gelu", "sigmoid", "tanh", "softplus", "softsign", "selu", "mish", "relu6")},
+        "swish": _ACTIVATION.format("silu"), "hardswish": _ACTIVATION.format("hard_swish"),
+        "hardsigmoid": _ACTIVATION.format("hard_sigmoid"),
+        "thresholdedrelu": "ReLU(threshold=...)", "merge": "Add, Concatenate and their kin",
+        "sum": "Add", "cat": "Concatenate", "upsample": "UpSampling2D",
+        "cudnnlstm": "LSTM", "cudnngru": "GRU", "bilstm": "Bidirectional(LSTM(...))",
+        "randomresizedcrop": "RandomCrop and Resizing", "pixelshuffle": "Reshape and Permute"},
+    "loss": {
+        "crossentropyloss": _CROSSENTROPY, "cross_entropy": _CROSSENTROPY,
+        "crossentropy": _CROSSENTROPY, "nllloss": "'sparse_categorical_crossentropy'",
+        "nll": "'sparse_categorical_crossentropy'", "bceloss": "'binary_crossentropy'",
+        "bcewithlogitsloss": "BinaryCrossentropy(from_logits=True)", "l1loss": "'mae'",
+        "l1": "'mae'", "l2": "'mse'", "smoothl1loss": "'huber'", "kldivloss": "'kl_divergence'",
+        "rmse": "'mse', with the metric 'rmse'"},
+    "optimizer": {
+        "momentum": "SGD(momentum=0.9)", "sgdm": "SGD(momentum=0.9)",
+        "nesterov": "SGD(momentum=0.9, nesterov=True)"},
+    "metric": {
+        "f1": "F1Score", "r2": "R2Score", "top_5": "TopKCategoricalAccuracy(k=5)"},
+}
