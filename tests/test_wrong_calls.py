@@ -189,7 +189,7 @@ def test_messages(call: Callable[[], Any], kind: type[Exception], message: str) 
 
 
 @pytest.mark.parametrize(("look", "message"), [
-    (lambda: zt.Input, r"has no attribute 'Input'; here it is zt\.layers\.Input$"),
+    (lambda: zt.datasets, r"has no attribute 'datasets'; here it is zt\.data$"),
     (lambda: zt.Sequental, r"did you mean 'Sequential'\?$"),
     (lambda: zt.zzz, "has no attribute 'zzz'$"),
     (lambda: zt.callbacks.ProgbarLogger, r"here it is verbose=1 of fit"),
