@@ -132,29 +132,68 @@ def test_attention_of_a_sequential(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read, want)
 
 
-def test_branches_of_merge_layers_are_layers_of_keras(tmp_path: Path) -> None:
-    """Their weights have one shape, so that only the right order gives equal outputs."""
-    ours = filled(zt.Sequential([
+def sequential_with_branches() -> Any:
+    return zt.Sequential([
         L.Input((6,)), L.Dense(4), L.Subtract(L.Dense(4), zt.Sequential([L.Dense(4), L.ReLU()])),
-        L.Concatenate(L.Dense(4), L.Dense(4), name="side"), L.Dense(2)]))
+        L.Residual(L.Dense(4, activation="tanh"), L.Dense(4)),
+        L.Residual(L.Dense(4), shortcut=L.Dense(4), name="wide", trainable=False),
+        L.Concatenate(L.Dense(4), L.Dense(4), name="side"),
+        L.Parallel([L.Dense(3), L.Identity()], merge=L.Concatenate(axis=1)), L.Dense(2)])
+
+
+def functional_with_branches() -> Any:
+    """Branches in branches, in a shared layer, in models inside, and beside layers of one shape."""
+    x = L.Input((6,))
+    first = L.Dense(6, name="add_dense")(x)
+    deep = L.Add(L.Dense(6), L.Multiply(L.Dense(6), L.Add(L.Dense(6), L.Residual(L.Dense(6)))))
+    y = L.Subtract()([deep(first), deep(x)])
+    inner = zt.Sequential([L.Dense(6), L.Maximum(L.Dense(6), L.Dense(6)), L.Dense(6)])
+    gate = L.Input((6,))
+    gated = zt.Model(gate, L.Average(L.Dense(6), L.Dense(6))(L.Dense(6)(gate)))
+    return zt.Model(x, L.Add()([inner(y), gated(first), L.Dense(6)(y)]))
+
+
+@pytest.mark.parametrize("declared", [sequential_with_branches, functional_with_branches])
+def test_branches_of_merge_layers_are_layers_of_keras(tmp_path: Path, declared: Any) -> None:
+    """Their weights have one shape, so that only the right order gives equal outputs."""
+    ours = filled(declared())
     ours.save(tmp_path / "m.keras")
     x = np.random.default_rng(0).normal(size=(3, 6)).astype("f")
     [want] = references.Run(ours.trace(3).functions["predict"])(x=x).values()
-    np.testing.assert_allclose(in_keras(tmp_path / "m.keras", [x]).numpy(), want, atol=1e-5)
-    [read] = references.Run(load_keras(tmp_path / "m.keras").trace(3).functions["predict"])(
-        x=x).values()
+    theirs = in_keras(tmp_path / "m.keras", [x]).numpy()
+    np.testing.assert_allclose(theirs, want, rtol=1e-5, atol=1e-5)
+    again = load_keras(tmp_path / "m.keras")
+    [read] = references.Run(again.trace(3).functions["predict"])(x=x).values()
     np.testing.assert_array_equal(read, want)
+    assert sum(w.trainable for w in again.weights) == sum(w.trainable for w in ours.weights)
+    ours.save_weights(tmp_path / "m.weights.h5")  # of a model of the same layers in Keras
+    again.set_weights([np.zeros(w.shape) for w in again.weights])
+    again.load_weights(tmp_path / "m.weights.h5")
+    [read] = references.Run(again.trace(3).functions["predict"])(x=x).values()
+    np.testing.assert_array_equal(read, want)
+
+
+def test_masks_pass_branches_as_in_keras(tmp_path: Path) -> None:
+    ours = filled(zt.Sequential([
+        L.Input((5,), dtype="int32"), L.Embedding(9, 4, mask_zero=True),
+        L.Add(L.Dense(4), L.Identity()), L.Concatenate(L.Dense(2), L.Dense(3), name="side"), L.LSTM(3)]))
+    ours.save(tmp_path / "m.keras")
+    x = np.array([[3, 1, 0, 0, 0], [4, 5, 6, 7, 8]], "i")
+    [want] = references.Run(ours.trace(2).functions["predict"])(x=x).values()
+    np.testing.assert_allclose(in_keras(tmp_path / "m.keras", [x]).numpy(), want, atol=1e-5)
 
 
 def test_what_keras_lacks_is_listed(tmp_path: Path) -> None:
     model = zt.Sequential([
-        L.Input((8,)), L.Residual(L.Dense(8), name="r"),
-        L.Add(L.Add(L.Dense(8), L.Dense(8)), L.Dense(8), name="both"),
+        L.Input((4,), dtype="int32"), L.Embedding(9, 8, mask_zero=True),
+        L.Residual(L.Conv1D(8, 1), name="r"), L.PositionEmbedding(name="where"), L.TimeDistributed(
+            L.Add(L.Dense(8), L.Dense(8), name="both")),
         L.Dense(8, activation=lambda x: x, name="own"), L.Dense(2)])
     with pytest.raises(Unsupported) as caught:
         model.save(tmp_path / "m.keras")
     said = str(caught.value)
-    assert "Residual 'r': Keras has no such layer" in said and "Add 'both' with branches" in said
+    assert "PositionEmbedding 'where': Keras has no" in said and "Add 'both' with branches" in said
+    assert "Residual 'r' with branches that drop a mask, which it passes on" in said
     assert "Dense(activation=...): <lambda> cannot be written" in said
     assert not (tmp_path / "m.keras").exists()
 

@@ -12,7 +12,6 @@ from ztorch.initializers import Shape
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.merge import Add, Average, Maximum, Merge, Minimum, Multiply, Subtract, mismatch
-from ztorch.layers.symbol import leaves
 from ztorch.layers.unit_scale import of_length_1
 
 
@@ -65,15 +64,13 @@ class Concatenate(Merge):
     def merge(self, values: list[Value]) -> Value:
         return OPS.concat(*values, axis=self.axis % values[0].rank)
 
-    def compute_mask(self, x: Any, mask: Any = None) -> Value | None:
+    def joint_mask(self, values: list[Value], masks: list[Value | None]) -> Value | None:
         """As in Keras: along the steps, masks are joined as well; along other axes a step counts
         where it counts in any of the tensors."""
-        masks = leaves(mask)
-        first = leaves(x)[0]
-        if self.inner or self.axis % first.rank != 1 or not any(m is not None for m in masks):
-            return super().compute_mask(x, mask)
+        if self.axis % values[0].rank != 1 or not any(m is not None for m in masks):
+            return super().joint_mask(values, masks)
         whole = [OPS.full(v.shape[:2], True, "bool") if m is None else m
-                 for v, m in zip(leaves(x), masks, strict=True)]
+                 for v, m in zip(values, masks, strict=True)]
         return OPS.concat(*whole, axis=1)
 
 

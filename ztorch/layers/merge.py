@@ -42,8 +42,12 @@ class Merge(Container, abstract=True):
             if not isinstance(x, Value):
                 raise shape_error(f"{kind} with branches takes one tensor, not {len(x)}",
                                   fix=f"to merge them write {kind}()([a, b])")
-            return self.merged([branch(x, context) for branch in self.inner], context,
-                               [branch.name for branch in self.inner])
+            values = [branch(x, context) for branch in self.inner]
+            y = self.merged(values, context, [branch.name for branch in self.inner])
+            mask = self.joint_mask(values, [context.masks.get(v) for v in values])
+            if mask is not None:
+                context.set_mask(y, mask)
+            return y
         if isinstance(x, (Value, dict)) or len(x) < 2 or (self.takes == "2" and len(x) != 2):
             count = "one" if isinstance(x, Value) else str(len(x))
             raise shape_error(f"{kind} merges a list of {self.takes} tensors, not {count}",
@@ -65,9 +69,13 @@ class Merge(Container, abstract=True):
         raise NotImplementedError
 
     def compute_mask(self, x: Any, mask: Any = None) -> Value | None:
-        """As in Keras, a step counts where it counts in any of the tensors."""
-        masks = leaves(mask)
-        return None if self.inner or None in masks else reduce(OPS.bitwise_or, masks)
+        """That of the tensors of a list; `call` sets that of branches."""
+        return None if self.inner else self.joint_mask(leaves(x), leaves(mask))
+
+    def joint_mask(self, values: list[Value], masks: list[Value | None]) -> Value | None:
+        """The mask of the merged tensor: as in Keras, a step counts where it counts in any."""
+        known = [mask for mask in masks if mask is not None]
+        return reduce(OPS.bitwise_or, known) if len(known) == len(masks) else None
 
     def fit(self, values: list[Value], context: Context, branches: list[str] | None) -> None:
         """Raises a ShapeError unless the tensors broadcast together. As in Keras, missing axes are

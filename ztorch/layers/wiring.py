@@ -141,7 +141,7 @@ def find_wiring(inputs: Any, outputs: Any, model: str) -> Wiring:
             raise ConfigError(f"model {model!r}: no output depends on input "
                               f"{name or declared.name!r}; leave it out of inputs, or call a layer "
                               "on it")
-    layers = _layers(calls, _sorted_leaves(ends))
+    layers = layers_in_order(calls, ends)
     _need_names(layers, model)
     moved = {s: declared.symbol for s, declared in begins.items() if s is not declared.symbol}
 
@@ -243,8 +243,8 @@ def _calls(ends: list[SymbolicTensor], inputs: Mapping[SymbolicTensor, Input],
     return list(done)
 
 
-def _layers(calls: list[LayerCall], ends: list[SymbolicTensor]) -> list[Layer]:
-    """The layers of the calls in Keras' order."""
+def layers_in_order(calls: list[LayerCall], ends: Any) -> list[Layer]:
+    """The layers of the calls that lead to these tensors, in Keras' order."""
     depth: dict[LayerCall, int] = {}
     of_layer: dict[LayerNode, int] = {}
     for call in reversed(calls):
@@ -253,7 +253,7 @@ def _layers(calls: list[LayerCall], ends: list[SymbolicTensor]) -> list[Layer]:
         for symbol in call.inputs:
             if symbol.call is not None:
                 depth[symbol.call] = max(depth.get(symbol.call, 0), depth[call] + 1)
-    met = {layer: k for k, layer in enumerate(_met(ends))}
+    met = {layer: k for k, layer in enumerate(_met(_sorted_leaves(ends)))}
     ordered = sorted(of_layer, key=lambda layer: (-of_layer[layer], met[layer]))
     return cast("list[Layer]", ordered)  # only a Layer is ever called
 

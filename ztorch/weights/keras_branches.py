@@ -1,37 +1,157 @@
-"""Merge layers with branches, such as `Add(Dense(4), Dense(4))`, as Keras has them: the branches
-are layers of the model, and the merge layer is called on a list."""
+"""Layers with branches, such as `Add(Dense(4), Dense(4))` and `Residual(...)`, as Keras has them:
+the branches are layers of the model, and a merge layer is called on a list of their outputs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from ztorch.layers.merge import Merge
-from ztorch.layers.nested import Container
-from ztorch.layers.symbol import LayerCall
+from ztorch.errors import Unsupported
+from ztorch.layers.attention import MultiHeadAttention
+from ztorch.layers.containers import Parallel, Residual
+from ztorch.layers.merge import Add, Merge
+from ztorch.layers.network import Network
+from ztorch.layers.score_attention import Attention
+from ztorch.layers.symbol import LayerCall, SymbolicTensor, leaves, nested
+from ztorch.layers.wiring import Wiring, layers_in_order
 
 
-def has_flat_branches(layer: Any) -> bool:
-    """Whether a layer merges branches that Keras can have side by side: none of them has branches
-    of its own."""
-    return isinstance(layer, Merge) and bool(layer.inner) and not any(
-        isinstance(branch, Container) for branch in layer.inner)
+def has_branches(layer: Any) -> bool:
+    """Whether a layer holds branches, which are layers beside it in Keras."""
+    layer = layer.stands_for
+    return (isinstance(layer, Merge) and bool(layer.inner)) or type(layer) in (Residual, Parallel)
 
 
-def with_flat_branches(calls: Sequence[LayerCall]) -> tuple[list[LayerCall], dict[Any, str]]:
-    """The calls of a row of layers with those of branches, and the names of branches, which differ
-    from those of other layers."""
-    flat: list[LayerCall] = []
-    names: dict[Any, str] = {}
+def is_row(network: Network) -> bool:
+    """Whether a network is a Sequential of Keras, too. There, layers take one tensor and have no
+    branches; a Sequential of others is a functional model."""
+    return type(network).__name__ == "Sequential" and not any(
+        isinstance(layer, (MultiHeadAttention, Attention)) or has_branches(layer)
+        for layer in network.inner)
+
+
+@dataclass
+class FlatNetwork:
+    """The calls of a network, with branches as layers of their own."""
+
+    calls: list[LayerCall] = field(default_factory=list)  # each after those that it depends on
+    outputs: Any = None  # a symbolic tensor, or a list or dict of several
+    names: dict[Any, str] = field(default_factory=dict)  # of branches and what merges them
+    frozen: set[Any] = field(default_factory=set)  # branches of what does not train
+    masks_differ: list[Any] = field(default_factory=list)  # layers that pass on other masks
+
+    @property
+    def layers(self) -> list[Any]:
+        """The layers in Keras' order."""
+        return [layer.stands_for for layer in layers_in_order(self.calls, self.outputs)]
+
+
+def flat(network: Network) -> FlatNetwork:
+    """A network without branches in layers.
+
+    Raises:
+        Unsupported: It is a class with a call of its own.
+    """
+    calls, outputs = _calls(network)
+    if not any(has_branches(call.layer) for call in calls):
+        return FlatNetwork(calls, outputs)
+    flattening = _Flattening({call.layer.name for call in calls})
     for call in calls:
+        flattening.add(call)
+    flattening.network.outputs = flattening.replaced(outputs)
+    return flattening.network
+
+
+def _calls(network: Network) -> tuple[list[LayerCall], Any]:
+    """The calls of layers that lead to the outputs, and these."""
+    if network.own_call is not None:
+        raise Unsupported(f"model {network.name!r} is a class with a call of its own, which a file "
+                          "for Keras cannot hold; save its weights, or write a .zt")
+    wiring = getattr(network, "wiring", None)  # a Sequential has none
+    if isinstance(wiring, Wiring):
+        return wiring.calls, wiring.outputs
+    outputs = network.output  # of a Sequential, which declares its layers when asked
+    calls = [outputs.call]
+    while (before := calls[0].inputs[0].call) is not None:
+        calls.insert(0, before)
+    return calls, outputs
+
+
+class _Flattening:
+    """Repeats the calls of a network, with branches as calls of their own."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self.network = FlatNetwork()
+        self.taken = taken  # names of layers
+        self.mergers: dict[Any, Merge] = {}  # of layers with branches
+        self.new: dict[SymbolicTensor, SymbolicTensor] = {}  # those of the repeated calls
+
+    def replaced(self, x: Any) -> Any:
+        """Arguments with the tensors of the repeated calls."""
+        return nested(lambda s: self.new.get(s, s) if isinstance(s, SymbolicTensor) else s, x)
+
+    def add(self, call: LayerCall) -> None:
+        """Repeats a call of the network."""
+        args, keywords = self.replaced(call.args), self.replaced(call.keywords)
         layer: Any = call.layer
-        if not has_flat_branches(layer):
-            flat.append(call)
-            continue
-        results = []
-        for branch in layer.inner:
-            names[branch] = f"{layer.name}_{branch.name}"
-            results.append(branch(call.args[0]))
-            flat.append(branch.calls[-1])
-        flat.append(LayerCall(layer, (results,), {}, call.result))
-    return flat, names
+        if has_branches(layer):
+            result = self.merged(layer.stands_for, args[0], call.result)
+        else:
+            result = self.recorded(layer, args, keywords, call.result)
+        self.new.update(zip(leaves(call.result), leaves(result), strict=True))
+
+    def recorded(self, layer: Any, args: Any, keywords: Any, like: Any) -> Any:
+        """The result of a call, with the shapes of a known one."""
+        call = LayerCall(layer, args, keywords)
+        call.result = nested(
+            lambda s: SymbolicTensor(s.value, layer, call, s.producers, s.mask), like)
+        self.network.calls.append(call)
+        return call.result
+
+    def merged(self, layer: Any, x: SymbolicTensor, like: SymbolicTensor) -> Any:
+        """The result of a layer with branches."""
+        if isinstance(layer, Residual):
+            y = x
+            for inner in layer.layers:
+                y = self.branch(layer, inner, y)
+            parts = [y, x if layer.shortcut is None else self.branch(layer, layer.shortcut, x)]
+        else:
+            parts = [self.branch(layer, inner, x) for inner in layer.inner]
+        if layer not in self.mergers:
+            self.mergers[layer] = _merger(layer, self.network.names.get(layer, layer.name))
+        merger = self.mergers[layer]
+        if (_called(merger, parts).mask is None) != (like.mask is None):
+            self.network.masks_differ.append(layer)
+        return self.recorded(merger, (parts,), {}, like)
+
+    def branch(self, outer: Any, layer: Any, x: Any) -> Any:
+        """The result of a layer inside another one."""
+        if layer not in self.network.names:
+            name = base = f"{self.network.names.get(outer, outer.name)}_{layer.name}"
+            k = 0
+            while name in self.taken:
+                k += 1
+                name = f"{base}_{k}"
+            self.taken.add(name)
+            self.network.names[layer] = self.network.names[layer.stands_for] = name
+        if not outer.trainable or outer in self.network.frozen:
+            self.network.frozen |= {layer, layer.stands_for}
+        like = _called(layer, x)
+        return (self.merged(layer.stands_for, x, like) if has_branches(layer) else
+                self.recorded(layer, (x,), {}, like))
+
+
+def _called(layer: Any, x: Any) -> Any:
+    """What a layer gives for symbolic tensors; the call is forgotten."""
+    y = layer(x)
+    layer.calls.pop()
+    return y
+
+
+def _merger(layer: Any, name: str) -> Merge:
+    """The merge layer for the outputs of the branches of a layer."""
+    rules = {"name": name, **layer.rules_config()}
+    if isinstance(layer, Residual):
+        return Add.from_config({"branches": [], **rules})
+    merge = layer.merging if isinstance(layer, Parallel) else layer
+    return type(merge).from_config({**merge.get_config(), "branches": [], **rules})

@@ -17,8 +17,7 @@ from ztorch.layers.network import Network
 from ztorch.layers.operation import Operation
 from ztorch.layers.score_attention import Attention
 from ztorch.layers.symbol import LayerCall, SymbolicTensor, as_symbol, leaves, nested
-from ztorch.layers.wiring import Wiring
-from ztorch.weights.keras_branches import has_flat_branches, with_flat_branches
+from ztorch.weights.keras_branches import flat, is_row
 from ztorch.weights.keras_ops import MODULES, OPS_OF_KERAS
 
 # Layers of ours that Keras lacks.
@@ -47,7 +46,6 @@ class KerasWriter:
 
     def __init__(self) -> None:
         self.problems: list[str] = []
-        self.flattened: set[Any] = set()  # layers whose branches are layers beside them
 
     def model(self, network: Network) -> dict[str, Any]:
         """The description of a model.
@@ -67,9 +65,7 @@ class KerasWriter:
         network.build()
         kind = type(network).__name__
         common = {"name": network.name, "trainable": network.trainable}
-        if kind == "Sequential" and not any(
-                isinstance(layer, (MultiHeadAttention, Attention)) or has_flat_branches(layer)
-                for layer in network.inner):
+        if is_row(network):
             layers = [self.input(x, x.name) for x in network.inputs_by_name.values()]
             layers += [self.layer(layer.stands_for) for layer in network.inner]
             return _spec("keras", "Sequential", {**common, "layers": layers})
@@ -100,8 +96,7 @@ class KerasWriter:
         kind = type(layer).__name__
         config = layer.get_config()
         for key, neutral in _OURS_ALONE.items():
-            is_flat = key == "branches" and layer in self.flattened
-            if config.pop(key, neutral) != neutral and not is_flat:
+            if config.pop(key, neutral) != neutral:
                 self.problems.append(f"{kind} {layer.name!r} with {key}")
         if isinstance(layer, MultiHeadAttention):
             del config["use_causal_mask"]  # an argument of the call
@@ -136,29 +131,28 @@ class KerasWriter:
     def functional(self, network: Network) -> dict[str, Any]:
         """The layers, inputs and outputs of a network, as calls of layers."""
         inputs = {as_symbol(x): name or x.name for name, x in network.inputs_by_name.items()}
-        calls, outputs = _calls(network)
-        names_of_branches: dict[Any, str] = {}
-        if type(network).__name__ == "Sequential":
-            calls, names_of_branches = with_flat_branches(calls)
-            self.flattened |= {call.layer for call in calls}
+        wiring = flat(network)
+        self.problems += [f"{type(layer).__name__} {layer.name!r} with branches that drop a mask, "
+                          "which it passes on" for layer in wiring.masks_differ]
         references: dict[Any, list[Any]] = {s: [name, 0, 0] for s, name in inputs.items()}
         specs = [{**self.input(x, name or x.name), "name": name or x.name, "inbound_nodes": []}
                  for name, x in network.inputs_by_name.items()]
         nodes: dict[Any, list[Any]] = {}
-        for call in calls:
+        for call in wiring.calls:
             layer: Any = call.layer
-            name = names_of_branches.get(layer, layer.name)
+            name = wiring.names.get(layer, layer.name)
             if layer not in nodes:
                 nodes[layer] = []
                 spec = (self.operation(layer) if isinstance(layer, Operation) else
                         self.layer(layer.stands_for))
-                if layer in names_of_branches:
-                    spec["config"] = {**spec["config"], "name": name}
+                if layer in wiring.names and spec:
+                    spec["config"] = {**spec["config"], "name": name, **(
+                        {"trainable": False} if layer in wiring.frozen else {})}
                 specs.append({**spec, "name": name, "inbound_nodes": nodes[layer]})
             for k, symbol in enumerate(leaves(call.result)):
                 references[symbol] = [name, len(nodes[layer]), k]
             nodes[layer].append(self.node(call, references))
-        ends = nested(lambda s: references[s], outputs)
+        ends = nested(lambda s: references[s], wiring.outputs)
         names = [references[s] for s in inputs]
         keyed = [name for name in network.inputs_by_name if name]
         return {"layers": specs, "input_layers": names if len(names) > 1 else names[0],
@@ -205,21 +199,6 @@ def named(member: Named, label: str) -> dict[str, Any]:
 
 def _spec(module: str, kind: str, config: dict[str, Any]) -> dict[str, Any]:
     return {"module": module, "class_name": kind, "config": config, "registered_name": None}
-
-
-def _calls(network: Network) -> tuple[list[LayerCall], Any]:
-    """The calls of layers that lead to the outputs, and these."""
-    if network.own_call is not None:
-        raise Unsupported(f"model {network.name!r} is a class with a call of its own, which a file "
-                          "for Keras cannot hold; save its weights, or write a .zt")
-    wiring = getattr(network, "wiring", None)  # a Sequential has none
-    if isinstance(wiring, Wiring):
-        return wiring.calls, wiring.outputs
-    outputs = network.output  # of a Sequential, which declares its layers when asked
-    calls = [outputs.call]
-    while (before := calls[0].inputs[0].call) is not None:
-        calls.insert(0, before)
-    return calls, outputs
 
 
 def _tensor(symbol: SymbolicTensor, history: list[Any]) -> dict[str, Any]:

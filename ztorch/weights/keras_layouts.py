@@ -24,6 +24,7 @@ from ztorch.layers.rnn import RNN, StackedRNNCells
 from ztorch.layers.spectral import SpectralNormalization
 from ztorch.layers.transformer import TransformerBlock
 from ztorch.layers.weight import Weight
+from ztorch.weights.keras_branches import flat, has_branches, is_row
 from ztorch.weights.modules import Entry, ModelPart
 
 _BLOCK = {  # attributes of KerasHub's blocks
@@ -46,14 +47,25 @@ def _in_row(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
     """The layers inside, each named by its class and a count."""
     counts: dict[str, int] = {}
     for inner in _flat(layer):
-        kind = snake_case(_KERAS_CLASSES.get(type(inner).__name__, type(inner).__name__))
+        kind = snake_case(_keras_class(inner))
         k = counts[kind] = counts.get(kind, -1) + 1
         yield from _walk(inner, f"{path}layers/{kind}{f'_{k}' if k else ''}",
                          f"{name}{inner.name}")
 
 
+def _keras_class(layer: Layer) -> str:
+    name = type(layer).__name__
+    if name == "Sequential" and isinstance(layer, Network) and not is_row(layer):
+        name = "Model"
+    return _KERAS_CLASSES.get(name, name)
+
+
 def _flat(layer: Layer) -> Iterator[Layer]:
     """The layers of a model. Branches, which we nest, are flat in a functional model of Keras."""
+    if isinstance(layer, Network) and layer.own_call is None and any(
+            map(has_branches, layer.inner)):
+        yield from flat(layer).layers
+        return
     for inner in (layer.stands_for for layer in layer.inner):
         if isinstance(inner, Container):
             yield from _flat(inner)
