@@ -10,12 +10,18 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from ztorch.cli import main
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = [DOCS / "index.md", DOCS / "tutorial.md", *sorted((DOCS / "guides").glob("*.md"))]
+STEP = re.compile(r"^```(python|sh|\w+ title=\"(.*?)\")\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?",
+                  re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 TIME = re.compile(r"\d+(?:\.\d+)?(?:us|ms|s|m| us)\b")  # of an epoch, a step, a call
 FRACTION = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?")
@@ -58,6 +64,37 @@ def test_the_blocks_print_what_the_page_says(page: Path, tmp_path: Path, monkeyp
         said = text[start:end]
         assert words(lines) == words(said)
         assert fractions(lines) == pytest.approx(fractions(said), rel=0.15, abs=0.06)
+
+
+def test_a_stranger_follows_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the table on: blocks with a title are files, and what shells are told works."""
+    pytest.importorskip("PIL")
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS / "tutorial.md").read_text()
+    names: dict[str, object] = {}
+    exec("import ztorch as zt", names)
+    run = 0
+    for kind, title, block, printed in STEP.findall(text[text.index("## 7."):text.index("## 9.")]):
+        if title:
+            Path(title).write_text(block)
+        elif kind == "python":
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(block, names)
+        else:
+            said = [shell(line.split()) for line in block.splitlines()]
+            run += len(said)
+            assert printed in ("", said[-1])
+    assert run == 10
+    assert shell(["ztorch", "run", "photos.zt", "photos/day/3.jpg"]).startswith("day ")
+
+
+def shell(words: list[str]) -> str:
+    """What a command prints; those of the package run in this process."""
+    if words[0] == "ztorch":
+        result = CliRunner().invoke(main, words[1:])
+        assert result.exit_code == 0, result.output
+        return result.output
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
 
 def test_the_pages_have_blocks_to_run() -> None:

@@ -373,6 +373,7 @@ def test_wrong_usage(run: Run, words: list[str], message: str) -> None:
     ("import not_there\n", "build", r"ModuleNotFoundError"),
     ("def biuld(): pass\n", "build", r"unknown attribute 'build'; did you mean 'biuld'"),
     ("build = 3\n", "build", "build is a int, not a ztorch.Sequential"),
+    ("from ztorch import Sequential\nnet = Sequential([])\n", "", "has no layers"),
     ("number = 3\n", "build", r"bad\.py has no model; write a function build\(\) that returns"),
     ("def build(): pass\n", "build", r"build\(\) returned None, not a ztorch.Sequential"),
     ("def build(): pass\n", "", r"build\(\) returned None"),

@@ -15,7 +15,7 @@ WIDEST = 128  # of the network for more rows
 DROPOUT = 0.2  # of the first hidden layer
 
 
-def table_model(pipeline: Pipeline, x: np.ndarray, y: np.ndarray) -> Model:
+def table_model(pipeline: Pipeline, x: np.ndarray, y: np.ndarray, name: str) -> Model:
     """A model that takes the features of a pipeline as they are and predicts its target. The
     statistics of the features, and of a quantity, are layers of it.
 
@@ -23,6 +23,7 @@ def table_model(pipeline: Pipeline, x: np.ndarray, y: np.ndarray) -> Model:
         pipeline: What made the arrays.
         x: The inputs to train on.
         y: The targets to train on.
+        name: The name of the model.
     """
     from ztorch import layers
     from ztorch.model.model import Model
@@ -45,4 +46,4 @@ def table_model(pipeline: Pipeline, x: np.ndarray, y: np.ndarray) -> Model:
     else:
         result = layers.Normalization(mean=float(y.mean()), variance=float(y.var()) or 1.0,
                                       invert=True, name="unscaled")(both)
-    return Model(rows, result, name="table")
+    return Model(rows, result, name=name)

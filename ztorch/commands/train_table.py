@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,7 +48,7 @@ def train_table(path: str, options: TableOptions, *, epochs: int | None,
     train, validation = _apart(table, options, val, seed or 0)
     pipeline = Pipeline(train)
     x, y = pipeline.arrays(train)
-    model = table_model(pipeline, x, y)
+    model = table_model(pipeline, x, y, re.sub(r"\W", "_", Path(path).stem) or "table")
     if verbose:
         _say_model(pipeline, train, validation)
         model.summary()

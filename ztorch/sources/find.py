@@ -40,11 +40,11 @@ def is_artifact(name: str) -> bool:
 def find(name: str, custom: Mapping[str, type] | None = None) -> Recipe:
     """The model that a text names: one of the zoo, the attribute of a Python file, or a file.
 
-    An attribute, `path/to/file.py:attribute` (default: `build`), is a Sequential or a Model, or a
-    function without arguments that returns one. Large models of the zoo have a small variant,
-    `name:small`. Files are artifacts (.zt), those of Keras (.keras) and ONNX (.onnx), and weights
-    (.safetensors) whose model is that of the Python file beside them, or of the zoo. A folder is
-    one of Hugging Face: config.json beside safetensors.
+    An attribute, `path/to/file.py:attribute`, is a Sequential or a Model, or a function without
+    arguments that returns one (default: `build`, else the model that the file has). Large models
+    of the zoo have a small variant, `name:small`. Files are artifacts (.zt), those of Keras
+    (.keras) and ONNX (.onnx), and weights (.safetensors) whose model is that of the Python file
+    beside them, or of the zoo. A folder is one of Hugging Face: config.json beside safetensors.
 
     Args:
         name: The text.
@@ -81,12 +81,13 @@ def find(name: str, custom: Mapping[str, type] | None = None) -> Recipe:
                           f"--weights {name}, or to model.load_weights")
     if name not in zoo() and Path(name).is_dir():
         raise ConfigError(f"the folder {name} has no config.json, so it holds no model of Hugging "
-                          "Face; name a file in it")
+                          "Face; name a file in it. To train on a folder of data, name a "
+                          f"model that learns from it: ztorch train net.py --data {name}")
     name = name.removesuffix(":")
     path, _, attribute = name.partition(".py:") if ".py:" in name else (name, "", "")
     if attribute or path.endswith(".py"):
         return recipe_in(import_file(Path(path if path.endswith(".py") else f"{path}.py")),
-                         attribute or "build")
+                         attribute)
     return _of_zoo(name)
 
 
@@ -108,7 +109,7 @@ def _of_weights(path: str) -> Recipe:
 
     beside = Path(path).with_suffix(".py")
     if beside.is_file():
-        recipe = recipe_in(import_file(beside), "build")
+        recipe = recipe_in(import_file(beside))
     else:
         _, notes = safetensors.read(path)
         model = notes.get("model", "")

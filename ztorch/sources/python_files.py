@@ -61,18 +61,19 @@ def _line(error: Exception, path: Path) -> str:
     return f", line {lines[-1]}" if lines else ""
 
 
-def recipe_in(module: ModuleType, attribute: str, small: bool = False) -> Recipe:
+def recipe_in(module: ModuleType, attribute: str = "", small: bool = False) -> Recipe:
     """The model that an attribute of a module is or returns, and the constants of the module.
 
     Args:
         module: The module.
-        attribute: A name, with points where it is that of an attribute of an attribute.
+        attribute: A name, with points where it is that of an attribute of an attribute. Without
+            one it is `build`, else `model`, else the only model that the module has. Default: `""`.
         small: Whether to take the small variant. Default: `False`.
     """
     small_arguments = getattr(module, "SMALL", None)
     if small and small_arguments is None:
         raise ConfigError(f"{module.__file__} names no SMALL model; the model itself is small")
-    model = _model(module, attribute, small_arguments or {} if small else {})
+    model = _model(module, attribute or _default(module), small_arguments or {} if small else {})
 
     def constant(name: str, default: Any) -> Any:
         return getattr(module, name, default)
@@ -84,6 +85,16 @@ def recipe_in(module: ModuleType, attribute: str, small: bool = False) -> Recipe
         metrics=constant("METRICS", ()), epochs=constant("EPOCHS", 10),
         batch_size=constant("BATCH_SIZE", 32), decode=constant("DECODE", False),
         small=small_arguments, stand_in=constant("STAND_IN", None), bar=constant("BAR", None))
+
+
+def _default(module: ModuleType) -> str:
+    """The attribute that is meant where none is named."""
+    from ztorch.model.model import Model
+
+    models = [name for name, value in vars(module).items() if isinstance(value, Model)]
+    if hasattr(module, "build") or not models:
+        return "build"
+    return models[0] if len(models) == 1 else "model"
 
 
 def _model(module: ModuleType, attribute: str, arguments: dict[str, Any]) -> Model:
