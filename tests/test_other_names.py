@@ -42,3 +42,12 @@ def test_layers_that_are_asked_for_as_attributes() -> None:
         known = str(caught.value).partition("Known: ")[2].partition(" and ")[0].split(", ")
         assert len(known) == 8 and {*known} <= {*zt.layers.__all__} - {"LAYERS", "Layer", "Context"}
     assert "Dense" in LAYERS
+
+
+@pytest.mark.parametrize(("module", "name", "here"), [
+    (zt.metrics, "Accuracy", "SparseCategoricalAccuracy for labels"), (zt.losses, "MSELoss", "'mse'"),
+    (zt.optimizers, "RAdam", "Adam, with a rate that warms up")])
+def test_names_that_modules_are_asked_for(module: object, name: str, here: str) -> None:
+    with pytest.raises(AttributeError, match=f"unknown .*{name}.*; here it is {here}"):
+        getattr(module, name)
+    assert not hasattr(module, "_hidden")

@@ -84,7 +84,7 @@ def dtype(name: str | DType | np.dtype | type) -> DType:
     if not isinstance(name, str):
         try:
             return _BY_NAME[np.dtype(name).name]
-        except (TypeError, KeyError):
+        except (TypeError, ValueError, KeyError):
             raise UnknownName(f"{name!r} is not a dtype that ztorch computes with") from None
     raise unknown("dtype", name, [d.long for d in ALL])
 

@@ -26,11 +26,19 @@ OTHER_NAMES: dict[str, dict[str, str]] = {  # of a family: a name in lower case,
         "crossentropy": _CROSSENTROPY, "nllloss": "'sparse_categorical_crossentropy'",
         "nll": "'sparse_categorical_crossentropy'", "bceloss": "'binary_crossentropy'",
         "bcewithlogitsloss": "BinaryCrossentropy(from_logits=True)", "l1loss": "'mae'",
-        "l1": "'mae'", "l2": "'mse'", "smoothl1loss": "'huber'", "kldivloss": "'kl_divergence'",
+        "mseloss": "'mse'", "l1": "'mae'", "l2": "'mse'", "smoothl1loss": "'huber'",
+        "kldivloss": "'kl_divergence'",
         "rmse": "'mse', with the metric 'rmse'"},
     "optimizer": {
         "momentum": "SGD(momentum=0.9)", "sgdm": "SGD(momentum=0.9)",
-        "nesterov": "SGD(momentum=0.9, nesterov=True)"},
+        "nesterov": "SGD(momentum=0.9, nesterov=True)", "asgd": "SGD(use_ema=True)",
+        "radam": "Adam, with a rate that warms up: schedules.CosineDecay(warmup_steps=...)",
+        "sparseadam": "Adam", "sgdw": "SGD(weight_decay=0.01)"},
     "metric": {
-        "f1": "F1Score", "r2": "R2Score", "top_5": "TopKCategoricalAccuracy(k=5)"},
+        "f1": "F1Score", "r2": "R2Score", "top_5": "TopKCategoricalAccuracy(k=5)",
+        "accuracy": "SparseCategoricalAccuracy for labels, CategoricalAccuracy for one-hot rows, "
+                    "or BinaryAccuracy, with 'accuracy' for the one that fits the loss",
+        "topkaccuracy": "TopKCategoricalAccuracy for one-hot rows, or "
+                        "SparseTopKCategoricalAccuracy for labels",
+        "auroc": "AUC", "rocauc": "AUC", "roc_auc": "AUC", "jaccardindex": "IoU"},
 }

@@ -88,8 +88,8 @@ def test_every_op_has_an_example() -> None:
 
 
 def test_the_list_of_ops_is_the_registry() -> None:
-    control = ["checkpoint", "cond", "scan", "while_loop"]  # they take functions
-    assert dir(zt.ops) == sorted([*(p.name for p in public_ops()), *control])
+    functions = ["checkpoint", "cond", "scan", "while_loop", "ndim", "shape", "size"]
+    assert dir(zt.ops) == sorted([*(p.name for p in public_ops()), *functions])
     with pytest.raises(AttributeError, match="no attribute 'softmx'; did you mean 'softmax'"):
         _ = zt.ops.softmx
 
@@ -195,6 +195,15 @@ def test_numbers_alone() -> None:
     assert zt.ops.sqrt(np.arange(4)).dtype == np.float64  # as NumPy's
 
 
+def test_numbers_that_become_tensors_do_so_each_time() -> None:
+    for number in (True, False):
+        assert zt.ops.cast(number, "float32") == float(number)
+        np.testing.assert_array_equal(zt.ops.stack([number, True]), [number, True])
+        a, b = zt.ops.broadcast_arrays(number, [1, 2])
+        np.testing.assert_array_equal(a, [number, number])
+        np.testing.assert_array_equal(b, [1, 2])
+
+
 def test_floats_find_a_common_dtype_and_indices_stay() -> None:
     assert zt.ops.matmul(X, X.T.astype(np.float64)).dtype == np.float64
     assert zt.ops.take(X, np.array([0, 2])).dtype == np.float32
@@ -264,6 +273,8 @@ def test_nothing_and_scalars() -> None:
     (lambda: zt.ops.reshape(X, "ab"), ConfigError, [
         "zt.ops.reshape cannot be called like this (", "it is reshape(x: 'Value', shape"]),
     (lambda: zt.ops.iota((3,), 5), ShapeError, ["axis 5 is out of range for rank 1"]),
+    (lambda: zt.ops.zeros(True), ShapeError, ["True is no shape"]),
+    (lambda: zt.ops.iota((2, -1)), ShapeError, ["(2, -1) is no shape"]),
     (lambda: zt.compiled(3), ConfigError, ["compiled takes a function of tensors, not 3"]),
     (lambda: zt.compiled(np.linalg.det)(X), TypeError, ["det", "no value while"]),
     (lambda: zt.compiled(lambda a: a if a > 0.0 else -a)(X), ConfigError, ["ops.where to choose"]),

@@ -137,7 +137,10 @@ def _apply_first(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
     call = call_for(bound, kinds, place)
     zeros = any(isinstance(x, float) and x == 0 for x in bound.attributes.values())
     moves = any(isinstance(x, Handle) and x.node.spec.memory != place for x in bound.operands)
-    if key is not None and not zeros and not moves:  # 0.0 and -0.0 would be one key
+    # A number that becomes a tensor does so each time.
+    converts = any(type(x) in NUMBERS and isinstance(o, TensorNode)
+                   for x, o in zip(bound.operands, operands, strict=True))
+    if key is not None and not (zeros or moves or converts):  # 0.0 and -0.0 would be one key
         with contextlib.suppress(TypeError):  # a list, which cannot be hashed
             recorded.put(key, call)
     return _recorded(call, operands)

@@ -3,6 +3,9 @@ elements."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NoReturn
+
+from ztorch.errors import unknown
 from ztorch.losses.classification import (
     BinaryCrossentropy,
     CategoricalCrossentropy,
@@ -33,3 +36,12 @@ __all__ = ["CTC", "BinaryCrossentropy", "BinaryFocalCrossentropy", "CategoricalC
            "MeanAbsolutePercentageError", "MeanSquaredError", "MeanSquaredLogarithmicError",
            "Poisson", "SparseCategoricalCrossentropy", "SquaredHinge", "TargetSpec", "Tversky",
            "get"]
+
+if not TYPE_CHECKING:  # it knows what is here
+
+    def __getattr__(name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        helpers = ("Loss", "TargetSpec", "get")
+        names = [other for other in __all__ if other not in helpers]
+        raise AttributeError(str(unknown("loss", name, names)))

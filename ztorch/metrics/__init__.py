@@ -3,6 +3,9 @@ epoch reports; others add up sums over all rows, and compute one number from the
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NoReturn
+
+from ztorch.errors import unknown
 from ztorch.metrics.accuracy import (
     BinaryAccuracy,
     CategoricalAccuracy,
@@ -40,3 +43,12 @@ __all__ = ["AUC", "BinaryAccuracy", "CategoricalAccuracy", "CosineSimilarity", "
            "RootMeanSquaredError", "SensitivityAtSpecificity", "SparseCategoricalAccuracy",
            "SparseTopKCategoricalAccuracy", "SpecificityAtSensitivity", "SumMetric",
            "TopKCategoricalAccuracy", "TrueNegatives", "TruePositives", "get", "resolve"]
+
+if not TYPE_CHECKING:  # it knows what is here
+
+    def __getattr__(name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        helpers = ("LossMetric", "Metric", "SumMetric", "get", "resolve")
+        names = [other for other in __all__ if other not in helpers]
+        raise AttributeError(str(unknown("metric", name, names)))

@@ -19,7 +19,7 @@ Shape = int | tuple[int, ...]
 
 
 def _full(shape: Shape, value: Any, dtype: DType | str) -> Value:
-    return OPS.full((shape,) if isinstance(shape, int) else tuple(shape), value, dtype)
+    return OPS.full(shape, value, dtype)
 
 
 @op(Sample((), {"shape": (2, 3)}), numpy=np.zeros, aliases=("empty",))

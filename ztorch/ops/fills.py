@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from ztorch import dtypes
 from ztorch.dtypes import DType
-from ztorch.graph.op import Sample, normal_axes, op
+from ztorch.graph.op import Sample, normal_axes, op, shape_error
 from ztorch.graph.value import Op, Value
 
 _FULL = Op(
@@ -23,6 +24,18 @@ _IOTA = Op(
     ).astype(dtype.working),
     grad=lambda o, g, y, **attrs: (),
     body=lambda e, index, shape, axis, dtype: e.b.cast(e.value(index[axis]), dtype=dtype))
+
+
+def sizes(shape: Any) -> tuple[int, ...]:
+    """The sizes of a shape, or of a vector of this length; a ShapeError if it is none.
+
+    >>> sizes([2, 3]), sizes(4)
+    ((2, 3), (4,))
+    """
+    axes = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, str) else (shape,)
+    if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0 for n in axes):
+        raise shape_error(f"{shape!r} is no shape", fix="give sizes such as (2, 3)")
+    return axes
 
 
 @op(Sample((), {"shape": (2, 3), "value": 1.5}), primitive=_FULL,
@@ -44,7 +57,7 @@ def full(shape: tuple[int, ...], value: Any, dtype: DType | str = "float32") -> 
         >>> full((2, 3), 1.5)
         <full f32[2x3]>
     """
-    return _FULL(shape=tuple(shape), value=value, dtype=dtypes.dtype(dtype))
+    return _FULL(shape=sizes(shape), value=value, dtype=dtypes.dtype(dtype))
 
 
 @op(Sample((), {"shape": (2, 3)}), Sample((), {"shape": (2, 3), "axis": 0}), primitive=_IOTA,
@@ -66,8 +79,9 @@ def iota(shape: tuple[int, ...], axis: int = -1, dtype: DType | str = "int32") -
         >>> iota((2, 3))
         <iota i32[2x3]>
     """
+    shape = sizes(shape)
     [at] = normal_axes(axis, len(shape))
-    return _IOTA(shape=tuple(shape), axis=at, dtype=dtypes.dtype(dtype))
+    return _IOTA(shape=shape, axis=at, dtype=dtypes.dtype(dtype))
 
 
 def _like(x: Value, value: Any, d: DType | str | None) -> Value:

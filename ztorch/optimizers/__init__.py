@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NoReturn
+
+from ztorch.errors import unknown
 from ztorch.optimizers.adam import Adam, Adamax, AdamW, Nadam
 from ztorch.optimizers.adaptive import Adadelta, Adafactor, Ftrl
 from ztorch.optimizers.by_layer import Lamb, Muon
@@ -14,3 +17,12 @@ __all__ = ["SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax",
            "Lion", "Muon", "Nadam", "Optimizer", "RMSprop", "Slots", "get"]
 
 get = Optimizer.get
+
+if not TYPE_CHECKING:  # it knows what is here
+
+    def __getattr__(name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        helpers = ("Optimizer", "Slots", "get")
+        names = [other for other in __all__ if other not in helpers]
+        raise AttributeError(str(unknown("optimizer", name, names)))
