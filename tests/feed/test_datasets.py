@@ -14,6 +14,7 @@ from tests.programs import classifier, flowers, same_states
 from ztorch import layers as L
 from ztorch.errors import DataError
 from ztorch.feed.array_batches import permutation
+from ztorch.feed.row_shapes import row_shapes
 from ztorch.model.model import Model
 
 X, Y = flowers(20)
@@ -89,6 +90,36 @@ def test_datasets_are_the_arrays_that_they_hold(dataset: Any) -> None:
     np.testing.assert_allclose(b.evaluate(dataset, verbose=0), expected, rtol=1e-5)
     np.testing.assert_allclose(history.history["val_loss"][-1], np.ravel(expected)[0], rtol=1e-5)
     np.testing.assert_array_equal(a.predict(X), b.predict(dataset))
+
+
+class Column:
+    """The protocol of a column of Hugging Face: a sequence, whose slices are lists or arrays."""
+
+    def __init__(self, rows: Any):
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, k: Any) -> Any:
+        return self.rows[k]
+
+    def __iter__(self) -> Iterator[Any]:
+        raise AssertionError("it is read by slices")
+
+
+@pytest.mark.parametrize("form", [np.asarray, np.ndarray.tolist], ids=["arrays", "lists"])
+def test_columns_that_are_read_by_slices_are_arrays(form: Any) -> None:
+    a, b = classifier(), classifier()
+    x, y = Column(form(X)), Column(form(Y))
+    a.fit(X, Y, epochs=2, verbose=0, validation_data=(X, Y))
+    b.fit(x, y, epochs=2, verbose=0, validation_data=(x, y))
+    assert same_states(a, b)
+    assert a.evaluate(X, Y, verbose=0) == b.evaluate(x, y, verbose=0)
+    np.testing.assert_array_equal(a.predict(X), b.predict(x))
+    assert row_shapes(x) == (None, *X.shape[1:])
+    with pytest.raises(DataError, match="x is a dataset; y and sample_weight must come from it"):
+        a.fit(Rows(), y)
 
 
 def test_rows_are_shuffled_and_batches_too() -> None:

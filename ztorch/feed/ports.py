@@ -23,6 +23,7 @@ from ztorch.feed.columns import (
 )
 from ztorch.feed.grids import Grids
 from ztorch.feed.sequences import Ragged, Sequences
+from ztorch.feed.sources import is_column
 
 
 class InputPort(NamedTuple):
@@ -41,6 +42,7 @@ class InputPort(NamedTuple):
 
     def rows(self, value: Any, name: str) -> np.ndarray | Ragged:
         """What a user passed, as rows of the input's shape. Errors call it `name`."""
+        value = read(value)
         if list(self.axes) == [0]:
             steps = self._replace(shape=self.shape[1:])
             return sequences(value, name, self.shape, self.axes[0], steps.array_of_rows)
@@ -81,6 +83,7 @@ class TargetPort(NamedTuple):
     def rows(self, value: Any, rows: int, name: str, first_row: int = 0) -> np.ndarray | Ragged:
         """What a user passed, as rows of the target's shape; every label is checked. Errors call
         it `name`, and count rows from `first_row`."""
+        value = read(value)
         if self.axes and value is not None:
             port = self._replace(shape=self.shape[1:])
             targets: Ragged = sequences(
@@ -129,6 +132,11 @@ class TargetPort(NamedTuple):
             return (f"for class numbers compile with loss='sparse_categorical_crossentropy', or "
                     f"pass numpy.eye({expected[-1]})[y]")
         return shape_hint(array, expected, "y")
+
+
+def read(value: Any) -> Any:
+    """What a user passed; of a column that reads from disk, its rows."""
+    return value[:] if type(value) is not np.ndarray and is_column(value) else value
 
 
 def sequences(value: Any, name: str, row: tuple[int, ...], axis: str,

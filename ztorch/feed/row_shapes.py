@@ -9,7 +9,7 @@ import numpy as np
 
 from ztorch.errors import ConfigError
 from ztorch.feed.columns import as_array
-from ztorch.feed.sources import is_indexed, is_stream
+from ztorch.feed.sources import is_column, is_indexed, is_stream
 
 Shapes = Any  # with the batch as None: (None, 4), or a list or dict of such
 
@@ -27,6 +27,8 @@ def row_shapes(x: Any) -> Shapes:
         >>> row_shapes(np.zeros((20, 4))), row_shapes({"a": [[1.0], [2.0]]})
         ((None, 4), {'a': (None, 1)})
     """
+    if is_column(x):
+        return (None, *as_array(x[:1], "x").shape[1:])
     if is_stream(x, None):
         return _of_stream(x)
     if isinstance(x, Mapping):
@@ -59,7 +61,7 @@ def stream_targets(x: Any) -> Any:
     >>> stream_targets([(np.zeros((2, 4)), np.ones(2))]), stream_targets(np.zeros((2, 4)))
     (array([1., 1.]), None)
     """
-    if not is_stream(x, None):
+    if not is_stream(x, None) or is_column(x):
         return None
     if is_indexed(x):
         item = x[0]

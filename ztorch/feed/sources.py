@@ -10,7 +10,8 @@ def is_stream(x: Any, y: Any) -> bool:
     """Whether x gives batches, not rows: an iterator, a loader, a dataset, or a list of tuples."""
     if isinstance(x, list):
         return y is None and bool(x) and all(isinstance(item, tuple) for item in x)
-    return not _is_data(x) and (hasattr(x, "__iter__") or is_indexed(x))
+    return not _is_data(x) and (hasattr(x, "__iter__") or is_indexed(x)) and (
+        y is None or not is_column(x))
 
 
 def is_indexed(x: Any) -> bool:
@@ -22,6 +23,22 @@ def is_indexed(x: Any) -> bool:
     kind = type(x)  # Python looks for both on the class
     return (hasattr(kind, "__getitem__") and hasattr(kind, "__len__") and not _is_data(x)
             and not isinstance(x, (list, type)))
+
+
+def is_column(x: Any) -> bool:
+    """Whether x is read by index and its slices are rows, as a column of a dataset is that reads
+    from disk when it is asked. Beside targets it stands for an array.
+
+    >>> is_column([1, 2]), is_column(range(3))
+    (False, False)
+    """
+    if not is_indexed(x):
+        return False
+    try:
+        rows = x[0:1]
+    except Exception:  # items of datasets raise what they like
+        return False
+    return (isinstance(rows, list) or hasattr(rows, "__array__")) and len(rows) == min(len(x), 1)
 
 
 def _is_data(x: Any) -> bool:
