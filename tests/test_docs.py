@@ -85,7 +85,10 @@ def test_a_stranger_follows_the_tutorial(tmp_path: Path, monkeypatch: pytest.Mon
             run += len(said)
             assert printed in ("", said[-1])
     assert run == 10
-    assert shell(["ztorch", "run", "photos.zt", "photos/day/3.jpg"]).startswith("day ")
+    for kind in ("day", "night"):
+        assert shell(["ztorch", "run", "photos.zt", f"photos/{kind}/3.jpg"]).startswith(f"{kind} ")
+    result = CliRunner().invoke(main, ["train", "photos"])
+    assert "ztorch train net.py --data photos" in result.output
 
 
 def shell(words: list[str]) -> str:
