@@ -23,11 +23,11 @@ ODD: list[Any] = [None, 3.5, -1, "nonsense", b"x", [], {}, object()]
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
 Y = np.arange(8) % 3
 # What they take from the compiler's own rooms, or give to them: no part of what users call.
-INNER = {"add_activity_losses", "compile_now", "compile_when_known", "compile_if_due",
+INNER = {"add_activity_losses", "compile_now", "compile_when_known", "compile_if_due", "compile_later",
          "learn_shapes", "make_weights", "prepare_class", "set_rules", "take_rules",
          "adopt", "add_weight", "call", "called", "called_masked", "without_mask", "leaves", "named_outputs", "need_memory",
          "need_rank", "prepare", "refuse", "trace", "borrow", "start_at", "resume",
-         "named", "need", "need_one_batch", "results", "running", "keep"}
+         "named", "score_names", "need", "need_one_batch", "results", "running", "keep"}
 
 
 def model() -> zt.Sequential:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ztorch.other_names import OTHER_NAMES
-
 
 class ZtorchError(Exception):
     """Base class of all errors of ztorch."""
@@ -110,6 +108,8 @@ def unknown(kind: str, name: object, known: Iterable[str],
     "unknown activation 'rellu'; did you mean 'relu'? Known: relu, tanh"
     """
     names = sorted(known)
+    from ztorch.other_names import OTHER_NAMES  # only now: services start without it
+
     other_name = OTHER_NAMES.get(kind, {}).get(str(name).lower())
     hint = f"; here it is {other_name}." if other_name else nearest(name, [*also, *names]) or "."
     more = ""

@@ -178,7 +178,7 @@ def test_several_inputs_and_outputs(tmp_path: Path) -> None:
     assert [o.name for o in graph.output] == ["y/scores", "y/sum"]
     x = rows(model, 2)
     again = load(tmp_path / "m.onnx")
-    assert list(again.inputs) == ["x_first", "x_second"]
+    assert list(again.inputs_by_name) == ["x_first", "x_second"]
     for mine, theirs in zip(ours(again, *x), runtime(data, *x), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
 

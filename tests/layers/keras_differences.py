@@ -21,7 +21,8 @@ OURS = {
 ADDED = {
     "AdditiveAttention": {"seed": "Keras takes it among **kwargs"},
     "MultiHeadAttention": {"use_causal_mask": "in Keras an argument of the call",
-                           "rotary": "positions by turning"},
+                           "rotary": "positions by turning", "rotary_wavelength": "its limit",
+                           "num_key_value_heads": "in Keras a layer: GroupQueryAttention"},
     "GroupQueryAttention": {"use_causal_mask": "in Keras an argument of the call",
                             "rotary": "positions by turning"},
     **{name: {"branches": "within a Sequential there is one tensor"}

@@ -43,6 +43,7 @@ TRIED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "GroupQueryAttention": ((5, 6), {"head_dim": 3, "num_query_heads": 4, "num_key_value_heads": 2}),
     "SpectralNormalization": ((6,), {"layer": L.Dense(3)}),
     "StackedRNNCells": ((6,), {"cells": [L.GRUCell(3)]}),
+    "ActivityRegularization": ((6,), {"l1": 0.1}),
     "Operation": ((6,), {"op": "softplus"}), "Input": ((), {"shape": (3,)})}
 
 
@@ -105,7 +106,7 @@ def test_inputs_of_every_rank_and_dtype(name: str) -> None:
             try:
                 whole(name, shape, dtype, TRIED[name][1]).build()
             except ShapeError as error:
-                assert "'tried'" in str(error), error
+                assert "'tried" in str(error), error
 
 
 @pytest.mark.parametrize("make", [L.Softmax, L.LayerNormalization, L.RMSNormalization,

@@ -142,6 +142,23 @@ def test_a_kernel_of_zeros_stays_as_it_is() -> None:
     assert not program.weights["spectral_normalization/dense/kernel"].any()
 
 
+def test_penalties_of_outputs_are_those_of_keras() -> None:
+    keras = references.keras()
+    x, y = RANDOM.normal(size=(8, 4)).astype("float32"), RANDOM.normal(size=(8, 2)).astype("float32")
+    theirs = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3),
+                               keras.layers.ActivityRegularization(0.1, 0.2), keras.layers.Dense(2)])
+    ours = zt.Sequential([L.Input((4,)), L.Dense(3), L.ActivityRegularization(0.1, 0.2), L.Dense(2)])
+    ours.set_weights(theirs.get_weights())
+    theirs.compile(keras.optimizers.SGD(0.1), "mse")
+    program = ours.compile("cpu", batch_size=8, optimizer=zt.optimizers.SGD(0.1), loss="mse")
+    assert program.train_on_batch(x, y) == pytest.approx(float(theirs.train_on_batch(x, y)), rel=1e-5)
+    for _ in range(3):
+        program.train_on_batch(x, y)
+        theirs.train_on_batch(x, y)
+    for a, b in zip(program.get_weights(), theirs.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
+
+
 def test_mistakes_are_named() -> None:
     with pytest.raises(ConfigError, match="must divide num_query_heads=4"):
         L.GroupQueryAttention(2, 4, 3)

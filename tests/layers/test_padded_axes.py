@@ -80,8 +80,8 @@ MIXED: list[Callable[[Value], Value]] = [
     lambda x: ops.pad(x, (0, 1, 0), (0, 0, 0)),
     lambda x: ops.concat(x, x, axis=1),
     lambda x: ops.take(x, constant(np.zeros(2, np.int32)), axis=1),
-    lambda x: x + ops.transpose(ops.matmul(x, ops.transpose(x, (0, 2, 1)))[:, :, :1] * ones(TIME),
-                                (0, 2, 1))[:, :, :1],
+    lambda x: x + ops.transpose(ops.matmul(x, ops.transpose(x, (0, 2, 1)))[:, :, 1:2] * ones(TIME),
+                                (0, 2, 1))[:, :, 1:2],
 ]
 
 

@@ -24,9 +24,6 @@ class Words(Recurrent):
 
     # -- shapes ------------------------------------------------------------------------------------
 
-    def _ActivityRegularization(self, layer: Any, x: Tensor) -> Tensor:
-        return x
-
     def _Identity(self, layer: Any, x: Tensor) -> Tensor:
         return x
 

@@ -69,22 +69,26 @@ def test_checkpoints_keep_every_bit_in_a_smaller_arena(plain: Any) -> None:
     need_equal(trained(program), plain[1])
 
 
-@pytest.mark.parametrize("part", [0.85, 0.72])
-def test_a_limit_keeps_every_bit(plain: Any, part: float) -> None:
-    limit = int(part * arena(plain[0]))
-    program = model().compile("cpu", memory_limit=limit, **TRAINED)
-    assert arena(program) <= limit
+PARTS = (0.85, 0.72)  # of the arena without a limit
+
+
+@pytest.fixture(scope="module")
+def limited(plain: Any) -> dict[float, Program]:
+    return {part: model().compile("cpu", memory_limit=int(part * arena(plain[0])), **TRAINED)
+            for part in PARTS}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_limit_keeps_every_bit(plain: Any, limited: Any, part: float) -> None:
+    program = limited[part]
+    assert arena(program) <= int(part * arena(plain[0]))
     assert program.recomputed["train"] and not program.recomputed["predict"]
     need_equal(trained(program), plain[1])
 
 
-def test_less_memory_is_more_work(plain: Any) -> None:
-    def cycles(program: Program) -> float:
-        return program.executable.spec.functions["train"].cycles
-
-    less, most = (model().compile("cpu", memory_limit=int(part * arena(plain[0])), **TRAINED)
-                  for part in (0.72, 0.85))
-    assert cycles(plain[0]) < cycles(most) < cycles(less) < 2 * cycles(plain[0])
+def test_less_memory_is_more_work(plain: Any, limited: Any) -> None:
+    cycles = [p.executable.spec.functions["train"].cycles for p in (plain[0], *limited.values())]
+    assert cycles[0] < cycles[1] < cycles[2] < 2 * cycles[0]
 
 
 def test_a_limit_that_is_large_enough_changes_nothing(plain: Any, tmp_path: Path,

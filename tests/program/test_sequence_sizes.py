@@ -281,16 +281,14 @@ def test_words_in_two_sequences() -> None:
                                           **options)
     assert program.metadata.open_axes == {"x/source": "from", "x/target": "to", "y": "to"}
     random = np.random.default_rng(1)
-    for source, target in ((3, 5), (8, 9)):
-        x = {"source": random.integers(0, 20, (4, source)),
-             "target": random.integers(0, 30, (4, target))}
-        y = random.integers(0, 30, (4, target))
-        exact = build(source, target).compile("cpu", batch_size=4, **options)
-        exact.set_weights(program.get_weights())
-        np.testing.assert_allclose(program.predict(x), exact.predict(x), rtol=0, atol=1e-6)
-        assert program.train_on_batch(x, y) == pytest.approx(exact.train_on_batch(x, y), rel=1e-5)
-        for ours, theirs in zip(program.get_weights(), exact.get_weights(), strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-6)
+    x = {"source": random.integers(0, 20, (4, 3)), "target": random.integers(0, 30, (4, 5))}
+    y = random.integers(0, 30, (4, 5))
+    exact = build(3, 5).compile("cpu", batch_size=4, **options)
+    exact.set_weights(program.get_weights())
+    np.testing.assert_allclose(program.predict(x), exact.predict(x), rtol=0, atol=1e-6)
+    assert program.train_on_batch(x, y) == pytest.approx(exact.train_on_batch(x, y), rel=1e-5)
+    for ours, theirs in zip(program.get_weights(), exact.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-6)
 
 
 def test_an_artifact_takes_the_same_sequences(tmp_path: Path) -> None:

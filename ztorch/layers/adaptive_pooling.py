@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
 from ztorch.layers.spatial import SpatialLayer
 
+MOST_WINDOWS = 1024  # of different sizes: each is a part of the graph of its own
 
 class BaseAdaptivePooling(SpatialLayer, abstract=True):
     """Base of the adaptive pooling layers.
@@ -33,6 +35,10 @@ class BaseAdaptivePooling(SpatialLayer, abstract=True):
         if size % count == 0:
             shape = (*x.shape[:axis], count, size // count, *x.shape[axis + 1:])
             return reduce(OPS.reshape(x, shape), axis + 1)
+        if count > MOST_WINDOWS:
+            raise Unsupported(f"{type(self).__name__}(output_size={count}) of {size} elements: "
+                              f"windows of different sizes are at most {MOST_WINDOWS}; choose a "
+                              f"divisor of {size}")
         parts = []
         for k in range(count):
             window = slice(k * size // count, -(-(k + 1) * size // count))

@@ -56,9 +56,9 @@ class Input(Layer, names=("InputLayer",)):
         shape = common.pop("input_shape", None) if shape is None else shape
         super().__init__(**common)
         if (shape is None) == (batch_shape is None):
-            raise ConfigError("an Input takes the shape of a row, such as Input((28, 28, 1)), or "
-                              "batch_shape, which has the batch in front; it got "
-                              f"{'none' if shape is None else 'both'}")
+            raise ConfigError("Input(shape=...) takes the shape of a row, such as (28, 28, 1), and "
+                              "Input(batch_shape=...) has the batch in front; it got "
+                              f"{'neither' if shape is None else 'both'}")
         if batch_shape is not None:
             if not isinstance(batch_shape, (list, tuple)) or not batch_shape:
                 raise ConfigError(f"Input(batch_shape={batch_shape!r}): a shape with the batch in "

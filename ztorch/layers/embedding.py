@@ -12,6 +12,7 @@ from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
+from ztorch.layers.own_call import floats_hold_ids
 
 
 class Embedding(Layer):
@@ -56,7 +57,7 @@ class Embedding(Layer):
 
     def call(self, x: Value, context: Context) -> Value:
         context.need_range(x, 0, self.input_dim - 1)
-        if x.dtype.is_float:
+        if x.dtype.is_float and floats_hold_ids():
             x = OPS.cast(x, "int32")
         if not x.dtype.is_int:
             raise shape_error(f"Embedding takes integers, not {x.dtype}",

@@ -7,7 +7,9 @@ that it is first used with.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from ztorch.config import Named
@@ -72,7 +74,8 @@ class OwnCall:
         layers ask for such."""
         self.declare(shapes)
         try:
-            return trace()
+            with inputs_undeclared():
+                return trace()
         except ShapeError as error:
             self.declare(shapes, "int32")
             try:
@@ -156,3 +159,22 @@ def own_config(model: Any) -> dict[str, Any]:
     if takes_more and model.given_name is not None:
         config["name"] = model.name
     return config
+
+
+_undeclared: ContextVar[bool] = ContextVar("_undeclared", default=False)
+
+
+@contextmanager
+def inputs_undeclared() -> Iterator[None]:
+    """Inside, a layer of ids refuses floats: nobody has declared that inputs are floats, so they
+    become integers."""
+    token = _undeclared.set(True)
+    try:
+        yield
+    finally:
+        _undeclared.reset(token)
+
+
+def floats_hold_ids() -> bool:
+    """Whether a layer of ids takes floats."""
+    return not _undeclared.get()

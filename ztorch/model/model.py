@@ -235,6 +235,9 @@ class Model(RunnableNetwork):
             if isinstance(metrics, dict) or isinstance(weighted_metrics, dict):
                 raise ConfigError("metrics weigh rows, so that weighted_metrics are more of them; "
                                   "with dicts by output write them into metrics")
+            if isinstance(weighted_metrics, str) or not isinstance(weighted_metrics, Iterable):
+                raise ConfigError(f"weighted_metrics={weighted_metrics!r} is no list; write it as "
+                                  "metrics, such as ['accuracy']")
             metrics = [*(metrics or ()), *weighted_metrics]
         return self.compile_when_known(
             device=device, batch_size=batch_size, optimizer=optimizer, loss=loss,

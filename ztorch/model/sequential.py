@@ -14,6 +14,7 @@ from ztorch.layers.axes import checked_shape
 from ztorch.layers.context import Context
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
+from ztorch.layers.own_call import inputs_undeclared
 from ztorch.layers.symbol import leaves
 from ztorch.model.model import Model
 
@@ -200,7 +201,8 @@ class Sequential(Model):
         self._need_layers()
         self._input = Input(shape)
         try:
-            super().build()
+            with inputs_undeclared():
+                super().build()
         except ShapeError as error:
             self._input = Input(shape, "int32")
             try:

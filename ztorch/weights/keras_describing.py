@@ -96,6 +96,8 @@ class KerasWriter:
         kind = type(layer).__name__
         config = layer.get_config()
         for key, neutral in _OURS_ALONE.items():
+            if (kind, key) == ("GroupQueryAttention", "num_key_value_heads"):
+                continue  # Keras' own there
             if config.pop(key, neutral) != neutral:
                 self.problems.append(f"{kind} {layer.name!r} with {key}")
         if isinstance(layer, MultiHeadAttention):

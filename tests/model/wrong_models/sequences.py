@@ -33,7 +33,6 @@ CASES: dict[str, Case] = {
     "half a token": lambda: predicted(np.full((1, 7), 0.5)),
     "an embedding of nothing": lambda: L.Embedding(0, 4),
     "an embedding of no width": lambda: L.Embedding(10, 0),
-    "an embedding of floats": lambda: row(L.Embedding(10, 4)),
     "too few positions": lambda: steps(L.PositionEmbedding(sequence_length=5)),
     "positions of rows": lambda: row(L.PositionEmbedding()),
     "sinusoids of images": lambda: image(L.SinusoidalPosition()),
