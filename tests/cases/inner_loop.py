@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 LIST = Path(__file__).with_suffix(".txt")
-LONG = 0.2  # seconds; what is quicker is left in the inner loop
+LONG = 0.1  # seconds; what is quicker is left in the inner loop
 
 
 def name_of(nodeid: str) -> str:
