@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch.utils.data import DataLoader, Subset
-from torch.utils.data import Dataset as TorchDataset
 
 from tests.programs import classifier, flowers, same_states
 from ztorch import layers as L
@@ -17,10 +15,11 @@ from ztorch.feed.array_batches import permutation
 from ztorch.feed.row_shapes import row_shapes
 from ztorch.model.model import Model
 
+torch_data = pytest.importorskip("torch.utils.data")
 X, Y = flowers(20)
 
 
-class Rows(TorchDataset):
+class Rows(torch_data.Dataset):
     """A map-style dataset of PyTorch: it never raises an IndexError."""
 
     def __len__(self) -> int:
@@ -78,8 +77,8 @@ class HubDataset:
 
 
 @pytest.mark.parametrize("dataset", [
-    Rows(), PlainRows(), KerasBatches(), HubDataset(), DataLoader(Rows(), batch_size=3),
-    Subset(Rows(), range(20)),
+    Rows(), PlainRows(), KerasBatches(), HubDataset(), torch_data.DataLoader(Rows(), batch_size=3),
+    torch_data.Subset(Rows(), range(20)),
 ], ids=["torch", "protocol", "keras", "hub", "loader", "subset"])
 def test_datasets_are_the_arrays_that_they_hold(dataset: Any) -> None:
     a, b = classifier(), classifier()

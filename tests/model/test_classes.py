@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from torch.utils.data import DataLoader, TensorDataset
 
 import ztorch as zt
 from tests import references
@@ -134,12 +134,18 @@ def test_several_inputs_and_outputs() -> None:
         ids].mean(1), atol=1e-6)
 
 
-@pytest.mark.parametrize("data", [
-    X, X.tolist(), DataLoader(TensorDataset(*map(references.torch().tensor, (X, Y))), 5),
-    TensorDataset(*map(references.torch().tensor, (X, Y))), [(X[:5], Y[:5]), (X[5:], Y[5:])],
+def of_torch(loader: bool) -> Any:
+    torch = references.torch()
+    rows = torch.utils.data.TensorDataset(torch.tensor(X), torch.tensor(Y))
+    return torch.utils.data.DataLoader(rows, 5) if loader else rows
+
+
+@pytest.mark.parametrize("make", [
+    lambda: X, X.tolist, lambda: of_torch(loader=True), lambda: of_torch(loader=False),
+    lambda: [(X[:5], Y[:5]), (X[5:], Y[5:])],
 ], ids=["array", "lists", "loader", "dataset", "batches"])
-def test_shapes_come_from_the_data(data: Any) -> None:
-    model = Net()
+def test_shapes_come_from_the_data(make: Callable[[], Any]) -> None:
+    data, model = make(), Net()
     model.build((None, 4))
     other = Net()
     np.testing.assert_array_equal(other.predict(data), model.predict(X))
