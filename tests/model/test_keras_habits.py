@@ -118,3 +118,21 @@ def test_a_model_from_an_artifact_goes_on_training(tmp_path):
     for mine, other in zip(again.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, other)
     assert again.optimizer.iterations == 6
+
+
+def test_the_longer_name_of_a_hook_goes_first():
+    class Both(zt.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.calls = []
+
+        def on_batch_end(self, batch, logs=None):
+            self.calls.append("short")
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.calls.append("long")
+
+    both = Both()
+    assert both.listens("on_train_batch_end") and not both.listens("on_train_batch_begin")
+    both.method("on_train_batch_end")(0)
+    assert both.calls == ["long"]

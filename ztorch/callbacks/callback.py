@@ -110,8 +110,11 @@ class Callback:
         return getattr(method, "__func__", method) is not getattr(Callback, hook)
 
     def method(self, hook: str) -> Any:
-        """What `fit` calls for a hook: the method of that name, or of Keras' shorter one."""
-        return getattr(self, SHORTER.get(hook, hook), None) or getattr(self, hook)
+        """What `fit` calls for a hook: the method of that name, or of Keras' shorter one where a
+        class has only that."""
+        method = getattr(self, hook)
+        overridden = getattr(method, "__func__", method) is not getattr(Callback, hook)
+        return method if overridden else getattr(self, SHORTER.get(hook, hook), method)
 
     def say(self, text: str) -> None:
         """Prints a line above the progress bar."""

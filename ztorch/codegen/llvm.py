@@ -83,9 +83,9 @@ def _prepared(text: str, options: MachineOptions) -> Any:
     """The parsed module after two passes: SROA turns variables into registers, and SCCP folds
     constants.
 
-    Masks are what there is to fold. The code generator makes a branch for each lane of a mask that
-    it does not know, where the machine has no masked access to numbers so narrow: three times the
-    time and twice the code of rows of 16-bit numbers.
+    The constants are the masks of rows that end within a vector. Where a machine has no masked
+    access to 8 or 16-bit numbers, the code generator makes a branch for each lane of a mask that is
+    no constant: rows of 16-bit numbers took three times as long, and twice the code.
 
     No other pass of LLVM's optimiser runs. Kernels are already explicit vector code in its final
     order. The larger pipelines do not make it faster, take most of the compile time, and add calls
