@@ -184,13 +184,67 @@ def test_the_key_names_all_that_the_code_depends_on(monkeypatch: pytest.MonkeyPa
     assert None not in keys and len({repr(k) for k in keys}) == len(keys)
 
 
-def test_programs_with_states_or_ops_of_others_are_not_kept() -> None:
+def test_programs_with_ops_of_others_are_not_kept() -> None:
     target, x = target_for(resolve("cpu")), leaf("input", "x0", (2,), "float32")
     own = Op("own", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
              body=lambda e, index: e.read(0, index))
-    state = leaf("state", "w", (2,), "float32", np.zeros(2, np.float32))
-    for y in (own(x), x * state):
-        assert program_cache._key({"call": Graph({"y0": y})}, target, "name") is None
+    assert program_cache._key({"call": Graph({"y0": own(x)})}, target, "name") is None
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+def model(units: int = 3, seed: int = 0) -> zt.Sequential:
+    return zt.Sequential([zt.layers.Input((6,)), zt.layers.Dense(units, activation="relu"),
+                          zt.layers.Dropout(0.3), zt.layers.Dense(1)], name="kept", seed=seed)
+
+
+def trained(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Predictions of a new model before and after training."""
+    x = np.random.default_rng(0).normal(size=(16, 6)).astype(np.float32)
+    program = model(seed=seed).compile("cpu", batch_size=8, optimizer="adam", loss="mse")
+    before = program.predict(x)
+    program.fit(x, x.sum(1, keepdims=True), epochs=2, verbose=0)
+    return before, program.predict(x)
+
+
+def test_a_model_is_found_with_weights_of_its_own(compiled: list[str]) -> None:
+    first, again, other = [], [], []
+    for results, seed in ((first, 1), (again, 1), (other, 2)):
+        new_process()
+        results += trained(seed)
+    assert compiled == ["kept"]
+    np.testing.assert_array_equal(first, again)
+    assert not np.isclose(first, other).all(axis=(1, 2)).any()
+    with using(cache=None):
+        np.testing.assert_array_equal(trained(2), other)
+
+
+def test_what_depends_on_weights_alone_is_computed_anew(compiled: list[str]) -> None:
+    """A program that only predicts computes some of its params when it is loaded."""
+    x = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
+    for seed in (1, 2):
+        new_process()
+        program = model(64, seed).compile("cpu", batch_size=40)
+        weights = program.get_weights()
+        hidden = np.maximum(x @ weights[0] + weights[1], 0)
+        np.testing.assert_allclose(program.predict(x), hidden @ weights[2] + weights[3], rtol=1e-4,
+                                   atol=1e-5)
+    assert compiled == ["kept"]
+
+
+def test_other_layers_losses_precisions_and_limits_are_other_programs(compiled: list[str]) -> None:
+    def compile_one(units: int = 3, **changes: Any) -> None:
+        new_process()
+        model(units).compile("cpu", **{"batch_size": 8, "optimizer": "adam", "loss": "mse",
+                                       **changes})
+
+    compile_one()
+    for count, change in enumerate((
+            {"units": 4}, {"batch_size": 4}, {"loss": "mae"}, {"optimizer": "sgd"},
+            {"dtype": "float64"}, {"memory_limit": "1MB"}), start=2):
+        compile_one(**change)
+        assert len(compiled) == count, change
 
 
 # -- bytes -----------------------------------------------------------------------------------------
@@ -206,7 +260,8 @@ def packed() -> bytes:
 def test_bytes_that_are_no_program() -> None:
     whole = packed()
     parts = unpack(whole)
-    assert parts is not None and pack(*parts) == whole
+    assert parts is not None and [c.tolist() for c in parts[2]] == [
+        np.array([1.0, 2.0, 3.0, 4.0], np.float32).view(np.uint8).tolist()]
     header = int.from_bytes(whole[:LENGTH], "little")
     for end in (0, 4, LENGTH, LENGTH + header // 2, LENGTH + header, len(whole) - 1):
         assert unpack(whole[:end]) is None

@@ -14,7 +14,8 @@ from ztorch.artifact.c_sizes import choosers
 from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.targets import Target
 from ztorch.compile.cpu_code import RenderedModule
-from ztorch.compile.description import describe_program, initial_parameters
+from ztorch.compile.description import describe_program
+from ztorch.compile.parameters import initial_parameters
 from ztorch.compile.pipeline import (
     garbage_collection_paused,
     place_states,
@@ -91,7 +92,8 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
     symbols = {function: f.symbol for function, f in spec.functions.items()}
     text = RenderedModule(plans, target, symbols, interface).text()
     watch.done("text", text)
-    values = put_states(spec, initial_parameters(params), weights or {})
+    first = initial_parameters(params.size, params.states, params.offsets, params.constants)
+    values = put_states(spec, first, weights or {})
     if target.emits_source:
         return CSource(interface, values, text, any_size)
     at("assemble")

@@ -1,15 +1,10 @@
-"""What the runtime must know of a compiled program: its description and its first parameters."""
+"""What the runtime must know of a compiled program: its description."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from ztorch.codegen.targets import Target
-from ztorch.dtypes import boolean, to_storage, u8
-from ztorch.host.memory import aligned
-from ztorch.host.processor import need_memory
 from ztorch.lower.placement import Params
 from ztorch.lower.plan import Plan
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec, entry_point
@@ -55,21 +50,3 @@ def _moves(plan: Plan) -> tuple[tuple[int, int, int, int], ...]:
                                  if loop.first <= k < loop.end]]
                  for n, place in enumerate(step.locations)
                  for depth, stride in enumerate(place.strides) if stride)
-
-
-def initial_parameters(params: Params) -> np.ndarray:
-    """The block of parameters: first values of states, and constants, each at its offset."""
-    need_memory("the program", params.size, "make layers smaller")
-    block = aligned(max(params.size, 1))[:params.size]
-
-    def put(offset: int, data: np.ndarray) -> None:
-        block[offset:offset + data.nbytes] = data.reshape(-1).view(np.uint8)
-
-    for name, v in params.states.items():
-        if "data" in v.attrs:  # else the function `prepare` computes it when the program is loaded
-            stored = u8 if v.dtype is boolean else v.dtype
-            put(params.offsets[name],
-                np.ascontiguousarray(to_storage(stored, v.attrs["data"])))
-    for offset, data in params.constants:
-        put(offset, data)
-    return block

@@ -25,9 +25,10 @@ import numpy as np
 
 from ztorch.codegen.targets import Target
 from ztorch.compile.cpu_code import cpu_code
-from ztorch.compile.description import describe_program, initial_parameters
+from ztorch.compile.description import describe_program
 from ztorch.compile.device_code import device_code
 from ztorch.compile.memory_sizes import byte_count
+from ztorch.compile.parameters import initial_parameters
 from ztorch.compile.targeting import target_for
 from ztorch.compile.watch import Watch
 from ztorch.errors import DeviceError, Unsupported, unknown
@@ -134,7 +135,7 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
     plans = plan_functions(graphs, target, params, watch, fusion, schedules=schedules,
                            memory_limit=memory_limit)
     spec = describe_program(name, target, plans, params)
-    values = initial_parameters(params)
+    values = initial_parameters(params.size, params.states, params.offsets, params.constants)
     if target.limits.grid is None:
         cpu = cpu_code(plans, target, spec, watch)
         return Compiled(graphs, plans, cpu.text, cpu.code, spec, values)

@@ -1,8 +1,8 @@
 """Compiled programs that are kept for other processes, by the text of their graphs.
 
 They lie with the assembled code, under the same rules (`codegen/object_cache.py`). A process that
-finds its program there skips every stage but `load`. Programs with states are not kept: those are
-models, whose weights would fill the cache.
+finds its program there skips every stage but `load`. First values of weights are not kept: the
+graphs have them, and change no code by them.
 """
 
 from __future__ import annotations
@@ -18,51 +18,67 @@ import numpy as np
 from ztorch.codegen.assemble import llvm_identity
 from ztorch.codegen.object_cache import cached, row
 from ztorch.codegen.targets import Target
+from ztorch.compile.memory_sizes import byte_count
+from ztorch.compile.parameters import initial_parameters
 from ztorch.compile.targeting import target_for
 from ztorch.graph.text import text_of
-from ztorch.graph.value import Graph
+from ztorch.graph.value import Graph, Value
 from ztorch.host import assets
 from ztorch.host.settings import current
 from ztorch.runtime.devices import resolve
 from ztorch.runtime.packed import pack, unpack
 from ztorch.runtime.running import Running
+from ztorch.runtime.spec import ProgramSpec
 from ztorch.runtime.start import start
 from ztorch.version import __version__
+from ztorch.work_line import at
 
 # Folders of the package that decide what a program is made of.
 SOURCES = ("machines", "ir", "graph", "ops", "lower", "codegen", "compile", "runtime")
 MOST_BYTES = 1 << 24  # of the constants of a program that is kept
 
 
-def build(functions: Mapping[str, Graph], device: str, name: str) -> Running:
-    """Compiles functions and loads them on a device, as `pipeline.build` does, or finds them in
-    the cache.
-
-    Args:
-        functions: The graph of each function, by name.
-        device: A device of this machine, such as "cpu" or "cuda:0".
-        name: The name of the program.
-    """
+def build(functions: Mapping[str, Graph], device: str, name: str, threads: int | None = None,
+          precision: str = "float32", memory_limit: int | str | None = None) -> Running:
+    """Compiles functions and loads them on a device, or finds them in the cache. Arguments are
+    those of `pipeline.build`."""
     place = resolve(device)
     kept = place.ordinal is not None and not current().interpret
-    key = _key(functions, target_for(place), name) if kept else None
+    limit = None if memory_limit is None else byte_count("memory_limit", memory_limit)
+    target = target_for(place).with_precision(precision)
+    key = _key(functions, target, name, limit) if kept else None
     if key is None:
         from ztorch.compile import pipeline  # a program that is kept needs none of its stages
 
-        return pipeline.build(functions, device, name)
+        return pipeline.build(functions, device, name, threads, precision, memory_limit=limit)
 
     def packed() -> bytes:
         from ztorch.compile.pipeline import compile_functions
 
-        compiled = compile_functions(functions, target_for(place), name)
+        compiled = compile_functions(functions, target, name, memory_limit=limit)
         return pack(compiled.spec, compiled.code, compiled.params)
 
-    parts = unpack(cached(key, packed)) or unpack(packed())
+    states = {v.attrs["name"]: v for graph in functions.values() for v in graph.leaves("state")}
+    parts = unpack(cached(key, packed))
+    if parts is None or not _has_all(parts[0], states):
+        parts = unpack(packed())
     assert parts is not None
-    return start(*parts, ordinal=place.ordinal)
+    spec, code, constants = parts
+    at("load")
+    params = initial_parameters(
+        spec.params_bytes, states, {s.name: s.offset for s in spec.states.values()},
+        [(first, data) for (first, _), data in zip(spec.constants, constants, strict=True)])
+    return start(spec, code, params, threads, place.ordinal)
 
 
-def _key(functions: Mapping[str, Graph], target: Target, name: str) -> list[str | bytes] | None:
+def _has_all(spec: ProgramSpec, states: Mapping[str, Value]) -> bool:
+    """Whether a program has states of these names, shapes and dtypes."""
+    return all((s := spec.states.get(name)) is not None and s.shape == v.shape
+               and s.dtype == v.dtype for name, v in states.items())
+
+
+def _key(functions: Mapping[str, Graph], target: Target, name: str,
+         memory_limit: int | None = None) -> list[str | bytes] | None:
     """All that the program depends on; None if it is not to be kept."""
     settings = current()
     if settings.cache is None or settings.debug or settings.dump:
@@ -70,12 +86,10 @@ def _key(functions: Mapping[str, Graph], target: Target, name: str) -> list[str 
     if target.limits.grid is not None or target.emits_source:
         return None  # that code depends on drivers and compilers too
     parts: list[str | bytes] = ["program", __version__, _source(), llvm_identity(), np.__version__,
-                                row(target), name]
+                                row(target), name, repr(memory_limit)]
     for function, graph in functions.items():
         constants = sum(v.attrs["data"].nbytes for v in graph.leaves("constant"))
-        if constants > MOST_BYTES or graph.leaves("state"):
-            return None
-        text = text_of(graph)
+        text = text_of(graph) if constants <= MOST_BYTES else None
         if text is None:
             return None
         parts += [function, text]

@@ -1,7 +1,7 @@
 """A graph as text that determines what it computes: equal texts, equal programs.
 
 Only graphs of the package's own ops have such a text: the name of an op of somebody else's does not
-say what it does.
+say what it does. First values of states are no part of it: they change no code.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ def _node(v: Value) -> str | None:
         return None
     name = v.op.name if v.op.kind == "leaf" else f"{v.op.infer.__module__}.{v.op.name}"
     words = [name]
+    is_state = v.attrs.get("role") == "state"
     for key, attribute in sorted(v.attrs.items()):
+        if is_state and key == "data":
+            continue
         text = _attribute(attribute)
         if text is None:
             return None

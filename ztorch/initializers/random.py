@@ -112,6 +112,9 @@ class Orthogonal(Initializer, names=("orthogonal",)):
 def truncated_normal(random: np.random.Generator, shape: Shape) -> np.ndarray:
     """Standard normal numbers; those beyond two standard deviations are drawn again."""
     x = random.standard_normal(shape)
-    while (far := np.abs(x) > 2).any():
-        x = np.where(far, random.standard_normal(shape), x)
+    flat = x.reshape(-1)
+    far = np.flatnonzero(np.abs(flat) > 2)
+    while far.size:
+        flat[far] = random.standard_normal(far.size)
+        far = far[np.abs(flat[far]) > 2]
     return x

@@ -252,7 +252,7 @@ class Model(RunnableNetwork):
         arguments["batch_size"] = sizes if len(sizes) > 1 else sizes[0]
 
         def make(**arguments: Any) -> Program:
-            from ztorch.compile.pipeline import build  # only now: importing them takes time
+            from ztorch.compile.program_cache import build  # only now: importing it takes time
             from ztorch.program.program import Program
 
             traced = trace(self, arguments.pop("batch_size"), dtype_=arguments.pop("dtype"),

@@ -3,16 +3,18 @@
     8 bytes    size of the header
     header     JSON: the spec of the program, and the size of its code
     code       what is loaded
-    params     the rest: first values of states and constants
+    constants  the rest: those parts of the params that the spec calls constants
+
+Weights and other states are left out: they would fill the cache, and whoever compiles has them.
 """
 
 from __future__ import annotations
 
 import json
+from itertools import accumulate
 
 import numpy as np
 
-from ztorch.host.memory import aligned
 from ztorch.runtime.program_checks import check_params, check_symbols
 from ztorch.runtime.spec import ProgramSpec
 
@@ -22,11 +24,12 @@ LENGTH = 8  # bytes of the header's size
 def pack(spec: ProgramSpec, code: bytes, params: np.ndarray) -> bytes:
     """A program as bytes."""
     header = json.dumps([spec.to_json(), len(code)], allow_nan=False).encode()
-    return b"".join((len(header).to_bytes(LENGTH, "little"), header, code, params.tobytes()))
+    constants = (params[start:start + size].tobytes() for start, size in spec.constants)
+    return b"".join((len(header).to_bytes(LENGTH, "little"), header, code, *constants))
 
 
-def unpack(packed: bytes) -> tuple[ProgramSpec, bytes, np.ndarray] | None:
-    """The spec, code and params of a program; None if the bytes are no such program."""
+def unpack(packed: bytes) -> tuple[ProgramSpec, bytes, list[np.ndarray]] | None:
+    """The spec, code and constants of a program; None if the bytes are no such program."""
     start = LENGTH + int.from_bytes(packed[:LENGTH], "little")
     try:
         described, size = json.loads(packed[LENGTH:start])
@@ -35,12 +38,13 @@ def unpack(packed: bytes) -> tuple[ProgramSpec, bytes, np.ndarray] | None:
         check_symbols(spec)
     except (ValueError, TypeError, RecursionError):  # BadValue is a ValueError
         return None
+    sizes = [nbytes for _, nbytes in spec.constants]
     if spec.backend != "cpu" or type(size) is not int or not (
-            0 <= size == len(packed) - start - spec.params_bytes):
+            0 <= size == len(packed) - start - sum(sizes)):
         return None
     code = packed[start:start + size]
     if not all(b"\0%s\0" % f.symbol.encode() in code for f in spec.functions.values()):
         return None
-    params = aligned(max(spec.params_bytes, 1))[:spec.params_bytes]
-    params[:] = np.frombuffer(packed, np.uint8, spec.params_bytes, start + size)
-    return spec, code, params
+    ends = [*accumulate(sizes, initial=start + size)]
+    return spec, code, [np.frombuffer(packed, np.uint8, nbytes, first)
+                        for nbytes, first in zip(sizes, ends[:-1], strict=True)]
