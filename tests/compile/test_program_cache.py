@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.cases import available
+from tests.cases.available import PLAYED
 from ztorch.arrays import programs
 from ztorch.codegen import object_cache
 from ztorch.compile import pipeline, program_cache
@@ -231,6 +233,20 @@ def test_what_depends_on_weights_alone_is_computed_anew(compiled: list[str]) -> 
         np.testing.assert_allclose(program.predict(x), hidden @ weights[2] + weights[3], rtol=1e-4,
                                    atol=1e-5)
     assert compiled == ["kept"]
+
+
+@pytest.mark.parametrize("name", ["dummy", *PLAYED])
+def test_a_device_finds_its_kernels(name: str, compiled: list[str]) -> None:
+    device = f"{name}:{available.device(name).info.ordinal}"
+    results = []
+    x = np.random.default_rng(0).normal(size=(16, 6)).astype(np.float32)
+    for _ in range(2):
+        new_process()
+        program = model().compile(device, batch_size=8, optimizer="adam", loss="mse")
+        program.fit(x, x.sum(1, keepdims=True), epochs=2, verbose=0)
+        results.append(program.predict(x))
+    assert compiled == ["kept"]
+    np.testing.assert_array_equal(*results)
 
 
 def test_other_layers_losses_precisions_and_limits_are_other_programs(compiled: list[str]) -> None:

@@ -35,6 +35,7 @@ from ztorch.work_line import at
 
 # Folders of the package that decide what a program is made of.
 SOURCES = ("machines", "ir", "graph", "ops", "lower", "codegen", "compile", "runtime")
+OWN_ASSEMBLERS = ("", "assemble", "spirv", "ptx")  # "": the driver takes text, as it does of "ptx"
 MOST_BYTES = 1 << 24  # of the constants of a program that is kept
 
 
@@ -83,8 +84,8 @@ def _key(functions: Mapping[str, Graph], target: Target, name: str,
     settings = current()
     if settings.cache is None or settings.debug or settings.dump:
         return None
-    if target.limits.grid is not None or target.emits_source:
-        return None  # that code depends on drivers and compilers too
+    if target.assembler not in OWN_ASSEMBLERS or settings.cubin:
+        return None  # that code depends on the compilers of others too
     parts: list[str | bytes] = ["program", __version__, _source(), llvm_identity(), np.__version__,
                                 row(target), name, repr(memory_limit)]
     for function, graph in functions.items():
