@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from ztorch.graph.value import Op, Value
+from ztorch.graph.value import Op, Value, attribute_key
 from ztorch.lower.index import Index, LoadedIndex, Var
 from ztorch.lower.positions import flatten, proper, unflatten
 
@@ -138,6 +138,13 @@ def view_of(v: Value, index: Sequence[Index]) -> tuple[Value, Index] | None:
         return v, flatten(index, v.shape)
     sources = real_reads(v, index)
     return sources[0] if sources else None
+
+
+def view_key(v: Value) -> tuple:
+    """What a chain of views does with the computed values behind it, of which only shapes count."""
+    if not is_view(v):
+        return ("", v.shape)
+    return (v.op, attribute_key(v.attrs), v.shape, *map(view_key, v.args))
 
 
 def certain(v: Value, index: Sequence[Index]) -> bool:

@@ -12,13 +12,14 @@ from ztorch.graph.value import Value
 from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Quotient, Remainder, Var
 from ztorch.lower.positions import flatten
-from ztorch.lower.region import COPY, is_view, view_of
+from ztorch.lower.region import COPY, is_view, view_key, view_of
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import (
     K_UNROLL,
     L1_SHARE,
     L2_SHARE,
     PREFETCH_STEPS,
+    READINGS_KEPT,
     SPARE_REGISTERS,
     TILE_RESULT_CYCLES,
     TILE_ROWS_MAX,
@@ -83,12 +84,24 @@ def plain(m: int, k: int) -> Reading:
     return Reading((k,), (), m, m * k)
 
 
+_readings: dict[tuple, Reading | None] = {}  # by the views: networks repeat their layers
+
+
 def reading(left: Value) -> Reading | None:
     """The way to read the rows of a matrix, which may be windows of an image; None if there is
     none but a copy."""
-    *batch, m, k = left.shape
     if not is_view(left):  # it is read as it lies
-        return plain(m, k)
+        return plain(*left.shape[-2:])
+    key = view_key(left)
+    if key not in _readings:
+        if len(_readings) == READINGS_KEPT:
+            _readings.clear()
+        _readings[key] = _reading(left)
+    return _readings[key]
+
+
+def _reading(left: Value) -> Reading | None:
+    *batch, m, k = left.shape
     where = [Index.of(Var(f"b{a}", n)) for a, n in enumerate(batch)]
     depths = _depths(left, [*where, Index.of(Var("m", m))], [k])
     if depths is None:

@@ -82,6 +82,10 @@ INLINE_EPILOGUE_DEPTH = row(
     "INLINE_EPILOGUE_DEPTH", 256, "steps along k",
     "from this depth on every epilogue is a loop: its time is lost in that of the product", CHOSEN)
 
+READINGS_KEPT = row(
+    "READINGS_KEPT", 1024, "views", "whose way to read them a product remembers: finding it takes "
+    "milliseconds", CHOSEN)
+
 # -- preparing operands ----------------------------------------------------------------------------
 
 PAGE_BYTES = row(
