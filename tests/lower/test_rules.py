@@ -45,7 +45,7 @@ def test_a_tile_fills_the_registers_but_one() -> None:
     assert choose(96, 96, 96, AVX2, f32) == ProductSchedule(6, 2, 1, 0, 4, 1)  # 4 x 3 takes all 16
     wide = choose(96, 96, 96, TARGETS["avx512"].limits, f32)
     assert registers(wide.tile_rows, wide.tile_vectors) <= 32 < registers(wide.tile_rows + 2, wide.tile_vectors)
-    assert choose(9, 9, 9, TARGETS["scalar"].limits, f32) == ProductSchedule(1, 1, 1, 0, 1, 1)
+    assert choose(9, 9, 9, TARGETS["scalar"].limits, f32) == ProductSchedule(3, 3, 1, 0, 4, 1)
 
 
 def test_rows_wait_in_the_second_cache_where_the_right_operand_does_not_fit() -> None:

@@ -40,10 +40,10 @@ def product_of(region: Region) -> Value:
     return next(v for v in region.members if v.op.kind == "contract")
 
 
-def _reading(product: Value, lanes: int) -> Reading:
+def _reading(product: Value) -> Reading:
     """How the left operand is read."""
     left = product.args[0]
-    way = Reading((left.shape[-1],), (1,), 1, left.size) if lanes == 1 else reading(left)
+    way = reading(left)
     assert way is not None, "a product reads what cannot be read where it lies"
     return way
 
@@ -54,7 +54,7 @@ def propose(region: Region, limits: Limits) -> ProductSchedule:
     product = product_of(region)
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
     lanes = limits.lanes(product.dtype)
-    way, panel = _reading(product, lanes), packed_columns(product.args[1]) // lanes
+    way, panel = _reading(product), packed_columns(product.args[1]) // lanes
     s = choose(m, n, k, limits, product.dtype, panel > 0, way, panel)
     members = len(region.members)
     inline = members == 1 or (members <= INLINE_EPILOGUE_MEMBERS and k < INLINE_EPILOGUE_DEPTH)
@@ -66,15 +66,15 @@ def refusal(s: ProductSchedule, region: Region, limits: Limits) -> str:
     product = product_of(region)
     m, n = product.shape[-2:]
     lanes = limits.lanes(product.dtype)
-    heights, vectors = _reading(product, lanes).heights, math.ceil(n / lanes)
+    heights, vectors = _reading(product).heights, math.ceil(n / lanes)
     columns = packed_columns(product.args[1])
     if s.tile_rows not in heights:
         return (f"tile(rows={s.tile_rows}) must be one of {', '.join(map(str, heights))} for these "
                 f"{m} rows")
-    if not 1 <= s.tile_vectors <= (vectors if lanes > 1 else 1):
+    if not 1 <= s.tile_vectors <= vectors:
         return f"tile(vectors={s.tile_vectors}) must be between 1 and the {vectors} there are"
     used = registers(s.tile_rows, s.tile_vectors)
-    if lanes > 1 and used > limits.vector_registers:
+    if used > limits.vector_registers:
         return (f"tile(rows={s.tile_rows}, vectors={s.tile_vectors}) takes {used} vector registers "
                 f"of {limits.vector_registers}")
     if columns and columns % (s.tile_vectors * lanes):
@@ -95,12 +95,9 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     product = product_of(region)
     m, n = product.shape[-2:]
     lanes = limits.lanes(product.dtype)
-    way = _reading(product, lanes)
-    if lanes == 1:
-        tiles = Tiling((Run(0, 1, m),), (Run(0, 1, n),), 1, 0)
-    else:
-        tiles = tiling(s.tile_rows, s.tile_vectors, m, n, lanes,
-                       packed_columns(product.args[1]) > 0, way)
+    way = _reading(product)
+    tiles = tiling(s.tile_rows, s.tile_vectors, m, n, lanes,
+                   packed_columns(product.args[1]) > 0, way)
     nest = _Tiles(b, region, product, memory, target, limits, tiles, s, way.depths)
     for rows in tiles.rows:
         for panels in tiles.panels:
@@ -195,7 +192,7 @@ class _Tiles:
                     for line, values in zip(sums, now, strict=True):
                         for variable, x in zip(line, values, strict=True):
                             b.set(variable, x)
-        if self.schedule.epilogue_inline or height == 1 or lanes == 1:
+        if self.schedule.epilogue_inline or height == 1:
             for r in range(height):
                 for j in range(width):
                     x = b.cast(b.get(sums[r][j]), dtype=product.dtype)

@@ -102,8 +102,12 @@ class Emitter:
 
     def load(self, v: Value, flat: Index, where: Operand | None = None) -> Operand:
         """The element of a value in memory at a flat position."""
-        at, off, lanes = self.address(flat)
         b, mem = self.b, self.memory[v]
+        if where is not None and where.is_const:  # a border, where tiles of single elements lie
+            if not where.number:
+                return b.const(0, v.dtype)
+            where = None
+        at, off, lanes = self.address(flat)
         if where is not None and where.lanes > lanes:  # one place, but only for some lanes
             base = at if isinstance(at, Operand) else b.const(at, b.index)
             at, lanes = b.splat(base, where.lanes), where.lanes

@@ -197,8 +197,6 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     and the way of the vectors of B from the second cache, unless their panel stays in the first.
     """
     lanes, cpu = limits.lanes(d), limits.processor
-    if lanes == 1:
-        return ProductSchedule(1, 1, block_rows=1, prefetch=0, unroll=1, epilogue_inline=1)
     vectors = math.ceil(n / lanes)
     way = way or plain(m, k)
     best: tuple[float, int, int] | None = None
