@@ -18,6 +18,7 @@ import numpy as np
 from ztorch.codegen.assemble import llvm_identity
 from ztorch.codegen.object_cache import cached, row
 from ztorch.codegen.targets import Target
+from ztorch.compile import tuned_files
 from ztorch.compile.targeting import target_for
 from ztorch.graph.text import text_of
 from ztorch.graph.value import Graph
@@ -71,6 +72,8 @@ def _key(functions: Mapping[str, Graph], target: Target, name: str) -> list[str 
         return None  # that code depends on drivers and compilers too
     parts: list[str | bytes] = ["program", __version__, _source(), llvm_identity(), np.__version__,
                                 row(target), name]
+    if settings.tuned and (measured := tuned_files.state()):
+        parts += ["tuned", measured, str(tuned_files.usual_threads(None))]
     for function, graph in functions.items():
         constants = sum(v.attrs["data"].nbytes for v in graph.leaves("constant"))
         if constants > MOST_BYTES or graph.leaves("state"):

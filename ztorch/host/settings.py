@@ -40,6 +40,7 @@ class Settings(NamedTuple):
     lazy: bool = True  # ops on tensors are recorded, and computed together when a value is needed
     interpret: bool = False  # the interpreter of the IR plays the code for the CPU, and checks it
     cubin: bool = False  # assemble CUDA code here for one chip, not in the driver
+    tuned: bool = True  # schedules that `ztorch tune` found take the place of those of the rules
 
 
 def _read() -> Settings:
@@ -69,6 +70,7 @@ def _read() -> Settings:
         lazy=bool(_whole("ZTORCH_LAZY", 1)),
         interpret=bool(_whole("ZTORCH_INTERPRET", 0)),
         cubin=bool(_whole("ZTORCH_CUBIN", 0)),
+        tuned=bool(_whole("ZTORCH_TUNED", 1)),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -22,6 +22,7 @@ from ztorch.lower.tiling import (
     Run,
     Tiling,
     choose,
+    estimated_cycles,
     packed_columns,
     reading,
     registers,
@@ -87,6 +88,22 @@ def refusal(s: ProductSchedule, region: Region, limits: Limits) -> str:
         if not least <= value <= most:
             return f"{name} must be between {least} and {most}, not {value}"
     return ""
+
+
+def estimator(region: Region, limits: Limits) -> Callable[[ProductSchedule], float]:
+    """A function that estimates the cycles of a product by the tiles of a schedule."""
+    product = product_of(region)
+    m, n, k = *product.shape[-2:], product.args[0].shape[-1]
+    lanes, way = limits.lanes(product.dtype), _reading(product, limits.lanes(product.dtype))
+    packed = packed_columns(product.args[1]) > 0
+
+    def cycles(s: ProductSchedule) -> float:
+        if lanes == 1 or s.tile_rows not in way.heights:
+            return math.inf
+        tiles = tiling(s.tile_rows, s.tile_vectors, m, n, lanes, packed, way)
+        return estimated_cycles(tiles, k, product.dtype, limits.processor)
+
+    return cycles
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],

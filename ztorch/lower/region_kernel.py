@@ -82,8 +82,10 @@ class RegionKernel:
         """What the kernel computes, for people: its ops, dtype and shape."""
         first = _main(self.region)[0]
         words = self.stem.partition("_")[2]
-        shape = [*first.shape, *first.args[0].shape[-1:]] if first.op.kind == "contract" else (
-            self.region.shape or first.shape)
+        shape = self.region.shape or first.shape
+        if first.op.kind == "contract":
+            *batch, m, n = first.shape
+            shape = (*batch, m, first.args[0].shape[-1], n)
         return f"{words} {'x'.join(map(str, shape))}"
 
     def proposal(self) -> Schedule:

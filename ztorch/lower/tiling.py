@@ -196,8 +196,7 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
             if panel % wide:
                 continue
             tiles = tiling(rows, wide, m, n, lanes, packed, way)
-            time = sum(r.tiles * p.count * _tile_time(r.size, p.size, k, lanes * d.bytes, cpu)
-                       for r in tiles.rows for p in tiles.panels)
+            time = estimated_cycles(tiles, k, d, cpu)
             if best is None or time < best[0] * TILING_GAIN:
                 best = (time, rows, wide)
     assert best is not None
@@ -219,6 +218,12 @@ def registers(rows: int, wide: int) -> int:
     (15, 15)
     """
     return rows * wide + (wide if rows > 1 else 0) + 1
+
+
+def estimated_cycles(tiles: Tiling, k: int, d: DType, cpu: Processor) -> float:
+    """Estimated cycles of all tiles of a product with k steps."""
+    return sum(r.tiles * p.count * _tile_time(r.size, p.size, k, tiles.lanes * d.bytes, cpu)
+               for r in tiles.rows for p in tiles.panels)
 
 
 def _tile_time(rows: int, wide: int, k: int, vector_bytes: int, cpu: Processor) -> float:
