@@ -16,6 +16,7 @@ from ztorch.commands.group import CommandGroup, examples
 from ztorch.commands.option_types import BatchSizes, DataName, FamilyName
 from ztorch.commands.report import report
 from ztorch.commands.table_options import table_options
+from ztorch.commands.tune import tune
 from ztorch.version import __version__
 
 
@@ -296,5 +297,6 @@ def bench(model: str, batch_sizes: int | tuple[int, ...], **settings: Any) -> No
     bench(model, batch_sizes=sizes, **settings)
 
 
+main.add_command(tune)
 main.add_command(report)
 main.add_command(completion)

@@ -30,7 +30,7 @@ class Settings(NamedTuple):
     config: str | None = None  # path of the config file that selects devices
     config_home: str | None = None  # folder of all programs' config files; None: ~/.config
     device_ids: tuple[str, ...] = ()  # the only devices to use, such as cuda:0; empty: all
-    autotune: bool | None = None  # whether schedules may be measured; None: as the file says
+    autotune: bool | None = None  # whether compiling measures schedules; None: as the file says
     backends: tuple[str, ...] = ()  # the only backends to use; empty: all
     device: str | None = None  # the device that "auto" stands for
     cc: str | None = None  # command of the C compiler

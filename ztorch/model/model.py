@@ -257,6 +257,7 @@ class Model(RunnableNetwork):
 
             traced = trace(self, arguments.pop("batch_size"), dtype_=arguments.pop("dtype"),
                            **arguments)
+            self.autotune(traced.functions, device, threads)
             executable = build(traced.functions, device, self.name, threads, matmul_precision,
                                memory_limit=memory_limit)
             return Program(executable, traced.metadata, self.named_weights())

@@ -47,6 +47,17 @@ def kernel_table(kernels: Iterable[TunedKernel]) -> str:
     return aligned(rows)
 
 
+def known_table(kernels: Sequence[TunedKernel]) -> str:
+    """The kernels of each machine, number of threads and version under a line that says so."""
+    groups: dict[str, list[TunedKernel]] = {}
+    for k in kernels:
+        threads = "1 thread" if k.threads == 1 else f"{k.threads} threads"
+        groups.setdefault(f"{k.machine}, {threads}, ztorch {k.version}", []).append(k)
+    if not groups:
+        return "Nothing was measured yet; `ztorch tune MODEL` does"
+    return "\n\n".join(f"{title}\n{kernel_table(group)}" for title, group in groups.items())
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Rows as lines of aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
