@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 
 from ztorch.codegen.targets import Target
-from ztorch.compile.tuned_files import file_name, folder, machine_of, names, read, usual_threads
+from ztorch.compile import tuned_files
 from ztorch.errors import FileError
 from ztorch.host.settings import current
 from ztorch.lower import nests
@@ -20,16 +20,17 @@ from ztorch.lower.schedule import IllegalSchedule, Schedule
 
 def chooser(target: Target, threads: int | None = None) -> Chooser | None:
     """What the compiler asks for a schedule, where any was measured on a machine like this."""
-    place = folder()
+    place = tuned_files.folder()
     if target.limits.grid is not None or place is None or not current().tuned:
         return None
-    there = set(names())
+    there = set(tuned_files.names())
     if not there:
         return None
-    machine, count = machine_of(target), usual_threads(threads)
+    machine = tuned_files.machine_of(target)
+    count = tuned_files.usual_threads(threads)
 
     def choose(kernel: RegionKernel) -> Schedule | None:
-        name = file_name(kernel.work, machine, count)
+        name = tuned_files.file_name(kernel.work, machine, count)
         return _schedule(place / name, kernel) if name in there else None
 
     return choose
@@ -38,7 +39,7 @@ def chooser(target: Target, threads: int | None = None) -> Chooser | None:
 def _schedule(path: Path, kernel: RegionKernel) -> Schedule | None:
     """The schedule in a file; None for that of the rules."""
     try:
-        tuned = read(path)
+        tuned = tuned_files.read(path)
         if tuned.schedule == tuned.rule or tuned.work != kernel.work:
             return None
         return nests.checked(tuned.schedule, kernel.region, kernel.limits, kernel.key)

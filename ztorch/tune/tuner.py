@@ -17,6 +17,7 @@ from ztorch.graph.value import Graph
 from ztorch.host import detect
 from ztorch.host import processor as this_processor
 from ztorch.lower.region_kernel import RegionKernel
+from ztorch.runtime.spec import PREPARE
 from ztorch.tune.report import TuningReport
 from ztorch.tune.search import search
 from ztorch.version import __version__
@@ -75,7 +76,8 @@ def tune_functions(functions: Mapping[str, Graph], target: Target, name: str,
 
 
 def works_of(functions: Mapping[str, Graph], target: Target) -> list[KernelWork]:
-    """The kernels of a program, those that compute the same as one, the most work first."""
+    """The kernels of a program, those that compute the same as one, the most work first. What runs
+    once when the program is loaded is left out."""
     kernels: dict[str, RegionKernel] = {}
 
     def record(kernel: RegionKernel) -> None:
@@ -85,7 +87,7 @@ def works_of(functions: Mapping[str, Graph], target: Target) -> list[KernelWork]
     graphs = simplify(functions, passes.DEFAULT, watch)
     plans = plan_functions(graphs, target, place_states(functions, target), watch, chooser=record)
     works: dict[str, KernelWork] = {}
-    for plan in plans.values():
+    for plan in (plan for name, plan in plans.items() if name != PREPARE):
         for step, turns in zip(plan.steps, plan.turns(), strict=True):
             kernel = kernels[step.key]
             if digest := kernel.work:
