@@ -175,7 +175,7 @@ def test_only_what_was_measured_on_such_a_machine_is_taken() -> None:
     functions, kernel, other = product_of(small(), target)
     tuned_files.write([
         tuned(kernel, other, target, version="0.0.9"), tuned(kernel, other, target, threads=999),
-        tuned(kernel, other, target, machine="avx2 zen9"), tuned(kernel, other, target, work="0" * 32)])
+        tuned(kernel, other, target, machine="avx2 zen9"), tuned(kernel, other, target, work="0" * 64)])
     assert len(tuned_files.names()) == 4
     with warnings.catch_warnings():
         warnings.simplefilter("error")

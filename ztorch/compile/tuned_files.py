@@ -33,7 +33,7 @@ MOST_SECONDS = 1e6  # of a kernel
 class TunedKernel(Record):
     """What was measured of one kernel."""
 
-    work: str = field(String("[0-9a-f]{32}", "32 digits of a digest"))  # what it computes
+    work: str = field(String("[0-9a-f]{64}", "a digest"))  # what it computes
     title: str = field(TEXT)  # the same for people: ops, dtype and shape
     machine: str = field(TEXT)  # as `machine_of` describes it
     threads: int = field(Whole(1, MOST_THREADS))  # that shared the kernel

@@ -13,18 +13,16 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
+from ztorch.lower.left_rows import Reading, Run, reading, steps_of_turn
 from ztorch.lower.loops import evaluate, multiply_add, nested, summing
 from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, view_of
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tiling import (
-    Reading,
-    Run,
     Tiling,
     choose,
     estimated_cycles,
     packed_columns,
-    reading,
     registers,
     tiling,
 )
@@ -155,7 +153,7 @@ class _Operand:
 class _Tiles:
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
                  target: Mapping[Value, str], limits: Limits, tiling: Tiling,
-                 schedule: ProductSchedule, depths: Sequence[int]):
+                 schedule: ProductSchedule, depths: tuple[int, ...]):
         self.b, self.region, self.product = b, region, product
         self.memory, self.target, self.limits, self.tiling = memory, target, limits, tiling
         self.schedule, self.depths = schedule, depths
@@ -231,11 +229,9 @@ class _Tiles:
 
     def _turns(self) -> list[tuple[int, int, int]]:
         """The innermost loop along k in pieces: begin, end, and steps in a turn."""
-        k, unroll = self.depths[-1], self.schedule.unroll
-        if len(self.depths) > 1 and k <= 2 * unroll:
-            return [(0, k, k)]
-        whole = k // unroll * unroll
-        return [turn for turn in ((0, whole, unroll), (whole, k, 1)) if turn[0] < turn[1]]
+        k, steps = self.depths[-1], steps_of_turn(self.depths, self.schedule.unroll)
+        whole = k // steps * steps
+        return [turn for turn in ((0, whole, steps), (whole, k, 1)) if turn[0] < turn[1]]
 
     def _deeper(self, left: _Operand, rights: list[_Operand], step: int,
                 now: list[list[Operand]]) -> None:

@@ -75,7 +75,7 @@ class RegionKernel:
         shape = shape_of(self.region, self.buffers, dict.fromkeys(self.buffers, False),
                          (self.region.in_place,))
         text = repr(shape.key)
-        return "" if " at 0x" in text else hashlib.sha256(text.encode()).hexdigest()[:32]
+        return "" if " at 0x" in text else hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def title(self) -> str:
