@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
-from ztorch.graph.value import Graph
-from ztorch.host.choices import choices
 from ztorch.model.exporting import ExportedNetwork
 from ztorch.model.trace import trace
 from ztorch.runtime.devices import resolve
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
     from ztorch.tune.report import TuningReport
 
 ROWS = 32  # of a batch, where neither `tune` nor `compile` says how many
-AUTOTUNE_SECONDS = 10.0  # that a compile may measure for, where the configuration has it measure
 
 
 class TunedNetwork(ExportedNetwork, abstract=True):
@@ -77,15 +74,3 @@ class TunedNetwork(ExportedNetwork, abstract=True):
                        decode=arguments.pop("decode") or False, **arguments)
         return tune_functions(traced.functions, target_for(resolve(device)), self.name, seconds,
                               threads, again)
-
-    def autotune(self, functions: Mapping[str, Graph], device: str, threads: int | None) -> None:
-        """Measures the kernels of functions that are about to be compiled, where ZTORCH_AUTOTUNE or
-        the config file asks for it."""
-        if not choices().autotune:
-            return
-        place = resolve(device)
-        if place.backend == "cpu" and not place.processor:
-            from ztorch.compile.targeting import target_for
-            from ztorch.tune.tuner import tune_functions
-
-            tune_functions(functions, target_for(place), self.name, AUTOTUNE_SECONDS, threads)

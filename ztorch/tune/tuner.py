@@ -55,7 +55,7 @@ def tune_functions(functions: Mapping[str, Graph], target: Target, name: str,
         raise ConfigError("what is measured is kept in the cache, which ZTORCH_CACHE=0 turns off")
     count = tuned_files.usual_threads(threads)
     end = time.perf_counter() + seconds
-    found: list[TunedKernel] = []
+    results: list[TunedKernel] = []
     measured, interrupted = 0, False
     with working(f"tune {name}"):
         works = works_of(functions, target)
@@ -65,14 +65,14 @@ def tune_functions(functions: Mapping[str, Graph], target: Target, name: str,
                 continue
             at(f"measure {work.kernel.title}", number, len(works))
             try:
-                found.append(known or _measured(work, target, count, end))
+                results.append(known or _measured(work, target, count, end))
             except KeyboardInterrupt:
                 interrupted = True
                 break
             if known is None:
                 measured += 1
-                tuned_files.write(found[-1:])
-    return TuningReport(tuple(found), measured, len(works) - len(found), interrupted)
+                tuned_files.write(results[-1:])
+    return TuningReport(tuple(results), measured, len(works) - len(results), interrupted)
 
 
 def works_of(functions: Mapping[str, Graph], target: Target) -> list[KernelWork]:
