@@ -22,6 +22,7 @@ from ztorch.lower.placement import SLOTS, Location, Placement
 from ztorch.lower.recurrence import RECURRENCE
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import Schedule
+from ztorch.lower.tails import stored_in_pieces
 from ztorch.lower.tuning import NAME_LENGTH_MAX
 
 
@@ -138,7 +139,10 @@ class RegionKernel:
         if grid is not None and (self.region.kind != "contract"
                                  or grid.scalar_stores_readable_as_vectors):
             nest = lane_by_lane(nest)
-        return rebased(hoist(share_out(nest)), spans), schedule
+        nest = hoist(share_out(nest))
+        if grid is None and not self.limits.mask_registers:
+            nest = stored_in_pieces(nest)
+        return rebased(nest, spans), schedule
 
     def _is_fixed(self, v: Value) -> bool:
         """Whether a buffer is read from its beginning: slots are given as they are, the buffers of
