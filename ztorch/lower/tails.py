@@ -23,7 +23,7 @@ def stored_in_pieces(kernel: Kernel) -> Kernel:
             iotas.add(instr.dest.id)
         elif instr.opcode == "lt" and instr.args[0].id in iotas and instr.args[1].is_const:
             counts[instr.dest.id] = int(instr.args[1].number)
-        if instr.opcode != "store" or len(instr.args) < 3 or instr.args[2].id not in counts:
+        if instr.opcode != "store" or len(instr.args) <= 2 or instr.args[2].id not in counts:
             return None
         at, x, mask = instr.args
         start = 0
