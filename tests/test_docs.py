@@ -45,6 +45,7 @@ def test_the_blocks_print_what_the_page_says(page: Path, tmp_path: Path, monkeyp
     if page.stem == "other_frameworks":
         pytest.importorskip("onnx")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ztorch.compile.tuned_files.folder", lambda: tmp_path / "tuned")
     text = page.read_text()
     names: dict[str, object] = {"__name__": "page"}
     printed: dict[tuple[int, int], str] = {}

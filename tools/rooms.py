@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 # What the columns hold, and the rooms in them; the first column has all others.
 COLUMNS = ("what users declare and call", "compile side", "run side")
 COMPILE_SIDE = {"compile", "artifact", "codegen", "lower", "ops", "graph", "ir", "machines",
-                "verify"}
+                "tune", "verify"}
 RUN_SIDE = {"program", "training", "feed", "callbacks", "runtime", "backends", "files", "host",
             "tabular"}
 COLOURS = ("#7a5cd6", "#2f6fdb", "#2a9d62")

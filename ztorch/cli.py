@@ -16,6 +16,7 @@ from ztorch.commands.group import CommandGroup, examples
 from ztorch.commands.option_types import BatchSizes, DataName, FamilyName
 from ztorch.commands.report import report
 from ztorch.commands.table_options import table_options
+from ztorch.commands.tune import tune
 from ztorch.version import __version__
 
 
@@ -26,7 +27,6 @@ from ztorch.version import __version__
 @click.version_option(__version__, prog_name="ztorch")
 @examples("""ztorch demo
              ztorch train digits_mlp --out digits.zt
-             ztorch inspect digits.zt
              ztorch run digits.zt rows.npy -o scores.npy""")
 def main() -> None:
     """Train neural networks and ship them as native code."""
@@ -296,5 +296,5 @@ def bench(model: str, batch_sizes: int | tuple[int, ...], **settings: Any) -> No
     bench(model, batch_sizes=sizes, **settings)
 
 
-main.add_command(report)
-main.add_command(completion)
+for command in (tune, report, completion):
+    main.add_command(command)

@@ -16,7 +16,8 @@ from ztorch.dtypes import DType, f32, f64
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
-from ztorch.lower.tiling import Reading, Run, choose, reading, split, tiling
+from ztorch.lower.left_rows import Reading, Run, reading, split
+from ztorch.lower.tiling import choose, tiling
 
 MACHINES = [WIDE, NARROW, Limits(256, 16, True), Limits(128, 32, True)]
 
@@ -97,6 +98,21 @@ def test_a_matrix_is_read_in_tiles_of_any_height() -> None:
     for v in (leaf("input", "a", (40, 12), f32), ops.transpose(leaf("input", "a", (12, 40), f32))):
         way = reading(v)
         assert way is not None and way.depths == (12,) and way.heights == tuple(range(1, 17))
+
+
+@pytest.mark.parametrize(("channels", "shift"), [(1, 1), (3, 3), (4, 4), (5, 5)])
+def test_tiles_leave_registers_for_what_neighbouring_windows_share(channels: int, shift: int) -> None:
+    """Up to three channels, a window reads in the same turn what the one before it has just read."""
+    limits = Limits(256, 16, True)
+    rows = windows(34, channels, 3)
+    way = reading(rows)
+    assert way is not None and way.shift == shift
+    s = choose(rows.shape[0], 64, rows.shape[1], limits, f32, way=way)
+    used = s.tile_rows * s.tile_vectors + s.tile_vectors + 1
+    assert way.kept(s.tile_rows) == (s.tile_rows - 1 if channels < 4 else 0)
+    assert used + way.kept(s.tile_rows) <= 15 and (s.tile_rows == 6) == (channels >= 4)
+    turned = reading(ops.transpose(leaf("input", "a", (12, 40), f32)))
+    assert turned is not None and turned.shift == 0
 
 
 def product(m: int, n: int, k: int, d: DType = f32) -> Job:

@@ -19,6 +19,7 @@ from ztorch.ir.kernel import Instr, Kernel, matching
 from ztorch.ir.opcodes import OPCODES
 from ztorch.ir.verify import verify
 from ztorch.lower.passes import decompose, hoist, share_out, vectored
+from ztorch.lower.tails import stored_in_pieces
 
 MISSING = {n for n, row in OPCODES.items() if row.via is not None} - {"cast"}  # for 16 bits
 
@@ -33,6 +34,24 @@ def run(kernel: Kernel, buffers: dict[str, np.ndarray], workers: int = 1) -> dic
 def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None:
     for name in a:
         np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+
+
+def test_tails_are_stored_in_whole_pieces() -> None:
+    """Every number of lanes that a mask can leave; other masks stay."""
+    for lanes, count in [(8, n) for n in range(9)] + [(2, 1), (16, 13)]:
+        b = Builder("tail")
+        b.memory("x", f32, lanes, access="r")
+        b.memory("y", f32, lanes + 5, access="rw")
+        x = b.load("x", 0, lanes=lanes)
+        b.store("y", 0, x, off=3, mask=b.lt(b.iota(lanes), count))
+        b.store("y", 0, b.mul(x, -1.0), off=3, mask=b.lt(x, 2.0))
+        kernel = b.kernel()
+        pieces = stored_in_pieces(kernel)
+        stores = [i for i in pieces.body if i.opcode == "store"]
+        masked = [i for i in stores if len(i.args) == 3]
+        assert len(stores) == count.bit_count() + 1 and len(masked) == 1
+        buffers = {"x": np.arange(1, lanes + 1, dtype=np.float32), "y": np.full(lanes + 5, 9, np.float32)}
+        same(run(pieces, buffers), run(kernel, buffers))
 
 
 def flat_kernels() -> list[Kernel]:

@@ -7,6 +7,7 @@ import pytest
 from ztorch.backends import registry
 from ztorch.codegen import targets
 from ztorch.codegen.targets import FAMILIES, TARGETS
+from ztorch.compile.targeting import target_for
 from ztorch.errors import UnknownName, ZtorchError
 from ztorch.machines import chips
 from ztorch.machines.backends import BACKENDS, before_cpu
@@ -83,5 +84,12 @@ def test_rows_of_processors_are_possible(row: Processor) -> None:
 def test_a_processor_that_is_not_known() -> None:
     with pytest.raises(UnknownName, match="did you mean 'zen3'"):
         processor("zen33")
+    for device, level, row in (("cpu:avx2:zen4", "avx2", "zen4"), ("cpu:sse4.1:icelake", "sse4.1", "icelake"),
+                               ("cpu:neon:neoverse-v2", "neon", "neoverse-v2")):
+        assert resolve(device, here=False) == (level, "cpu", 0, row)
+        assert target_for(resolve(device, here=False)).limits.processor == PROCESSORS[row]
+    for wrong in ("cpu:avx2:zen99", "cpu:zen3:zen4", "cpu:avx2:"):
+        with pytest.raises(ZtorchError):
+            resolve(wrong, here=False)
     with pytest.raises(ZtorchError, match="cpu:zen3"):
         resolve("cpu:zen33")

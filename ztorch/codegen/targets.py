@@ -103,7 +103,8 @@ _V4 = (*_V3, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
 
 def _x86(name: str, bits: int, registers: int, fma: bool, features: tuple[str, ...]) -> Target:
     no_fma = frozenset() if fma else frozenset({"fma"})
-    return Target(name, ("llvm",), "ll", Limits(bits, registers, fma), "x86_64",
+    limits = Limits(bits, registers, fma, mask_registers=bits == 512)
+    return Target(name, ("llvm",), "ll", limits, "x86_64",
                   "x86_64-unknown-linux-gnu", "x86-64", features, features, no_fma | _CALLS,
                   converted_dtypes=("f16",) if "f16c" in features else (), frame_data=_LINUX_X86,
                   assembler="assemble", one_module_per_kernel=True, llvm_strength_reduction=False)

@@ -33,8 +33,8 @@ custom = click.option("--custom", type=click.Path(), metavar="FILE.py", callback
                       help="A file that defines layers of your own, which an artifact names.")
 device = click.option("--device", type=DeviceName(), default="auto", show_default=True,
                       metavar="NAME", help="The device: cpu, cpu:LEVEL (avx2, neon ...), cpu:zen3 "
-                      "and the like, c (C source), cuda:sm_90 or another chip (rocm:gfx942 ...), "
-                      "webgpu, or one that `ztorch devices` lists.")
+                      "or cpu:avx2:zen4 for a processor, c (C source), cuda:sm_90 or another chip "
+                      "(rocm:gfx942 ...), webgpu, or one that `ztorch devices` lists.")
 threads = click.option("--threads", type=click.IntRange(1), metavar="N",
                        help="Worker threads on a CPU. Default: one per core.")
 epochs = click.option("--epochs", type=click.IntRange(1), metavar="N",

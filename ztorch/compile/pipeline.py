@@ -30,6 +30,7 @@ from ztorch.compile.device_code import device_code
 from ztorch.compile.memory_sizes import byte_count
 from ztorch.compile.parameters import initial_parameters
 from ztorch.compile.targeting import target_for
+from ztorch.compile.tuned_schedules import chooser as tuned_chooser
 from ztorch.compile.watch import Watch
 from ztorch.errors import DeviceError, Unsupported, unknown
 from ztorch.graph import passes
@@ -37,7 +38,7 @@ from ztorch.graph.value import Graph
 from ztorch.host.settings import current
 from ztorch.lower.frozen import Derived
 from ztorch.lower.placement import Params
-from ztorch.lower.plan import Plan, Schedules, lower
+from ztorch.lower.plan import Chooser, Plan, Schedules, lower
 from ztorch.runtime.devices import resolve
 from ztorch.runtime.running import Running
 from ztorch.runtime.spec import PREPARE, ProgramSpec
@@ -80,7 +81,7 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
     if place.ordinal is None:
         raise DeviceError(f"{device} names a chip, which is enough to export for it, not to run; "
                           f"name a device, such as {place.backend}:0")
-    compiled = compile_functions(functions, target, name, memory_limit=limit)
+    compiled = compile_functions(functions, target, name, memory_limit=limit, threads=threads)
     if current().interpret:
         return _interpreted(compiled, device)
     at("load")
@@ -114,7 +115,7 @@ def garbage_collection_paused() -> Iterator[None]:
 def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
                       optional: tuple[str, ...] = passes.DEFAULT, fusion: bool = True,
                       schedules: Schedules | None = None,
-                      memory_limit: int | None = None) -> Compiled:
+                      memory_limit: int | None = None, threads: int | None = None) -> Compiled:
     """All stages but `load`: the target need not be in this machine.
 
     Args:
@@ -127,13 +128,15 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
         schedules: Schedules in place of those that the rules propose, by the keys that `ztorch show
             --stage plan` prints. Default: `None`.
         memory_limit: The most bytes of the arena, for which kernels may run again. Default: `None`.
+        threads: The worker threads for which measured schedules are taken; None: one per core.
+            Default: `None`.
     """
     watch = Watch()
     at("simplify graphs")
     graphs = simplify(functions, optional, watch)
     params = place_states(functions, target)
     plans = plan_functions(graphs, target, params, watch, fusion, schedules=schedules,
-                           memory_limit=memory_limit)
+                           memory_limit=memory_limit, chooser=tuned_chooser(target, threads))
     spec = describe_program(name, target, plans, params)
     values = initial_parameters(params.size, params.states, params.offsets, params.constants)
     if target.limits.grid is None:
@@ -164,7 +167,8 @@ def place_states(functions: Mapping[str, Graph], target: Target) -> Params:
 def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, watch: Watch,
                    fusion: bool = True, prepare_once: bool = True,
                    schedules: Schedules | None = None,
-                   memory_limit: int | None = None) -> dict[str, Plan]:
+                   memory_limit: int | None = None,
+                   chooser: Chooser | None = None) -> dict[str, Plan]:
     """The kernels of each function in order, and the place of each buffer.
 
     A program that only predicts never changes its weights, only what stateful layers remember. With
@@ -176,11 +180,12 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
                 if v.attrs.get("kind") == "memory"}
     derived = Derived(changing) if prepare_once and changing <= memories else None
     plans = {name: lower(name, graph, target.limits, params, fusion, derived, schedules,
-                         memory_limit)
+                         memory_limit, chooser)
              for name, graph in graphs.items()}
     if derived is not None and derived.updates:
         once = Graph({}, derived.updates)
-        plans[PREPARE] = lower(PREPARE, once, target.limits, params, fusion, None, schedules)
+        plans[PREPARE] = lower(PREPARE, once, target.limits, params, fusion, None, schedules,
+                               chooser=chooser)
     _need_known_keys(schedules, plans)
     watch.done("plan", plans)
     return plans

@@ -18,6 +18,7 @@ import numpy as np
 from ztorch.codegen.assemble import llvm_identity
 from ztorch.codegen.object_cache import cached, row
 from ztorch.codegen.targets import Target
+from ztorch.compile import tuned_files
 from ztorch.compile.memory_sizes import byte_count
 from ztorch.compile.parameters import initial_parameters
 from ztorch.compile.targeting import target_for
@@ -47,7 +48,7 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
     kept = place.ordinal is not None and not current().interpret
     limit = None if memory_limit is None else byte_count("memory_limit", memory_limit)
     target = target_for(place).with_precision(precision)
-    key = _key(functions, target, name, limit) if kept else None
+    key = _key(functions, target, name, limit, threads) if kept else None
     if key is None:
         from ztorch.compile import pipeline  # a program that is kept needs none of its stages
 
@@ -56,7 +57,8 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
     def packed() -> bytes:
         from ztorch.compile.pipeline import compile_functions
 
-        compiled = compile_functions(functions, target, name, memory_limit=limit)
+        compiled = compile_functions(functions, target, name, memory_limit=limit,
+                                     threads=threads)
         return pack(compiled.spec, compiled.code, compiled.params)
 
     states = {v.attrs["name"]: v for graph in functions.values() for v in graph.leaves("state")}
@@ -79,7 +81,7 @@ def _has_all(spec: ProgramSpec, states: Mapping[str, Value]) -> bool:
 
 
 def _key(functions: Mapping[str, Graph], target: Target, name: str,
-         memory_limit: int | None = None) -> list[str | bytes] | None:
+         memory_limit: int | None = None, threads: int | None = None) -> list[str | bytes] | None:
     """All that the program depends on; None if it is not to be kept."""
     settings = current()
     if settings.cache is None or settings.debug or settings.dump:
@@ -88,6 +90,8 @@ def _key(functions: Mapping[str, Graph], target: Target, name: str,
         return None  # that code depends on the compilers of others too
     parts: list[str | bytes] = ["program", __version__, _source(), llvm_identity(), np.__version__,
                                 row(target), name, repr(memory_limit)]
+    if settings.tuned and (measured := tuned_files.state()):
+        parts += ["tuned", measured, str(tuned_files.usual_threads(threads))]
     for function, graph in functions.items():
         constants = sum(v.attrs["data"].nbytes for v in graph.leaves("constant"))
         text = text_of(graph) if constants <= MOST_BYTES else None

@@ -75,5 +75,5 @@ def show_plan(plan: Any) -> str:
         barrier = "| " if step.barrier else "  "
         lines.append(f"{number:3} {barrier}{step.kernel.name}  {buffers}")
         if step.schedule is not None:
-            lines.append(f"      {step.key}: {step.schedule!r}")
+            lines.append(f"      {step.key}: {step.schedule!r}{'  (tuned)' if step.tuned else ''}")
     return "\n".join(lines)

@@ -8,7 +8,7 @@ The file holds a JSON object or, if its name ends in .toml, the same as TOML. Al
 - `backends`: for a backend, a section with `enabled` (true or false), `device_ids` (as in
   `devices`) and `platforms`;
 - `default`: the device that "auto" stands for;
-- `autotune`: whether schedules may be measured.
+- `autotune`: whether compiling a model measures schedules that are not known yet.
 
 Its path is in ZTORCH_CONFIG; by default it is `ztorch/config.json` or `ztorch/config.toml` in
 XDG_CONFIG_HOME, or in ~/.config. ZTORCH_BACKENDS, ZTORCH_DEVICE_IDS, ZTORCH_DEVICE and
@@ -41,7 +41,7 @@ class Choices(NamedTuple):
     platforms: dict[str, tuple[str, ...]] = {}  # texts by backend, one must be in the driver's name
     default: str | None = None  # the device that "auto" stands for
     disabled: tuple[str, ...] = ()  # backends whose section says so
-    autotune: bool = False  # whether schedules may be measured
+    autotune: bool = False  # whether compiling a model measures schedules
 
     def uses(self, backend: str) -> bool:
         """Whether a backend may be used.
@@ -70,9 +70,6 @@ def choices() -> Choices:
         chosen = chosen._replace(devices=_numbers(settings.device_ids))
     if settings.autotune is not None:
         chosen = chosen._replace(autotune=settings.autotune)
-    if chosen.autotune:
-        _warn_once("autotune", "autotune is on, and this version measures no schedules: those that "
-                               "its rules propose are used")
     return chosen._replace(default=settings.device) if settings.device else chosen
 
 

@@ -30,7 +30,7 @@ class Settings(NamedTuple):
     config: str | None = None  # path of the config file that selects devices
     config_home: str | None = None  # folder of all programs' config files; None: ~/.config
     device_ids: tuple[str, ...] = ()  # the only devices to use, such as cuda:0; empty: all
-    autotune: bool | None = None  # whether schedules may be measured; None: as the file says
+    autotune: bool | None = None  # whether compiling measures schedules; None: as the file says
     backends: tuple[str, ...] = ()  # the only backends to use; empty: all
     device: str | None = None  # the device that "auto" stands for
     cc: str | None = None  # command of the C compiler
@@ -40,6 +40,7 @@ class Settings(NamedTuple):
     lazy: bool = True  # ops on tensors are recorded, and computed together when a value is needed
     interpret: bool = False  # the interpreter of the IR plays the code for the CPU, and checks it
     cubin: bool = False  # assemble CUDA code here for one chip, not in the driver
+    tuned: bool = True  # schedules that `ztorch tune` found take the place of those of the rules
 
 
 def _read() -> Settings:
@@ -69,6 +70,7 @@ def _read() -> Settings:
         lazy=bool(_whole("ZTORCH_LAZY", 1)),
         interpret=bool(_whole("ZTORCH_INTERPRET", 0)),
         cubin=bool(_whole("ZTORCH_CUBIN", 0)),
+        tuned=bool(_whole("ZTORCH_TUNED", 1)),
     )
 
 

@@ -60,6 +60,7 @@ class Limits:
     processor: Processor = ANY  # caches and ports of a CPU; unused on a grid
     grid: GridLimits | None = None  # None: a CPU, whose workers split parallel loops
     product_mantissa_bits: int = 23  # minimum mantissa bits kept of float32 operands; 23: all
+    mask_registers: bool = False  # of a CPU: storing some lanes costs no more than storing all
 
     @property
     def index(self) -> DType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -13,17 +13,16 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
+from ztorch.lower.left_rows import Reading, Run, reading, steps_of_turn
 from ztorch.lower.loops import evaluate, multiply_add, nested, summing
 from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, view_of
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tiling import (
-    Reading,
-    Run,
     Tiling,
     choose,
+    estimated_cycles,
     packed_columns,
-    reading,
     registers,
     tiling,
 )
@@ -89,6 +88,22 @@ def refusal(s: ProductSchedule, region: Region, limits: Limits) -> str:
     return ""
 
 
+def estimator(region: Region, limits: Limits) -> Callable[[ProductSchedule], float]:
+    """A function that estimates the cycles of a product by the tiles of a schedule."""
+    product = product_of(region)
+    m, n, k = *product.shape[-2:], product.args[0].shape[-1]
+    lanes, way = limits.lanes(product.dtype), _reading(product)
+    packed = packed_columns(product.args[1]) > 0
+
+    def cycles(s: ProductSchedule) -> float:
+        if s.tile_rows not in way.heights:
+            return math.inf
+        tiles = tiling(s.tile_rows, s.tile_vectors, m, n, lanes, packed, way)
+        return estimated_cycles(tiles, k, product.dtype, limits.processor)
+
+    return cycles
+
+
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: ProductSchedule) -> None:
     """All tiles of the product that the region is built around."""
@@ -135,7 +150,7 @@ class _Operand:
 class _Tiles:
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
                  target: Mapping[Value, str], limits: Limits, tiling: Tiling,
-                 schedule: ProductSchedule, depths: Sequence[int]):
+                 schedule: ProductSchedule, depths: tuple[int, ...]):
         self.b, self.region, self.product = b, region, product
         self.memory, self.target, self.limits, self.tiling = memory, target, limits, tiling
         self.schedule, self.depths = schedule, depths
@@ -211,11 +226,9 @@ class _Tiles:
 
     def _turns(self) -> list[tuple[int, int, int]]:
         """The innermost loop along k in pieces: begin, end, and steps in a turn."""
-        k, unroll = self.depths[-1], self.schedule.unroll
-        if len(self.depths) > 1 and k <= 2 * unroll:
-            return [(0, k, k)]
-        whole = k // unroll * unroll
-        return [turn for turn in ((0, whole, unroll), (whole, k, 1)) if turn[0] < turn[1]]
+        k, steps = self.depths[-1], steps_of_turn(self.depths, self.schedule.unroll)
+        whole = k // steps * steps
+        return [turn for turn in ((0, whole, steps), (whole, k, 1)) if turn[0] < turn[1]]
 
     def _deeper(self, left: _Operand, rights: list[_Operand], step: int,
                 now: list[list[Operand]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,11 +67,23 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
 
 def propose(region: Region, limits: Limits) -> Schedule:
     """The schedule that the rules give a region."""
+    for proposal in proposals(region, limits):
+        return proposal
+    raise AssertionError(f"no loop nest computes a region of kind {region.kind}")
+
+
+def proposals(region: Region, limits: Limits) -> Iterator[Schedule]:
+    """What the rules give a region as each kind of loop nest, the preferred one first."""
     for nest in _nests(region, limits):
         proposal = nest.propose(region, limits)
         if proposal is not None:
-            return proposal
-    raise AssertionError(f"no loop nest computes a region of kind {region.kind}")
+            yield proposal
+
+
+def may_have(chosen: Schedule, region: Region, limits: Limits) -> bool:
+    """Whether a region can have a schedule."""
+    return any(nest.kind == chosen.kind and not nest.refusal(chosen, region, limits)
+               for nest in _nests(region, limits))
 
 
 def checked(from_outside: Schedule | str, region: Region, limits: Limits, name: str) -> Schedule:

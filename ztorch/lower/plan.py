@@ -4,51 +4,31 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ztorch.abi import AGAIN
-from ztorch.dtypes import DType, lying
 from ztorch.graph.body import Body, arguments
 from ztorch.graph.memory import ArenaBuffer
 from ztorch.graph.value import Graph, Value
-from ztorch.ir.builder import Builder
-from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
 from ztorch.lower import nests
-from ztorch.lower.alike import Span, rebased, shape_of
 from ztorch.lower.barriers import LoopSpan, meetings, runs_of
-from ztorch.lower.cycles import kernel_cycles
 from ztorch.lower.frozen import Derived
 from ztorch.lower.fuse import fuse
-from ztorch.lower.loops import widest
-from ztorch.lower.passes import hoist, lane_by_lane, share_out
 from ztorch.lower.placement import SLOTS, Location, Params, Placement
 from ztorch.lower.prepare import prepare
 from ztorch.lower.recompute import with_less_memory
-from ztorch.lower.recurrence import RECURRENCE
-from ztorch.lower.region import Region, reads_remembered
+from ztorch.lower.region import reads_remembered
+from ztorch.lower.region_kernel import KernelStep, RegionKernel
 from ztorch.lower.schedule import Schedule
-from ztorch.lower.tuning import NAME_LENGTH_MAX
 from ztorch.lower.turns import body_graph, row_elements
 from ztorch.work_line import at, counted
 
 # By the key of a kernel, or by its name without the size of its tile.
 Schedules = Mapping[str, Schedule | str]
-
-
-@dataclass(frozen=True)
-class KernelStep:
-    """One kernel on its buffers."""
-
-    kernel: Kernel
-    locations: tuple[Location, ...]  # of the kernel's buffers, in their order
-    writes: tuple[bool, ...]  # which of them it writes
-    cycles: float  # estimated, of one worker
-    barrier: bool = False  # workers meet before it
-    key: str = ""  # its function and its name without the size of its tile: names its schedule
-    schedule: Schedule | None = None  # None: made without one
+# The schedule of a kernel from elsewhere, such as one that was measured; None: that of the rules.
+Chooser = Callable[[RegionKernel], Schedule | None]
 
 
 @dataclass(frozen=True)
@@ -85,19 +65,19 @@ class Plan:
 @reads_remembered()
 def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool = True,
           derived: Derived | None = None, schedules: Schedules | None = None,
-          memory_limit: int | None = None) -> Plan:
+          memory_limit: int | None = None, chooser: Chooser | None = None) -> Plan:
     """Kernels and buffers of one function; states and constants are given a location in params.
     With `derived`, the states never change and what is made of them alone is computed elsewhere.
     `schedules` take the place of what the rules propose: by the key of a kernel (function/name), or
-    by its name alone, without the size of its tile. With `memory_limit`, kernels run again so that
-    the arena has no more bytes."""
+    by its name alone, without the size of its tile; `chooser` is asked for all others. With
+    `memory_limit`, kernels run again so that the arena has no more bytes."""
     at(f"fuse {name}")
     graph = prepare(graph, limits, frozen=derived is not None)
     if derived is not None:
         graph = derived.take(graph)
     placement = _placed(graph, graph.leaves("input"), (), limits, params, fusion, name,
                         memory_limit)
-    steps, loops = _Steps(name, schedules or {}).of(placement)
+    steps, loops = _Steps(name, schedules or {}, chooser).of(placement)
     meets = meetings([list(zip(s.locations, s.writes, strict=True)) for s in steps], loops)
     steps = [replace(s, barrier=barrier) for s, barrier in zip(steps, meets, strict=True)]
     return Plan(name, list(placement.inputs), list(graph.outputs.items()), steps,
@@ -133,8 +113,8 @@ def _placed(graph: Graph, inputs: Sequence[Value], carries: Sequence[Value], lim
 class _Steps:
     """The kernels of a function, with those of its loops in their place."""
 
-    def __init__(self, function: str, schedules: Schedules):
-        self.function, self.schedules = function, schedules
+    def __init__(self, function: str, schedules: Schedules, chooser: Chooser | None):
+        self.function, self.schedules, self.chooser = function, schedules, chooser
 
     def of(self, placement: Placement, prefix: str = "") -> tuple[list[KernelStep], list[LoopSpan]]:
         """The kernels of a placement, and the loops around them."""
@@ -144,8 +124,7 @@ class _Steps:
             label = f"{prefix}{placement.first_run[region]}"
             again = placement.runs_again(number)
             if region.kind != "loop":
-                steps.append(_Kernel(self.function, placement, number, label,
-                                     self.schedules, again).step())
+                steps.append(self._kernel(placement, number, label).step())
                 continue
             loop = region.members[0]
             inside, spans = self.of(placement.bodies[loop], f"{label}{AGAIN if again else ''}_")
@@ -158,6 +137,17 @@ class _Steps:
             loops += [replace(s, first=s.first + first, end=s.end + first, proceed=s.proceed and
                               into.place(s.proceed)) for s in spans]
         return steps, loops
+
+    def _kernel(self, placement: Placement, number: int, label: str) -> RegionKernel:
+        """The kernel of a region, with its schedule where it is not that of the rules."""
+        kernel = RegionKernel(self.function, placement, number, label)
+        override = self.schedules.get(kernel.key, self.schedules.get(kernel.stem))
+        if override is not None:
+            kernel.chosen = nests.checked(override, kernel.region, kernel.limits, kernel.key)
+        elif self.chooser is not None:
+            kernel.chosen = self.chooser(kernel)
+            kernel.tuned = kernel.chosen is not None
+        return kernel
 
 
 class _LoopPlaces:
@@ -198,103 +188,3 @@ class _LoopPlaces:
             return None
         location, _ = self.slots["carries"][self.body.proceed]
         return replace(location, strides=(0,))
-
-
-class _Kernel:
-    """The kernel of one region, as it becomes a step of its function."""
-
-    def __init__(self, function: str, placement: Placement, number: int, label: str,
-                 schedules: Schedules, again: bool):
-        self.placement, self.region = placement, placement.regions[number]
-        self.limits, self.params = placement.limits, placement.params
-        self.reads, self.stores = placement.reads[number], self.region.stores
-        self.buffers = [*self.reads, *self.stores]
-        self.at = {v: placement.at(number, v) for v in self.buffers}
-        self.names: dict[Location, str] = {}  # of the kernel's memories
-        for v in self.buffers:
-            self.names.setdefault(self.at[v], f"m{len(self.names)}")
-        self.written = {self.at[v] for v in self.stores}
-        self.stem = _stem(self.region, label)
-        self.key = f"{function}/{self.stem}"
-        override = schedules.get(self.key, schedules.get(self.stem))
-        self.given = None if override is None else nests.checked(
-            override, self.region, self.limits, self.key)
-        if again:  # the same kernel, by another name
-            self.stem = _stem(self.region, f"{label}{AGAIN}")
-
-    def step(self) -> KernelStep:
-        region, names = self.region, self.names
-        again = {self.at[v] for v in self.stores if region.kind == "reduce"}
-        again |= self.written & {self.at[v] for v in self.reads}
-        access = {p: "r" if p not in self.written else "rw" if p in again else "w" for p in names}
-        fixed = {v: self._is_fixed(v) for v in self.buffers}
-        roles = tuple((names[p], access[p], v in self.reads) for v, p in self.at.items())
-        shape = shape_of(region, self.buffers, fixed, (roles, self.given))
-        if shape.key not in self.params.kernels:
-            spans = {names[self.at[v]]: shape.spans[v] for v in self.buffers if not fixed[v]}
-            self.params.kernels[shape.key] = self._lowered(access, spans)
-        kernel, schedule = self.params.kernels[shape.key]
-        lanes = self.limits.lanes(_dtype(region))
-        origin = tuple(dict.fromkeys(
-            re.sub(r"[^\w .:/-]", "_", v.layer) for v in region.members if v.layer))
-        kernel = replace(kernel, name=f"{self.stem}_{schedule.tile(lanes)}", origin=origin)
-        parts = {self.at[v]: self._part(v, shape.spans[v]) for v in self.buffers}
-        locations = tuple(parts[p] for p in names)
-        touched = [] if region.in_place else locations  # of a buffer written in place, a few bytes
-        moved = sum(p.size for p in touched) / self.limits.processor.outer_bytes_per_cycle
-        return KernelStep(kernel, locations, tuple(p in self.written for p in names),
-                          max(kernel_cycles(region, self.limits), moved), False, self.key, schedule)
-
-    def _lowered(self, access: Mapping[Location, str],
-                 spans: Mapping[str, Span]) -> tuple[Kernel, Schedule]:
-        """The loop nest of the region, by the schedule from outside or by the rules' own."""
-        b = Builder("alike", self.limits.index, exact=not self.limits.fma)
-        for v in self.buffers:
-            if (name := self.names[self.at[v]]) not in b.memories:
-                b.memory(name, lying(v.dtype), v.size, access=access[self.at[v]])
-        schedule = self.given or nests.propose(self.region, self.limits)
-        nests.emit(b, self.region, {v: self.names[self.at[v]] for v in self.reads},
-                   {v: self.names[self.at[v]] for v in self.stores}, self.limits, schedule)
-        nest = b.kernel()
-        grid = self.limits.grid
-        if grid is not None and (self.region.kind != "contract"
-                                 or grid.scalar_stores_readable_as_vectors):
-            nest = lane_by_lane(nest)
-        return rebased(hoist(share_out(nest)), spans), schedule
-
-    def _is_fixed(self, v: Value) -> bool:
-        """Whether a buffer is read from its beginning: slots are given as they are, the buffers of
-        a grid are aligned, and what has two names or is written must be the same for both."""
-        location = self.at[v]
-        return (self.limits.grid is not None or location.space in SLOTS
-                or any(location.overlaps(w) for w in self.written)
-                or sum(self.at[w] == location for w in self.buffers) > 1)
-
-    def _part(self, v: Value, span: Span) -> Location:
-        location, size = self.at[v], v.dtype.bytes
-        if span == Span(0, v.size):
-            return location
-        return Location(location.space, location.offset + span.start * size, span.size * size)
-
-
-def _stem(region: Region, label: str) -> str:
-    """The name of a kernel but for the size of its tile. It reads like the model in a profiler:
-    layer, ops and dtype; only letters, digits and underscores survive."""
-    main = _main(region)
-    layer = next((v.layer for v in main if v.layer), "")
-    ops = dict.fromkeys([*[v.op.name for v in main][:2], region.members[-1].op.name])
-    words = re.sub(r"[^A-Za-z0-9_]+", "_", "_".join([w for w in [layer, *ops] if w]))
-    return f"k{label}_{words[:NAME_LENGTH_MAX]}_{_dtype(region).name}"
-
-
-def _dtype(region: Region) -> DType:
-    """What it computes in: the dtype of its product or reduction, else the widest."""
-    first = _main(region)[0]
-    if first.op is RECURRENCE:
-        return first.attrs["recurrence"].widest
-    return widest(region) if region.kind == "map" else first.dtype
-
-
-def _main(region: Region) -> list[Value]:
-    """Its products and reductions; all values where it has neither."""
-    return [v for v in region.members if v.op.kind != "map"] or region.members

@@ -9,10 +9,11 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.index import Index, Var
+from ztorch.lower.left_rows import reading
 from ztorch.lower.long_reductions import split_reduction, widened
 from ztorch.lower.loops import summing
 from ztorch.lower.region import COPY, view_of
-from ztorch.lower.tiling import choose, pack, panel_columns, reading
+from ztorch.lower.tiling import choose, pack, panel_columns
 from ztorch.lower.tuning import (
     COPY_COLUMNS,
     DEEP_PRODUCT_SIZE,

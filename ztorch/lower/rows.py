@@ -145,7 +145,7 @@ class _RowNest:
             for inner, u in scopes:
                 evaluate(inner, kept, self.region, self.full, self.target)
                 for v in sums:
-                    self._accumulate(inner, v, variables[v, u])
+                    self._accumulate(inner, v, variables[v, u], bool(along))
         for v in sums:
             totals = [b.get(variables[v, u]) for u in range(many)]
             if along:
@@ -161,13 +161,15 @@ class _RowNest:
                 if self.region.is_row(v) and v.op.kind == "map" and self.phases.ready[v] == p
                 and v.op.cost > 1]
 
-    def _accumulate(self, e: Emitter, v: Value, variable: Operand) -> None:
+    def _accumulate(self, e: Emitter, v: Value, variable: Operand, along: bool) -> None:
+        """Adds one vector of elements. Lanes that are masked off must not count where all lanes
+        belong to the same result; else they belong to results that are never stored."""
         b, x = self.b, v.args[0]
         flat = self.region.full.replace(self.full)
         new = b.cast(e.element(x, unflatten(flat, x.shape)), dtype=variable.dtype)
         new = b.splat(new, variable.lanes)
         old = b.get(variable)
         total = b.emit(v.op.opcode, old, new)
-        if e.mask is not None:
+        if along and e.mask is not None:
             total = b.select(e.mask, total, old)
         b.set(variable, total)

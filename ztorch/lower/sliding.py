@@ -19,6 +19,7 @@ from ztorch.ir.opcodes import identity
 from ztorch.lower.elements import lanes_refusal
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
+from ztorch.lower.left_rows import Run, split
 from ztorch.lower.loops import (
     evaluate,
     multiply_add,
@@ -32,7 +33,6 @@ from ztorch.lower.positions import unflatten
 from ztorch.lower.reduction import Phases, axes_of
 from ztorch.lower.region import Region, real_reads, view_of
 from ztorch.lower.schedule import SlidingSchedule
-from ztorch.lower.tiling import Run, split
 from ztorch.lower.tuning import SLIDING_PAIRS, SLIDING_REGISTERS, SLIDING_VALUES
 
 

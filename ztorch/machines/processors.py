@@ -91,6 +91,8 @@ PROCESSORS: dict[str, Processor] = {p.name: p for p in (
     Processor("skylake", "avx2", l2_bytes=256 * KIB, l3_bytes=8 * MIB, port_bits=256,
               ids=_intel(0x4E, 0x5E, 0x8E, 0x9E, 0xA5, 0xA6)),
     Processor("skylake-server", "avx512", l2_ways=16, l3_bytes=1408 * KIB, ids=_intel(0x55)),
+    Processor("icelake", "avx512", l1_bytes=48 * KIB, l2_bytes=512 * KIB, l3_bytes=8 * MIB,
+              ids=_intel(0x7D, 0x7E)),
     Processor("icelake-server", "avx512", l1_bytes=48 * KIB, l2_bytes=1280 * KIB,
               l2_ways=20, l3_bytes=1536 * KIB, ids=_intel(0x6A, 0x6C)),
     Processor("sapphire-rapids", "avx512", l1_bytes=48 * KIB, l2_bytes=2 * MIB,

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ztorch.config import ascending
-from ztorch.model.exporting import ExportedNetwork
 from ztorch.model.late_compile import LateCompile
 from ztorch.model.programs import ModelPrograms, hand_over
+from ztorch.model.tuning import ROWS, TunedNetwork
 from ztorch.optimizers import Optimizer
 from ztorch.work_line import working
 
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
     from ztorch.program.program import Program
 
 
-ROWS = 32  # of a batch, where neither compile nor an Input says how many: that of Keras
-
-
-class CompiledNetwork(ExportedNetwork, abstract=True):
+class CompiledNetwork(TunedNetwork, abstract=True):
     """A network that keeps its program."""
 
     _late: LateCompile | None = None  # a compile that waits for data

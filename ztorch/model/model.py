@@ -254,9 +254,11 @@ class Model(RunnableNetwork):
         def make(**arguments: Any) -> Program:
             from ztorch.compile.program_cache import build  # only now: importing it takes time
             from ztorch.program.program import Program
+            from ztorch.tune.autotune import autotune
 
             traced = trace(self, arguments.pop("batch_size"), dtype_=arguments.pop("dtype"),
                            **arguments)
+            autotune(traced.functions, device, self.name, threads)
             executable = build(traced.functions, device, self.name, threads, matmul_precision,
                                memory_limit=memory_limit)
             return Program(executable, traced.metadata, self.named_weights())

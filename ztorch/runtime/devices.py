@@ -168,7 +168,7 @@ class Where(NamedTuple):
 
 
 def resolve(device: str, here: bool = True) -> Where:
-    """What a device string means: backend[:number or chip], or cpu[:level or processor].
+    """What a device string means: backend[:number or chip], or cpu[:level][:processor].
 
     With `here` the device must be on this machine. Without, a backend by itself means any of its
     devices.
@@ -177,6 +177,8 @@ def resolve(device: str, here: bool = True) -> Where:
     Where(target='avx2', backend='cpu', ordinal=0, processor='')
     >>> resolve("cpu:zen3")
     Where(target='avx2', backend='cpu', ordinal=0, processor='zen3')
+    >>> resolve("cpu:avx2:zen4")
+    Where(target='avx2', backend='cpu', ordinal=0, processor='zen4')
     >>> resolve("cuda:sm_90")
     Where(target='cuda:sm_90', backend='cuda', ordinal=None, processor='')
     """
@@ -196,9 +198,11 @@ def resolve(device: str, here: bool = True) -> Where:
     if device in SOURCES:
         return Where(device, "cpu", 0)
     kind, _, rest = str(device).partition(":")
-    row = PROCESSORS.get(rest) if kind == "cpu" else None
-    level = row.level if row is not None else rest
-    if kind == "cpu" and level in CPU_LEVELS:
+    level, colon, name = rest.partition(":")
+    row = PROCESSORS.get(name if colon else rest) if kind == "cpu" else None
+    if row is not None and not colon:
+        level = row.level
+    if kind == "cpu" and level in CPU_LEVELS and (row is not None or not colon):
         if here and not _level(level).available:
             raise _elsewhere(device, _level(level).reason)
         return Where(level, "cpu", 0, "" if row is None else row.name)

@@ -1,0 +1,110 @@
+"""ztorch tune: measures schedules, and manages what was found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ztorch.commands import options
+from ztorch.commands.group import examples
+
+
+class TuneGroup(click.Group):
+    """The commands that manage schedules. Where none of them is named, it is a model to tune."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = ["model", *args]
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(cls=TuneGroup, subcommand_metavar="MODEL [OPTIONS] | list | export | import | clear")
+@examples("""ztorch tune digits_mlp --batch-size 64
+             ztorch tune lenet --device cpu:avx2 --threads 1 --seconds 120
+             ztorch tune list
+             ztorch tune export schedules.json""")
+def tune() -> None:
+    """Measure how kernels are computed fastest here.
+
+    Tries other tiles, orders of loops and the like than the rules of the compiler choose, and keeps
+    what is faster in the cache, where every later compile finds it. It is never needed: results
+    are the same but for rounding. `ztorch tune model --help` has the options of `ztorch tune
+    MODEL`.
+    """
+
+
+@tune.command("model")
+@options.model
+@options.custom
+@options.device
+@options.threads
+@options.batch_size
+@options.sizes
+@options.dtype
+@options.loss
+@click.option("--seconds", type=click.FloatRange(0), default=60.0, show_default=True,
+              help="For how long to measure; kernels with the most work come first.")
+@click.option("--again", is_flag=True, help="Measure again what is known already.")
+def tune_model(model: str, device: str, loss: str | None, dtype: str | None, sizes: Any,
+               batch_size: Any, **settings: Any) -> None:
+    """Measure the kernels of a model, which is `ztorch tune MODEL`.
+
+    Where the model's file names a loss, also those of training.
+    """
+    from ztorch.commands import loss_options, named_arrays
+    from ztorch.sources.find import find
+    from ztorch.sources.recipe import training_options
+
+    recipe = find(model)
+    chosen = loss_options.loss(loss, named_arrays.of_model(recipe.model)) or recipe.loss
+    training = training_options(recipe, chosen)
+    training.pop("loss_weights", None)
+    print(recipe.model.tune(
+        "cpu" if device == "auto" else device, batch_size=batch_size or recipe.batch_size,
+        dtype=dtype or recipe.dtype, sizes=dict(sizes) or recipe.sizes, **training, **settings))
+
+
+@tune.command("list")
+@options.as_json
+def list_known(as_json: bool) -> None:
+    """List what was measured."""
+    import json
+
+    from ztorch.tune.exchange import known
+    from ztorch.tune.report import known_table
+
+    kernels = known()
+    print(json.dumps([k.to_json() for k in kernels], indent=2) if as_json else known_table(kernels))
+
+
+@tune.command("export")
+@click.argument("file", type=click.Path())
+def export(file: str) -> None:
+    """Write all that is known to a file."""
+    from ztorch.tune.exchange import export_file
+
+    print(f"Wrote {export_file(file)} kernels to {file}")
+
+
+@tune.command("import")
+@click.argument("file", type=click.Path())
+def import_(file: str) -> None:
+    """Add what `ztorch tune export` wrote.
+
+    Schedules are only used on machines like the one where they were measured.
+    """
+    from ztorch.tune.exchange import import_file
+
+    print(f"Read {import_file(file)} kernels from {file}")
+
+
+@tune.command("clear")
+def clear() -> None:
+    """Forget all that is known."""
+    from ztorch.tune.exchange import clear
+
+    print(f"Removed {clear()} files")

@@ -1,0 +1,118 @@
+"""Files of schedules that were measured.
+
+`ztorch tune` writes a small JSON file for each kernel that it measured, into the folder `tuned` of
+the cache. The name of the file follows from what the kernel computes, the machine, the number of
+threads and the version of ztorch: a schedule is only ever found where it was measured. Each file
+is replaced as a whole, so that several processes may write and read at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from ztorch.codegen.targets import Target
+from ztorch.errors import FileError
+from ztorch.files.atomic import write_atomic
+from ztorch.files.kinds import TEXT, Real, String, Whole
+from ztorch.files.parsing import parsing
+from ztorch.files.schema import Record, field
+from ztorch.host import processor
+from ztorch.host.settings import current
+from ztorch.version import __version__
+
+MOST_BYTES = 1 << 16  # of a file; one has some 500
+MOST_THREADS = 1 << 16  # more than any machine has
+MOST_SECONDS = 1e6  # of a kernel
+
+
+class TunedKernel(Record):
+    """What was measured of one kernel."""
+
+    work: str = field(String("[0-9a-f]{64}", "a digest"))  # what it computes
+    title: str = field(TEXT)  # the same for people: ops, dtype and shape
+    machine: str = field(TEXT)  # as `machine_of` describes it
+    threads: int = field(Whole(1, MOST_THREADS))  # that shared the kernel
+    version: str = field(TEXT)  # of ztorch
+    schedule: str = field(TEXT)  # the fastest
+    rule: str = field(TEXT)  # the one that the rules proposed
+    seconds: float = field(Real(0, MOST_SECONDS, "seconds"))  # of the fastest
+    rule_seconds: float = field(Real(0, MOST_SECONDS, "seconds"))  # of that of the rules
+
+    @property
+    def file_name(self) -> str:
+        """The name of its file."""
+        return file_name(self.work, self.machine, self.threads, self.version)
+
+
+def machine_of(target: Target) -> str:
+    """The machine that a target's kernels are measured on: SIMD level, processor and caches.
+
+    >>> from ztorch.codegen.targets import target
+    >>> machine_of(target("avx2"))
+    'avx2 any 32K 1024K 8192K'
+    """
+    row = target.limits.processor
+    caches = (f"{n >> 10}K" for n in (row.l1_bytes, row.l2_bytes, row.l3_bytes))
+    return " ".join((target.name, row.name, *caches))
+
+
+def usual_threads(threads: int | None) -> int:
+    """The threads that a program runs with."""
+    return threads or current().threads or processor.usable_cores()
+
+
+def file_name(work: str, machine: str, threads: int, version: str = __version__) -> str:
+    """The name of the file of a kernel."""
+    text = "\n".join((work, machine, str(threads), version))
+    return f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+
+
+def folder() -> Path | None:
+    """Where the files lie; None where there is no cache (ZTORCH_CACHE=0)."""
+    cache = current().cache
+    return None if cache is None else Path(cache, "tuned")
+
+
+def names() -> list[str]:
+    """The names of all files."""
+    place = folder()
+    try:
+        return [] if place is None else sorted(
+            name for name in os.listdir(place) if name.endswith(".json"))
+    except OSError:
+        return []
+
+
+def state() -> str:
+    """A text that changes when any file does; empty where there are none."""
+    place, parts = folder(), []
+    for name in names():
+        with contextlib.suppress(OSError):  # another process has just removed it
+            status = os.stat(os.path.join(place or "", name))
+            parts.append(f"{name} {status.st_mtime_ns} {status.st_size}")
+    return "\n".join(parts)
+
+
+def read(path: Path) -> TunedKernel:
+    """What a file holds; FileError where it is damaged."""
+    with parsing(str(path), FileError, "is not a schedule of `ztorch tune`",
+                 "delete it, or run `ztorch tune clear`"):
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"it has more than {MOST_BYTES} bytes")
+        return TunedKernel.from_json(json.loads(content))
+
+
+def write(kernels: Iterable[TunedKernel]) -> None:
+    """Writes a file for each kernel, in place of what is known of it."""
+    place = folder()
+    if place is None:
+        return
+    for kernel in kernels:
+        write_atomic(place / kernel.file_name, json.dumps(kernel.to_json(), indent=1).encode())

@@ -1,0 +1,48 @@
+"""Has the compiler take schedules that were measured, in place of those of its rules.
+
+A file that is damaged, or holds a schedule that the kernel cannot have, is ignored with a warning.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+from ztorch.codegen.targets import Target
+from ztorch.compile import tuned_files
+from ztorch.errors import FileError
+from ztorch.host.settings import current
+from ztorch.lower import nests
+from ztorch.lower.plan import Chooser
+from ztorch.lower.region_kernel import RegionKernel
+from ztorch.lower.schedule import IllegalSchedule, Schedule
+
+
+def chooser(target: Target, threads: int | None = None) -> Chooser | None:
+    """What the compiler asks for a schedule, where any was measured on a machine like this."""
+    place = tuned_files.folder()
+    if target.limits.grid is not None or place is None or not current().tuned:
+        return None
+    there = set(tuned_files.names())
+    if not there:
+        return None
+    machine = tuned_files.machine_of(target)
+    count = tuned_files.usual_threads(threads)
+
+    def choose(kernel: RegionKernel) -> Schedule | None:
+        name = tuned_files.file_name(kernel.work, machine, count)
+        return _schedule(place / name, kernel) if name in there else None
+
+    return choose
+
+
+def _schedule(path: Path, kernel: RegionKernel) -> Schedule | None:
+    """The schedule in a file; None for that of the rules."""
+    try:
+        tuned = tuned_files.read(path)
+        if tuned.schedule == tuned.rule or tuned.work != kernel.work:
+            return None
+        return nests.checked(tuned.schedule, kernel.region, kernel.limits, kernel.key)
+    except (FileError, IllegalSchedule) as error:
+        warnings.warn(f"{path} is ignored: {error}", stacklevel=2)
+        return None

@@ -1,0 +1,182 @@
+"""The kernel of one region, as it becomes a step of its function."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ztorch.abi import AGAIN
+from ztorch.dtypes import DType, lying
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Kernel
+from ztorch.lower import nests
+from ztorch.lower.alike import Span, rebased, shape_of
+from ztorch.lower.cycles import kernel_cycles
+from ztorch.lower.loops import widest
+from ztorch.lower.passes import hoist, lane_by_lane, share_out
+from ztorch.lower.placement import SLOTS, Location, Placement
+from ztorch.lower.recurrence import RECURRENCE
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import Schedule
+from ztorch.lower.tails import stored_in_pieces
+from ztorch.lower.tuning import NAME_LENGTH_MAX
+
+
+@dataclass(frozen=True)
+class KernelStep:
+    """One kernel on its buffers."""
+
+    kernel: Kernel
+    locations: tuple[Location, ...]  # of the kernel's buffers, in their order
+    writes: tuple[bool, ...]  # which of them it writes
+    cycles: float  # estimated, of one worker
+    barrier: bool = False  # workers meet before it
+    key: str = ""  # its function and its name without the size of its tile: names its schedule
+    schedule: Schedule | None = None  # None: made without one
+    tuned: bool = False  # whether the schedule is one that was measured
+
+
+class RegionKernel:
+    """One region of a placement, with its buffers.
+
+    Args:
+        function: The name of the function.
+        placement: Where the buffers of the function lie.
+        number: The number of the region.
+        label: What the kernel is called by, in place of its number.
+    """
+
+    def __init__(self, function: str, placement: Placement, number: int, label: str):
+        self.placement, self.region = placement, placement.regions[number]
+        self.limits, self.params = placement.limits, placement.params
+        self.reads, self.stores = placement.reads[number], self.region.stores
+        self.buffers = [*self.reads, *self.stores]
+        self.at = {v: placement.at(number, v) for v in self.buffers}
+        self.names: dict[Location, str] = {}  # of the kernel's memories
+        for v in self.buffers:
+            self.names.setdefault(self.at[v], f"m{len(self.names)}")
+        self.written = {self.at[v] for v in self.stores}
+        self.stem = _stem(self.region, label)
+        self.key = f"{function}/{self.stem}"
+        self.chosen: Schedule | None = None  # in place of what the rules propose
+        self.tuned = False  # whether that was measured
+        if placement.runs_again(number):  # the same kernel, by another name
+            self.name = _stem(self.region, f"{label}{AGAIN}")
+        else:
+            self.name = self.stem
+
+    @property
+    def work(self) -> str:
+        """What the kernel computes, as a digest: equal in all processes and programs, wherever its
+        buffers lie. Empty where that cannot be told."""
+        shape = shape_of(self.region, self.buffers, dict.fromkeys(self.buffers, False),
+                         (self.region.in_place,))
+        text = repr(shape.key)
+        return "" if " at 0x" in text else hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def title(self) -> str:
+        """What the kernel computes, for people: its ops, dtype and shape."""
+        first = _main(self.region)[0]
+        words = self.stem.partition("_")[2]
+        shape = self.region.shape or first.shape
+        if first.op.kind == "contract":
+            *batch, m, n = first.shape
+            shape = (*batch, m, first.args[0].shape[-1], n)
+        return f"{words} {'x'.join(map(str, shape))}"
+
+    def proposal(self) -> Schedule:
+        """The schedule that the rules propose."""
+        return nests.propose(self.region, self.limits)
+
+    def with_schedule(self, schedule: Schedule) -> RegionKernel:
+        """The same kernel by another schedule."""
+        other = copy.copy(self)
+        other.chosen = schedule
+        return other
+
+    def step(self) -> KernelStep:
+        """The kernel on its buffers."""
+        region, names = self.region, self.names
+        again = {self.at[v] for v in self.stores if region.kind == "reduce"}
+        again |= self.written & {self.at[v] for v in self.reads}
+        access = {p: "r" if p not in self.written else "rw" if p in again else "w" for p in names}
+        fixed = {v: self._is_fixed(v) for v in self.buffers}
+        roles = tuple((names[p], access[p], v in self.reads) for v, p in self.at.items())
+        shape = shape_of(region, self.buffers, fixed, (roles, self.chosen))
+        if shape.key not in self.params.kernels:
+            spans = {names[self.at[v]]: shape.spans[v] for v in self.buffers if not fixed[v]}
+            self.params.kernels[shape.key] = self._lowered(access, spans)
+        kernel, schedule = self.params.kernels[shape.key]
+        lanes = self.limits.lanes(_dtype(region))
+        origin = tuple(dict.fromkeys(
+            re.sub(r"[^\w .:/-]", "_", v.layer) for v in region.members if v.layer))
+        kernel = replace(kernel, name=f"{self.name}_{schedule.tile(lanes)}", origin=origin)
+        parts = {self.at[v]: self._part(v, shape.spans[v]) for v in self.buffers}
+        locations = tuple(parts[p] for p in names)
+        touched = [] if region.in_place else locations  # of a buffer written in place, a few bytes
+        moved = sum(p.size for p in touched) / self.limits.processor.outer_bytes_per_cycle
+        return KernelStep(kernel, locations, tuple(p in self.written for p in names),
+                          max(kernel_cycles(region, self.limits), moved), False, self.key, schedule,
+                          self.tuned)
+
+    def _lowered(self, access: Mapping[Location, str],
+                 spans: Mapping[str, Span]) -> tuple[Kernel, Schedule]:
+        """The loop nest of the region, by the chosen schedule or by that of the rules."""
+        b = Builder("alike", self.limits.index, exact=not self.limits.fma)
+        for v in self.buffers:
+            if (name := self.names[self.at[v]]) not in b.memories:
+                b.memory(name, lying(v.dtype), v.size, access=access[self.at[v]])
+        schedule = self.chosen or self.proposal()
+        nests.emit(b, self.region, {v: self.names[self.at[v]] for v in self.reads},
+                   {v: self.names[self.at[v]] for v in self.stores}, self.limits, schedule)
+        nest = b.kernel()
+        grid = self.limits.grid
+        if grid is not None and (self.region.kind != "contract"
+                                 or grid.scalar_stores_readable_as_vectors):
+            nest = lane_by_lane(nest)
+        nest = hoist(share_out(nest))
+        if grid is None and not self.limits.mask_registers:
+            nest = stored_in_pieces(nest)
+        return rebased(nest, spans), schedule
+
+    def _is_fixed(self, v: Value) -> bool:
+        """Whether a buffer is read from its beginning: slots are given as they are, the buffers of
+        a grid are aligned, and what has two names or is written must be the same for both."""
+        location = self.at[v]
+        return (self.limits.grid is not None or location.space in SLOTS
+                or any(location.overlaps(w) for w in self.written)
+                or sum(self.at[w] == location for w in self.buffers) > 1)
+
+    def _part(self, v: Value, span: Span) -> Location:
+        location, size = self.at[v], v.dtype.bytes
+        if span == Span(0, v.size):
+            return location
+        return Location(location.space, location.offset + span.start * size, span.size * size)
+
+
+def _stem(region: Region, label: str) -> str:
+    """The name of a kernel but for the size of its tile. It reads like the model in a profiler:
+    layer, ops and dtype; only letters, digits and underscores survive."""
+    main = _main(region)
+    layer = next((v.layer for v in main if v.layer), "")
+    ops = dict.fromkeys([*[v.op.name for v in main][:2], region.members[-1].op.name])
+    words = re.sub(r"[^A-Za-z0-9_]+", "_", "_".join([w for w in [layer, *ops] if w]))
+    return f"k{label}_{words[:NAME_LENGTH_MAX]}_{_dtype(region).name}"
+
+
+def _dtype(region: Region) -> DType:
+    """What it computes in: the dtype of its product or reduction, else the widest."""
+    first = _main(region)[0]
+    if first.op is RECURRENCE:
+        return first.attrs["recurrence"].widest
+    return widest(region) if region.kind == "map" else first.dtype
+
+
+def _main(region: Region) -> list[Value]:
+    """Its products and reductions; all values where it has neither."""
+    return [v for v in region.members if v.op.kind != "map"] or region.members

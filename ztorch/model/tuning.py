@@ -1,0 +1,76 @@
+"""Models whose kernels are measured on this machine, before they are compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ztorch.arguments import checked
+from ztorch.model.exporting import ExportedNetwork
+from ztorch.model.trace import trace
+from ztorch.runtime.devices import resolve
+
+if TYPE_CHECKING:
+    from ztorch.tune.report import TuningReport
+
+ROWS = 32  # of a batch, where neither `tune` nor `compile` says how many
+
+
+class TunedNetwork(ExportedNetwork, abstract=True):
+    """A network whose kernels can be measured."""
+
+    @checked
+    def tune(self, device: str = "cpu", *, batch_size: int | Sequence[int] | None = None,
+             optimizer: Any = None, loss: Any = None, metrics: Any = None, dtype: Any = None,
+             sizes: Any = None, threads: int | None = None, seconds: float = 60.0,
+             again: bool = False) -> TuningReport:
+        """Measures schedules for the kernels of the model, and remembers the fastest.
+
+        The compiler has rules that choose how each kernel is computed: tiles, unrolling, the order
+        of loops. This tries others on this machine and keeps what is faster in the cache, where
+        every later `compile` finds it, in this process or another. Results differ by rounding at
+        most. Ctrl-C ends it and keeps what was found so far.
+
+        What is not said is as in the last `compile`, or as its defaults.
+
+        Args:
+            device: "cpu" or a level of it, such as "cpu:avx2". Default: `"cpu"`.
+            batch_size: As that of `compile`. Default: `None`.
+            optimizer: As that of `compile`. Default: `None`.
+            loss: As that of `compile`. Default: `None`.
+            metrics: As those of `compile`. Default: `None`.
+            dtype: As that of `compile`. Default: `None`.
+            sizes: As those of `compile`. Default: `None`.
+            threads: As that of `compile`. Default: `None`.
+            seconds: For how long to measure; kernels with the most work come first. Default:
+                `60.0`.
+            again: Whether to measure again what is known already. Default: `False`.
+
+        Returns:
+            A TuningReport, which prints as a table of kernels.
+
+        Raises:
+            ConfigError: An argument makes no sense, or there is no cache.
+            Unsupported: The device is no CPU, or not this one.
+
+        Examples:
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
+            >>> report = model.tune(batch_size=8, threads=1, seconds=0)
+            >>> report.measured, report.left > 0
+            (0, True)
+        """
+        from ztorch.compile.targeting import target_for  # imports the compiler
+        from ztorch.tune.tuner import tune_functions
+
+        before = {} if self._programs is None else self._programs.arguments
+        options = {"batch_size": batch_size, "dtype": dtype, "sizes": sizes, "optimizer": optimizer,
+                   "loss": loss, "metrics": metrics, "loss_weights": None, "decode": None}
+        arguments: dict[str, Any] = {name: before.get(name) if value is None else value
+                                     for name, value in options.items()}
+        traced = trace(self, arguments.pop("batch_size") or ROWS,
+                       dtype_=arguments.pop("dtype") or "float32", seed=None,
+                       metrics=arguments.pop("metrics") or (),
+                       decode=arguments.pop("decode") or False, **arguments)
+        return tune_functions(traced.functions, target_for(resolve(device)), self.name, seconds,
+                              threads, again)

@@ -1,0 +1,1 @@
+"""Measures schedules on this machine, and remembers the fastest."""

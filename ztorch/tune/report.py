@@ -1,0 +1,65 @@
+"""What a tuning found, as a value that prints as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ztorch.compile.tuned_files import TunedKernel
+
+
+@dataclass(frozen=True)
+class TuningReport:
+    """What `tune` found.
+
+    Args:
+        kernels: What is known of each kernel, the one with the most work first.
+        measured: How many of them were measured this time.
+        left: How many others were not, for lack of time.
+        interrupted: Whether Ctrl-C ended it.
+    """
+
+    kernels: tuple[TunedKernel, ...]
+    measured: int
+    left: int = 0
+    interrupted: bool = False
+
+    def __str__(self) -> str:
+        known = len(self.kernels) - self.measured
+        better = sum(k.schedule != k.rule for k in self.kernels)
+        lines = [kernel_table(self.kernels), ""] if self.kernels else []
+        lines.append(f"{self.measured} kernels measured, {known} known before; {better} have a "
+                     "better schedule than the rules give them")
+        if self.interrupted:
+            lines.append(f"Interrupted: {self.left} kernels are left, what was found is kept")
+        elif self.left:
+            lines.append(f"The time was up: {self.left} kernels are left; run it again for them")
+        return "\n".join(lines)
+
+
+
+def kernel_table(kernels: Iterable[TunedKernel]) -> str:
+    """A line for each kernel: the times of the rules' schedule and of the best, and the best."""
+    rows = [("kernel", "rule us", "best us", "ratio", "schedule")]
+    rows += [(k.title, f"{k.rule_seconds * 1e6:.2f}", f"{k.seconds * 1e6:.2f}",
+              f"{k.rule_seconds / k.seconds:.2f}" if k.seconds else "-",
+              k.schedule if k.schedule != k.rule else "that of the rules") for k in kernels]
+    return aligned(rows)
+
+
+def known_table(kernels: Sequence[TunedKernel]) -> str:
+    """The kernels of each machine, number of threads and version under a line that says so."""
+    groups: dict[str, list[TunedKernel]] = {}
+    for k in kernels:
+        threads = "1 thread" if k.threads == 1 else f"{k.threads} threads"
+        groups.setdefault(f"{k.machine}, {threads}, ztorch {k.version}", []).append(k)
+    if not groups:
+        return "Nothing was measured yet; `ztorch tune MODEL` does"
+    return "\n\n".join(f"{title}\n{kernel_table(group)}" for title, group in groups.items())
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as lines of aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+                               ).rstrip() for row in rows)
