@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ztorch.ir.kernel import Instr, Kernel
+from ztorch.ir.opcodes import ATOMICS
 
 
 def divergent(kernel: Kernel, subgroup: int = 0) -> set[int]:
@@ -46,7 +47,7 @@ def divergent(kernel: Kernel, subgroup: int = 0) -> set[int]:
                 diverged.pop()
             elif i.opcode == "set" and (differs or diverged[-1]):
                 varying.add(i.args[0].id)
-            if differs or i.opcode == "block_id":
+            if differs or i.opcode == "block_id" or i.opcode in ATOMICS:
                 varying.add(i.dest.id)
         if len(varying) == before:
             return varying

@@ -19,6 +19,8 @@ from ztorch.kernels.scope import Variable
 from ztorch.kernels.signature import Signature, parsed
 from ztorch.kernels.source import Source, source_of
 from ztorch.kernels.statements import StatementRules
+from ztorch.kernels.thread_debug import with_threads
+from ztorch.kernels.thread_words import is_threads
 from ztorch.kernels.tiles import LoopTensor
 
 if TYPE_CHECKING:
@@ -146,8 +148,10 @@ class KernelFunction:
         """
         token = _debugging.set(True)
         try:
-            return self.function(*[_plain(x) for x in args],
-                                 **{name: _plain(x) for name, x in named.items()})
+            function = with_threads(self.function, self.source,
+                                    lambda node: is_threads(self.source, node))
+            return function(*[_plain(x) for x in args],
+                            **{name: _plain(x) for name, x in named.items()})
         finally:
             _debugging.reset(token)
 

@@ -21,6 +21,7 @@ from ztorch.lower import (
     rows,
     schedule,
     sliding,
+    thread_blocks,
     transpose,
 )
 from ztorch.lower.region import Region
@@ -53,6 +54,8 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
         LoopNest("recurrence", recurring.propose, recurring.refusal, recurring.emit),),
     ("recurrence", True): (LoopNest("grid_recurrence", grid_recurring.propose,
                                     grid_recurring.refusal, grid_recurring.emit),),
+    **{("threads", grid): (LoopNest("threads", thread_blocks.propose, thread_blocks.refusal,
+                                    thread_blocks.emit),) for grid in (False, True)},
     ("map", True): (LoopNest("grid_elements", grid_elements.propose, grid_elements.refusal,
                              grid_elements.emit),),
     ("reduce", True): (

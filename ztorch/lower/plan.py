@@ -30,6 +30,7 @@ from ztorch.lower.recompute import with_less_memory
 from ztorch.lower.recurrence import RECURRENCE
 from ztorch.lower.region import Region, reads_remembered
 from ztorch.lower.schedule import Schedule
+from ztorch.lower.thread_blocks import written_first
 from ztorch.lower.tuning import NAME_LENGTH_MAX
 from ztorch.lower.turns import body_graph, row_elements
 from ztorch.work_line import at, counted
@@ -213,7 +214,7 @@ class _Kernel:
         self.names: dict[Location, str] = {}  # of the kernel's memories
         for v in self.buffers:
             self.names.setdefault(self.at[v], f"m{len(self.names)}")
-        self.written = {self.at[v] for v in self.stores}
+        self.written = {self.at[v] for v in (*self.stores, *written_first(self.region))}
         self.stem = _stem(self.region, label)
         self.key = f"{function}/{self.stem}"
         override = schedules.get(self.key, schedules.get(self.stem))
