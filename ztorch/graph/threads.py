@@ -132,6 +132,7 @@ class _Thread:
         subgroups of that size."""
         b, x = self.b, self.number_of(s.x)
         if _direct(s, self.subgroup):
+            assert isinstance(s.lane, int)
             return b.shuffle_xor(x, s.lane)
         mem, first = self.exchange[s.x.dtype], b.mul(b.div(self.number, SUBGROUP), SUBGROUP)
         if isinstance(s.lane, int):

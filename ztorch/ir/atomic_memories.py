@@ -35,7 +35,7 @@ def with_integer_memories(kernel: Kernel, speaks: Callable[[Instr], bool]) -> Ke
         replace(m, dtype=BITS[m.dtype]) if m.name in lacking else m for m in kernel.memories))
 
     def change(b: Builder, i: Instr) -> Operand | None:
-        mem = i.attrs.get("mem")
+        mem: str = i.attrs.get("mem", "")
         if mem not in lacking:
             return None
         held, d = BITS[dtypes[mem]], dtypes[mem]

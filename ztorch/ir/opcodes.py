@@ -202,7 +202,7 @@ _row("block_id", 0, "number of this thread in its workgroup", kinds="su", result
 _row("barrier", 0, "the threads of a workgroup meet", result="none")
 _row("shuffle_xor", 1, "the value of a neighbour in the subgroup", attrs=("mask",))
 
-# -- atomic updates of an element, which give what it held before -----------------------------------
+# -- atomic updates of an element, which give what it held before ----------------------------------
 _row("atomic_add", 2, "adds x to an element (index, x)", attrs=("mem", "off"), by_dtype=True,
      via_whole=atomics.by_exchange, cost=20)
 _row("atomic_min", 2, "an element becomes the smaller of it and x (index, x)",

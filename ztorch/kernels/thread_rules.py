@@ -23,7 +23,8 @@ from ztorch.kernels.plainer import ENDS, inside_threads
 from ztorch.kernels.reading import BadIndex
 from ztorch.kernels.scope import Variable
 from ztorch.kernels.source import Source, source_of
-from ztorch.kernels.thread_numbers import OwnVariable, ThreadMemory, ThreadNumbers
+from ztorch.kernels.thread_calls import ThreadCalls
+from ztorch.kernels.thread_numbers import OwnVariable, ThreadMemory
 from ztorch.kernels.tiles import Affine, LoopTensor
 from ztorch.kernels.uses import assigned
 
@@ -78,7 +79,7 @@ def run_threads(t: ExpressionRules, s: ast.For) -> None:
     t.mark_parts(memory.written)
 
 
-class ThreadRules(ThreadNumbers):
+class ThreadRules(ThreadCalls):
     """Runs the statements of a thread."""
 
     def __init__(self, source: Source, outer: ExpressionRules, memory: ThreadMemory,
@@ -182,7 +183,7 @@ class ThreadRules(ThreadNumbers):
             for part, y in zip(target.elts, x, strict=True):
                 self._put(part, y)
         elif isinstance(target, ast.Subscript):
-            self.store(target, x)
+            self.put(target, x)
         else:
             raise self.source.error(target, "only variables and elements of arrays can be set")
 

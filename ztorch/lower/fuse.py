@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ztorch.graph.body import CARRY
-from ztorch.graph.threads import THREADS_RESULT
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.index import Index
 from ztorch.lower.order import bits, ordered
@@ -82,7 +81,7 @@ class _Fusion:
 
     def assign(self, v: Value) -> None:
         """Adds a value to a region that it can join, or to a new one."""
-        if v.op.kind == "result":  # of a loop, which stores it
+        if v.op.kind in ("result", "threads_result"):  # of a loop or of threads, which store it
             k = self.region_of[v] = self.region_of[v.args[0]]
             self.regions[k].add(v, self.regions[k].full)
             return
@@ -90,10 +89,6 @@ class _Fusion:
             k = self.region_of[v] = self.region_of[v.args[0]]
             region, r = self.regions[k], v.args[0].attrs["recurrence"]
             region.add(v, r.result(v.attrs["index"], region.full))
-            return
-        if v.op is THREADS_RESULT:
-            k = self.region_of[v] = self.region_of[v.args[0]]
-            self.regions[k].add(v, self.regions[k].full)
             return
         sources = {self.region_of[s] for s in self._sources(v) if s in self.region_of}
         if self.enabled and v.op.kind in ("map", "reduce") and not v.op.partial:

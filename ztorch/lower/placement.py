@@ -128,7 +128,9 @@ class Placement:
             if loop.op.kind != "loop" or last.attrs["index"] >= len(loop.attrs["body"].carries):
                 continue
             first = loop.args[last.attrs["index"]]
-            if first.op is not COPY or not _is_state(state := first.args[0], name):
+            state = first.args[0] if first.op is COPY else None
+            if state is None or (
+                    state.attrs.get("role"), state.attrs.get("name")) != ("state", name):
                 continue
             copies = [region_of[first], region_of[new]]
             others = [r for r in self.regions if r not in copies]
@@ -273,14 +275,9 @@ class Placement:
             return real_reads(v, region.index(v))
         bases = []
         for a in v.args:  # a product reads all over its operands; so do loops and threads
-            base = view_of(a, unflatten(Index(), a.shape))
-            if base:
+            if base := view_of(a, unflatten(Index(), a.shape)):
                 bases.append((base[0], Index((), -1)))
         return bases
-
-
-def _is_state(v: Value, name: str) -> bool:
-    return v.attrs.get("role") == "state" and v.attrs["name"] == name
 
 
 def buffers_of(region: Region) -> list[Value]:

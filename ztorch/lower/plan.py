@@ -197,8 +197,7 @@ class _LoopPlaces:
         """Where the bool lies that ends the loop."""
         if self.body.proceed is None:
             return None
-        location, _ = self.slots["carries"][self.body.proceed]
-        return replace(location, strides=(0,))
+        return replace(self.slots["carries"][self.body.proceed][0], strides=(0,))
 
 
 class _Kernel:
@@ -290,7 +289,7 @@ def _stem(region: Region, label: str) -> str:
 
 def _dtype(region: Region) -> DType:
     """What it computes in: the dtype of its product or reduction, else the widest."""
-    first = _main(region)[0]
+    first = region.members[-1] if region.kind == "threads" else _main(region)[0]
     if first.op is RECURRENCE:
         return first.attrs["recurrence"].widest
     return widest(region) if region.kind == "map" else first.dtype

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from ztorch.dtypes import boolean, lying, u32, u64
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Instr, Kernel, Operand
+from ztorch.ir.nested import Nested, nested
 from ztorch.ir.opcodes import ATOMICS, PURE
 from ztorch.ir.rewrite import next_id
 from ztorch.lower.passes import hoist, share_out
@@ -29,38 +30,10 @@ def on_workers(kernel: Kernel) -> Kernel:
 
 
 @dataclass(eq=False)
-class _Node:
-    """An instruction, with what is inside it."""
-
-    instr: Instr
-    yes: list[_Node] = field(default_factory=list)  # of a loop or an if
-    no: list[_Node] = field(default_factory=list)  # after its else
-    otherwise: Instr | None = None  # the else
-    end: Instr | None = None
-
-    @property
-    def meets(self) -> bool:
-        """Whether threads meet here."""
-        return self.instr.opcode == "barrier" or any(n.meets for n in (*self.yes, *self.no))
-
-    def instructions(self) -> Iterator[Instr]:
-        """All instructions in order."""
-        yield self.instr
-        for n in self.yes:
-            yield from n.instructions()
-        if self.otherwise is not None:
-            yield self.otherwise
-        for n in self.no:
-            yield from n.instructions()
-        if self.end is not None:
-            yield self.end
-
-
-@dataclass(eq=False)
 class _Segment:
     """What each thread does between two meetings."""
 
-    nodes: list[_Node] = field(default_factory=list)
+    nodes: list[Nested] = field(default_factory=list)
     repeated: bool = False  # whether a loop with meetings is around it
 
     def instructions(self) -> Iterator[Instr]:
@@ -78,7 +51,7 @@ class _Blocks:
 
     def __init__(self, kernel: Kernel):
         self.old = kernel
-        top = _tree(kernel.body)
+        top = nested(kernel.body)
         self.grid = next(n for n in top if n.instr.attrs.get("kind") == "grid")
         self.above = [n for n in top if n is not self.grid]
         block = next(n for n in self.grid.yes if n.instr.attrs.get("kind") == "block")
@@ -98,7 +71,7 @@ class _Blocks:
 
     # -- what all threads do alike ---------------------------------------------------------------
 
-    def _classify(self, nodes: Sequence[_Node]) -> None:
+    def _classify(self, nodes: Sequence[Nested]) -> None:
         while True:
             known = len(self.private)
             self.uniform = {i.dest.id for n in (*self.above, *self.before)
@@ -107,7 +80,7 @@ class _Blocks:
             if len(self.private) == known:
                 return
 
-    def _walk(self, nodes: Sequence[_Node]) -> None:
+    def _walk(self, nodes: Sequence[Nested]) -> None:
         for n in nodes:
             if n.yes or n.end is not None:
                 if n.meets:
@@ -130,7 +103,7 @@ class _Blocks:
         return i.opcode != "block_id" and all(
             a.is_const or a.kind == "variable" or a.id in self.uniform for a in i.args)
 
-    def _split(self, nodes: Sequence[_Node], repeated: bool) -> None:
+    def _split(self, nodes: Sequence[Nested], repeated: bool) -> None:
         segment = _Segment(repeated=repeated)
 
         def flush() -> None:
@@ -242,7 +215,7 @@ class _Blocks:
         touched = [i for i in s.instructions() if i.opcode in ("get", "set")]
         variables = {i.args[0].id: i.args[0] for i in touched if i.args[0].id in self.kept}
         changed = {i.args[0].id for i in touched if i.opcode == "set"}
-        first = {}
+        first: dict[int, bool] = {}  # by variable: whether it is set first, by all threads
         for n in s.nodes:
             for i in n.instructions():
                 if i.opcode in ("get", "set"):
@@ -299,25 +272,3 @@ class _Blocks:
             x = b.emit(how, old, x)
         b.store(mem, at, x, off=off)
         new[i.dest.id] = old
-
-
-def _tree(body: Sequence[Instr]) -> list[_Node]:
-    """A flat body as a tree."""
-    top: list[_Node] = []
-    open_nodes: list[_Node] = []
-    into = [top]
-    for i in body:
-        if i.opcode in ("loop", "if"):
-            node = _Node(i)
-            into[-1].append(node)
-            open_nodes.append(node)
-            into.append(node.yes)
-        elif i.opcode == "else":
-            open_nodes[-1].otherwise = i
-            into[-1] = open_nodes[-1].no
-        elif i.opcode in ("end_loop", "end_if"):
-            open_nodes.pop().end = i
-            into.pop()
-        else:
-            into[-1].append(_Node(i))
-    return top
