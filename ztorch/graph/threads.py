@@ -29,12 +29,13 @@ from ztorch.graph.value import Op, Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import Kernel, Operand
+from ztorch.ir.uniform import parted_at
 
 GROUPS_MAX = 65535  # workgroups of a grid, unless a machine says more
 
 
 def emit(b: Builder, program: ThreadProgram, memories: Mapping[str, str],
-         max_groups: int = GROUPS_MAX, subgroup: int = 0) -> None:
+         max_groups: int = GROUPS_MAX, subgroup: int = 0) -> list[ThreadStatement]:
     """The kernel of a program.
 
     Args:
@@ -43,6 +44,9 @@ def emit(b: Builder, program: ThreadProgram, memories: Mapping[str, str],
         memories: Names of the arrays there, by those in the program.
         max_groups: The most workgroups of a grid; with more blocks, each takes several in turn.
         subgroup: The threads that exchange values without memory; 0 if there are none.
+
+    Returns:
+        For each barrier that is a statement's, in order, that statement.
     """
     b.workgroup = (program.threads, 1, 1)
     names = dict(memories)
@@ -51,12 +55,14 @@ def emit(b: Builder, program: ThreadProgram, memories: Mapping[str, str],
     exchange = _exchanges(b, program, subgroup)
     groups = min(program.blocks, max_groups)
     with b.loop(0, groups, kind="grid") as group, b.loop(0, program.threads, kind="block") as t:
+        thread = _Thread(b, names, exchange, subgroup, t)
         if groups == program.blocks:
-            _Thread(b, names, exchange, subgroup, t).run(program, group)
-            return
-        with b.loop(group, program.blocks, groups) as block:
-            _Thread(b, names, exchange, subgroup, t).run(program, block)
-            b.barrier()  # the next block may write what this one still reads
+            thread.run(program, group)
+        else:
+            with b.loop(group, program.blocks, groups) as block:
+                thread.run(program, block)
+                b.barrier()  # the next block may write what this one still reads
+    return thread.meetings
 
 
 def _exchanges(b: Builder, program: ThreadProgram, subgroup: int) -> dict[DType, str]:
@@ -80,6 +86,7 @@ class _Thread:
         self.number = number  # of the thread
         self.here: dict[Value, Operand] = {}  # what leaves stand for
         self.variables: dict[ThreadVariable, Operand] = {}
+        self.meetings: list[ThreadStatement] = []  # statements by which barriers come, in order
 
     def run(self, program: ThreadProgram, block: Operand) -> None:
         self.here |= {program.block: self._counted(block), program.thread: self._counted(
@@ -123,7 +130,7 @@ class _Thread:
                     b.else_(token)
                     self._block(s.no)
         elif isinstance(s, Meeting):
-            b.barrier()
+            self._meet(s)
         else:
             self.here[s.result] = self._exchanged(s)
 
@@ -141,10 +148,14 @@ class _Thread:
             lane = b.and_(self._index(s.lane), SUBGROUP - 1)
             other = b.add(first, lane)
         self._store(mem, self.number, x)
-        b.barrier()
+        self._meet(s)
         y = self._load(mem, other, s.x.dtype)
-        b.barrier()
+        self._meet(s)
         return y
+
+    def _meet(self, s: ThreadStatement) -> None:
+        self.meetings.append(s)
+        self.b.barrier()
 
     def _load(self, mem: str, at: Operand, d: DType) -> Operand:
         x = self.b.load(mem, at)
@@ -200,11 +211,25 @@ class _Number:
 
 def kernel_of(program: ThreadProgram) -> Kernel:
     """The kernel of a program by itself. Its memories are called as the arrays are."""
+    return _built(program)[0]
+
+
+def parted(program: ThreadProgram) -> ThreadStatement | None:
+    """The first statement at which the threads of a block must meet, but may not all do."""
+    kernel, meetings = _built(program)
+    at = parted_at(kernel)
+    if not at:
+        return None
+    barriers = [k for k, i in enumerate(kernel.body) if i.opcode == "barrier"]
+    return meetings[barriers.index(at[0])]
+
+
+def _built(program: ThreadProgram) -> tuple[Kernel, list[ThreadStatement]]:
     b = Builder("threads", i32)
     for a in program.arrays:
         b.memory(a.name, lying(a.dtype), a.size, access="rw" if a.written else "r")
-    emit(b, program, {a.name: a.name for a in program.arrays})
-    return b.kernel()
+    meetings = emit(b, program, {a.name: a.name for a in program.arrays}, program.blocks)
+    return b.kernel(), meetings
 
 
 def run(program: ThreadProgram, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

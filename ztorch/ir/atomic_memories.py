@@ -57,6 +57,17 @@ def with_integer_memories(kernel: Kernel, speaks: Callable[[Instr], bool]) -> Ke
     return rewrite(kernel, change)
 
 
+def lacking_updates(kernel: Kernel, speaks: Callable[[Instr], bool]) -> Instr | None:
+    """The first atomic update that a target can do neither by a word nor by compare-and-swap."""
+    for i in kernel.body:
+        if i.opcode in ATOMICS and not speaks(i):
+            d = BITS.get(i.dest.dtype, i.dest.dtype)
+            bits = replace(i.dest, dtype=d)
+            if not speaks(Instr("atomic_cas", bits, (i.args[0], bits, bits), i.attrs)):
+                return i
+    return None
+
+
 def with_atomic_memories(kernel: Kernel) -> Kernel:
     """Declares the memories with atomic updates as such.
 

@@ -68,3 +68,25 @@ def whole_block(kernel: Kernel, loop: Instr) -> bool:
         return False
     trips = len(range(*[a.number for a in loop.args]))
     return trips == kernel.workgroup[loop.attrs.get("axis", 0)]
+
+
+def parted_at(kernel: Kernel) -> list[int]:
+    """Where in the body all threads of a workgroup must meet, but some may not get there.
+
+    >>> from ztorch.ir.builder import Builder
+    >>> b = Builder("k")
+    >>> with b.if_(b.lt(b.identity("block_id"), 3)):
+    ...     b.barrier()
+    >>> parted_at(b.kernel())
+    [3]
+    """
+    varying, open_at, parted = divergent(kernel), [], []
+    for at, i in enumerate(kernel.body):
+        if i.opcode in ("loop", "if"):
+            ids = [a.id for a in (i.dest, *i.args)]
+            open_at.append(i.attrs.get("kind") != "block" and any(x in varying for x in ids))
+        elif i.opcode in ("end_loop", "end_if"):
+            open_at.pop()
+        elif i.opcode in ("barrier", "shuffle_xor") and any(open_at):
+            parted.append(at)
+    return parted

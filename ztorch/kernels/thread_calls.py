@@ -83,7 +83,8 @@ class ThreadCalls(ThreadNumbers):
         return LoopTensor(stands)
 
     def _barrier(self, node: ast.Call) -> None:
-        self.statements.append(Meeting())
+        self.memory.lines[meeting := Meeting()] = self.source, node
+        self.statements.append(meeting)
 
     def _lane(self, node: ast.Call, thread: Any) -> Any:
         return self.arithmetic.binary(ast.Mod(), thread, SUBGROUP)
@@ -92,17 +93,18 @@ class ThreadCalls(ThreadNumbers):
         at = self.number(node, lane)
         if not at.dtype.is_int:
             raise BadCall(f"zt.shuffle takes the number of a thread, not {at.dtype}")
-        return self._exchanged(self.number(node, x), self.arithmetic.cast(at, i32).value)
+        return self._exchanged(node, self.number(node, x), self.arithmetic.cast(at, i32).value)
 
     def _shuffle_xor(self, node: ast.Call, x: Any, mask: Any) -> LoopTensor:
         if not isinstance(mask, int) or not 0 < mask < SUBGROUP:
             raise BadCall(f"the mask of zt.shuffle_xor is known while compiling, from 1 to "
                           f"{SUBGROUP - 1}")
-        return self._exchanged(self.number(node, x), mask)
+        return self._exchanged(node, self.number(node, x), mask)
 
-    def _exchanged(self, x: LoopTensor, lane: Value | int) -> LoopTensor:
+    def _exchanged(self, node: ast.Call, x: LoopTensor, lane: Value | int) -> LoopTensor:
         result = self.memory.leaf(x.dtype)
-        self.statements.append(Exchange(result, x.value, lane))
+        self.memory.lines[exchange := Exchange(result, x.value, lane)] = self.source, node
+        self.statements.append(exchange)
         return LoopTensor(result, (), x.weak)
 
     def _reduction(self, node: ast.Call, how: str) -> LoopTensor:
@@ -111,6 +113,6 @@ class ThreadCalls(ThreadNumbers):
         x = self.number(node, self.value(node.args[0]))
         mask = SUBGROUP // 2
         while mask:
-            x = self.arithmetic.apply(how, x, self._exchanged(x, mask))
+            x = self.arithmetic.apply(how, x, self._exchanged(node, x, mask))
             mask //= 2
         return x

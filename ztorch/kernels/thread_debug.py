@@ -14,6 +14,8 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+import numpy as np
+
 from ztorch.errors import KernelError
 from ztorch.kernels.source import Source
 
@@ -33,11 +35,16 @@ class KernelThread:
         self._block = block
         self._arrays = 0  # shared arrays that it has asked for so far
 
-    def shared(self, make: Callable[[], Any]) -> Any:
+    @property
+    def epoch(self) -> int:
+        """How often its block has met."""
+        return self._block.meetings
+
+    def shared(self, shape: Any, dtype: Any) -> Any:
         """The next of the arrays that the block shares."""
         arrays = self._block.arrays
         if self._arrays == len(arrays):
-            arrays.append(make())
+            arrays.append(watched(shape, dtype))
         self._arrays += 1
         return arrays[self._arrays - 1]
 
@@ -55,6 +62,44 @@ def turn_of(word: str) -> KernelThread:
     return thread
 
 
+class SharedArray(np.ndarray):
+    """Shared memory that knows who has touched which element since the last meeting."""
+
+    writers: dict[Any, tuple[int, int]]  # by place: thread and meeting of the last write
+    readers: dict[Any, tuple[int, int]]
+
+    def __getitem__(self, place: Any) -> Any:
+        self._touch(place, False)
+        return np.asarray(self)[place]
+
+    def __setitem__(self, place: Any, x: Any) -> None:
+        self._touch(place, True)
+        np.asarray(self)[place] = x
+
+    def _touch(self, place: Any, writes: bool) -> None:
+        turn = turn_of("shared memory")
+        key = tuple(map(int, place)) if isinstance(place, tuple) else int(place)
+        others = [(self.writers, "written")] + ([(self.readers, "read")] if writes else [])
+        for log, did in others:
+            who, epoch = log.get(key, (turn.thread, 0))
+            if who != turn.thread and epoch == turn.epoch:
+                raise KernelError(
+                    f"race: thread {turn.thread} {'writes' if writes else 'reads'} element {key} "
+                    f"of shared memory, which thread {who} has {did} since the last barrier; put "
+                    "zt.barrier() between them, or use an atomic update")
+        if not writes and key not in self.writers:
+            raise KernelError(f"thread {turn.thread} reads element {key} of shared memory, which "
+                              "no thread has written")
+        (self.writers if writes else self.readers)[key] = turn.thread, turn.epoch
+
+
+def watched(shape: Any, dtype: Any) -> SharedArray:
+    """Shared memory that nobody has touched."""
+    array = np.zeros(shape, dtype).view(SharedArray)
+    array.writers, array.readers = {}, {}
+    return array
+
+
 class _Block:
     """The threads of one block. Only the one that has the turn runs."""
 
@@ -63,6 +108,7 @@ class _Block:
         self.arrays: list[Any] = []
         self.given: list[Any] = [None] * size  # to the next meeting
         self.met: list[Any] = []  # what was given to the last one
+        self.meetings = 0  # how many there were
         self.waiting = [False] * size
         self.done = [False] * size
         self.errors: list[BaseException] = []
@@ -84,6 +130,7 @@ class _Block:
                 self.errors.append(KernelError(
                     f"thread {t} of block {self.number} waits at a barrier that thread "
                     f"{self.done.index(True)} does not come to; all threads of a block must"))
+            self.meetings += 1
             self.met, self.given = self.given, [None] * len(self.given)
             self.waiting = [False] * len(self.waiting)
         if self.errors:

@@ -23,6 +23,7 @@ from ztorch.graph.value import Value
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.calls import CallRules
 from ztorch.kernels.reading import BadIndex, outside
+from ztorch.kernels.source import Source
 from ztorch.kernels.tiles import Affine, LoopTensor
 
 
@@ -43,6 +44,8 @@ class ThreadMemory:
         self.kinds = kinds  # dtype of each variable, and whether it is one of Python's numbers
         self.variables: dict[str, ThreadVariable] = {}
         self.leaves = itertools.count()
+        # Where the threads of a block must meet: the lines of the statements.
+        self.lines: dict[ThreadStatement, tuple[Source, ast.AST]] = {}
 
     def leaf(self, d: DType) -> Value:
         """What stands for a number that a statement gives."""

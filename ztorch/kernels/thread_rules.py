@@ -17,7 +17,7 @@ from ztorch.graph.thread_program import (
     ThreadProgram,
     ThreadStatement,
 )
-from ztorch.graph.threads import THREADS, THREADS_RESULT
+from ztorch.graph.threads import THREADS, THREADS_RESULT, parted
 from ztorch.kernels.expressions import ExpressionRules, kind_of
 from ztorch.kernels.plainer import ENDS, inside_threads
 from ztorch.kernels.reading import BadIndex
@@ -71,11 +71,15 @@ def run_threads(t: ExpressionRules, s: ast.For) -> None:
                    for a in order)
     program = ThreadProgram(blocks, size, ids[0], ids[1], arrays, tuple(memory.shared.values()),
                             tuple(memory.variables.values()), tuple(rules.statements))
+    if (apart := parted(program)) is not None:
+        source, node = memory.lines[apart]
+        raise source.error(node, "not all threads of the block come here, but all must: what is "
+                           "around it depends on the thread", "put it outside of that")
     t.note(s, f"{blocks} blocks of {size} threads, as written")
-    node = THREADS(*order, program=program)
+    value = THREADS(*order, program=program)
     for k, name in enumerate(memory.written):
         old = t.env[name]
-        t.env[name] = replace(old, value=LoopTensor(THREADS_RESULT(node, index=k)))
+        t.env[name] = replace(old, value=LoopTensor(THREADS_RESULT(value, index=k)))
     t.mark_parts(memory.written)
 
 

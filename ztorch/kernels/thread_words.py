@@ -72,7 +72,8 @@ def shared(shape: int | tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
         dtype: Dtype of its elements. Default: `np.float64`, as in NumPy.
     """
     d = dtype_of(dtype)
-    return turn_of("zt.shared").shared(lambda: np.zeros(shape, d.numpy))
+    array: np.ndarray = turn_of("zt.shared").shared(shape, d.numpy)
+    return array
 
 
 def barrier() -> None:
@@ -158,8 +159,9 @@ def atomic_cas(array: np.ndarray, index: Any, expected: Any, x: Any) -> Any:
 
 def _updated(array: np.ndarray, index: Any, new: Any) -> Any:
     turn_of("an atomic update")
-    old = array[index]
-    array[index] = new(old)
+    plain = np.asarray(array)
+    old = plain[index]
+    plain[index] = new(old)
     return old
 
 
