@@ -237,3 +237,9 @@ def _butterfly(x: Any, combined: Any) -> Any:
         x = combined(x, shuffle_xor(x, mask))
         mask //= 2
     return x
+
+
+# What only threads say.
+THREAD_WORDS: tuple[Any, ...] = (
+    shared, barrier, atomic_add, atomic_min, atomic_max, atomic_exchange, atomic_cas, lane, shuffle,
+    shuffle_xor, subgroup_sum, subgroup_max, subgroup_min)
