@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from ztorch.arrays.vmap import vmap as vmap
     from ztorch.interchange import onnx as onnx
     from ztorch.interchange.keras import load_keras as load_keras
+    from ztorch.kernels import Hints as Hints
     from ztorch.kernels import atomic_add as atomic_add
     from ztorch.kernels import atomic_cas as atomic_cas
     from ztorch.kernels import atomic_exchange as atomic_exchange
@@ -104,7 +105,7 @@ _NAMES = {"Input": "layers.core", "Layer": "layers.layer", "Model": "model.model
           "Pipeline": "tabular.pipeline", "best_device": "runtime.devices",
           "devices": "runtime.devices", "compiled": "arrays.functions",
           "export": "arrays.exporting", "load_function": "program.function",
-          **dict.fromkeys(("kernel", "grid", "threads", "shared", "barrier", "atomic_add",
+          **dict.fromkeys(("Hints", "kernel", "grid", "threads", "shared", "barrier", "atomic_add",
                            "atomic_min", "atomic_max", "atomic_exchange", "atomic_cas", "lane",
                            "shuffle", "shuffle_xor", "subgroup_sum", "subgroup_max",
                            "subgroup_min"), "kernels"),
@@ -166,6 +167,7 @@ def _dispatch(attribute: str, room: str, name: str) -> None:
 _dispatch("on_arrays", "arrays.tensor", "on_arrays")
 _dispatch("on_loop", "arrays.control", "on_loop")
 _dispatch("on_kernel", "arrays.kernel_calls", "on_kernel")
+_dispatch("schedules_of", "arrays.explaining", "schedules_of")
 _dispatch("array_namespace", "arrays.array_api", "namespace")
 _dispatch("update", "arrays.updates", "update")
 _dispatch("call_layer", "arrays.layer_calls", "call_layer")

@@ -14,7 +14,7 @@ from tests.cases.device_programs import all_agree
 from tests.parity import GROUPS, HERE, SCALAR, SUBGROUPS, C, Job, Module, agree, interpreted
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import compile_functions
-from ztorch.errors import InterpretError, KernelError, Unsupported
+from ztorch.errors import ConfigError, InterpretError, KernelError, Unsupported
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 from ztorch.graph.threads import kernel_of
@@ -79,7 +79,7 @@ def statements(x, p):
 def settled(x):
     """A loop with barriers that ends by what all threads see."""
     out = np.zeros(x.shape[0], np.int32)
-    for block, thread in zt.threads(1, SIZE):
+    for _, thread in zt.threads(1, SIZE):
         row, busy = zt.shared(SIZE, np.float32), zt.shared(1, np.int32)
         row[thread] = x[thread]
         if thread == 0:
@@ -182,7 +182,7 @@ def test_rendered_for_machines_that_are_not_here() -> None:
 @zt.kernel
 def without_a_barrier(x):
     out = np.zeros(x.shape[0], x.dtype)
-    for block, thread in zt.threads(1, 32):
+    for _, thread in zt.threads(1, 32):
         own = zt.shared(32, x.dtype)
         own[thread] = x[thread]
         out[thread] = own[31 - thread]
@@ -192,7 +192,7 @@ def without_a_barrier(x):
 @zt.kernel
 def two_write_one(x):
     out = np.zeros(1, x.dtype)
-    for block, thread in zt.threads(1, 32):
+    for _, thread in zt.threads(1, 32):
         own = zt.shared(1, x.dtype)
         own[0] = x[thread]
         zt.barrier()
@@ -203,7 +203,7 @@ def two_write_one(x):
 @zt.kernel
 def shared_but_not_written(x):
     out = np.zeros(x.shape[0], x.dtype)
-    for block, thread in zt.threads(1, 32):
+    for _, thread in zt.threads(1, 32):
         own = zt.shared(33, x.dtype)
         own[thread] = x[thread]
         zt.barrier()
@@ -214,7 +214,7 @@ def shared_but_not_written(x):
 @zt.kernel
 def past_the_end(x):
     out = np.zeros(x.shape[0], x.dtype)
-    for block, thread in zt.threads(1, 32):
+    for _, thread in zt.threads(1, 32):
         out[thread] = x[thread + 1]
     return out
 
@@ -236,7 +236,7 @@ def test_faults_are_found(kernel: Any, said: str) -> None:
         said = "reads element 31 of shared memory, which no thread has written"
     with pytest.raises((KernelError, IndexError), match=said):
         kernel.debug(x)
-    with pytest.raises(InterpretError, match="race on|never written|out of bounds"):
+    with pytest.raises(InterpretError, match=r"race on|never written|out of bounds"):
         _played(kernel, x)
 
 
@@ -244,7 +244,7 @@ def test_a_barrier_that_not_all_threads_reach_in_plain_python() -> None:
     @zt.kernel
     def k(x):
         out = np.zeros(4, x.dtype)
-        for block, thread in zt.threads(1, 4):
+        for _, thread in zt.threads(1, 4):
             if x[thread] > 0:
                 zt.barrier()
         return out
@@ -253,14 +253,14 @@ def test_a_barrier_that_not_all_threads_reach_in_plain_python() -> None:
         k.debug(np.arange(4.0))
     with pytest.raises(KernelError, match=r"zt.threads runs in kernels only"):
         zt.threads(1, 2)
-    with pytest.raises(KernelError, match="zt.barrier is for threads"):
+    with pytest.raises(KernelError, match=r"zt.barrier is for threads"):
         zt.barrier()
 
 
 @zt.kernel
 def count_64(p):
     out = np.zeros(4, np.int64)
-    for block, thread in zt.threads(1, 32):
+    for _, thread in zt.threads(1, 32):
         zt.atomic_add(out, p[thread], 1)
     return out
 
@@ -268,7 +268,7 @@ def count_64(p):
 @zt.kernel
 def much_shared(x):
     out = np.zeros(1, x.dtype)
-    for block, thread in zt.threads(1, 32):
+    for _, thread in zt.threads(1, 32):
         own = zt.shared(1 << 15, x.dtype)
         own[thread] = x[thread]
         out[0] = 1.0
@@ -278,7 +278,7 @@ def much_shared(x):
 @zt.kernel
 def many_threads(x):
     out = np.zeros(1, x.dtype)
-    for block, thread in zt.threads(1, 1024):
+    for _, _thread in zt.threads(1, 1024):
         out[0] = 1.0
     return out
 
@@ -299,5 +299,43 @@ def test_transformations_are_refused_with_a_way_out() -> None:
     x = zt.tensor(np.ones(64, np.float32))
     with pytest.raises(Unsupported, match="threads has no gradient"):
         zt.grad(lambda x: zt.ops.sum(gallery.block_sums(x)))(x)
-    with pytest.raises(Unsupported, match="zt.vmap does not support loops over zt.threads"):
+    with pytest.raises(Unsupported, match=r"zt.vmap does not support loops over zt.threads"):
         zt.vmap(gallery.block_sums)(zt.tensor(np.ones((2, 64), np.float32))).numpy()
+
+
+# -- hints -------------------------------------------------------------------------------------------
+
+
+def test_hints_change_schedules_and_no_result() -> None:
+    @zt.kernel(hints=zt.Hints(workgroup=64, tile=(2, 16), unroll=2, vector_width=1, tensor_cores=False))
+    def product(x, w):
+        out = np.empty((x.shape[0], w.shape[1]), x.dtype)
+        for i, j in zt.grid(*out.shape):
+            total = 0.0
+            for k in range(x.shape[1]):
+                total += x[i, k] * w[k, j]
+            out[i, j] = max(total, 0.0)
+        return out
+
+    random = np.random.default_rng(0)
+    x, w = (random.normal(size=shape).astype(np.float32) for shape in ((64, 32), (32, 64)))
+    plain = zt.kernel(product.function)
+    np.testing.assert_allclose(product(x, w), plain(x, w), rtol=1e-4, atol=1e-5)
+    said = product.explain(x, w)
+    assert "tile(rows=2" in said and "unroll(2)" in said
+    assert "hint workgroup=64 is not followed: product has no such number" in said
+    assert "product tile" not in plain.explain(x, w)
+    said = product.on("cuda:sm_90").explain(x, w)
+    assert "grid_product" in said and "tile(rows=2, columns=16" in said
+    assert "hint unroll=2 is not followed: grid_product has no such number" in said
+    plain = zt.kernel(product.function, hints=zt.Hints(tensor_cores=True, workgroup=1 << 20))
+    assert "hint tensor_cores=True is not followed" in plain.on("vulkan").explain(x, w)
+
+    @zt.kernel(hints=zt.Hints(workgroup=32))
+    def halves(x):
+        return x * 0.5
+
+    assert "grid_elements threads(32)" in halves.on("cuda:sm_75").explain(x)
+    for wrong in ({"tile": (1,)}, {"workgroup": 0}, {"tensor_cores": 2}, {"unroll": 1.5}):
+        with pytest.raises(ConfigError, match=f"the hint {next(iter(wrong))}="):
+            zt.Hints(**wrong)  # type: ignore[arg-type]

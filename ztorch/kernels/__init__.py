@@ -1,5 +1,6 @@
 """Kernels in Python: loops over elements that become tensor operations."""
 
+from ztorch.graph.hints import Hints as Hints
 from ztorch.kernels.function import KernelFunction as KernelFunction
 from ztorch.kernels.function import kernel as kernel
 from ztorch.kernels.thread_words import atomic_add as atomic_add

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from ztorch.graph.hints import hints_of
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.limits import Limits
@@ -24,6 +26,7 @@ from ztorch.lower import (
     thread_blocks,
     transpose,
 )
+from ztorch.lower.hinted import Hinted, hinted
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import IllegalSchedule, Schedule
 
@@ -68,13 +71,24 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
 }
 
 
-def propose(region: Region, limits: Limits) -> Schedule:
-    """The schedule that the rules give a region."""
+def propose(region: Region, limits: Limits) -> Hinted:
+    """The schedule that the rules give a region, with what users hint at."""
+    hints = hints_of(region.members)
     for nest in _nests(region, limits):
+        if hints is not None and hints.tensor_cores is False and nest.kind == "grid_matrix":
+            continue
         proposal = nest.propose(region, limits)
-        if proposal is not None:
-            return proposal
+        if proposal is None:
+            continue
+        if hints is None:
+            return Hinted(proposal)
+        lanes = limits.lanes(region.members[-1].dtype)
+        return hinted(proposal, hints, lanes, partial(_refusal, nest, region, limits))
     raise AssertionError(f"no loop nest computes a region of kind {region.kind}")
+
+
+def _refusal(nest: LoopNest, region: Region, limits: Limits, s: Schedule) -> str:
+    return nest.refusal(s, region, limits)
 
 
 def checked(from_outside: Schedule | str, region: Region, limits: Limits, name: str) -> Schedule:

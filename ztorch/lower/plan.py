@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ztorch.abi import AGAIN
-from ztorch.dtypes import DType, lying
+from ztorch.dtypes import lying
 from ztorch.graph.body import Body, arguments
+from ztorch.graph.hints import hints_of, layer_name
 from ztorch.graph.memory import ArenaBuffer
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.builder import Builder
@@ -22,16 +23,15 @@ from ztorch.lower.barriers import LoopSpan, meetings, runs_of
 from ztorch.lower.cycles import kernel_cycles
 from ztorch.lower.frozen import Derived
 from ztorch.lower.fuse import fuse
-from ztorch.lower.loops import widest
+from ztorch.lower.hinted import Hinted
+from ztorch.lower.kernel_names import dtype_of, stem_of
 from ztorch.lower.passes import hoist, lane_by_lane, share_out
 from ztorch.lower.placement import SLOTS, Location, Params, Placement
 from ztorch.lower.prepare import prepare
 from ztorch.lower.recompute import with_less_memory
-from ztorch.lower.recurrence import RECURRENCE
-from ztorch.lower.region import Region, reads_remembered
+from ztorch.lower.region import reads_remembered
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.thread_blocks import written_first
-from ztorch.lower.tuning import NAME_LENGTH_MAX
 from ztorch.lower.turns import body_graph, row_elements
 from ztorch.work_line import at, counted
 
@@ -50,6 +50,7 @@ class KernelStep:
     barrier: bool = False  # workers meet before it
     key: str = ""  # its function and its name without the size of its tile: names its schedule
     schedule: Schedule | None = None  # None: made without one
+    unmet: tuple[str, ...] = ()  # why it does not follow hints of the user, a sentence for each
 
 
 @dataclass(frozen=True)
@@ -214,13 +215,13 @@ class _Kernel:
         for v in self.buffers:
             self.names.setdefault(self.at[v], f"m{len(self.names)}")
         self.written = {self.at[v] for v in (*self.stores, *written_first(self.region))}
-        self.stem = _stem(self.region, label)
+        self.stem = stem_of(self.region, label)
         self.key = f"{function}/{self.stem}"
         override = schedules.get(self.key, schedules.get(self.stem))
         self.given = None if override is None else nests.checked(
             override, self.region, self.limits, self.key)
         if again:  # the same kernel, by another name
-            self.stem = _stem(self.region, f"{label}{AGAIN}")
+            self.stem = stem_of(self.region, f"{label}{AGAIN}")
 
     def step(self) -> KernelStep:
         region, names = self.region, self.names
@@ -229,21 +230,30 @@ class _Kernel:
         access = {p: "r" if p not in self.written else "rw" if p in again else "w" for p in names}
         fixed = {v: self._is_fixed(v) for v in self.buffers}
         roles = tuple((names[p], access[p], v in self.reads) for v, p in self.at.items())
-        shape = shape_of(region, self.buffers, fixed, (roles, self.given))
+        shape = shape_of(region, self.buffers, fixed, (roles, self.given, hints_of(region.members)))
         if shape.key not in self.params.kernels:
             spans = {names[self.at[v]]: shape.spans[v] for v in self.buffers if not fixed[v]}
             self.params.kernels[shape.key] = self._lowered(access, spans)
         kernel, schedule = self.params.kernels[shape.key]
-        lanes = self.limits.lanes(_dtype(region))
+        lanes = self.limits.lanes(dtype_of(region))
         origin = tuple(dict.fromkeys(
-            re.sub(r"[^\w .:/-]", "_", v.layer) for v in region.members if v.layer))
+            re.sub(r"[^\w .:/-]", "_", layer_name(v.layer)) for v in region.members if v.layer))
         kernel = replace(kernel, name=f"{self.stem}_{schedule.tile(lanes)}", origin=origin)
         parts = {self.at[v]: self._part(v, shape.spans[v]) for v in self.buffers}
         locations = tuple(parts[p] for p in names)
         touched = [] if region.in_place else locations  # of a buffer written in place, a few bytes
         moved = sum(p.size for p in touched) / self.limits.processor.outer_bytes_per_cycle
         return KernelStep(kernel, locations, tuple(p in self.written for p in names),
-                          max(kernel_cycles(region, self.limits), moved), False, self.key, schedule)
+                          max(kernel_cycles(region, self.limits), moved), False, self.key, schedule,
+                          self._unmet())
+
+    @functools.cached_property
+    def proposal(self) -> Hinted:
+        """What the rules propose, with hints."""
+        return nests.propose(self.region, self.limits)
+
+    def _unmet(self) -> tuple[str, ...]:
+        return () if self.given or hints_of(self.region.members) is None else self.proposal.unmet
 
     def _lowered(self, access: Mapping[Location, str],
                  spans: Mapping[str, Span]) -> tuple[Kernel, Schedule]:
@@ -252,7 +262,7 @@ class _Kernel:
         for v in self.buffers:
             if (name := self.names[self.at[v]]) not in b.memories:
                 b.memory(name, lying(v.dtype), v.size, access=access[self.at[v]])
-        schedule = self.given or nests.propose(self.region, self.limits)
+        schedule = self.given or self.proposal.schedule
         nests.emit(b, self.region, {v: self.names[self.at[v]] for v in self.reads},
                    {v: self.names[self.at[v]] for v in self.stores}, self.limits, schedule)
         nest = b.kernel()
@@ -275,26 +285,3 @@ class _Kernel:
         if span == Span(0, v.size):
             return location
         return Location(location.space, location.offset + span.start * size, span.size * size)
-
-
-def _stem(region: Region, label: str) -> str:
-    """The name of a kernel but for the size of its tile. It reads like the model in a profiler:
-    layer, ops and dtype; only letters, digits and underscores survive."""
-    main = _main(region)
-    layer = next((v.layer for v in main if v.layer), "")
-    ops = dict.fromkeys([*[v.op.name for v in main][:2], region.members[-1].op.name])
-    words = re.sub(r"[^A-Za-z0-9_]+", "_", "_".join([w for w in [layer, *ops] if w]))
-    return f"k{label}_{words[:NAME_LENGTH_MAX]}_{_dtype(region).name}"
-
-
-def _dtype(region: Region) -> DType:
-    """What it computes in: the dtype of its product or reduction, else the widest."""
-    first = region.members[-1] if region.kind == "threads" else _main(region)[0]
-    if first.op is RECURRENCE:
-        return first.attrs["recurrence"].widest
-    return widest(region) if region.kind == "map" else first.dtype
-
-
-def _main(region: Region) -> list[Value]:
-    """Its products and reductions; all values where it has neither."""
-    return [v for v in region.members if v.op.kind != "map"] or region.members
