@@ -92,9 +92,9 @@ tensor_cores=False)
 
 
 def _parsed(text: str) -> Hints:
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for part in text.split():
         name, _, x = part.partition("=")
-        given[name] = (x == "True" if name == "tensor_cores" else
+        values[name] = (x == "True" if name == "tensor_cores" else
                        tuple(map(int, x.split("x"))) if name == "tile" else int(x))
-    return Hints(**given)
+    return Hints(**values)

@@ -38,7 +38,7 @@ class ThreadVariable:
 
 
 @dataclass(frozen=True, eq=False)
-class Load:
+class LoadElement:
     """Reads an element."""
 
     result: Value  # leaf
@@ -47,7 +47,7 @@ class Load:
 
 
 @dataclass(frozen=True, eq=False)
-class Store:
+class StoreElement:
     """Writes an element."""
 
     array: str  # name
@@ -67,7 +67,7 @@ class AtomicUpdate:
 
 
 @dataclass(frozen=True, eq=False)
-class Get:
+class GetVariable:
     """Reads a variable."""
 
     result: Value  # leaf
@@ -75,7 +75,7 @@ class Get:
 
 
 @dataclass(frozen=True, eq=False)
-class Set:
+class SetVariable:
     """Sets a variable."""
 
     variable: ThreadVariable
@@ -118,8 +118,8 @@ class Exchange:
     lane: Value | int  # the thread in its subgroup; an int: this one's number xor that
 
 
-ThreadStatement = (Load | Store | AtomicUpdate | Get | Set | CountedLoop | Branch | Meeting
-                   | Exchange)
+ThreadStatement = (LoadElement | StoreElement | AtomicUpdate | GetVariable | SetVariable
+                   | CountedLoop | Branch | Meeting | Exchange)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,11 +15,11 @@ from ztorch.graph.thread_program import (
     Branch,
     CountedLoop,
     Exchange,
-    Get,
-    Load,
+    GetVariable,
+    LoadElement,
     Meeting,
-    Set,
-    Store,
+    SetVariable,
+    StoreElement,
     ThreadProgram,
     ThreadStatement,
     ThreadVariable,
@@ -104,17 +104,17 @@ class _Thread:
 
     def _statement(self, s: ThreadStatement) -> None:
         b = self.b
-        if isinstance(s, Load):
+        if isinstance(s, LoadElement):
             self.here[s.result] = self._load(self.names[s.array], self._index(s.index),
                                              s.result.dtype)
-        elif isinstance(s, Store):
+        elif isinstance(s, StoreElement):
             self._store(self.names[s.array], self._index(s.index), self.number_of(s.x))
         elif isinstance(s, AtomicUpdate):
             self.here[s.result] = b.atomic(s.how, self.names[s.array], self._index(s.index),
                                            *map(self.number_of, s.operands))
-        elif isinstance(s, Get):
+        elif isinstance(s, GetVariable):
             self.here[s.result] = b.get(self.variables[s.variable])
-        elif isinstance(s, Set):
+        elif isinstance(s, SetVariable):
             b.set(self.variables[s.variable], self.number_of(s.x))
         elif isinstance(s, CountedLoop):
             with b.loop(self._index(s.start), self._index(s.stop), s.step) as counter:

@@ -106,7 +106,7 @@ class _Block:
     def __init__(self, number: int, size: int, body: Callable[[int, int], None]):
         self.number, self.body = number, body
         self.arrays: list[Any] = []
-        self.given: list[Any] = [None] * size  # to the next meeting
+        self.offered: list[Any] = [None] * size  # to the next meeting
         self.met: list[Any] = []  # what was given to the last one
         self.meetings = 0  # how many there were
         self.waiting = [False] * size
@@ -131,7 +131,7 @@ class _Block:
                     f"thread {t} of block {self.number} waits at a barrier that thread "
                     f"{self.done.index(True)} does not come to; all threads of a block must"))
             self.meetings += 1
-            self.met, self.given = self.given, [None] * len(self.given)
+            self.met, self.offered = self.offered, [None] * len(self.offered)
             self.waiting = [False] * len(self.waiting)
         if self.errors:
             raise self.errors[0]
@@ -147,7 +147,7 @@ class _Block:
         self.back.release()
 
     def meet(self, t: int, x: Any) -> list[Any]:
-        self.given[t], self.waiting[t] = x, True
+        self.offered[t], self.waiting[t] = x, True
         self.back.release()
         self.turns[t].acquire()
         return self.met

@@ -11,10 +11,10 @@ from ztorch.dtypes import DType, i32
 from ztorch.graph.op import leaf
 from ztorch.graph.thread_program import (
     Branch,
-    Get,
-    Load,
-    Set,
-    Store,
+    GetVariable,
+    LoadElement,
+    SetVariable,
+    StoreElement,
     ThreadArray,
     ThreadStatement,
     ThreadVariable,
@@ -95,7 +95,7 @@ class ThreadNumbers(CallRules):
             return x
         d, weak = self.memory.kinds[x.key]
         result = self.memory.leaf(d)
-        self.statements.append(Get(result, self.memory.variable(x.key, d, weak)))
+        self.statements.append(GetVariable(result, self.memory.variable(x.key, d, weak)))
         return LoopTensor(result, (), weak)
 
     def set(self, key: str, x: Any) -> None:
@@ -106,7 +106,7 @@ class ThreadNumbers(CallRules):
         if known is not None:
             old = LoopTensor(self.memory.leaf(known[0]), (), known[1])
             d, weak = a.common([old, new]), known[1] and weak
-        self.statements.append(Set(self.memory.variable(key, d, weak), a.cast(x, d).value))
+        self.statements.append(SetVariable(self.memory.variable(key, d, weak), a.cast(x, d).value))
 
     # -- elements --------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class ThreadNumbers(CallRules):
         array = self._current(node.value, of)
         result = self.memory.leaf(of.dtype)
         place = self._place(node, of, key)
-        self.statements.append(Load(result, self.memory.name_of(array), place))
+        self.statements.append(LoadElement(result, self.memory.name_of(array), place))
         return LoopTensor(result)
 
     def _current(self, node: ast.expr, array: LoopTensor) -> Value:
@@ -157,7 +157,7 @@ class ThreadNumbers(CallRules):
         """Writes an element."""
         array, place = self.target(target, target.value, self.value(target.slice))
         new = self.arithmetic.cast(self.number(target, x), array.dtype)
-        self.statements.append(Store(self.memory.name_of(array.value), place, new.value))
+        self.statements.append(StoreElement(self.memory.name_of(array.value), place, new.value))
 
     def target(self, node: ast.expr, array: ast.expr, key: Any) -> tuple[LoopTensor, Value]:
         """An array that may be written, and the place of an element."""
@@ -193,10 +193,10 @@ class ThreadNumbers(CallRules):
         d, weak = self.arithmetic.common(tiles), all(t.weak for t in tiles)
         variable = self.memory.variable(key, d, weak)
         for x, block in zip(tiles, blocks, strict=True):
-            block.append(Set(variable, self.arithmetic.cast(x, d).value))
+            block.append(SetVariable(variable, self.arithmetic.cast(x, d).value))
         self.statements.append(Branch(test.value, tuple(blocks[0]), tuple(blocks[1])))
         result = self.memory.leaf(d)
-        self.statements.append(Get(result, variable))
+        self.statements.append(GetVariable(result, variable))
         return LoopTensor(result, (), weak)
 
     def _ifexp(self, node: ast.IfExp) -> Any:

@@ -37,12 +37,12 @@ def propose(region: Region, limits: Limits) -> ThreadSchedule:
     s = ThreadSchedule(program.blocks, program.threads)
     grid = limits.grid
     if grid is not None:
-        for size, most, what in (
+        for size, most, noun in (
                 (program.threads, grid.threads, "threads in a block"),
                 (program.shared_bytes, grid.shared_bytes, "bytes of shared memory"),
                 (len(program.arrays), grid.max_buffers, "arrays")):
             if size > most:
-                raise Unsupported(f"a kernel asks for {size} {what}, but this device has at most "
+                raise Unsupported(f"a kernel asks for {size} {noun}, but this device has at most "
                                   f"{most}; use fewer, or another device")
     return s
 

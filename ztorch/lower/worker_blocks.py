@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ztorch.dtypes import boolean, lying, u32, u64
+from ztorch.dtypes import boolean, lying
+from ztorch.ir.atomic_memories import BITS
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Instr, Kernel, Operand
 from ztorch.ir.nested import Nested, nested
@@ -265,8 +266,7 @@ class _Blocks:
         old, how = b.load(mem, at, off=off), i.opcode.removeprefix("atomic_")
         x = xs[-1]
         if how == "cas":
-            whole = {32: u32, 64: u64}[x.dtype.bits]
-            same = b.eq(*(b.bitcast(y, dtype=whole) for y in (old, xs[0])))
+            same = b.eq(*(b.bitcast(y, dtype=BITS.get(y.dtype, y.dtype)) for y in (old, xs[0])))
             x = b.select(same, x, old)
         elif how != "exchange":
             x = b.emit(how, old, x)
