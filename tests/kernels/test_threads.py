@@ -240,6 +240,28 @@ def test_faults_are_found(kernel: Any, said: str) -> None:
         _played(kernel, x)
 
 
+@zt.kernel
+def halved(x):
+    """Loops over threads beside other loops, and a kernel that is called."""
+    sums = gallery.block_sums(x, 64) + 1.0
+    out = np.zeros(x.shape[0], x.dtype)
+    for block, thread in zt.threads(sums.shape[0], 64):
+        i = block * 64 + thread
+        if i < x.shape[0]:
+            out[i] = x[i] / sums[block]
+            zt.atomic_add(out, i, 1.0)
+    return out * 0.5
+
+
+def test_threads_beside_other_work() -> None:
+    x = np.random.default_rng(2).normal(size=64 * 9 + 3).astype(np.float32)
+    want = halved.debug(x)
+    np.testing.assert_allclose(halved(x), want, rtol=1e-5, atol=1e-6)
+    v = leaf("input", "x", x.shape, "float32")
+    one = Job(Graph({"y": halved.trace({"x": v})}), {v: x}, "halved")
+    agree(one, interpreted(one, GROUPS), terms=100)  # more blocks than this grid has workgroups
+
+
 def test_a_barrier_that_not_all_threads_reach_in_plain_python() -> None:
     @zt.kernel
     def k(x):

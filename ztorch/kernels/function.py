@@ -52,7 +52,7 @@ class KernelFunction:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         if _debugging.get():
-            return self.function(*args, **named)
+            return self._plain(*args, **named)
         bound = self.bind(args, named)
         if any(isinstance(x, Value) for x in bound.values()):
             return self.trace(bound)
@@ -60,6 +60,11 @@ class KernelFunction:
 
     def __repr__(self) -> str:
         return f"<kernel {self.source.name}>"
+
+    @functools.cached_property
+    def _plain(self) -> Callable[..., Any]:
+        """The function as Python runs it, with loops over threads that run."""
+        return with_threads(self.function, self.source, lambda node: is_threads(self.source, node))
 
     @property
     def parameters(self) -> list[str]:
@@ -164,10 +169,8 @@ class KernelFunction:
         """
         token = _debugging.set(True)
         try:
-            function = with_threads(self.function, self.source,
-                                    lambda node: is_threads(self.source, node))
-            return function(*[_plain(x) for x in args],
-                            **{name: _plain(x) for name, x in named.items()})
+            return self._plain(*[_plain(x) for x in args],
+                               **{name: _plain(x) for name, x in named.items()})
         finally:
             _debugging.reset(token)
 
