@@ -18,14 +18,14 @@ class Hints:
     """How a kernel may be computed. Hints change speed, and results by rounding at most; a device
     that cannot follow one goes its own way, and `explain` says so.
 
-    Attributes:
-        workgroup: Threads of a workgroup, on a GPU.
-        vector_width: Elements that a thread computes at once.
-        unroll: Turns of the innermost loop that are written out.
+    Args:
+        workgroup: Threads of a workgroup, on a GPU. Default: `None`.
+        vector_width: Elements that a thread computes at once. Default: `None`.
+        unroll: Turns of the innermost loop that are written out. Default: `None`.
         tile: Rows and columns that are computed together; of a matrix product on a GPU also the
-            depth of a strip in shared memory.
-        stages: Strips in shared memory at once, to which asynchronous copies go.
-        tensor_cores: Whether instructions multiply matrices, where there are any.
+            depth of a strip in shared memory. Default: `None`.
+        stages: Strips in shared memory at once, to which asynchronous copies go. Default: `None`.
+        tensor_cores: Whether instructions multiply matrices, where there are any. Default: `None`.
 
     Examples:
         >>> str(Hints(workgroup=128, tile=(64, 32)))

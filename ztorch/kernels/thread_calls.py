@@ -17,6 +17,7 @@ from ztorch.graph.thread_program import (
     ThreadArray,
 )
 from ztorch.graph.value import Value
+from ztorch.kernels import subgroup_words as subgroups
 from ztorch.kernels import thread_words as words
 from ztorch.kernels.creating import dtype_from
 from ztorch.kernels.thread_numbers import ThreadNumbers
@@ -25,8 +26,8 @@ from ztorch.kernels.tiles import LoopTensor
 
 UPDATES = {words.atomic_add: "add", words.atomic_min: "min", words.atomic_max: "max",
            words.atomic_exchange: "exchange", words.atomic_cas: "cas"}
-REDUCTIONS = {words.subgroup_sum: "add", words.subgroup_max: "maximum",
-              words.subgroup_min: "minimum"}
+REDUCTIONS = {subgroups.subgroup_sum: "add", subgroups.subgroup_max: "maximum",
+              subgroups.subgroup_min: "minimum"}
 
 
 class ThreadCalls(ThreadNumbers):
@@ -40,8 +41,8 @@ class ThreadCalls(ThreadNumbers):
                 return self._update(node, UPDATES[known])
             if known in REDUCTIONS:
                 return self._reduction(node, REDUCTIONS[known])
-            if known in (words.shared, words.barrier, words.lane, words.shuffle,
-                         words.shuffle_xor):
+            if known in (words.shared, words.barrier, subgroups.lane, subgroups.shuffle,
+                         subgroups.shuffle_xor):
                 args = [self.value(n) for n in node.args]
                 named = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
                 rule = getattr(self, f"_{known.__name__}")

@@ -1,4 +1,4 @@
-"""The words of threads: shared memory, barriers, atomic updates, values of neighbouring threads.
+"""The words of threads: shared memory, barriers, atomic updates.
 
 Compiled, a word means a statement of a thread. In a kernel that runs as plain Python
 (`kernel.debug`) it does here what it says.
@@ -14,8 +14,15 @@ import numpy as np
 
 from ztorch.dtypes import dtype as dtype_of
 from ztorch.errors import KernelError
-from ztorch.graph.thread_program import SUBGROUP
 from ztorch.kernels.source import Source
+from ztorch.kernels.subgroup_words import (
+    lane,
+    shuffle,
+    shuffle_xor,
+    subgroup_max,
+    subgroup_min,
+    subgroup_sum,
+)
 from ztorch.kernels.thread_debug import turn_of
 
 
@@ -70,6 +77,20 @@ def shared(shape: int | tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
     Args:
         shape: Shape of the array, known while compiling.
         dtype: Dtype of its elements. Default: `np.float64`, as in NumPy.
+
+    Examples:
+        >>> import numpy as np, ztorch as zt
+        >>> @zt.kernel
+        ... def reversed_parts(x):
+        ...     out = np.empty_like(x)
+        ...     for block, thread in zt.threads(len(x) // 4, 4):
+        ...         part = zt.shared(4, x.dtype)
+        ...         part[thread] = x[block * 4 + thread]
+        ...         zt.barrier()
+        ...         out[block * 4 + thread] = part[3 - thread]
+        ...     return out
+        >>> reversed_parts(np.arange(4.0))
+        array([3., 2., 1., 0.])
     """
     d = dtype_of(dtype)
     array: np.ndarray = turn_of("zt.shared").shared(shape, d.numpy)
@@ -77,7 +98,22 @@ def shared(shape: int | tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
 
 
 def barrier() -> None:
-    """Waits until all threads of the block are here. What they wrote before is seen after it."""
+    """Waits until all threads of the block are here. What they wrote before is seen after it.
+
+    Examples:
+        >>> import numpy as np, ztorch as zt
+        >>> @zt.kernel
+        ... def neighbours(x):
+        ...     out = np.empty_like(x)
+        ...     for block, thread in zt.threads(1, 4):
+        ...         row = zt.shared(4, x.dtype)
+        ...         row[thread] = x[thread]
+        ...         zt.barrier()
+        ...         out[thread] = row[(thread + 1) % 4]
+        ...     return out
+        >>> neighbours.debug(np.arange(4.0))
+        array([1., 2., 3., 0.])
+    """
     turn_of("zt.barrier").meet(None)
 
 
@@ -93,6 +129,17 @@ def atomic_add(array: np.ndarray, index: Any, x: Any) -> Any:
 
     Returns:
         What the element was before.
+
+    Examples:
+        >>> import numpy as np, ztorch as zt
+        >>> @zt.kernel
+        ... def count(labels):
+        ...     counts = np.zeros(3, np.int32)
+        ...     for block, thread in zt.threads(1, len(labels)):
+        ...         zt.atomic_add(counts, labels[thread], 1)
+        ...     return counts
+        >>> count(np.array([0, 2, 2, 1]))
+        array([1, 1, 2], dtype=int32)
     """
     return _updated(array, index, lambda old: old + x)
 
@@ -107,6 +154,17 @@ def atomic_min(array: np.ndarray, index: Any, x: Any) -> Any:
 
     Returns:
         What the element was before.
+
+    Examples:
+        >>> import numpy as np, ztorch as zt
+        >>> @zt.kernel
+        ... def extreme(x):
+        ...     out = np.full(1, np.inf, x.dtype)
+        ...     for block, thread in zt.threads(1, len(x)):
+        ...         zt.atomic_min(out, 0, x[thread])
+        ...     return out
+        >>> extreme.debug(np.array([1.0, 3.0, -2.0]))
+        array([-2.])
     """
     return _updated(array, index, lambda old: np.minimum(old, x))
 
@@ -121,6 +179,17 @@ def atomic_max(array: np.ndarray, index: Any, x: Any) -> Any:
 
     Returns:
         What the element was before.
+
+    Examples:
+        >>> import numpy as np, ztorch as zt
+        >>> @zt.kernel
+        ... def extreme(x):
+        ...     out = np.full(1, -np.inf, x.dtype)
+        ...     for block, thread in zt.threads(1, len(x)):
+        ...         zt.atomic_max(out, 0, x[thread])
+        ...     return out
+        >>> extreme.debug(np.array([1.0, 3.0, -2.0]))
+        array([3.])
     """
     return _updated(array, index, lambda old: np.maximum(old, x))
 
@@ -135,6 +204,17 @@ def atomic_exchange(array: np.ndarray, index: Any, x: Any) -> Any:
 
     Returns:
         What the element was before.
+
+    Examples:
+        >>> import numpy as np, ztorch as zt
+        >>> @zt.kernel
+        ... def replaced(x):
+        ...     out, old = np.full(4, 9, np.int32), np.zeros(4, np.int32)
+        ...     for block, thread in zt.threads(1, 4):
+        ...         old[thread] = zt.atomic_exchange(out, thread, x[thread])
+        ...     return out, old
+        >>> replaced.debug(np.arange(4))
+        (array([0, 1, 2, 3], dtype=int32), array([9, 9, 9, 9], dtype=int32))
     """
     return _updated(array, index, lambda old: x)
 
@@ -150,6 +230,18 @@ def atomic_cas(array: np.ndarray, index: Any, expected: Any, x: Any) -> Any:
 
     Returns:
         What the element was before: `expected` where it was changed.
+
+    Examples:
+        >>> import numpy as np, ztorch as zt
+        >>> @zt.kernel
+        ... def first_come(x):
+        ...     taken, winners = np.zeros(1, np.int32), np.zeros(1, np.int32)
+        ...     for block, thread in zt.threads(1, len(x)):
+        ...         if zt.atomic_cas(taken, 0, 0, 1) == 0:
+        ...             zt.atomic_add(winners, 0, 1)
+        ...     return winners
+        >>> first_come.debug(np.arange(4))
+        array([1], dtype=int32)
     """
     def new(old: Any) -> Any:
         return x if old.tobytes() == np.asarray(expected, array.dtype).tobytes() else old
@@ -163,80 +255,6 @@ def _updated(array: np.ndarray, index: Any, new: Any) -> Any:
     old = plain[index]
     plain[index] = new(old)
     return old
-
-
-# -- subgroups -------------------------------------------------------------------------------------
-
-
-def lane(thread: int) -> int:
-    """The number of a thread in its subgroup: 32 neighbouring threads of a block.
-
-    Args:
-        thread: Number of the thread in its block.
-    """
-    return thread % SUBGROUP
-
-
-def shuffle(x: Any, lane: Any) -> Any:
-    """The value that another thread of the subgroup has. All threads of the block take part.
-
-    Args:
-        x: This thread's value.
-        lane: Number of the other thread in the subgroup, from 0 to 31.
-    """
-    turn = turn_of("zt.shuffle")
-    values = turn.meet(x)
-    return values[turn.thread // SUBGROUP * SUBGROUP + int(lane) % SUBGROUP]
-
-
-def shuffle_xor(x: Any, mask: int) -> Any:
-    """The value of the thread whose number in the subgroup is this one's xor a mask. All threads
-    of the block take part.
-
-    Args:
-        x: This thread's value.
-        mask: A number from 1 to 31, known while compiling.
-    """
-    turn = turn_of("zt.shuffle_xor")
-    return turn.meet(x)[turn.thread ^ mask]
-
-
-def subgroup_sum(x: Any) -> Any:
-    """The sum over the 32 threads of a subgroup, in each of them. All threads of the block take
-    part. It is added in the same order everywhere.
-
-    Args:
-        x: This thread's value.
-    """
-    return _butterfly(x, lambda a, b: a + b)
-
-
-def subgroup_max(x: Any) -> Any:
-    """The largest value of the 32 threads of a subgroup, in each of them. All threads of the block
-    take part.
-
-    Args:
-        x: This thread's value.
-    """
-    return _butterfly(x, np.maximum)
-
-
-def subgroup_min(x: Any) -> Any:
-    """The smallest value of the 32 threads of a subgroup, in each of them. All threads of the
-    block take part.
-
-    Args:
-        x: This thread's value.
-    """
-    return _butterfly(x, np.minimum)
-
-
-def _butterfly(x: Any, combined: Any) -> Any:
-    mask = SUBGROUP // 2
-    while mask:
-        x = combined(x, shuffle_xor(x, mask))
-        mask //= 2
-    return x
 
 
 # What only threads say.
