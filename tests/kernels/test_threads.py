@@ -97,7 +97,11 @@ def settled(x):
                 row[thread] = left / 2
                 turns += 1
             zt.barrier()
-        out[thread] = turns
+        rounds = 0
+        for _ in range(busy[0] + 2):
+            zt.barrier()
+            rounds += 10
+        out[thread] = turns + rounds
     return out
 
 
@@ -124,7 +128,7 @@ def test_plain_python_is_what_the_graph_computes() -> None:
         got = evaluate(one.graph.roots, one.feeds)
         for a, b in zip(got, want if isinstance(want, tuple) else (want,), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5)
-    assert got[0].max() == 4  # so that threads took several turns
+    assert got[0].max() == 24  # so that threads took several turns
 
 
 @pytest.mark.parametrize("machine", [SCALAR, GROUPS, SUBGROUPS], ids=["cpu", "groups", "subgroups"])

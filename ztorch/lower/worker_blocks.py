@@ -157,6 +157,7 @@ class _Blocks:
         for m in old.memories:
             b.memories[m.name] = replace(m, space="local") if m.space == "shared" else m
         b.variables = list(old.variables)
+        self.bounds: dict[int, tuple[Operand, ...]] = {}  # of loops with meetings, by counter
         self.stays = {v: self._stays(v) for v in self.private}
         used = {a.id for x in self.items if isinstance(x, Instr) for a in x.args}
         for s in self.segments:
@@ -175,8 +176,7 @@ class _Blocks:
             if isinstance(x, _Segment):
                 self._segment(x)
             else:
-                args = tuple(map(self._of_first, x.args))
-                b.body.append(replace(x, args=args))
+                b.body.append(replace(x, args=self._args_of_first(x)))
             b.forget()
         assert self.grid.end is not None
         b.body.append(self.grid.end)
@@ -196,6 +196,15 @@ class _Blocks:
     def _place(self, x: Operand) -> str:
         name = f"thread_{x.id}"
         return self.b.memory(name, lying(x.dtype), self.size.number, "local", "rw")
+
+    def _args_of_first(self, i: Instr) -> tuple[Operand, ...]:
+        """The operands of what is done once; those of the end of a loop are those of the loop."""
+        if i.opcode == "end_loop":
+            return (i.args[0], *self.bounds[i.args[0].id])
+        args = tuple(map(self._of_first, i.args))
+        if i.opcode == "loop":
+            self.bounds[i.dest.id] = args
+        return args
 
     def _of_first(self, a: Operand) -> Operand:
         """An operand of what is done once: where it is of single threads, that of the first."""
