@@ -257,6 +257,39 @@ def halved(x):
     return out * 0.5
 
 
+@zt.kernel
+def guarded(x, p):
+    """Reads that a loop without turns, or a condition, keeps from leaving the array."""
+    out = np.zeros(SIZE, x.dtype)
+    for _, thread in zt.threads(1, SIZE):
+        total = 0.0
+        for k in range(p[thread] if thread < 4 else 0):
+            total += x[thread] + k
+        turns = 0
+        while thread + turns < 4 and x[thread + turns] > 0:
+            total += x[thread]
+            turns += 1
+        out[thread] = total
+    return out
+
+
+def test_what_a_guard_keeps_out_is_not_read() -> None:
+    x, p = np.arange(4, dtype=np.float32), np.array([0, 3, 1, 2], np.int32)
+    want = guarded.debug(x, p)
+    assert want.max() > 9
+    leaves = [leaf("input", n, (4,), str(a.dtype)) for n, a in (("x", x), ("p", p))]
+    one = Job(Graph({"y": guarded.trace(dict(zip("xp", leaves, strict=True)))}),
+              dict(zip(leaves, (x, p), strict=True)), "guarded")
+    for machine in (SCALAR, GROUPS):
+        agree(one, interpreted(one, machine), terms=20)
+    np.testing.assert_allclose(guarded(x, p), want)
+    [node] = [v for v in one.graph.nodes() if v.op.kind == "threads"]
+    kernel = on_workers(kernel_of(node.attrs["program"]))
+    interpret(kernel, {m.name: np.concatenate([a, np.zeros(m.size - a.size, a.dtype)]).astype(m.dtype.numpy)
+                       for m, a in zip(kernel.memories, [one.feeds.get(a, np.zeros(SIZE)) for a in node.args],
+                                       strict=False)})
+
+
 def test_threads_beside_other_work() -> None:
     x = np.random.default_rng(2).normal(size=64 * 9 + 3).astype(np.float32)
     want = halved.debug(x)

@@ -19,7 +19,7 @@ from ztorch.ir.kernel import Instr, Kernel, Operand
 from ztorch.ir.nested import Nested, nested
 from ztorch.ir.opcodes import ATOMICS, PURE
 from ztorch.ir.rewrite import next_id
-from ztorch.lower.passes import hoist, share_out
+from ztorch.lower.passes import share_out
 
 
 def on_workers(kernel: Kernel) -> Kernel:
@@ -27,7 +27,7 @@ def on_workers(kernel: Kernel) -> Kernel:
     them as it is."""
     if not any(i.attrs.get("kind") == "block" for i in kernel.body):
         return kernel
-    return hoist(share_out(_Blocks(kernel).kernel()))
+    return share_out(_Blocks(kernel).kernel())
 
 
 @dataclass(eq=False)
