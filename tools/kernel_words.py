@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import textwrap
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from ztorch.dtypes import DType, boolean, f32, i32
 from ztorch.errors import ZtorchError
 from ztorch.graph.op import leaf
 from ztorch.kernels.arithmetic import TileArithmetic
+from ztorch.kernels.thread_words import THREAD_WORDS, threads
 from ztorch.kernels.tiles import LoopTensor
 from ztorch.kernels.words import KNOWN, METHODS, WORDS, BadCall
 
@@ -40,6 +42,13 @@ These functions also take what is known while the kernel is compiled, such as sh
 are compiled in, and tuples of them. They run as Python then.
 
 {known}
+
+## Threads
+
+What a thread may call beside functions of numbers, in a loop over
+[zt.threads](guides/kernels.md#threads).
+
+{threads}
 
 ## Dtypes and attributes
 
@@ -74,7 +83,17 @@ def page() -> str:
     table = "\n".join(f"| {', '.join(calls)} | {a} | {b} |"
                       for (_, a, b), calls in sorted(rows.items()))
     return HEAD + table + "\n" + KNOWN_HEAD.format(known=textwrap.fill(
-        ", ".join(f"`{_name(f)}`" for f in KNOWN), 100))
+        ", ".join(f"`{_name(f)}`" for f in KNOWN), 100), threads=_threads())
+
+
+def _threads() -> str:
+    """The words of threads, with the first sentence of what they say of themselves."""
+    rows = ["| word | |", "| --- | --- |"]
+    for word in (threads, *THREAD_WORDS):
+        arguments = ", ".join(inspect.signature(word).parameters)
+        said = " ".join((word.__doc__ or "").partition("\n\n")[0].split()).partition(". ")[0]
+        rows.append(f"| `zt.{word.__name__}({arguments})` | {said.rstrip('.')} |")
+    return "\n".join(rows)
 
 
 def _name(function: Any) -> str:

@@ -11,7 +11,7 @@ from ztorch.errors import Unsupported
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Instr, Kernel
 from ztorch.ir.limits import Limits
-from ztorch.ir.opcodes import COMPUTING, OPCODES, SCALAR
+from ztorch.ir.opcodes import ATOMICS, COMPUTING, OPCODES, SCALAR
 from ztorch.lower.passes import decompose
 
 NATIVE, VIA, NO = "native", "via", "no"
@@ -39,7 +39,10 @@ def _opcode_cells(target: Target) -> dict[str, str]:
     out = {o: _cell({d: scalar_state(o, d, target) for d in able if d.kind in OPCODES[o].kinds})
            for o in SCALAR}
     for o in OPCODES:
-        if o not in COMPUTING:
+        if o in ATOMICS:
+            out[o] = _cell({d: atomic_state(o, d, target) for d in able
+                            if d.bits >= 32 and d.kind in OPCODES[o].kinds})
+        elif o not in COMPUTING:
             speaks = o in words.words and not {o, (o, "f32")} & target.missing_opcodes
             out[o] = NATIVE if speaks else "–"
     return out
@@ -71,6 +74,26 @@ def scalar_state(opcode: str, d: DType, target: Target) -> str:
     except Unsupported:
         return NO
     return NATIVE if words.speaks(asked) else VIA
+
+
+def atomic_state(opcode: str, d: DType, target: Target) -> str:
+    """native, via or no: the update of an element of a buffer.
+
+    >>> from ztorch.codegen.targets import TARGETS
+    >>> atomic_state("atomic_add", i32, TARGETS["vulkan"])
+    'native'
+    >>> atomic_state("atomic_add", f32, TARGETS["vulkan"])
+    'via'
+    """
+    words, b = renderer(target), Builder(opcode, target.limits.index)
+    b.memory("y", d, 1, access="rw")
+    x = b.const(1, d)
+    b.atomic(opcode.removeprefix("atomic_"), "y", 0, *(x,) * (OPCODES[opcode].arity - 1))
+    try:
+        words.kernel(decompose(b.kernel(), words.speaks, target.name))
+    except Unsupported:
+        return NO
+    return NATIVE if words.speaks(b.body[0]) else VIA
 
 
 def _alone(opcode: str, d: DType, limits: Limits) -> tuple[Kernel, Instr]:

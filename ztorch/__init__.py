@@ -65,8 +65,23 @@ if TYPE_CHECKING:
     from ztorch.arrays.vmap import vmap as vmap
     from ztorch.interchange import onnx as onnx
     from ztorch.interchange.keras import load_keras as load_keras
+    from ztorch.kernels import Hints as Hints
+    from ztorch.kernels import atomic_add as atomic_add
+    from ztorch.kernels import atomic_cas as atomic_cas
+    from ztorch.kernels import atomic_exchange as atomic_exchange
+    from ztorch.kernels import atomic_max as atomic_max
+    from ztorch.kernels import atomic_min as atomic_min
+    from ztorch.kernels import barrier as barrier
     from ztorch.kernels import grid as grid
     from ztorch.kernels import kernel as kernel
+    from ztorch.kernels import lane as lane
+    from ztorch.kernels import shared as shared
+    from ztorch.kernels import shuffle as shuffle
+    from ztorch.kernels import shuffle_xor as shuffle_xor
+    from ztorch.kernels import subgroup_max as subgroup_max
+    from ztorch.kernels import subgroup_min as subgroup_min
+    from ztorch.kernels import subgroup_sum as subgroup_sum
+    from ztorch.kernels import threads as threads
     from ztorch.layers.core import Input as Input
     from ztorch.layers.layer import Layer as Layer
     from ztorch.model.model import Model as Model
@@ -90,7 +105,10 @@ _NAMES = {"Input": "layers.core", "Layer": "layers.layer", "Model": "model.model
           "Pipeline": "tabular.pipeline", "best_device": "runtime.devices",
           "devices": "runtime.devices", "compiled": "arrays.functions",
           "export": "arrays.exporting", "load_function": "program.function",
-          "kernel": "kernels", "grid": "kernels",
+          **dict.fromkeys(("Hints", "kernel", "grid", "threads", "shared", "barrier", "atomic_add",
+                           "atomic_min", "atomic_max", "atomic_exchange", "atomic_cas", "lane",
+                           "shuffle", "shuffle_xor", "subgroup_sum", "subgroup_max",
+                           "subgroup_min"), "kernels"),
           "Tensor": "arrays.tensor", "allow_transfers": "arrays.applying",
           "custom_gradient": "arrays.custom_gradient",
           "lazy": "arrays.recording", "vmap": "arrays.vmap", "stop_gradient": "ops",
@@ -149,6 +167,7 @@ def _dispatch(attribute: str, room: str, name: str) -> None:
 _dispatch("on_arrays", "arrays.tensor", "on_arrays")
 _dispatch("on_loop", "arrays.control", "on_loop")
 _dispatch("on_kernel", "arrays.kernel_calls", "on_kernel")
+_dispatch("schedules_of", "arrays.explaining", "schedules_of")
 _dispatch("array_namespace", "arrays.array_api", "namespace")
 _dispatch("update", "arrays.updates", "update")
 _dispatch("call_layer", "arrays.layer_calls", "call_layer")

@@ -27,6 +27,7 @@ class KernelCase:
     inputs: Callable[[np.random.Generator], tuple[np.ndarray, ...]]  # in float64, integers, bools
     options: tuple[tuple[str, Any], ...] = ()  # numbers that are compiled in
     note: str = ""  # of several cases of one kernel
+    differentiable: bool = True  # loops over threads are not
 
     def __str__(self) -> str:
         return f"{self.path} {self.note}".rstrip()
@@ -59,6 +60,8 @@ class KernelCase:
 
     def gradient_job(self, floats: DType = f64) -> Job | None:
         """The gradient of the sum of squares of all results in floats; None if there are none."""
+        if not self.differentiable:
+            return None
         arrays = self.arrays(floats.numpy)
         leaves = leaves_of(arrays)
         results = [y for y in self.traced(leaves) if y.dtype.is_float]
@@ -96,6 +99,10 @@ def _block(r: np.random.Generator) -> tuple[np.ndarray, ...]:
     return normal((6, 4), (4,), *square, (4,), (4, 6), (4, 6), (6, 4))(r)
 
 
+THREADED: dict[str, Callable[[np.random.Generator], tuple[np.ndarray, ...]]] = {
+    "block_histogram": lambda r: (r.integers(0, 64, 150).astype(np.int32),),
+    "block_sums": normal((150,)), "row_norms": normal((3, 70)), "extent": normal((100,)),
+    "label_products": lambda r: (r.integers(0, 4, 70).astype(np.int32), r.uniform(0.8, 1.2, 70))}
 EVERY = [
     KernelCase("elementwise.scale_shift", normal((3, 4), (4,), (4,))),
     KernelCase("elementwise.smooth_step", lambda r: (
@@ -137,5 +144,6 @@ EVERY = [
     KernelCase("k_means.k_means_step", normal((12, 3), (4, 3))),
     KernelCase("edit_distance.edit_distance", lambda r: (r.integers(0, 3, 6), r.integers(0, 3, 5))),
     KernelCase("bilinear.warp", normal((4, 5), (4, 5, 2))),
+    *(KernelCase(f"threads.{name}", draw, differentiable=False) for name, draw in THREADED.items()),
     KernelCase("n_body.forces", lambda r: (r.normal(size=(5, 3)), r.uniform(0.5, 1.5, 5))),
 ]

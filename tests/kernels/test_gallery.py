@@ -13,7 +13,7 @@ from models.kernels.flash_attention import flash_attention
 from tests.cases.available import COMPUTING, PLAYED, device
 from tests.cases.covering import share
 from tests.cases.device_programs import all_agree
-from tests.cases.gallery import EVERY, KernelCase, leaves_of
+from tests.cases.gallery import EVERY, THREADED, KernelCase, leaves_of
 from tests.cases.grouping import together
 from tests.parity import (
     GROUPS,
@@ -40,9 +40,9 @@ from ztorch.kernels import KernelFunction
 INTERPRETED = {"one lane": SCALAR, "few lanes": NARROW, "many lanes": WIDE,
                "groups": GROUPS, "subgroups": SUBGROUPS}
 FOLDER = Path(__file__).parents[2] / "models" / "kernels"
-# Whose results are integers and bools alone.
+# Whose results are integers and bools alone, and loops over threads.
 NO_GRADIENT = {"edit_distance.edit_distance", "reductions.row_truths", "reductions.row_argmin", "mandelbrot.mandelbrot",
-               "histogram.histogram"}
+               "histogram.histogram", *(f"threads.{name}" for name in THREADED)}
 
 
 def test_every_kernel_of_the_gallery_is_tried() -> None:

@@ -12,6 +12,7 @@ from tests.cases.covering import full
 from tests.cases.device_programs import all_agree
 from tests.cases.grouping import together
 from tests.kernels.random_sources import arguments, random_kernel
+from tests.kernels.random_threads import random_thread_kernel, thread_arguments
 from tests.parity import HERE, Job, Module, agree
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
@@ -19,6 +20,7 @@ from ztorch.graph.value import Graph, Value
 
 TRANSLATED = 1000 if full() else 120  # kernels that are compared with plain Python
 COMPILED = 40 if full() else 10  # of these, kernels that run on each machine
+THREADED = 200 if full() else 24  # kernels of threads
 
 
 def _job(seed: int, floats: str) -> Job:
@@ -43,9 +45,30 @@ def test_translated(seed: int) -> None:
         np.testing.assert_allclose(y, expected, rtol=1e-9, atol=1e-9, err_msg=source)
 
 
+def _thread_job(seed: int, floats: str) -> Job:
+    """A random kernel of threads as a graph, with arguments."""
+    arrays = thread_arguments(seed, floats)
+    inputs = {n: leaf("input", n, a.shape, str(a.dtype)) for n, a in zip("xp", arrays, strict=True)}
+    results = random_thread_kernel(seed)[0].trace(inputs)
+    feeds: dict[Value, np.ndarray] = dict(zip(inputs.values(), arrays, strict=True))
+    return Job(Graph({f"y{k}": y for k, y in enumerate(results)}), feeds, f"random threads {seed}")
+
+
+@together(by=lambda seed: str(seed % 4))
+@pytest.mark.parametrize("seed", range(THREADED))
+def test_threads(seed: int) -> None:
+    """The interpreter plays all threads at once and finds races; plain Python one by one."""
+    kernel, source = random_thread_kernel(seed)
+    job = _thread_job(seed, "float64")
+    for y, expected in zip(evaluate(job.graph.roots, job.feeds),
+                           kernel.debug(*thread_arguments(seed, "float64")), strict=True):
+        np.testing.assert_allclose(y, expected, rtol=1e-9, atol=1e-9, err_msg=source)
+
+
 @functools.cache
 def _jobs() -> list[Job]:
-    return [_job(seed, "float32") for seed in range(5000, 5000 + COMPILED)]
+    return [*(_job(seed, "float32") for seed in range(5000, 5000 + COMPILED)),
+            *(_thread_job(seed, "float32") for seed in range(COMPILED // 2))]
 
 
 @pytest.mark.parametrize("level", [HERE[-1], *(pytest.param(n, marks=pytest.mark.slow) for n in HERE[:-1])])
@@ -58,4 +81,4 @@ def test_compiled(level: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", COMPUTING)
 def test_on_devices(backend: str) -> None:
-    all_agree(backend, _jobs()[:COMPILED // 2])
+    all_agree(backend, [*_jobs()[:COMPILED // 2], *_jobs()[COMPILED:]])

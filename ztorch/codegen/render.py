@@ -165,7 +165,7 @@ class Renderer:
         for name in (mem, attrs.get("source")):
             if name:
                 m = memories[name][1]
-                key += m.dtype, m.space, m.access, m.vec
+                key += m.dtype, m.space, m.access, m.vec, m.atomic
         rendered = self._texts.get(key)
         if rendered is None:
             rendered = self._texts[key] = self._render(instr, memories)

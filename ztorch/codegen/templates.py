@@ -32,7 +32,7 @@ def forms(opcode: str, result: DType, operand: DType) -> tuple[str, ...]:
     >>> forms("max", f32, f32), forms("cast", i32, f32)[:2]
     (('max_f32', 'max_float', 'max'), ('cast_f32_to_i32', 'cast_float_to_int'))
     """
-    if opcode not in COMPUTING:
+    if opcode not in COMPUTING and not OPCODES[opcode].by_dtype:
         return (opcode,)
     kind = _KINDS[operand.kind]
     if OPCODES[opcode].result == "attr":

@@ -6,9 +6,11 @@ from typing import Any
 
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import Target
+from ztorch.ir.atomic_memories import with_atomic_memories
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.verify import verify
 from ztorch.lower.passes import decompose, launched, vectored
+from ztorch.lower.worker_blocks import on_workers
 
 
 class Kernels:
@@ -35,9 +37,11 @@ class Kernels:
 
     def _add(self, kernel: Kernel) -> int:
         verify(kernel)
-        speakable, size = launched(decompose(kernel, self.words.speaks, self.target.name))
         grid = self.target.limits.grid
+        threads = kernel if grid is not None else on_workers(kernel)
+        speakable, size = launched(decompose(threads, self.words.speaks, self.target.name))
         if grid is not None:
+            speakable = with_atomic_memories(speakable)
             speakable = vectored(speakable, grid.scalar_stores_readable_as_vectors)
         data = self.words.kernel(speakable)
         memories = (tuple((m.t, m.access, m.size) for m in data[kind])

@@ -126,10 +126,15 @@ def closed(body: Body, inside: Callable[[Value], bool] = is_number
 
 
 def first_values(nodes: Iterable[Value]) -> set[Value]:
-    """The first values of the carries of all loops among some nodes. Prepared loops write the next
-    values over them, so each loop has first values of its own."""
-    return {v for loop in nodes if loop.op.kind == "loop"
-            for v in arguments(loop.attrs["body"], loop.args)[0]}
+    """The first values of the carries of all loops among some nodes, and of what threads write.
+    Prepared loops write the next values over them, so each loop has first values of its own."""
+    firsts: set[Value] = set()
+    for v in nodes:
+        if v.op.kind == "loop":
+            firsts.update(arguments(v.attrs["body"], v.args)[0])
+        elif v.op.kind == "threads":
+            firsts.update(v.args[-len(v.attrs["program"].written):])
+    return firsts
 
 
 def arguments(body: Body, args: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:

@@ -45,7 +45,10 @@ def evaluate(roots: Sequence[Value], feeds: Mapping[Value, Any], oracle: bool = 
             elif v.op.kind == "loop":
                 done[v] = _turns(v.attrs["body"], [done[a] for a in v.args], oracle, nudge)
                 continue
-            elif v.op.kind == "result":
+            elif v.op.kind == "threads":
+                done[v] = v.op.numpy(*(done[a] for a in v.args), **v.attrs)
+                continue
+            elif v.op.kind in ("result", "threads_result"):
                 raw = done[v.args[0]][v.attrs["index"]]
             else:
                 args = [done[a] if v.op.movement else _dense(done[a]) for a in v.args]

@@ -50,7 +50,7 @@ def _known(v: Value) -> bool:
 
 
 def _constant(v: Value) -> Value | None:
-    if not v.args or v.op.kind == "loop" or not all(_known(a) for a in v.args):
+    if not v.args or v.op.kind in ("loop", "threads") or not all(_known(a) for a in v.args):
         return None
     if all(filled(a) for a in v.args):
         if v.op.movement:

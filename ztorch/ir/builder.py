@@ -158,6 +158,12 @@ class Builder(Expressions):
         """Wait for all threads of the workgroup. Earlier writes to shared memory become visible."""
         self._token("barrier")
 
+    def atomic(self, how: str, mem: str, index: Arg, *xs: Operand, off: int = 0) -> Operand:
+        """Update an element so that no other thread comes in between: `add`, `min`, `max`,
+        `exchange`, or `cas` (expected, new). Returns what it held before."""
+        return self.raw(f"atomic_{how}", xs[-1].dtype, 1, (self._index(index), *xs), mem=mem,
+                        off=off)
+
     def shuffle_xor(self, x: Operand, mask: int) -> Operand:
         """x of another thread: the one whose number in the subgroup is this one's xor mask."""
         return self.raw("shuffle_xor", x.dtype, x.lanes, (x,), mask=mask)

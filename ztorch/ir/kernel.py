@@ -137,6 +137,7 @@ class Memory:
     space: str = "global"  # global, shared or local
     access: str = "r"  # r, w or rw
     vec: int = 1  # 1, 2 or 4: vector width of its elements, in languages that must declare it
+    atomic: bool = False  # elements are updated atomically, in languages that must declare it
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
+from ztorch.ir import atomic_rewritings as atomics
 from ztorch.ir import copy_rewritings as copies
 from ztorch.ir import meanings, safe
 from ztorch.ir import polynomials as poly
@@ -44,6 +45,7 @@ class Opcode:
     attrs: tuple[str, ...] = ()
     raw: bool = False  # wrong for operands on which machines trap or differ
     wraps: bool = False  # on integers: a wider register would not hold the same result
+    by_dtype: bool = False  # targets may have it on some dtypes only
 
     def rewriting(self, operand: DType) -> Via | None:
         """How a target does without the opcode on operands of a dtype, if it can."""
@@ -200,6 +202,18 @@ _row("block_id", 0, "number of this thread in its workgroup", kinds="su", result
 _row("barrier", 0, "the threads of a workgroup meet", result="none")
 _row("shuffle_xor", 1, "the value of a neighbour in the subgroup", attrs=("mask",))
 
+# -- atomic updates of an element, which give what it held before ----------------------------------
+_row("atomic_add", 2, "adds x to an element (index, x)", attrs=("mem", "off"), by_dtype=True,
+     via_whole=atomics.by_exchange, cost=20)
+_row("atomic_min", 2, "an element becomes the smaller of it and x (index, x)",
+     attrs=("mem", "off"), by_dtype=True, via_whole=atomics.by_exchange, cost=20)
+_row("atomic_max", 2, "an element becomes the larger of it and x (index, x)",
+     attrs=("mem", "off"), by_dtype=True, via_whole=atomics.by_exchange, cost=20)
+_row("atomic_exchange", 2, "an element becomes x (index, x)", attrs=("mem", "off"),
+     by_dtype=True, via_whole=atomics.by_exchange, cost=20)
+_row("atomic_cas", 3, "an element becomes x if its bits are those of the expected number (index, "
+     "expected, x)", attrs=("mem", "off"), by_dtype=True, cost=20)
+
 # -- copies beside which threads go on -----------------------------------------------------------
 _row("copy_async", 3, "start to copy neighbours of a global memory that is only read into shared "
      "memory; zeros where not inside (target index, source index, inside)", kinds="fsu",
@@ -243,6 +257,7 @@ def identity(opcode: str, d: DType) -> Any:
 COMPUTING = tuple(n for n, row in OPCODES.items() if row.meaning is not None)
 SCALAR = tuple(n for n in COMPUTING if not OPCODES[n].raw)
 RAW = tuple(n for n in COMPUTING if OPCODES[n].raw)
+ATOMICS = tuple(n for n in OPCODES if n.startswith("atomic_"))
 ARITHMETIC = frozenset(COMPUTING) - {"bitcast", "select"}  # these only move bits
 PURE = frozenset(COMPUTING) | {
     "splat", "iota", "extract", "join", "shuffle", "worker", "workers", "grid_id", "block_id"}

@@ -47,8 +47,8 @@ class _Log:
 class Detector:
     """Detects races on one memory.
 
-    `read` and `write` take arrays of elements, threads, workgroups and epochs, one entry per
-    access, and return a mask of the accesses that race.
+    `read`, `write` and `atomic` take arrays of elements, threads, workgroups and epochs, one
+    entry per access, and return a mask of the accesses that race.
 
     >>> d = Detector(4)
     >>> me, you, group, epoch = (np.array([n]) for n in (0, 1, 0, 0))
@@ -61,13 +61,19 @@ class Detector:
     """
 
     def __init__(self, size: int):
-        self.reads, self.writes = _Log(size), _Log(size)
+        self.reads, self.writes, self.atomics = _Log(size), _Log(size), _Log(size)
 
     def read(self, *access: np.ndarray) -> np.ndarray:
-        racing = self.writes.clashes(*access)
+        racing = self.writes.clashes(*access) | self.atomics.clashes(*access)
         self.reads.remember(*access)
         return racing
 
     def write(self, *access: np.ndarray) -> np.ndarray:
-        racing = self.reads.clashes(*access)
+        racing = self.reads.clashes(*access) | self.atomics.clashes(*access)
         return racing | self.writes.remember(*access)
+
+    def atomic(self, *access: np.ndarray) -> np.ndarray:
+        """Atomic updates do not race with one another."""
+        racing = self.reads.clashes(*access) | self.writes.clashes(*access)
+        self.atomics.remember(*access)
+        return racing

@@ -210,5 +210,36 @@ class Registers(Lockstep):
 
     _scatter = _store
 
+    def _atomic(self, at: int, instr: Instr) -> Step:
+        """Threads update one after the other."""
+        regs, d, off = self.regs, instr.dest, instr.attrs["off"]
+        store, how = self.memory(at, instr, True, True), instr.opcode.removeprefix("atomic_")
+        index, *operands = map(self.key, instr.args)
+        checked = store.races is not None or store.known is not None
+        settle = _settle(d.dtype)
+
+        def new(old: np.ndarray, *xs: np.ndarray) -> np.ndarray:
+            if how == "cas":
+                same = old.tobytes() == xs[0].astype(old.dtype).tobytes()
+                return xs[1] if same else old
+            meaning = None if how == "exchange" else OPCODES[how].meaning
+            return xs[0] if meaning is None else settle(meaning(old, *xs))
+
+        def step() -> None:
+            places, live = self.reach(at, store, regs[index] + off, None)
+            if checked:
+                self.touch(at, store, "atomic", places, live)
+            shape = (self.threads, 1)
+            places = np.broadcast_to(places, shape)[:, 0]
+            xs = [np.broadcast_to(regs[x], shape)[:, 0] for x in operands]
+            result = np.zeros(shape, d.dtype.working)
+            for k in np.flatnonzero(self.present()[:, 0]):
+                result[k, 0] = store.data[places[k]]
+                store.data[places[k]] = new(store.data[places[k]], *(x[k] for x in xs))
+            regs[d.id] = result
+        return step
+
+    _atomic_add = _atomic_min = _atomic_max = _atomic_exchange = _atomic_cas = _atomic
+
     def _prefetch(self, at: int, instr: Instr) -> Step:
         return lambda: None

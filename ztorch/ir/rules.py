@@ -211,6 +211,19 @@ class Rules:
 
     check_gather, check_scatter = check_load, check_store
 
+    def check_atomic(self) -> None:
+        i, m = self.instr, self.memories[self.instr.attrs["mem"]]
+        self.kinds(i.dest)
+        self.same_type(i.dest, *i.args[1:])
+        self.one_lane(i.dest)
+        self.rule(m.dtype == i.dest.dtype, "{} holds {!r}, not {!r}", m.name, m.dtype,
+                  i.dest.dtype)
+        self.rule(m.dtype.bits >= 32, "has no update of {!r}", m.dtype)
+        self.access(i.dest, (), reads=True, writes=True)
+
+    check_atomic_add = check_atomic_min = check_atomic_max = check_atomic
+    check_atomic_exchange = check_atomic_cas = check_atomic
+
     # -- matrices ----------------------------------------------------------------------------------
 
     def fragment(self, x: Operand) -> None:

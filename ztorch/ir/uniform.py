@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ztorch.ir.kernel import Instr, Kernel
+from ztorch.ir.opcodes import ATOMICS
 
 
 def divergent(kernel: Kernel, subgroup: int = 0) -> set[int]:
@@ -46,7 +47,7 @@ def divergent(kernel: Kernel, subgroup: int = 0) -> set[int]:
                 diverged.pop()
             elif i.opcode == "set" and (differs or diverged[-1]):
                 varying.add(i.args[0].id)
-            if differs or i.opcode == "block_id":
+            if differs or i.opcode == "block_id" or i.opcode in ATOMICS:
                 varying.add(i.dest.id)
         if len(varying) == before:
             return varying
@@ -67,3 +68,25 @@ def whole_block(kernel: Kernel, loop: Instr) -> bool:
         return False
     trips = len(range(*[a.number for a in loop.args]))
     return trips == kernel.workgroup[loop.attrs.get("axis", 0)]
+
+
+def parted_at(kernel: Kernel) -> list[int]:
+    """Where in the body all threads of a workgroup must meet, but some may not get there.
+
+    >>> from ztorch.ir.builder import Builder
+    >>> b = Builder("k")
+    >>> with b.if_(b.lt(b.identity("block_id"), 3)):
+    ...     b.barrier()
+    >>> parted_at(b.kernel())
+    [3]
+    """
+    varying, open_at, parted = divergent(kernel), [], []
+    for at, i in enumerate(kernel.body):
+        if i.opcode in ("loop", "if"):
+            ids = [a.id for a in (i.dest, *i.args)]
+            open_at.append(i.attrs.get("kind") != "block" and any(x in varying for x in ids))
+        elif i.opcode in ("end_loop", "end_if"):
+            open_at.pop()
+        elif i.opcode in ("barrier", "shuffle_xor") and any(open_at):
+            parted.append(at)
+    return parted

@@ -11,6 +11,7 @@ import numpy as np
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.expressions import ExpressionRules, Method
 from ztorch.kernels.scope import Loop, Variable
+from ztorch.kernels.thread_words import THREAD_WORDS
 from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
 from ztorch.kernels.words import KNOWN, METHODS, WORDS, cast_word
 from ztorch.kernels.writing import reduced
@@ -21,6 +22,9 @@ class CallRules(ExpressionRules):
 
     def _call(self, node: ast.Call) -> Any:
         function = self.value(node.func)
+        if _among(function, THREAD_WORDS):
+            raise self.source.error(node, f"zt.{function.__name__} is for threads", "use it in a "
+                                    "loop: for block, thread in zt.threads(...)")
         generator = node.args[0] if len(node.args) == 1 and isinstance(
             node.args[0], ast.GeneratorExp) else None
         if generator is not None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ztorch import dispatch
 from ztorch.errors import KernelError
+from ztorch.graph.hints import Hints
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Value
 from ztorch.kernels.arithmetic import NUMBERS, TileArithmetic
@@ -19,6 +20,8 @@ from ztorch.kernels.scope import Variable
 from ztorch.kernels.signature import Signature, parsed
 from ztorch.kernels.source import Source, source_of
 from ztorch.kernels.statements import StatementRules
+from ztorch.kernels.thread_debug import with_threads
+from ztorch.kernels.thread_words import is_threads
 from ztorch.kernels.tiles import LoopTensor
 
 if TYPE_CHECKING:
@@ -35,19 +38,21 @@ class KernelFunction:
         function: The Python function.
         max_steps: The most turns of its `while` loops; None if it may have none.
         signature: What calls are checked against; None if nothing was said.
+        hints: How it may be computed; None if nothing was said.
     """
 
     def __init__(self, function: Callable[..., Any], max_steps: int | None = None,
-                 signature: Signature | None = None):
+                 signature: Signature | None = None, hints: Hints | None = None):
         self.source: Source = source_of(function)
         self.function = function
         self.max_steps = max_steps
         self.signature = signature
+        self.hints = hints
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         if _debugging.get():
-            return self.function(*args, **named)
+            return self._plain(*args, **named)
         bound = self.bind(args, named)
         if any(isinstance(x, Value) for x in bound.values()):
             return self.trace(bound)
@@ -55,6 +60,11 @@ class KernelFunction:
 
     def __repr__(self) -> str:
         return f"<kernel {self.source.name}>"
+
+    @functools.cached_property
+    def _plain(self) -> Callable[..., Any]:
+        """The function as Python runs it, with loops over threads that run."""
+        return with_threads(self.function, self.source, lambda node: is_threads(self.source, node))
 
     @property
     def parameters(self) -> list[str]:
@@ -75,7 +85,10 @@ class KernelFunction:
             arguments: Values, or numbers and tuples that are compiled in, by name.
             numbers: Names of values that stand for numbers of Python's. Default: `()`.
         """
-        return self._translated(arguments, numbers)[0]
+        if self.hints is None:
+            return self._translated(arguments, numbers)[0]
+        with self.hints.scope(self.source.name):
+            return self._translated(arguments, numbers)[0]
 
     def _translated(self, arguments: dict[str, Any], numbers: Collection[str]
                     ) -> tuple[Any, StatementRules]:
@@ -111,7 +124,9 @@ class KernelFunction:
         return PlacedKernel(self, device)
 
     def explain(self, *args: Any, **named: Any) -> str:
-        """Says of each loop whether its turns run at once, and if not, why.
+        """Says of each loop whether its turns run at once, and if not, why; of a kernel with hints
+        also the schedule of each kernel that it becomes on this device, and which hints it does
+        not follow. `kernel.on(device).explain(...)` says so for a device.
 
         Args:
             *args: Arrays and numbers, as for a call.
@@ -130,9 +145,17 @@ class KernelFunction:
             >>> print(decay.explain(np.ones(8)))  # doctest: +ELLIPSIS
             line ...: for t in range(x.shape[0]):  # 8 turns in order: s in one turn ...
         """
-        arguments = {n: leaf("input", n, x.shape, str(x.dtype)) if hasattr(x, "shape") else x
-                     for n, x in self.bind(args, named).items()}
-        return "\n".join(self._translated(arguments, ())[1].notes.values())
+        return "\n".join(self._explained(self.bind(args, named), None))
+
+    def _explained(self, arguments: dict[str, Any], device: str | None) -> list[str]:
+        values = {n: leaf("input", n, x.shape, str(x.dtype)) if hasattr(x, "shape") else x
+                  for n, x in arguments.items()}
+        lines = list(self._translated(values, ())[1].notes.values())
+        if self.hints is not None or device is not None:
+            result = self.trace(values)
+            parts = result if isinstance(result, tuple) else (result,)
+            lines += dispatch.schedules_of(self.source.name, parts, device)
+        return lines
 
     def debug(self, *args: Any, **named: Any) -> Any:
         """Runs the function as plain Python on NumPy arrays, where breakpoints and prints work.
@@ -146,8 +169,8 @@ class KernelFunction:
         """
         token = _debugging.set(True)
         try:
-            return self.function(*[_plain(x) for x in args],
-                                 **{name: _plain(x) for name, x in named.items()})
+            return self._plain(*[_plain(x) for x in args],
+                               **{name: _plain(x) for name, x in named.items()})
         finally:
             _debugging.reset(token)
 
@@ -160,6 +183,15 @@ class PlacedKernel:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         return dispatch.on_kernel(self.kernel, self.kernel.bind(args, named), self.device)
+
+    def explain(self, *args: Any, **named: Any) -> str:
+        """What `explain` of the kernel says, and how each kernel is scheduled on the device.
+
+        Args:
+            *args: Arrays and numbers, as for a call.
+            **named: Likewise.
+        """
+        return "\n".join(self.kernel._explained(self.kernel.bind(args, named), self.device))
 
     def submit(self, *args: Any, **named: Any) -> Future[Any]:
         """Runs it in another thread.
@@ -185,8 +217,8 @@ def _plain(x: Any) -> Any:
     return x if isinstance(x, (tuple, str, *NUMBERS)) or x is None else np.asarray(x)
 
 
-def kernel(function: Callable[..., Any] | str | None = None, *, max_steps: int | None = None
-           ) -> Any:
+def kernel(function: Callable[..., Any] | str | None = None, *, max_steps: int | None = None,
+           hints: Hints | None = None) -> Any:
     """Makes a Python function of loops over elements a kernel: a decorator.
 
     The function is parsed, not run. Its loops become tensor operations: loops whose turns are
@@ -199,6 +231,8 @@ def kernel(function: Callable[..., Any] | str | None = None, *, max_steps: int |
             `"f32[b, n], f32[n] -> f32[b, n]"`, which calls are checked against. In it, a name
             stands for the same size everywhere.
         max_steps: The most turns of its `while` loops. `None` allows none. Default: `None`.
+        hints: How it may be computed, such as `zt.Hints(workgroup=128)`: sizes that change speed,
+            and results by rounding at most. Default: `None`.
 
     Returns:
         A `KernelFunction`.
@@ -217,7 +251,7 @@ def kernel(function: Callable[..., Any] | str | None = None, *, max_steps: int |
     """
     if isinstance(function, str):
         signature = parsed(function)
-        return lambda f: KernelFunction(f, max_steps, signature)
+        return lambda f: KernelFunction(f, max_steps, signature, hints)
     if function is None:
-        return lambda f: KernelFunction(f, max_steps)
-    return KernelFunction(function, max_steps)
+        return lambda f: KernelFunction(f, max_steps, None, hints)
+    return KernelFunction(function, max_steps, None, hints)

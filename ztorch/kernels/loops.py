@@ -11,6 +11,8 @@ from ztorch.kernels.assignments import AssignmentRules
 from ztorch.kernels.dependence import Counters, conflict, written
 from ztorch.kernels.plainer import ENDS
 from ztorch.kernels.scope import Loop, Variable
+from ztorch.kernels.thread_rules import run_threads
+from ztorch.kernels.thread_words import threads
 from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
 from ztorch.kernels.turns import in_order
 from ztorch.kernels.words import grid
@@ -25,6 +27,9 @@ class LoopRules(AssignmentRules):
         self.mark_parts(written(s.body))
         call = s.iter if isinstance(s.iter, ast.Call) else None
         function = self.value(call.func) if call is not None else None
+        if call is not None and function is threads:
+            run_threads(self, s)
+            return
         if call is not None and function is grid:
             self._run_grid(s, [x for n in call.args for x in self.spread(n)])
             return

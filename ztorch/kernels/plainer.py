@@ -10,6 +10,7 @@ import ast
 from typing import Any
 
 from ztorch.kernels.source import Source
+from ztorch.kernels.thread_words import is_threads
 
 ENDS = "ends"  # attribute of a loop: the name of the flag that is false when it has ended
 
@@ -24,9 +25,15 @@ def plainer(source: Source, max_steps: int | None) -> list[ast.stmt]:
     return _Plainer(source, max_steps).block(source.tree.body)
 
 
+def inside_threads(source: Source, statements: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements of a thread without `break` and `continue`. Its `while` loops stay: a thread
+    may turn as often as it likes."""
+    return _Plainer(source, None, whiles=True).block(statements)
+
+
 class _Plainer:
-    def __init__(self, source: Source, max_steps: int | None):
-        self.source, self.max_steps = source, max_steps
+    def __init__(self, source: Source, max_steps: int | None, whiles: bool = False):
+        self.source, self.max_steps, self.whiles = source, max_steps, whiles
         self.flags: list[tuple[str, str]] = []  # of `break` and `continue`, inner loops last
         self.count = 0
 
@@ -52,9 +59,9 @@ class _Plainer:
         if isinstance(s, ast.If):
             return [_at(s, ast.If(s.test, self.block(s.body), self.block(s.orelse)))]
         if isinstance(s, ast.While):
-            return self._while(s)
+            return self._same_while(s) if self.whiles else self._while(s)
         if isinstance(s, ast.For):
-            return self._for(s)
+            return [s] if is_threads(self.source, s.iter) else self._for(s)
         return [s]
 
     def _for(self, s: ast.For) -> list[ast.stmt]:
@@ -65,6 +72,14 @@ class _Plainer:
             return [loop]
         setattr(loop, ENDS, flag)
         return [_at(s, _assign(flag, ast.Constant(True))), loop]
+
+    def _same_while(self, s: ast.While) -> list[ast.stmt]:
+        self._no_else(s)
+        body, ended = self._body(s)
+        if ended is None:
+            return [_at(s, ast.While(s.test, body, []))]
+        return [_at(s, _assign(ended, ast.Constant(True))),
+                _at(s, ast.While(ast.BoolOp(ast.And(), [_name(ended), s.test]), body, []))]
 
     def _while(self, s: ast.While) -> list[ast.stmt]:
         self._no_else(s)

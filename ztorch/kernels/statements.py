@@ -18,6 +18,7 @@ from ztorch.kernels.reading import BadIndex
 from ztorch.kernels.scope import Variable
 from ztorch.kernels.selecting import selected
 from ztorch.kernels.source import source_of
+from ztorch.kernels.thread_words import THREAD_WORDS
 from ztorch.kernels.tiles import Affine, LoopTensor
 
 
@@ -84,7 +85,10 @@ class StatementRules(LoopRules):
 
     def _run_expr(self, s: ast.Expr) -> None:
         if not isinstance(s.value, ast.Constant):
-            prints = isinstance(s.value, ast.Call) and ast.unparse(s.value.func) == "print"
+            called = self.value(s.value.func) if isinstance(s.value, ast.Call) else None
+            if any(called is word for word in THREAD_WORDS):
+                self.value(s.value)  # which says that there are no threads here
+            prints = called is print
             raise self.source.error(s, "the value is not used", "run the kernel with .debug(...) "
                                     "to print" if prints else "assign it, or delete the line")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ztorch.graph.threads import THREADS
 from ztorch.ir.limits import Limits
 from ztorch.lower.placement import Placement
 from ztorch.lower.recurrence import RECURRENCE
@@ -26,6 +27,9 @@ def kernel_cycles(region: Region, limits: Limits) -> float:
         lanes = limits.lanes(v.dtype)
         if v.op.kind == "contract":
             total += v.size * v.args[0].shape[-1] / (limits.processor.fma_ports * lanes)
+        elif v.op is THREADS:
+            program = v.attrs["program"]
+            total += program.blocks * program.threads * program.size * OP_SLOTS_MIN
         elif v.op is RECURRENCE:
             r = v.attrs["recurrence"]
             lanes = limits.lanes(r.widest)

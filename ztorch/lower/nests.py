@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from ztorch.graph.hints import hints_of
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.limits import Limits
@@ -21,8 +23,10 @@ from ztorch.lower import (
     rows,
     schedule,
     sliding,
+    thread_blocks,
     transpose,
 )
+from ztorch.lower.hinted import Hinted, hinted
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import IllegalSchedule, Schedule
 
@@ -53,6 +57,8 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
         LoopNest("recurrence", recurring.propose, recurring.refusal, recurring.emit),),
     ("recurrence", True): (LoopNest("grid_recurrence", grid_recurring.propose,
                                     grid_recurring.refusal, grid_recurring.emit),),
+    **{("threads", grid): (LoopNest("threads", thread_blocks.propose, thread_blocks.refusal,
+                                    thread_blocks.emit),) for grid in (False, True)},
     ("map", True): (LoopNest("grid_elements", grid_elements.propose, grid_elements.refusal,
                              grid_elements.emit),),
     ("reduce", True): (
@@ -65,16 +71,28 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
 }
 
 
-def propose(region: Region, limits: Limits) -> Schedule:
-    """The schedule that the rules give a region."""
+def propose(region: Region, limits: Limits) -> Hinted:
+    """The schedule that the rules give a region, with what users hint at."""
+    hints = hints_of(region.members)
     for proposal in proposals(region, limits):
-        return proposal
+        if hints is None:
+            return Hinted(proposal)
+        lanes = limits.lanes(region.members[-1].dtype)
+        return hinted(proposal, hints, lanes, partial(_refusal, region, limits))
     raise AssertionError(f"no loop nest computes a region of kind {region.kind}")
+
+
+def _refusal(region: Region, limits: Limits, s: Schedule) -> str:
+    nest = next(nest for nest in _nests(region, limits) if nest.kind == s.kind)
+    return nest.refusal(s, region, limits)
 
 
 def proposals(region: Region, limits: Limits) -> Iterator[Schedule]:
     """What the rules give a region as each kind of loop nest, the preferred one first."""
+    hints = hints_of(region.members)
     for nest in _nests(region, limits):
+        if hints is not None and hints.tensor_cores is False and nest.kind == "grid_matrix":
+            continue
         proposal = nest.propose(region, limits)
         if proposal is not None:
             yield proposal

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ztorch.dtypes import DType, bf16, f16, f32, i8, i16, i32, u8, u16, u32
 from ztorch.errors import Unsupported
+from ztorch.ir.atomic_memories import lacking_updates, with_integer_memories
 from ztorch.ir.builder import Builder
 from ztorch.ir.division import without_division
 from ztorch.ir.halves import HALVES
@@ -35,7 +36,11 @@ def decompose(kernel: Kernel, speaks: Speaks, target: str, depth: int = 8) -> Ke
                               f"on {instr.dest.dtype} and there is no way around it")
         return result
 
-    kernel = without_division(_plain_access(kernel), speaks)
+    if (update := lacking_updates(kernel, speaks)) is not None:
+        raise Unsupported(f"kernel {kernel.name}: {target} lacks {update.opcode} on "
+                          f"{update.dest.dtype}; use a dtype of 32 bits, or another device")
+    kernel = with_integer_memories(_plain_access(kernel), speaks)
+    kernel = without_division(kernel, speaks)
     for _ in range(depth):
         if all(speaks(i) for i in kernel.body):
             return kernel

@@ -13,6 +13,7 @@ from ztorch.graph.body import CARRY
 from ztorch.graph.memory import ArenaBuffer
 from ztorch.graph.memory import plan as place_buffers
 from ztorch.graph.op import leaf
+from ztorch.graph.threads import THREADS_RESULT, first_of
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
@@ -113,7 +114,7 @@ class Placement:
         """Whether a kernel names more buffers than one may, and would name fewer if divided."""
         assert self.limits.grid is not None
         divisible = [(r, reads) for r, reads in zip(self.regions, self.reads, strict=True)
-                     if len(r.members) > 1 and r.kind not in ("loop", "recurrence")]
+                     if len(r.members) > 1 and r.kind not in ("loop", "recurrence", "threads")]
         return any(self.limits.grid.max_buffers < len(
             {self.locations[v] for v in (*reads, *r.stores)}) for r, reads in divisible)
 
@@ -127,7 +128,9 @@ class Placement:
             if loop.op.kind != "loop" or last.attrs["index"] >= len(loop.attrs["body"].carries):
                 continue
             first = loop.args[last.attrs["index"]]
-            if first.op is not COPY or not _is_state(state := first.args[0], name):
+            state = first.args[0] if first.op is COPY else None
+            if state is None or (
+                    state.attrs.get("role"), state.attrs.get("name")) != ("state", name):
                 continue
             copies = [region_of[first], region_of[new]]
             others = [r for r in self.regions if r not in copies]
@@ -263,23 +266,18 @@ class Placement:
         return self._read[region]
 
     def _reads_at(self, region: Region, v: Value) -> list[tuple[Value, Index]]:
-        if v.op.kind == "result" or v.op is RECURRENCE_RESULT:
+        if v.op.kind in ("result", "threads_result") or v.op is RECURRENCE_RESULT:
             return []
         if v.op is RECURRENCE:  # what all elements read, none may write over
             return [(source, at if at.mentions(region.outer) or region.size == 1 else
                      Index((), -1)) for source, at in buffer_reads(v, region.outer)]
-        if v.op.kind not in ("contract", "loop"):
+        if v.op.kind not in ("contract", "loop", "threads"):
             return real_reads(v, region.index(v))
         bases = []
-        for a in v.args:  # a product reads all over its operands, and so does a loop
-            base = view_of(a, unflatten(Index(), a.shape))
-            if base:
+        for a in v.args:  # a product reads all over its operands; so do loops and threads
+            if base := view_of(a, unflatten(Index(), a.shape)):
                 bases.append((base[0], Index((), -1)))
         return bases
-
-
-def _is_state(v: Value, name: str) -> bool:
-    return v.attrs.get("role") == "state" and v.attrs["name"] == name
 
 
 def buffers_of(region: Region) -> list[Value]:
@@ -288,7 +286,10 @@ def buffers_of(region: Region) -> list[Value]:
 
 
 def memory_of(v: Value) -> Value:
-    """The value whose buffer v lies in: the last value of a carry lies where the first one does."""
+    """The value whose buffer v lies in: the last value of a carry lies where the first one does,
+    and what threads write where it lay before."""
+    if v.op is THREADS_RESULT:
+        return first_of(v.args[0], v.attrs["index"])
     if v.op.kind == "result" and v.attrs["index"] < len(v.args[0].attrs["body"].carries):
         return v.args[0].args[v.attrs["index"]]
     return v

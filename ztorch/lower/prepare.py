@@ -19,6 +19,7 @@ from ztorch.lower.products import ProductRewrites
 from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT
 from ztorch.lower.region import COPY, is_view, view_of
 from ztorch.lower.row_blocks import in_blocks
+from ztorch.lower.thread_blocks import threads_on_buffers
 from ztorch.lower.tuning import VIEWS_MAX
 from ztorch.lower.turns import prepared_loop, prepared_result
 
@@ -68,6 +69,8 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
                 inside = functools.partial(prepare, limits=limits, frozen=True, fixed_role=SHARED,
                                            often=often_turned)
                 out = prepared_loop(out, inside, limits.buffer_align)
+            elif v.op.kind == "threads":
+                out = threads_on_buffers(out)
             elif v.op.kind == "result" and args[0].op is RECURRENCE:
                 out = RECURRENCE_RESULT(*args, index=v.attrs["index"])
             elif v.op.kind == "result":
@@ -105,7 +108,7 @@ def _roots(roots: list[tuple[Value, str]]) -> list[Value]:
     """Each root computed by a kernel, and none of them twice the same."""
     out: dict[Value, None] = {}
     for r, layer in roots:
-        if r in out or r.op.kind in ("leaf", "result") or is_view(r):
+        if r in out or r.op.kind in ("leaf", "result", "threads_result") or is_view(r):
             with layer_scope(layer):
                 r = COPY(r)
         out[r] = None

@@ -54,7 +54,7 @@ class Recomputation:
         # By value: the region that stores it first; and the one after which it is what others read.
         self._maker = {v: k for k, writes in enumerate(self._writes) for v in writes}
         self._carried = {k: [m for v in r.stores if (m := memory_of(v)) is not v]
-                         for k, r in enumerate(self._regions) if r.kind == "loop"}
+                         for k, r in enumerate(self._regions) if r.kind in ("loop", "threads")}
         self._producer = {**self._maker, **{m: k for k, carried in self._carried.items()
                                             for m in carried if m in self._maker}}
         self._needs = [[self._maker[v] if v in self._carried.get(k, ()) else self._producer[v]

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ztorch.abi import AGAIN
-from ztorch.dtypes import DType, lying
+from ztorch.dtypes import lying
+from ztorch.graph.hints import hints_of, layer_name
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Kernel
 from ztorch.lower import nests
 from ztorch.lower.alike import Span, rebased, shape_of
 from ztorch.lower.cycles import kernel_cycles
-from ztorch.lower.loops import widest
+from ztorch.lower.hinted import Hinted
+from ztorch.lower.kernel_names import dtype_of, main_of, stem_of
 from ztorch.lower.passes import hoist, lane_by_lane, share_out
 from ztorch.lower.placement import SLOTS, Location, Placement
-from ztorch.lower.recurrence import RECURRENCE
-from ztorch.lower.region import Region
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.tails import stored_in_pieces
-from ztorch.lower.tuning import NAME_LENGTH_MAX
+from ztorch.lower.thread_blocks import written_first
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class KernelStep:
     key: str = ""  # its function and its name without the size of its tile: names its schedule
     schedule: Schedule | None = None  # None: made without one
     tuned: bool = False  # whether the schedule is one that was measured
+    unmet: tuple[str, ...] = ()  # why it does not follow hints of the user, a sentence for each
 
 
 class RegionKernel:
@@ -59,13 +61,14 @@ class RegionKernel:
         self.names: dict[Location, str] = {}  # of the kernel's memories
         for v in self.buffers:
             self.names.setdefault(self.at[v], f"m{len(self.names)}")
-        self.written = {self.at[v] for v in self.stores}
-        self.stem = _stem(self.region, label)
+        self.written = {self.at[v] for v in (*self.stores, *written_first(self.region))}
+        self.stem = stem_of(self.region, label)
         self.key = f"{function}/{self.stem}"
+        self.hints = hints_of(self.region.members)
         self.chosen: Schedule | None = None  # in place of what the rules propose
         self.tuned = False  # whether that was measured
         if placement.runs_again(number):  # the same kernel, by another name
-            self.name = _stem(self.region, f"{label}{AGAIN}")
+            self.name = stem_of(self.region, f"{label}{AGAIN}")
         else:
             self.name = self.stem
 
@@ -81,7 +84,7 @@ class RegionKernel:
     @property
     def title(self) -> str:
         """What the kernel computes, for people: its ops, dtype and shape."""
-        first = _main(self.region)[0]
+        first = main_of(self.region)[0]
         words = self.stem.partition("_")[2]
         shape = self.region.shape or first.shape
         if first.op.kind == "contract":
@@ -89,9 +92,14 @@ class RegionKernel:
             shape = (*batch, m, first.args[0].shape[-1], n)
         return f"{words} {'x'.join(map(str, shape))}"
 
+    @functools.cached_property
+    def hinted(self) -> Hinted:
+        """What the rules propose, with hints."""
+        return nests.propose(self.region, self.limits)
+
     def proposal(self) -> Schedule:
         """The schedule that the rules propose."""
-        return nests.propose(self.region, self.limits)
+        return self.hinted.schedule
 
     def with_schedule(self, schedule: Schedule) -> RegionKernel:
         """The same kernel by another schedule."""
@@ -107,14 +115,14 @@ class RegionKernel:
         access = {p: "r" if p not in self.written else "rw" if p in again else "w" for p in names}
         fixed = {v: self._is_fixed(v) for v in self.buffers}
         roles = tuple((names[p], access[p], v in self.reads) for v, p in self.at.items())
-        shape = shape_of(region, self.buffers, fixed, (roles, self.chosen))
+        shape = shape_of(region, self.buffers, fixed, (roles, self.chosen, self.hints))
         if shape.key not in self.params.kernels:
             spans = {names[self.at[v]]: shape.spans[v] for v in self.buffers if not fixed[v]}
             self.params.kernels[shape.key] = self._lowered(access, spans)
         kernel, schedule = self.params.kernels[shape.key]
-        lanes = self.limits.lanes(_dtype(region))
+        lanes = self.limits.lanes(dtype_of(region))
         origin = tuple(dict.fromkeys(
-            re.sub(r"[^\w .:/-]", "_", v.layer) for v in region.members if v.layer))
+            re.sub(r"[^\w .:/-]", "_", layer_name(v.layer)) for v in region.members if v.layer))
         kernel = replace(kernel, name=f"{self.name}_{schedule.tile(lanes)}", origin=origin)
         parts = {self.at[v]: self._part(v, shape.spans[v]) for v in self.buffers}
         locations = tuple(parts[p] for p in names)
@@ -122,7 +130,8 @@ class RegionKernel:
         moved = sum(p.size for p in touched) / self.limits.processor.outer_bytes_per_cycle
         return KernelStep(kernel, locations, tuple(p in self.written for p in names),
                           max(kernel_cycles(region, self.limits), moved), False, self.key, schedule,
-                          self.tuned)
+                          self.tuned,
+                          () if self.chosen or self.hints is None else self.hinted.unmet)
 
     def _lowered(self, access: Mapping[Location, str],
                  spans: Mapping[str, Span]) -> tuple[Kernel, Schedule]:
@@ -135,6 +144,8 @@ class RegionKernel:
         nests.emit(b, self.region, {v: self.names[self.at[v]] for v in self.reads},
                    {v: self.names[self.at[v]] for v in self.stores}, self.limits, schedule)
         nest = b.kernel()
+        if self.region.kind == "threads":  # its loops may have no turns, and then read nothing
+            return rebased(nest, spans), schedule
         grid = self.limits.grid
         if grid is not None and (self.region.kind != "contract"
                                  or grid.scalar_stores_readable_as_vectors):
@@ -158,25 +169,3 @@ class RegionKernel:
             return location
         return Location(location.space, location.offset + span.start * size, span.size * size)
 
-
-def _stem(region: Region, label: str) -> str:
-    """The name of a kernel but for the size of its tile. It reads like the model in a profiler:
-    layer, ops and dtype; only letters, digits and underscores survive."""
-    main = _main(region)
-    layer = next((v.layer for v in main if v.layer), "")
-    ops = dict.fromkeys([*[v.op.name for v in main][:2], region.members[-1].op.name])
-    words = re.sub(r"[^A-Za-z0-9_]+", "_", "_".join([w for w in [layer, *ops] if w]))
-    return f"k{label}_{words[:NAME_LENGTH_MAX]}_{_dtype(region).name}"
-
-
-def _dtype(region: Region) -> DType:
-    """What it computes in: the dtype of its product or reduction, else the widest."""
-    first = _main(region)[0]
-    if first.op is RECURRENCE:
-        return first.attrs["recurrence"].widest
-    return widest(region) if region.kind == "map" else first.dtype
-
-
-def _main(region: Region) -> list[Value]:
-    """Its products and reductions; all values where it has neither."""
-    return [v for v in region.members if v.op.kind != "map"] or region.members

@@ -136,6 +136,18 @@ class RecurrenceSchedule(Schedule):
 
 
 @dataclass(frozen=True, repr=False)
+class ThreadSchedule(Schedule):
+    """Threads as a kernel says: blocks of so many."""
+
+    kind = "threads"
+    blocks: int  # of the grid
+    threads: int  # of a block
+
+    def tile(self, lanes: int) -> str:
+        return f"{self.blocks}x{self.threads}"
+
+
+@dataclass(frozen=True, repr=False)
 class GridRecurrenceSchedule(Schedule):
     """A loop in which each element takes its turns by itself, on a grid: a thread an element."""
 

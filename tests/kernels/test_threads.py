@@ -1,0 +1,400 @@
+"""Loops over threads: what they compute, on workers and on devices, and what of them is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from models.kernels import threads as gallery
+from tests.cases.available import COMPUTING
+from tests.cases.device_programs import all_agree
+from tests.parity import GROUPS, HERE, SCALAR, SUBGROUPS, C, Job, Module, agree, interpreted
+from ztorch.codegen.targets import TARGETS
+from ztorch.compile.pipeline import compile_functions
+from ztorch.errors import ConfigError, InterpretError, KernelError, Unsupported
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import leaf
+from ztorch.graph.threads import kernel_of
+from ztorch.graph.value import Graph
+from ztorch.ir.interpret import interpret
+from ztorch.ir.verify import verify
+from ztorch.lower.worker_blocks import on_workers
+
+BLOCKS, SIZE = 2, 64
+N = BLOCKS * SIZE
+
+
+def scaled(x: Any, by: Any) -> Any:
+    y = x * by
+    return y + 1
+
+
+@zt.kernel
+def statements(x, p):
+    """Each statement and word once: branches, loops with ends, functions, arrays of two axes."""
+    a, totals = np.zeros(x.shape[0], np.float32), np.zeros(x.shape[0], np.int32)
+    tallies, seen = np.zeros((2, 3), np.int32), np.zeros(x.shape[0], np.bool_)
+    turned, spans = np.zeros(x.shape[0], np.uint32), np.zeros(x.shape[0], np.float32)
+    held, claims = np.full(x.shape[0], 7, np.float32), np.zeros((2, 2), np.int32)
+    for block, thread in zt.threads(BLOCKS, SIZE):
+        i = block * SIZE + thread
+        flags, tile = zt.shared((2, SIZE), np.bool_), zt.shared((8, 8), np.float32)
+        flags[0, thread] = x[i] > 0
+        flags[1, SIZE - 1 - thread] = x[i] > 0.5 and p[i] > 2
+        tile[thread // 8, thread % 8] = x[i]
+        zt.barrier()
+        a[i] = tile[thread % 8, thread // 8] if flags[0, thread] else scaled(x[i], 2)
+        seen[i] = flags[1, thread] or flags[0, SIZE - 1 - thread]
+        total = 0
+        for k in range(thread, -1, -3):
+            if k == 5:
+                continue
+            if total > 40:
+                break
+            total += k
+        totals[i] = total
+        zt.atomic_add(tallies, (block, 0), p[i])
+        zt.atomic_max(tallies, (block, 1), p[i])
+        zt.atomic_min(tallies, (block, 2), p[i] - 7)
+        if zt.atomic_cas(claims, (block, 0), 0, 1) == 0:  # one of them, whichever
+            zt.atomic_add(claims, (block, 1), 1)
+        old = zt.atomic_exchange(held, i, float(thread))
+        turned[i] = zt.shuffle(np.uint32(thread), (thread + 3) % 32)
+        y = x[i]
+        for step in (1, 2):
+            zt.barrier()
+            if step == 1:
+                y = y * 2
+            tile[thread // 8, thread % 8] = y + old
+            zt.barrier()
+            y += tile[(thread // 8 + step) % 8, 0]
+        spans[i] = zt.subgroup_max(y) - zt.subgroup_min(y) + zt.shuffle_xor(y, 1)
+    return a, totals, tallies, seen, turned, spans, held, claims
+
+
+@zt.kernel
+def settled(x):
+    """A loop with barriers that ends by what all threads see."""
+    out = np.zeros(x.shape[0], np.int32)
+    for _, thread in zt.threads(1, SIZE):
+        row, busy = zt.shared(SIZE, np.float32), zt.shared(1, np.int32)
+        row[thread] = x[thread]
+        if thread == 0:
+            busy[0] = 1
+        zt.barrier()
+        turns = 0
+        while busy[0] > 0:
+            zt.barrier()
+            if thread == 0:
+                busy[0] = 0
+            zt.barrier()
+            left = row[thread]
+            if left > 0.25:
+                zt.atomic_max(busy, 0, 1)
+                row[thread] = left / 2
+                turns += 1
+            zt.barrier()
+        rounds = 0
+        for _ in range(busy[0] + 2):
+            zt.barrier()
+            rounds += 10
+        out[thread] = turns + rounds
+    return out
+
+
+def inputs(kernel: Any) -> list[np.ndarray]:
+    random = np.random.default_rng(1)
+    return [random.normal(size=N if kernel is statements else SIZE).astype(np.float32),
+            random.integers(0, 8, N).astype(np.int32)][:2 if kernel is statements else 1]
+
+
+def job(kernel: Any) -> Job:
+    arrays = inputs(kernel)
+    leaves = [leaf("input", n, a.shape, str(a.dtype)) for n, a in zip("xp", arrays, strict=False)]
+    y = kernel.trace(dict(zip("xp", leaves, strict=False)))
+    return Job(Graph({f"y{k}": v for k, v in enumerate(y if isinstance(y, tuple) else (y,))}),
+               dict(zip(leaves, arrays, strict=True)), kernel.source.name)
+
+
+JOBS = [job(statements), job(settled)]
+
+
+def test_plain_python_is_what_the_graph_computes() -> None:
+    for kernel, one in zip((statements, settled), JOBS, strict=True):
+        want = kernel.debug(*inputs(kernel))
+        got = evaluate(one.graph.roots, one.feeds)
+        for a, b in zip(got, want if isinstance(want, tuple) else (want,), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5)
+    assert got[0].max() == 24  # so that threads took several turns
+
+
+@pytest.mark.parametrize("machine", [SCALAR, GROUPS, SUBGROUPS], ids=["cpu", "groups", "subgroups"])
+def test_on_interpreted_machines(machine: Any) -> None:
+    for one in JOBS:
+        agree(one, interpreted(one, machine, workers=2), terms=20)
+
+
+@pytest.mark.parametrize("level", [HERE[0], HERE[-1], *C])
+def test_on_workers(level: str) -> None:
+    module = Module(JOBS, level)
+    for k, one in enumerate(JOBS):
+        for workers in (1, 2):
+            agree(one, module.run(k, workers), terms=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", COMPUTING)
+def test_on_devices(backend: str) -> None:
+    all_agree(backend, JOBS)
+
+
+def test_segments_of_a_block_follow_the_rules() -> None:
+    """What workers run has no threads any more, and reads nothing that nobody has written."""
+    for one in JOBS:
+        [node] = [v for v in one.graph.nodes() if v.op.kind == "threads"]
+        kernel = kernel_of(node.attrs["program"])
+        workers = on_workers(kernel)
+        verify(workers)
+        assert not workers.opcodes() & {"barrier", "block_id", "grid_id"}
+        arrays = [one.feeds.get(a, np.zeros(0)) for a in node.args]
+        results = []
+        for k in (kernel, workers):
+            buffers = {m.name: (a.copy() if a.size else np.zeros(m.size, m.dtype.numpy))
+                       for m, a in zip(kernel.memories, arrays, strict=False)}
+            interpret(k, buffers, races=k is kernel)
+            results.append(buffers)
+        for name, array in results[0].items():
+            np.testing.assert_array_equal(array, results[1][name])
+
+
+def test_rendered_for_machines_that_are_not_here() -> None:
+    graph = {"f": JOBS[0].graph}
+    for name, words in (("cuda:sm_90", ("atom.shared.add", "atom.global.cas", "shfl.sync.bfly")),
+                        ("rocm:gfx942", ("atomicrmw", "cmpxchg")),
+                        ("metal", ("atomic_fetch_max_explicit", "simd_shuffle_xor"))):
+        text = compile_functions(graph, TARGETS[name], "threads").text
+        wanted = words if "shared" not in words[0] else ("atom.global.add", *words[1:])
+        assert all(word in text for word in wanted), name
+
+
+# -- what is refused ---------------------------------------------------------------------------------
+
+
+@zt.kernel
+def without_a_barrier(x):
+    out = np.zeros(x.shape[0], x.dtype)
+    for _, thread in zt.threads(1, 32):
+        own = zt.shared(32, x.dtype)
+        own[thread] = x[thread]
+        out[thread] = own[31 - thread]
+    return out
+
+
+@zt.kernel
+def two_write_one(x):
+    out = np.zeros(1, x.dtype)
+    for _, thread in zt.threads(1, 32):
+        own = zt.shared(1, x.dtype)
+        own[0] = x[thread]
+        zt.barrier()
+        out[0] = own[0]
+    return out
+
+
+@zt.kernel
+def shared_but_not_written(x):
+    out = np.zeros(x.shape[0], x.dtype)
+    for _, thread in zt.threads(1, 32):
+        own = zt.shared(33, x.dtype)
+        own[thread] = x[thread]
+        zt.barrier()
+        out[thread] = own[thread + 1]
+    return out
+
+
+@zt.kernel
+def past_the_end(x):
+    out = np.zeros(x.shape[0], x.dtype)
+    for _, thread in zt.threads(1, 32):
+        out[thread] = x[thread + 1]
+    return out
+
+
+def _played(kernel: Any, x: np.ndarray) -> None:
+    v = leaf("input", "x", x.shape, str(x.dtype))
+    evaluate([kernel.trace({"x": v})], {v: x})
+
+
+@pytest.mark.parametrize("kernel, said", [
+    (without_a_barrier, "race: thread 31 reads element 0 of shared memory, which thread 0 has written since"),
+    (two_write_one, "race: thread 1 writes element 0 of shared memory, which thread 0 has written since"),
+    (shared_but_not_written, "reads element 32 of shared memory, which no thread has written"),
+    (past_the_end, "index 32 is out of bounds")], ids=lambda p: p if isinstance(p, str) else p.source.name)
+def test_faults_are_found(kernel: Any, said: str) -> None:
+    """By plain Python, and by the interpreter: in any memory, whatever the order of threads."""
+    x = np.ones(32, np.float32)
+    if kernel is without_a_barrier:  # plain Python runs thread 0 first, which finds nothing there
+        said = "reads element 31 of shared memory, which no thread has written"
+    with pytest.raises((KernelError, IndexError), match=said):
+        kernel.debug(x)
+    with pytest.raises(InterpretError, match=r"race on|never written|out of bounds"):
+        _played(kernel, x)
+
+
+@zt.kernel
+def halved(x):
+    """Loops over threads beside other loops, and a kernel that is called."""
+    sums = gallery.block_sums(x, 64) + 1.0
+    out = np.zeros(x.shape[0], x.dtype)
+    for block, thread in zt.threads(sums.shape[0], 64):
+        i = block * 64 + thread
+        if i < x.shape[0]:
+            out[i] = x[i] / sums[block]
+            zt.atomic_add(out, i, 1.0)
+    return out * 0.5
+
+
+@zt.kernel
+def guarded(x, p):
+    """Reads that a loop without turns, or a condition, keeps from leaving the array."""
+    out = np.zeros(SIZE, x.dtype)
+    for _, thread in zt.threads(1, SIZE):
+        total = 0.0
+        for k in range(p[thread] if thread < 4 else 0):
+            total += x[thread] + k
+        turns = 0
+        while thread + turns < 4 and x[thread + turns] > 0:
+            total += x[thread]
+            turns += 1
+        out[thread] = total
+    return out
+
+
+def test_what_a_guard_keeps_out_is_not_read() -> None:
+    x, p = np.arange(4, dtype=np.float32), np.array([0, 3, 1, 2], np.int32)
+    want = guarded.debug(x, p)
+    assert want.max() > 9
+    leaves = [leaf("input", n, (4,), str(a.dtype)) for n, a in (("x", x), ("p", p))]
+    one = Job(Graph({"y": guarded.trace(dict(zip("xp", leaves, strict=True)))}),
+              dict(zip(leaves, (x, p), strict=True)), "guarded")
+    for machine in (SCALAR, GROUPS):
+        agree(one, interpreted(one, machine), terms=20)
+    np.testing.assert_allclose(guarded(x, p), want)
+    [node] = [v for v in one.graph.nodes() if v.op.kind == "threads"]
+    kernel = on_workers(kernel_of(node.attrs["program"]))
+    interpret(kernel, {m.name: np.concatenate([a, np.zeros(m.size - a.size, a.dtype)]).astype(m.dtype.numpy)
+                       for m, a in zip(kernel.memories, [one.feeds.get(a, np.zeros(SIZE)) for a in node.args],
+                                       strict=False)})
+
+
+def test_threads_beside_other_work() -> None:
+    x = np.random.default_rng(2).normal(size=64 * 9 + 3).astype(np.float32)
+    want = halved.debug(x)
+    np.testing.assert_allclose(halved(x), want, rtol=1e-5, atol=1e-6)
+    v = leaf("input", "x", x.shape, "float32")
+    one = Job(Graph({"y": halved.trace({"x": v})}), {v: x}, "halved")
+    agree(one, interpreted(one, GROUPS), terms=100)  # more blocks than this grid has workgroups
+
+
+def test_a_barrier_that_not_all_threads_reach_in_plain_python() -> None:
+    @zt.kernel
+    def k(x):
+        out = np.zeros(4, x.dtype)
+        for _, thread in zt.threads(1, 4):
+            if x[thread] > 0:
+                zt.barrier()
+        return out
+
+    with pytest.raises(KernelError, match="thread 1 of block 0 waits at a barrier that thread 0"):
+        k.debug(np.arange(4.0))
+    with pytest.raises(KernelError, match=r"zt.threads runs in kernels only"):
+        zt.threads(1, 2)
+    with pytest.raises(KernelError, match=r"zt.barrier is for threads"):
+        zt.barrier()
+
+
+@zt.kernel
+def count_64(p):
+    out = np.zeros(4, np.int64)
+    for _, thread in zt.threads(1, 32):
+        zt.atomic_add(out, p[thread], 1)
+    return out
+
+
+@zt.kernel
+def much_shared(x):
+    out = np.zeros(1, x.dtype)
+    for _, thread in zt.threads(1, 32):
+        own = zt.shared(1 << 15, x.dtype)
+        own[thread] = x[thread]
+        out[0] = 1.0
+    return out
+
+
+@zt.kernel
+def many_threads(x):
+    out = np.zeros(1, x.dtype)
+    for _, _thread in zt.threads(1, 1024):
+        out[0] = 1.0
+    return out
+
+
+@pytest.mark.parametrize("kernel, target, said", [
+    (count_64, "vulkan", "vulkan lacks atomic_add on int64"), (count_64, "webgpu", "webgpu has no int64"),
+    (much_shared, "vulkan", "asks for 131072 bytes of shared memory, but this device has at most 16384"),
+    (many_threads, "webgpu", "asks for 1024 threads in a block, but this device has at most 256")],
+    ids=lambda p: p if isinstance(p, str) else p.source.name)
+def test_what_a_device_lacks_is_said(kernel: Any, target: str, said: str) -> None:
+    [name] = kernel.parameters
+    v = leaf("input", name, (32,), "int32" if name == "p" else "float32")
+    with pytest.raises(Unsupported, match=said):
+        compile_functions({"f": Graph({"y": kernel.trace({name: v})})}, TARGETS[target], "lacks")
+
+
+def test_transformations_are_refused_with_a_way_out() -> None:
+    x = zt.tensor(np.ones(64, np.float32))
+    with pytest.raises(Unsupported, match="threads has no gradient"):
+        zt.grad(lambda x: zt.ops.sum(gallery.block_sums(x)))(x)
+    with pytest.raises(Unsupported, match=r"zt.vmap does not support loops over zt.threads"):
+        zt.vmap(gallery.block_sums)(zt.tensor(np.ones((2, 64), np.float32))).numpy()
+
+
+# -- hints -------------------------------------------------------------------------------------------
+
+
+def test_hints_change_schedules_and_no_result() -> None:
+    @zt.kernel(hints=zt.Hints(workgroup=64, tile=(2, 16), unroll=2, vector_width=1, tensor_cores=False))
+    def product(x, w):
+        out = np.empty((x.shape[0], w.shape[1]), x.dtype)
+        for i, j in zt.grid(*out.shape):
+            total = 0.0
+            for k in range(x.shape[1]):
+                total += x[i, k] * w[k, j]
+            out[i, j] = max(total, 0.0)
+        return out
+
+    random = np.random.default_rng(0)
+    x, w = (random.normal(size=shape).astype(np.float32) for shape in ((64, 32), (32, 64)))
+    plain = zt.kernel(product.function)
+    np.testing.assert_allclose(product(x, w), plain(x, w), rtol=1e-4, atol=1e-5)
+    said = product.explain(x, w)
+    assert "tile(rows=2" in said and "unroll(2)" in said
+    assert "hint workgroup=64 is not followed: product has no such number" in said
+    assert "product tile" not in plain.explain(x, w)
+    said = product.on("cuda:sm_90").explain(x, w)
+    assert "grid_product" in said and "tile(rows=2, columns=16" in said
+    assert "hint unroll=2 is not followed: grid_product has no such number" in said
+    plain = zt.kernel(product.function, hints=zt.Hints(tensor_cores=True, workgroup=1 << 20))
+    assert "hint tensor_cores=True is not followed" in plain.on("vulkan").explain(x, w)
+
+    @zt.kernel(hints=zt.Hints(workgroup=32))
+    def halves(x):
+        return x * 0.5
+
+    assert "grid_elements threads(32)" in halves.on("cuda:sm_75").explain(x)
+    for wrong in ({"tile": (1,)}, {"workgroup": 0}, {"tensor_cores": 2}, {"unroll": 1.5}):
+        with pytest.raises(ConfigError, match=f"the hint {next(iter(wrong))}="):
+            zt.Hints(**wrong)  # type: ignore[arg-type]

@@ -1,0 +1,39 @@
+"""How machines that lack an atomic update do it with a compare-and-swap, tried until it succeeds.
+
+Compare-and-swap compares bits, so it is needed on integers only: a memory of floats is declared as
+one of integers of the same size (`ir/atomic_memories.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ztorch.dtypes import DType, boolean
+from ztorch.ir.kernel import Instr, Operand
+
+TRIES_MAX = (1 << 31) - 1  # turns of the loop: another thread succeeds whenever this one does not
+
+
+def by_exchange(b: Any, instr: Instr) -> Operand | None:
+    """The update by compare-and-swap, on the dtype of the memory."""
+    [at, x], mem = instr.args, instr.attrs["mem"]
+    return updated(b, instr.opcode, mem, at, instr.attrs["off"], x, b.memories[mem].dtype)
+
+
+def updated(b: Any, opcode: str, mem: str, at: Operand, off: int, x: Operand, held: DType
+            ) -> Operand:
+    """The old element, which is of the dtype of x but lies in memory as `held`."""
+    def bits(y: Operand) -> Operand:
+        return y if y.dtype == held else b.bitcast(y, dtype=held)
+
+    old, going = b.var(held, init=b.load(mem, at, off=off)), b.var(boolean, init=True)
+    with b.loop(0, TRIES_MAX) as turn:
+        b.while_(turn, b.get(going))
+        before = b.get(old)
+        now = before if held == x.dtype else b.bitcast(before, dtype=x.dtype)
+        new = x if opcode == "atomic_exchange" else b.emit(opcode.removeprefix("atomic_"), now, x)
+        seen = b.raw("atomic_cas", held, 1, (at, before, bits(new)), mem=mem, off=off)
+        b.set(going, b.ne(seen, before))
+        b.set(old, seen)
+    last = b.get(old)
+    return last if held == x.dtype else b.bitcast(last, dtype=x.dtype)

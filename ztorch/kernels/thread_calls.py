@@ -1,0 +1,119 @@
+"""What calls of a thread mean: the words of threads, functions of numbers and of users."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import boolean, i32
+from ztorch.graph.op import leaf
+from ztorch.graph.thread_program import (
+    SUBGROUP,
+    AtomicUpdate,
+    Exchange,
+    Meeting,
+    ThreadArray,
+)
+from ztorch.graph.value import Value
+from ztorch.kernels import subgroup_words as subgroups
+from ztorch.kernels import thread_words as words
+from ztorch.kernels.creating import dtype_from
+from ztorch.kernels.thread_numbers import ThreadNumbers
+from ztorch.kernels.tile_words import BadCall
+from ztorch.kernels.tiles import LoopTensor
+
+UPDATES = {words.atomic_add: "add", words.atomic_min: "min", words.atomic_max: "max",
+           words.atomic_exchange: "exchange", words.atomic_cas: "cas"}
+REDUCTIONS = {subgroups.subgroup_sum: "add", subgroups.subgroup_max: "maximum",
+              subgroups.subgroup_min: "minimum"}
+
+
+class ThreadCalls(ThreadNumbers):
+    """Evaluates calls."""
+
+    def _call(self, node: ast.Call) -> Any:
+        function = self.value(node.func)
+        known = function if callable(function) else None
+        try:
+            if known in UPDATES:
+                return self._update(node, UPDATES[known])
+            if known in REDUCTIONS:
+                return self._reduction(node, REDUCTIONS[known])
+            if known in (words.shared, words.barrier, subgroups.lane, subgroups.shuffle,
+                         subgroups.shuffle_xor):
+                args = [self.value(n) for n in node.args]
+                named = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
+                rule = getattr(self, f"_{known.__name__}")
+                return rule(node, *args, **named)
+        except TypeError as error:
+            raise self.source.error(node, f"{ast.unparse(node.func)}: {error}") from None
+        if known is words.threads:
+            raise self.source.error(node, "a loop over threads stands in another one")
+        for n in node.args:
+            x = self.value(n) if isinstance(n, (ast.Name, ast.Attribute)) else None
+            if isinstance(x, LoopTensor) and x.shape and known is not len and not hasattr(
+                    function, "__code__"):
+                self.number(n, x)
+        return super()._call(node)
+
+    def _update(self, node: ast.Call, how: str) -> LoopTensor:
+        if node.keywords or len(node.args) != (4 if how == "cas" else 3):
+            names = "array, index, expected, x" if how == "cas" else "array, index, x"
+            raise self.source.error(node, f"zt.atomic_{how} takes ({names})")
+        array, place = self.target(node, node.args[0], self.value(node.args[1]))
+        d = array.dtype
+        if d.bits < 32 or d is boolean:
+            raise self.source.error(node.args[0], f"zt.atomic_{how} takes arrays of 32 or 64 bits, "
+                                    f"not {d}", "use np.int32, np.float32 or the like")
+        xs = tuple(self.arithmetic.cast(self.number(n, self.value(n)), d).value
+                   for n in node.args[2:])
+        result = self.memory.leaf(d)
+        self.statements.append(AtomicUpdate(result, how, self.memory.name_of(array.value), place,
+                                            xs))
+        return LoopTensor(result)
+
+    def _shared(self, node: ast.Call, shape: Any, dtype: Any = np.float64) -> LoopTensor:
+        sizes = shape if isinstance(shape, tuple) else (shape,)
+        if not all(isinstance(n, int) and n > 0 for n in sizes):
+            raise BadCall("the shape of shared memory must be known while compiling, and not 0")
+        d, name = dtype_from(dtype), f"s{len(self.memory.shared)}"
+        stands = leaf("thread", f"{name}", sizes, d)
+        self.memory.shared[stands] = ThreadArray(name, d, stands.size, True, True)
+        return LoopTensor(stands)
+
+    def _barrier(self, node: ast.Call) -> None:
+        self.memory.lines[meeting := Meeting()] = self.source, node
+        self.statements.append(meeting)
+
+    def _lane(self, node: ast.Call, thread: Any) -> Any:
+        return self.arithmetic.binary(ast.Mod(), thread, SUBGROUP)
+
+    def _shuffle(self, node: ast.Call, x: Any, lane: Any) -> LoopTensor:
+        at = self.number(node, lane)
+        if not at.dtype.is_int:
+            raise BadCall(f"zt.shuffle takes the number of a thread, not {at.dtype}")
+        return self._exchanged(node, self.number(node, x), self.arithmetic.cast(at, i32).value)
+
+    def _shuffle_xor(self, node: ast.Call, x: Any, mask: Any) -> LoopTensor:
+        if not isinstance(mask, int) or not 0 < mask < SUBGROUP:
+            raise BadCall(f"the mask of zt.shuffle_xor is known while compiling, from 1 to "
+                          f"{SUBGROUP - 1}")
+        return self._exchanged(node, self.number(node, x), mask)
+
+    def _exchanged(self, node: ast.Call, x: LoopTensor, lane: Value | int) -> LoopTensor:
+        result = self.memory.leaf(x.dtype)
+        self.memory.lines[exchange := Exchange(result, x.value, lane)] = self.source, node
+        self.statements.append(exchange)
+        return LoopTensor(result, (), x.weak)
+
+    def _reduction(self, node: ast.Call, how: str) -> LoopTensor:
+        if node.keywords or len(node.args) != 1:
+            raise self.source.error(node, f"{ast.unparse(node.func)} takes one number")
+        x = self.number(node, self.value(node.args[0]))
+        mask = SUBGROUP // 2
+        while mask:
+            x = self.arithmetic.apply(how, x, self._exchanged(node, x, mask))
+            mask //= 2
+        return x

@@ -1,0 +1,212 @@
+"""Threads of a kernel in plain Python: one thread of Python each, of which one runs at a time.
+
+A thread runs until it waits for the others of its block; then the next one does. So prints and
+breakpoints come in an order, and the same each time. A loop over `zt.threads` has one body for all
+threads: it is made a function here, on the same lines of the same file.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+import threading
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from ztorch.errors import KernelError
+from ztorch.kernels.source import Source
+
+_current = threading.local()  # the thread of the kernel that runs in this thread of Python
+_BODY, _RUN = "_zt_thread", "_zt_run_threads"
+
+
+class KernelThread:
+    """One thread of a block, while it runs.
+
+    Attributes:
+        thread: Its number in the block.
+    """
+
+    def __init__(self, block: _Block, thread: int):
+        self.thread = thread
+        self._block = block
+        self._arrays = 0  # shared arrays that it has asked for so far
+
+    @property
+    def epoch(self) -> int:
+        """How often its block has met."""
+        return self._block.meetings
+
+    def shared(self, shape: Any, dtype: Any) -> Any:
+        """The next of the arrays that the block shares."""
+        arrays = self._block.arrays
+        if self._arrays == len(arrays):
+            arrays.append(watched(shape, dtype))
+        self._arrays += 1
+        return arrays[self._arrays - 1]
+
+    def meet(self, x: Any) -> list[Any]:
+        """Waits for all threads of the block; returns what each of them gave."""
+        return self._block.meet(self.thread, x)
+
+
+def turn_of(word: str) -> KernelThread:
+    """The thread of a kernel that runs here; an error names the word that needs one."""
+    thread: KernelThread | None = getattr(_current, "thread", None)
+    if thread is None:
+        raise KernelError(f"{word} is for threads: use it in a loop over zt.threads(...) of a "
+                          "kernel")
+    return thread
+
+
+class SharedArray(np.ndarray):
+    """Shared memory that knows who has touched which element since the last meeting."""
+
+    writers: dict[Any, tuple[int, int]]  # by place: thread and meeting of the last write
+    readers: dict[Any, tuple[int, int]]
+
+    def __getitem__(self, place: Any) -> Any:
+        self._touch(place, False)
+        return np.asarray(self)[place]
+
+    def __setitem__(self, place: Any, x: Any) -> None:
+        self._touch(place, True)
+        np.asarray(self)[place] = x
+
+    def _touch(self, place: Any, writes: bool) -> None:
+        turn = turn_of("shared memory")
+        key = tuple(map(int, place)) if isinstance(place, tuple) else int(place)
+        others = [(self.writers, "written")] + ([(self.readers, "read")] if writes else [])
+        for log, did in others:
+            who, epoch = log.get(key, (turn.thread, 0))
+            if who != turn.thread and epoch == turn.epoch:
+                raise KernelError(
+                    f"race: thread {turn.thread} {'writes' if writes else 'reads'} element {key} "
+                    f"of shared memory, which thread {who} has {did} since the last barrier; put "
+                    "zt.barrier() between them, or use an atomic update")
+        if not writes and key not in self.writers:
+            raise KernelError(f"thread {turn.thread} reads element {key} of shared memory, which "
+                              "no thread has written")
+        (self.writers if writes else self.readers)[key] = turn.thread, turn.epoch
+
+
+def watched(shape: Any, dtype: Any) -> SharedArray:
+    """Shared memory that nobody has touched."""
+    array = np.zeros(shape, dtype).view(SharedArray)
+    array.writers, array.readers = {}, {}
+    return array
+
+
+class _Block:
+    """The threads of one block. Only the one that has the turn runs."""
+
+    def __init__(self, number: int, size: int, body: Callable[[int, int], None]):
+        self.number, self.body = number, body
+        self.arrays: list[Any] = []
+        self.offered: list[Any] = [None] * size  # to the next meeting
+        self.met: list[Any] = []  # what was given to the last one
+        self.meetings = 0  # how many there were
+        self.waiting = [False] * size
+        self.done = [False] * size
+        self.errors: list[BaseException] = []
+        self.turns = [threading.Semaphore(0) for _ in range(size)]
+        self.back = threading.Semaphore(0)  # to who shares out the turns
+
+    def run(self) -> None:
+        workers = [threading.Thread(target=self._thread, args=(t,), daemon=True)
+                   for t in range(len(self.turns))]
+        for w in workers:
+            w.start()
+        while not all(self.done) and not self.errors:
+            for t, done in enumerate(self.done):
+                if not done and not self.errors:
+                    self.turns[t].release()
+                    self.back.acquire()
+            if any(self.waiting) and any(self.done) and not self.errors:
+                t = self.waiting.index(True)
+                self.errors.append(KernelError(
+                    f"thread {t} of block {self.number} waits at a barrier that thread "
+                    f"{self.done.index(True)} does not come to; all threads of a block must"))
+            self.meetings += 1
+            self.met, self.offered = self.offered, [None] * len(self.offered)
+            self.waiting = [False] * len(self.waiting)
+        if self.errors:
+            raise self.errors[0]
+
+    def _thread(self, t: int) -> None:
+        self.turns[t].acquire()
+        _current.thread = KernelThread(self, t)
+        try:
+            self.body(self.number, t)
+        except BaseException as error:  # goes on in the thread that called
+            self.errors.append(error)
+        self.done[t] = True
+        self.back.release()
+
+    def meet(self, t: int, x: Any) -> list[Any]:
+        self.offered[t], self.waiting[t] = x, True
+        self.back.release()
+        self.turns[t].acquire()
+        return self.met
+
+
+def run_threads(body: Callable[[int, int], None], blocks: int, size: int) -> None:
+    """Runs a function for each thread, a block after the other."""
+    for block in range(blocks):
+        _Block(block, size, body).run()
+
+
+def with_threads(function: Callable[..., Any], source: Source,
+                 is_threads: Callable[[ast.expr], bool]) -> Callable[..., Any]:
+    """The function with loops over threads that run; itself if it has none."""
+    if not any(isinstance(s, ast.For) and is_threads(s.iter) for s in ast.walk(source.tree)):
+        return function
+    tree = ast.parse("\n".join(source.lines))
+    [made] = tree.body
+    assert isinstance(made, ast.FunctionDef) and isinstance(function, FunctionType)
+    made.decorator_list = []
+    free = function.__code__.co_freevars
+    around = ast.parse(f"def around({', '.join((*free, _RUN))}):\n    return {made.name}")
+    outer = around.body[0]
+    assert isinstance(outer, ast.FunctionDef)
+    outer.body.insert(0, _Threads(is_threads).visit(made))
+    ast.increment_lineno(around, source.first_line - 1)
+    ast.fix_missing_locations(around)
+    names: dict[str, Any] = {}
+    exec(compile(around, source.file, "exec"), function.__globals__, names)
+    cells = [c.cell_contents for c in function.__closure__ or ()]
+    debugged = names["around"](*cells, run_threads)
+    debugged.__defaults__, debugged.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    result: Callable[..., Any] = debugged
+    return result
+
+
+class _Threads(ast.NodeTransformer):
+    """Makes the body of each loop over threads a function."""
+
+    def __init__(self, is_threads: Callable[[ast.expr], bool]):
+        self.is_threads = is_threads
+
+    def visit_For(self, node: ast.For) -> Any:
+        if not self.is_threads(node.iter) or not isinstance(node.iter, ast.Call):
+            return self.generic_visit(node)
+        assert isinstance(node.target, ast.Tuple)
+        names = ", ".join(ast.unparse(t) for t in node.target.elts)
+        made = ast.parse(textwrap.dedent(f"""
+            def {_BODY}({names}):
+                pass
+            {_RUN}({_BODY}, *())
+            """)).body
+        body, call = made
+        assert isinstance(body, ast.FunctionDef) and isinstance(call, ast.Expr)
+        assert isinstance(call.value, ast.Call)
+        body.body = node.body
+        call.value.args[1:] = node.iter.args
+        for part in (body, call):
+            for inner in ast.walk(part):
+                if not hasattr(inner, "lineno") or inner in (body, call, call.value):
+                    ast.copy_location(inner, node)
+        return [body, call]

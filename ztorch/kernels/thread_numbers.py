@@ -1,0 +1,227 @@
+"""What expressions of a thread mean: numbers, and elements of arrays."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from ztorch.dtypes import DType, i32
+from ztorch.graph.op import leaf
+from ztorch.graph.thread_program import (
+    Branch,
+    GetVariable,
+    LoadElement,
+    SetVariable,
+    StoreElement,
+    ThreadArray,
+    ThreadStatement,
+    ThreadVariable,
+)
+from ztorch.graph.value import Value
+from ztorch.kernels.arithmetic import NUMBERS
+from ztorch.kernels.calls import CallRules
+from ztorch.kernels.reading import BadIndex, outside
+from ztorch.kernels.source import Source
+from ztorch.kernels.tiles import Affine, LoopTensor
+
+
+class OwnVariable:
+    """A variable of each thread, as a name means it."""
+
+    def __init__(self, key: str):
+        self.key = key
+
+
+class ThreadMemory:
+    """The arrays and variables of the threads of one loop."""
+
+    def __init__(self, kinds: dict[str, tuple[DType, bool]]):
+        self.arrays: dict[Value, str] = {}  # names, by the arrays outside
+        self.written: dict[str, Value] = {}  # of those that threads change, by the kernel's name
+        self.shared: dict[Value, ThreadArray] = {}  # by what stands for them
+        self.kinds = kinds  # dtype of each variable, and whether it is one of Python's numbers
+        self.variables: dict[str, ThreadVariable] = {}
+        self.leaves = itertools.count()
+        # Where the threads of a block must meet: the lines of the statements.
+        self.lines: dict[ThreadStatement, tuple[Source, ast.AST]] = {}
+
+    def leaf(self, d: DType) -> Value:
+        """What stands for a number that a statement gives."""
+        return leaf("thread", f"t{next(self.leaves)}", (), d)
+
+    def name_of(self, array: Value) -> str:
+        """The name of an array of the kernel, or of a shared one."""
+        if array in self.shared:
+            return self.shared[array].name
+        return self.arrays.setdefault(array, f"a{len(self.arrays)}")
+
+    def variable(self, key: str, d: DType, weak: bool) -> ThreadVariable:
+        """The variable of a name. Its dtype may be another the next time."""
+        self.kinds[key] = d, weak
+        known = self.variables.get(key)
+        if known is None or known.dtype is not d:
+            number = known.number if known else len(self.variables)
+            self.variables[key] = ThreadVariable(number, d)
+        return self.variables[key]
+
+
+class ThreadNumbers(CallRules):
+    """Evaluates expressions; what they read and change becomes statements."""
+
+    memory: ThreadMemory
+    statements: list[ThreadStatement]
+    outer_names: frozenset[str] = frozenset()  # that were set before the loop
+
+    def number(self, node: ast.AST, x: Any) -> LoopTensor:
+        """x as a number of the thread."""
+        if isinstance(x, LoopTensor) and x.shape:
+            raise self.source.error(node, "a thread works on numbers, and this is an array of "
+                                    f"shape {list(x.shape)}", "take an element: x[i]")
+        if not isinstance(x, (LoopTensor, Affine, *NUMBERS)):
+            raise self.source.error(node, f"{x!r} is no number")
+        return self.arithmetic.tile(x)
+
+    def _operand(self, node: ast.expr) -> Any:
+        x = super()._operand(node)
+        if isinstance(x, LoopTensor):
+            self.number(node, x)
+        return x
+
+    def _name(self, node: ast.Name) -> Any:
+        x = super()._name(node)
+        if not isinstance(x, OwnVariable):
+            return x
+        d, weak = self.memory.kinds[x.key]
+        result = self.memory.leaf(d)
+        self.statements.append(GetVariable(result, self.memory.variable(x.key, d, weak)))
+        return LoopTensor(result, (), weak)
+
+    def set(self, key: str, x: Any) -> None:
+        """Sets a variable. It takes the dtype that goes with all that it is set to."""
+        a = self.arithmetic
+        new, known = a.tile(x), self.memory.kinds.get(key)
+        d, weak = new.dtype, new.weak
+        if known is not None:
+            old = LoopTensor(self.memory.leaf(known[0]), (), known[1])
+            d, weak = a.common([old, new]), known[1] and weak
+        self.statements.append(SetVariable(self.memory.variable(key, d, weak), a.cast(x, d).value))
+
+    # -- elements --------------------------------------------------------------------------------
+
+    def _subscript(self, node: ast.Subscript) -> Any:
+        of = self.value(node.value)
+        key = self.value(node.slice)
+        if isinstance(of, tuple) and isinstance(key, LoopTensor):
+            of = self._table(node, of)
+        if not isinstance(of, LoopTensor):
+            try:
+                return of[key]
+            except (TypeError, IndexError, KeyError) as error:
+                raise self.source.error(node, str(error)) from None
+        array = self._current(node.value, of)
+        result = self.memory.leaf(of.dtype)
+        place = self._place(node, of, key)
+        self.statements.append(LoadElement(result, self.memory.name_of(array), place))
+        return LoopTensor(result)
+
+    def _current(self, node: ast.expr, array: LoopTensor) -> Value:
+        if not array.shape:
+            raise self.source.error(node, "a number has no elements")
+        return array.value
+
+    def _place(self, node: ast.AST, array: LoopTensor, key: Any) -> Value:
+        """The place of an element in the flat array."""
+        keys = key if isinstance(key, tuple) else (key,)
+        if len(keys) != len(array.shape):
+            raise self.source.error(node, f"{len(keys)} indices for an array of "
+                                    f"{len(array.shape)} axes, {list(array.shape)}",
+                                    "a thread takes one element")
+        flat: Any = 0
+        for k, n in zip(keys, array.shape, strict=True):
+            if isinstance(k, LoopTensor) and not k.shape and k.dtype.is_int:
+                place: Any = k
+            elif isinstance(k, int) and not isinstance(k, bool):
+                place = k + n if -n <= k < 0 else k
+                if not 0 <= place < n:
+                    raise BadIndex(outside(k, k, n).partition(";")[0])
+            else:
+                raise self.source.error(node, f"{k!r} is no index of an element" if not isinstance(
+                    k, LoopTensor) else f"an index must be an integer, not {k.dtype}")
+            flat = self.arithmetic.binary(ast.Add(), self.arithmetic.binary(
+                ast.Mult(), flat, n), place)
+        return self.arithmetic.cast(flat, i32).value
+
+    def put(self, target: ast.Subscript, x: Any) -> None:
+        """Writes an element."""
+        array, place = self.target(target, target.value, self.value(target.slice))
+        new = self.arithmetic.cast(self.number(target, x), array.dtype)
+        self.statements.append(StoreElement(self.memory.name_of(array.value), place, new.value))
+
+    def target(self, node: ast.expr, array: ast.expr, key: Any) -> tuple[LoopTensor, Value]:
+        """An array that may be written, and the place of an element."""
+        of = self.value(array)
+        if not isinstance(of, LoopTensor) or not of.shape:
+            raise self.source.error(array, "only elements of arrays can be set")
+        if of.value not in self.memory.shared:
+            name = array.id if isinstance(array, ast.Name) else ""
+            variable = self.env.get(name)
+            if variable is None or variable.fixed or name not in self.outer_names:
+                why = variable.fixed if variable else "it is no array of this function"
+                raise self.source.error(
+                    array, f"{ast.unparse(array)} cannot be written: {why}", "write to an array "
+                    "that the kernel makes before zt.threads, such as np.zeros(n)")
+            self.memory.written[name] = of.value
+        return of, self._place(node, of, key)
+
+    # -- what is only read where something holds --------------------------------------------------
+
+    def chosen(self, test: LoopTensor, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+        """The value of `yes` where a condition holds, else that of `no`, each read only then."""
+        key, around = f"<choice {next(self.memory.leaves)}>", self.statements
+        outcomes: list[Any] = []
+        blocks: list[list[ThreadStatement]] = []
+        for part in (yes, no):
+            self.statements = []
+            outcomes.append(part())
+            blocks.append(self.statements)
+        self.statements = around
+        if not any(blocks):
+            return self.arithmetic.choose(test, *outcomes)
+        tiles = [self.arithmetic.tile(x) for x in outcomes]
+        d, weak = self.arithmetic.common(tiles), all(t.weak for t in tiles)
+        variable = self.memory.variable(key, d, weak)
+        for x, block in zip(tiles, blocks, strict=True):
+            block.append(SetVariable(variable, self.arithmetic.cast(x, d).value))
+        self.statements.append(Branch(test.value, tuple(blocks[0]), tuple(blocks[1])))
+        result = self.memory.leaf(d)
+        self.statements.append(GetVariable(result, variable))
+        return LoopTensor(result, (), weak)
+
+    def _ifexp(self, node: ast.IfExp) -> Any:
+        test = self.arithmetic.truth(self.value(node.test))
+        if isinstance(test, bool):
+            return self.value(node.body if test else node.orelse)
+        return self.chosen(test, lambda: self.number(node.body, self.value(node.body)),
+                           lambda: self.number(node.orelse, self.value(node.orelse)))
+
+    def _boolop(self, node: ast.BoolOp) -> Any:
+        is_and = isinstance(node.op, ast.And)
+        return self._all_of(node.values, is_and)
+
+    def _all_of(self, nodes: list[ast.expr], is_and: bool) -> Any:
+        """Whether all conditions hold, or one of them: later ones are read only where needed."""
+        first, *rest = nodes
+        x = self.value(first)
+        if not isinstance(x, (LoopTensor, Affine)):
+            return self._all_of(rest, is_and) if rest and bool(x) == is_and else x
+        test = self.arithmetic.truth(x)
+        if not rest:
+            return test
+
+        def later() -> Any:
+            return self.arithmetic.truth(self._all_of(rest, is_and))
+
+        return self.chosen(test, later, lambda: False) if is_and else self.chosen(
+            test, lambda: True, later)

@@ -1,0 +1,299 @@
+"""Translates a loop over `zt.threads`: each statement of its body is one of a thread."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ztorch.dtypes import DType, i32
+from ztorch.errors import KernelError, ZtorchError
+from ztorch.graph.thread_program import (
+    Branch,
+    CountedLoop,
+    ThreadArray,
+    ThreadProgram,
+    ThreadStatement,
+)
+from ztorch.graph.threads import THREADS, THREADS_RESULT, parted
+from ztorch.kernels.expressions import ExpressionRules, kind_of
+from ztorch.kernels.plainer import ENDS, inside_threads
+from ztorch.kernels.reading import BadIndex
+from ztorch.kernels.scope import Variable
+from ztorch.kernels.source import Source, source_of
+from ztorch.kernels.thread_calls import ThreadCalls
+from ztorch.kernels.thread_numbers import OwnVariable, ThreadMemory
+from ztorch.kernels.tiles import Affine, LoopTensor
+from ztorch.kernels.uses import assigned
+
+THREADS_MAX = 1024  # of a block: no device has more
+TRIALS_MAX = 8  # how often the dtypes of variables may grow before they must agree
+TURNS_MAX = (1 << 31) - 1  # of a `while` loop
+
+
+def run_threads(t: ExpressionRules, s: ast.For) -> None:
+    """Runs a loop over threads. The arrays that they write become the results of its node."""
+    assert isinstance(s.iter, ast.Call)
+    if t.loops or t.masks:
+        raise t.source.error(s, "zt.threads stands inside a loop or a branch", "it is a loop at "
+                             "the top of a kernel; put the others inside it")
+    names = [n.id for n in s.target.elts if isinstance(n, ast.Name)] if isinstance(
+        s.target, ast.Tuple) else []
+    if len(names) != 2:
+        raise t.source.error(s.target, "zt.threads gives two numbers: for block, thread in ...")
+    sizes = [t.value(n) for n in s.iter.args]
+    if len(sizes) != 2 or s.iter.keywords or not all(
+            type(n) is int and n > 0 for n in sizes):
+        raise t.source.error(s.iter, "zt.threads takes the number of blocks and the threads of a "
+                             "block, integers above 0 that are known while compiling")
+    blocks, size = sizes
+    if size > THREADS_MAX:
+        raise t.source.error(s.iter.args[1], f"a block of {size} threads is too large",
+                             f"devices have up to {THREADS_MAX}, many 256")
+    kinds: dict[str, tuple[DType, bool]] = {}
+    for _ in range(TRIALS_MAX):
+        before = dict(kinds)
+        memory = ThreadMemory(kinds)
+        rules = ThreadRules(t.source, t, memory)
+        ids = [memory.leaf(i32) for _ in names]
+        for name, v in zip(names, ids, strict=True):
+            rules.env[name] = Variable(LoopTensor(v, (), weak=True), fixed="it numbers threads")
+        rules.run(inside_threads(t.source, s.body))
+        if kinds == before:
+            break
+    else:
+        raise t.source.error(s, "the dtypes of variables grow with each turn of a loop")
+    changed = list(memory.written.values())
+    order = [*(a for a in memory.arrays if a not in changed), *changed]
+    arrays = tuple(ThreadArray(memory.arrays[a], a.dtype, a.size, False, a in changed)
+                   for a in order)
+    program = ThreadProgram(blocks, size, ids[0], ids[1], arrays, tuple(memory.shared.values()),
+                            tuple(memory.variables.values()), tuple(rules.statements))
+    if (apart := parted(program)) is not None:
+        source, node = memory.lines[apart]
+        raise source.error(node, "not all threads of the block come here, but all must: what is "
+                           "around it depends on the thread", "put it outside of that")
+    t.note(s, f"{blocks} blocks of {size} threads, as written")
+    value = THREADS(*order, program=program)
+    for k, name in enumerate(memory.written):
+        old = t.env[name]
+        t.env[name] = replace(old, value=LoopTensor(THREADS_RESULT(value, index=k)))
+    t.mark_parts(memory.written)
+
+
+class ThreadRules(ThreadCalls):
+    """Runs the statements of a thread."""
+
+    def __init__(self, source: Source, outer: ExpressionRules, memory: ThreadMemory,
+                 calls: tuple[Any, ...] = ()):
+        super().__init__(source, outer.arithmetic, calls or outer.calls)
+        self.memory = memory
+        self.statements: list[ThreadStatement] = []
+        self.env = dict(outer.env) if not calls else {}
+        self.outer_names = frozenset(self.env)
+        self.prefix = f"{source.name} {next(memory.leaves)} "  # of its variables
+        self.once: set[str] = set()  # names that are set once, at the top
+        self.nested = 0  # loops and branches around the line
+
+    def run(self, body: Sequence[ast.stmt]) -> None:
+        """Runs the statements of a thread, or of a function that it calls."""
+        every = Counter(n for s in body for n in _settings(s))
+        self.once = {n for s in body for n in assigned([s]) if every[n] == 1
+                     and isinstance(s, (ast.Assign, ast.AnnAssign))}
+        self.block(body)
+
+    def block(self, statements: Sequence[ast.stmt]) -> None:
+        for s in statements:
+            rule = getattr(self, f"_run_{type(s).__name__.lower()}", None)
+            if rule is None:
+                raise self.source.error(s, f"{kind_of(s)} is not supported in kernels",
+                                        "write loops, conditions and assignments")
+            try:
+                rule(s)
+            except KernelError:
+                raise
+            except (BadIndex, ZtorchError) as error:
+                raise self.source.error(s, str(error)) from None
+
+    def inline(self, node: ast.Call, function: Callable[..., Any], args: tuple[Any, ...],
+               named: dict[str, Any]) -> Any:
+        """The result of a function that the thread calls."""
+        if function in self.calls:
+            raise self.source.error(node, f"{function.__name__} calls itself, and kernels cannot",
+                                    "write a loop")
+        inner = ThreadRules(source_of(function), self, self.memory, (*self.calls, function))
+        inner.statements, inner.nested = self.statements, self.nested
+        try:
+            bound = inner.source.signature(function, args, named)
+        except TypeError as error:
+            raise self.source.error(node, str(error)) from None
+        inner.env = {n: Variable(x, fixed=f"{n} is an argument") for n, x in bound.items()}
+        body = inside_threads(inner.source, inner.source.tree.body)
+        last = body[-1]
+        returns = isinstance(last, ast.Return) and last.value is not None
+        inner.run(body[:-1] if returns else body)
+        return inner.value(last.value) if returns else None  # type: ignore[attr-defined]
+
+    # -- statements ------------------------------------------------------------------------------
+
+    def _run_pass(self, s: ast.Pass) -> None:
+        pass
+
+    def _run_expr(self, s: ast.Expr) -> None:
+        if isinstance(s.value, ast.Constant):
+            return
+        before = len(self.statements)
+        self.value(s.value)
+        if not isinstance(s.value, ast.Call) or len(self.statements) == before:
+            raise self.source.error(s, "the value is not used", "assign it, or delete the line")
+
+    def _run_assert(self, s: ast.Assert) -> None:
+        test = self.value(s.test)
+        if isinstance(test, (LoopTensor, Affine)):
+            raise self.source.error(s, "assert can only test what is known while compiling")
+        if not test:
+            raise self.source.error(s, f"the assertion fails"
+                                    f"{': ' + str(self.value(s.msg)) if s.msg else ''}")
+
+    def _run_return(self, s: ast.Return) -> None:
+        raise self.source.error(s, "return stands in the body of a thread", "let threads write "
+                                "into arrays, and return these after the loop")
+
+    def _run_annassign(self, s: ast.AnnAssign) -> None:
+        if s.value is not None:
+            self._put(s.target, self.value(s.value))
+
+    def _run_assign(self, s: ast.Assign) -> None:
+        x = self.value(s.value)
+        for target in s.targets:
+            self._put(target, x)
+
+    def _run_augassign(self, s: ast.AugAssign) -> None:
+        update = ast.copy_location(ast.Assign([s.target], ast.BinOp(
+            _reading(s.target), s.op, s.value)), s)
+        ast.fix_missing_locations(update)
+        self._run_assign(update)
+
+    def _put(self, target: ast.expr, x: Any) -> None:
+        """Gives a variable or an element a value."""
+        if isinstance(target, ast.Name):
+            self._put_name(target, x)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            if not isinstance(x, tuple) or len(x) != len(target.elts):
+                count = len(x) if isinstance(x, tuple) else 1
+                raise self.source.error(target, f"{len(target.elts)} variables for {count} values")
+            for part, y in zip(target.elts, x, strict=True):
+                self._put(part, y)
+        elif isinstance(target, ast.Subscript):
+            self.put(target, x)
+        else:
+            raise self.source.error(target, "only variables and elements of arrays can be set")
+
+    def _put_name(self, target: ast.Name, x: Any) -> None:
+        name = target.id
+        known = self.env.get(name)
+        if known is not None and (name in self.outer_names or known.fixed):
+            why = known.fixed or "it is set before zt.threads"
+            raise self.source.error(target, f"a thread cannot set {name}: {why}",
+                                    "use another name, or write into an array")
+        if name in self.once:
+            self.env[name] = Variable(x)
+            return
+        self.set(self.prefix + name, self.number(target, x))
+        self.env[name] = Variable(OwnVariable(self.prefix + name))
+
+    # -- structure -------------------------------------------------------------------------------
+
+    def _within(self, body: Sequence[ast.stmt]) -> tuple[ThreadStatement, ...]:
+        """The statements of a loop or branch; what it sets is known after it as its caller says."""
+        around, self.statements = self.statements, []
+        self.nested += 1
+        self.block(body)
+        self.nested -= 1
+        inside, self.statements = self.statements, around
+        return tuple(inside)
+
+    def _run_if(self, s: ast.If) -> None:
+        test = self.arithmetic.truth(self.value(s.test))
+        if isinstance(test, bool):
+            self.block(s.body if test else s.orelse)
+            return
+        before = dict(self.env)
+        yes = self._within(s.body)
+        after, self.env = self.env, dict(before)
+        no = self._within(s.orelse)
+        self.env = {n: v for n, v in self.env.items() if n in after}
+        self.statements.append(Branch(test.value, yes, no))
+
+    def _run_while(self, s: ast.While) -> None:
+        before = dict(self.env)
+        around, self.statements = self.statements, []
+        test = self.arithmetic.truth(self.value(s.test))
+        first, self.statements = self.statements, around
+        body = self._within(s.body)
+        self.env = before
+        zero, stop = (self.arithmetic.tile(n).value for n in (0, TURNS_MAX))
+        self.statements.append(CountedLoop(self.memory.leaf(i32), zero, stop, 1, tuple(first),
+                                           self.arithmetic.tile(test).value, body))
+
+    def _run_for(self, s: ast.For) -> None:
+        call = s.iter if isinstance(s.iter, ast.Call) else None
+        function = self.value(call.func) if call is not None else None
+        if call is not None and function is range:
+            self._run_range(s, [x for n in call.args for x in self.spread(n)])
+            return
+        items = self.value(s.iter)
+        if not isinstance(items, tuple):
+            raise self.source.error(s.iter, "a loop of a thread goes over range(...), or a tuple "
+                                    "that is known")
+        for item in items:  # written out
+            self._put(s.target, item)
+            self.block(s.body)
+
+    def _run_range(self, s: ast.For, ends: list[Any]) -> None:
+        if not isinstance(s.target, ast.Name):
+            raise self.source.error(s.target, "range gives one number a turn")
+        a = self.arithmetic
+        start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
+        if not isinstance(step, int) or step == 0:
+            raise self.source.error(s.iter, "the step must be a known integer, and not 0")
+        whole = [self.number(s.iter, x) for x in (start, stop)]
+        if not all(x.dtype.is_int for x in whole):
+            raise self.source.error(s.iter, "range takes integers")
+        if step < 0:  # counted upwards from the end
+            whole = [a.apply("neg", x) for x in whole]
+        first, last = (a.cast(x, i32) for x in whole)
+        counter = self.memory.leaf(i32)
+        number: Any = LoopTensor(counter, (), weak=True)
+        if step < 0:
+            number = a.apply("neg", number)
+        before = dict(self.env)
+        self.env[s.target.id] = Variable(number, fixed="it counts turns")
+        flag: Any = getattr(s, ENDS, None)
+        test: list[ThreadStatement] = []
+        going = None
+        if flag is not None:
+            around, self.statements = self.statements, test
+            going = a.tile(self.value(ast.copy_location(ast.Name(flag, ast.Load()), s))).value
+            self.statements = around
+        body = self._within(s.body)
+        self.env = before
+        self.statements.append(CountedLoop(counter, first.value, last.value, abs(step),
+                                           tuple(test), going, body))
+
+
+def _reading(target: ast.expr) -> ast.expr:
+    """The expression that reads what a target is."""
+    read = ast.parse(ast.unparse(target), mode="eval").body
+    for n in ast.walk(read):
+        ast.copy_location(n, target)
+    return read
+
+
+def _settings(s: ast.stmt) -> list[str]:
+    """The names that a statement sets, once for each place."""
+    return [n.id for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(
+        n.ctx, ast.Store)] + [n.target.id for n in ast.walk(s) if isinstance(n, ast.AugAssign)
+                              and isinstance(n.target, ast.Name)]

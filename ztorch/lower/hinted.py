@@ -1,0 +1,61 @@
+"""Schedules by the hints of users: each hint changes a number of what the rules propose, where the
+loop nest has such a number and the machine can have it so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ztorch.graph.hints import Hints
+from ztorch.lower.schedule import Schedule
+
+# By the kind of a schedule: the fields that a hint decides.
+FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
+    "elements": {"vector_width": ("lanes",)},
+    "rows": {"vector_width": ("lanes",)},
+    "sliding": {"vector_width": ("lanes",)},
+    "recurrence": {"vector_width": ("lanes",), "unroll": ("vectors",)},
+    "product": {"unroll": ("unroll",), "tile": ("tile_rows", "tile_vectors")},
+    "grid_elements": {"workgroup": ("threads",), "vector_width": ("width",)},
+    "grid_recurrence": {"workgroup": ("threads",)},
+    "grid_rows": {"vector_width": ("width",)},
+    "grid_product": {"tile": ("tile_rows", "tile_columns", "tile_depth")},
+    "grid_matrix": {"tile": ("tile_rows", "tile_columns", "tile_depth"), "stages": ("stages",)}}
+
+
+@dataclass(frozen=True)
+class Hinted:
+    """A schedule, and why hints are not in it."""
+
+    schedule: Schedule
+    unmet: tuple[str, ...] = ()  # a sentence for each hint that is not followed
+
+
+def hinted(proposal: Schedule, hints: Hints, lanes: int,
+           refusal: Callable[[Schedule], str]) -> Hinted:
+    """A proposal of the rules with hints in it.
+
+    Args:
+        proposal: What the rules propose.
+        hints: The hints.
+        lanes: Elements of a vector, by which columns are counted in vectors.
+        refusal: Why a schedule cannot be had; empty if it can.
+    """
+    schedule, unmet = proposal, []
+    for name, x in hints.given.items():
+        if name == "tensor_cores":
+            if x != (schedule.kind == "grid_matrix"):
+                unmet.append(f"hint tensor_cores={x} is not followed: this is {schedule.kind}")
+            continue
+        names = FIELDS.get(schedule.kind, {}).get(name, ())
+        values: tuple[Any, ...] = x if isinstance(x, tuple) else (x,)
+        if "tile_vectors" in names:
+            values = (values[0], max(1, values[1] // lanes))
+        changed = replace(schedule, **dict(zip(names, values, strict=False)))
+        why = refusal(changed) if names else f"{schedule.kind} has no such number"
+        if why:
+            unmet.append(f"hint {name}={x} is not followed: {why}")
+        else:
+            schedule = changed
+    return Hinted(schedule, tuple(unmet))

@@ -1,0 +1,283 @@
+"""Blocks of threads on processors: workers share the blocks, and each runs the threads of a block.
+
+A barrier splits what a thread does into segments. A segment is a loop over the threads of the
+block: each does its part before the first one begins the next segment. What all threads compute
+alike is computed once, outside of these loops; so are loops and branches with barriers in them,
+which all threads take together. What a thread knows from one segment to the next lies in an array
+with an element for each thread. Shared memory is an array of the worker's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from ztorch.dtypes import boolean, lying
+from ztorch.ir.atomic_memories import BITS
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Instr, Kernel, Operand
+from ztorch.ir.nested import Nested, nested
+from ztorch.ir.opcodes import ATOMICS, PURE
+from ztorch.ir.rewrite import next_id
+from ztorch.lower.passes import share_out
+
+
+def on_workers(kernel: Kernel) -> Kernel:
+    """The kernel with its grid and block loops in a form that CPU workers run; a kernel without
+    them as it is."""
+    if not any(i.attrs.get("kind") == "block" for i in kernel.body):
+        return kernel
+    return share_out(_Blocks(kernel).kernel())
+
+
+@dataclass(eq=False)
+class _Segment:
+    """What each thread does between two meetings."""
+
+    nodes: list[Nested] = field(default_factory=list)
+    repeated: bool = False  # whether a loop with meetings is around it
+
+    def instructions(self) -> Iterator[Instr]:
+        for n in self.nodes:
+            yield from n.instructions()
+
+    @property
+    def own(self) -> set[int]:
+        """Ids that it defines."""
+        return {i.dest.id for i in self.instructions()}
+
+
+class _Blocks:
+    """One kernel on its way to workers."""
+
+    def __init__(self, kernel: Kernel):
+        self.old = kernel
+        top = nested(kernel.body)
+        self.grid = next(n for n in top if n.instr.attrs.get("kind") == "grid")
+        self.above = [n for n in top if n is not self.grid]
+        block = next(n for n in self.grid.yes if n.instr.attrs.get("kind") == "block")
+        self.before = [n for n in self.grid.yes if n is not block]
+        self.counter, self.size = block.instr.dest, block.instr.args[1]
+        self.read_only = {m.name for m in kernel.memories if m.access == "r"}
+        self.private: set[int] = set()  # variables of which each thread has its own
+        self.uniform: set[int] = set()  # values that all threads compute alike
+        self._classify(block.yes)
+        self.items: list[_Segment | Instr] = []  # segments, and what is done once for all threads
+        self._split(block.yes, False)
+        self.segments = [x for x in self.items if isinstance(x, _Segment)]
+        self.made = {i.dest.id: i for s in self.segments for n in s.nodes
+                     for i in n.instructions()}
+        self.home = {i: s for s in self.segments for i in s.own}
+        self.cheap = self._cheap()
+
+    # -- what all threads do alike ---------------------------------------------------------------
+
+    def _classify(self, nodes: Sequence[Nested]) -> None:
+        while True:
+            known = len(self.private)
+            self.uniform = {i.dest.id for n in (*self.above, *self.before)
+                            for i in n.instructions()} | {self.grid.instr.dest.id}
+            self._walk(nodes)
+            if len(self.private) == known:
+                return
+
+    def _walk(self, nodes: Sequence[Nested]) -> None:
+        for n in nodes:
+            if n.yes or n.end is not None:
+                if n.meets:
+                    self.uniform.add(n.instr.dest.id)
+                    self._walk([*n.yes, *n.no])
+                else:
+                    self.private |= {i.args[0].id for i in n.instructions() if i.opcode == "set"}
+            elif self._is_alike(n.instr):
+                self.uniform.add(n.instr.dest.id)
+            elif n.instr.opcode == "set":
+                self.private.add(n.instr.args[0].id)
+
+    def _is_alike(self, i: Instr) -> bool:
+        """Whether an instruction outside of loops and branches of single threads is done once."""
+        if i.opcode in ("get", "set") and i.args[0].id in self.private:
+            return False
+        if i.opcode not in PURE and i.opcode not in ("get", "set") and not (
+                i.opcode == "load" and i.attrs["mem"] in self.read_only):
+            return False
+        return i.opcode != "block_id" and all(
+            a.is_const or a.kind == "variable" or a.id in self.uniform for a in i.args)
+
+    def _split(self, nodes: Sequence[Nested], repeated: bool) -> None:
+        segment = _Segment(repeated=repeated)
+
+        def flush() -> None:
+            nonlocal segment
+            if segment.nodes:
+                self.items.append(segment)
+            segment = _Segment(repeated=repeated)
+
+        for n in nodes:
+            i = n.instr
+            if i.opcode == "barrier":
+                flush()
+            elif n.meets:
+                flush()
+                self.items.append(i)
+                self._split(n.yes, repeated or i.opcode == "loop")
+                if n.otherwise is not None:
+                    self.items.append(n.otherwise)
+                    self._split(n.no, repeated)
+                assert n.end is not None
+                self.items.append(n.end)
+            elif i.opcode == "while":
+                flush()
+                self.items.append(i)
+            elif n.end is None and i.dest.id in self.uniform:
+                if i.opcode == "set":  # what single threads have read so far is the value before
+                    flush()
+                self.items.append(i)
+            else:
+                segment.nodes.append(n)
+        flush()
+
+    def _cheap(self) -> set[int]:
+        """Values that each segment that needs them computes again."""
+        cheap = {self.counter.id}
+        for s in self.segments:
+            for n in s.nodes:
+                i = n.instr
+                if i.opcode in PURE and all(
+                        a.is_const or a.id in self.uniform or a.id in cheap for a in i.args):
+                    cheap.add(i.dest.id)
+        return cheap
+
+    # -- the new kernel --------------------------------------------------------------------------
+
+    def kernel(self) -> Kernel:
+        old = self.old
+        b = self.b = Builder(old.name, old.index, old.exact, first_id=next_id(old))
+        self.spaces = {m.name: m.space for m in old.memories}
+        for m in old.memories:
+            b.memories[m.name] = replace(m, space="local") if m.space == "shared" else m
+        b.variables = list(old.variables)
+        self.bounds: dict[int, tuple[Operand, ...]] = {}  # of loops with meetings, by counter
+        self.stays = {v: self._stays(v) for v in self.private}
+        used = {a.id for x in self.items if isinstance(x, Instr) for a in x.args}
+        for s in self.segments:
+            used |= {a.id for i in s.instructions() for a in i.args if a.id not in s.own}
+        # By id, where a value lies from segment to segment.
+        self.places = {i: self._place(self.made[i].dest) for i in sorted(used & {*self.made})
+                       if i not in self.cheap or self._once(i)}
+        self.kept = {v.id: self._place(v) for v in old.variables
+                     if v.id in self.private and not self.stays[v.id]}
+        for n in self.above:
+            b.body += n.instructions()
+        b.body.append(replace(self.grid.instr, attrs={"kind": "parallel"}))
+        for n in self.before:
+            b.body += n.instructions()
+        for x in self.items:
+            if isinstance(x, _Segment):
+                self._segment(x)
+            else:
+                b.body.append(replace(x, args=self._args_of_first(x)))
+            b.forget()
+        assert self.grid.end is not None
+        b.body.append(self.grid.end)
+        return replace(old, memories=tuple(b.memories.values()), variables=tuple(b.variables),
+                       body=tuple(b.body), workgroup=(1, 1, 1))
+
+    def _once(self, value: int) -> bool:
+        """Whether a value is read where something is done once for all threads."""
+        return any(a.id == value for x in self.items if isinstance(x, Instr) for a in x.args)
+
+    def _stays(self, variable: int) -> bool:
+        """Whether a variable is of no use after the segment that sets it."""
+        homes = [s for s in self.segments if any(
+            i.opcode in ("get", "set") and i.args[0].id == variable for i in s.instructions())]
+        return len(homes) == 1 and not homes[0].repeated
+
+    def _place(self, x: Operand) -> str:
+        name = f"thread_{x.id}"
+        return self.b.memory(name, lying(x.dtype), self.size.number, "local", "rw")
+
+    def _args_of_first(self, i: Instr) -> tuple[Operand, ...]:
+        """The operands of what is done once; those of the end of a loop are those of the loop."""
+        if i.opcode == "end_loop":
+            return (i.args[0], *self.bounds[i.args[0].id])
+        args = tuple(map(self._of_first, i.args))
+        if i.opcode == "loop":
+            self.bounds[i.dest.id] = args
+        return args
+
+    def _of_first(self, a: Operand) -> Operand:
+        """An operand of what is done once: where it is of single threads, that of the first."""
+        if a.is_const or a.id not in self.places:
+            return a
+        return self._load(a, self.b.const(0, self.b.index))
+
+    def _load(self, x: Operand, at: Operand) -> Operand:
+        b = self.b
+        y = b.load(self.places.get(x.id) or self.kept[x.id], at)
+        return b.ne(y, 0) if x.dtype is boolean else y
+
+    def _store(self, mem: str, at: Operand, x: Operand) -> None:
+        self.b.store(mem, at, self.b.cast(x, dtype=self.b.memories[mem].dtype))
+
+    def _segment(self, s: _Segment) -> None:
+        b, own = self.b, s.own
+        touched = [i for i in s.instructions() if i.opcode in ("get", "set")]
+        variables = {i.args[0].id: i.args[0] for i in touched if i.args[0].id in self.kept}
+        changed = {i.args[0].id for i in touched if i.opcode == "set"}
+        first: dict[int, bool] = {}  # by variable: whether it is set first, by all threads
+        for n in s.nodes:
+            for i in n.instructions():
+                if i.opcode in ("get", "set"):
+                    first.setdefault(i.args[0].id, i.opcode == "set" and n.instr is i)
+        with b.loop(0, self.size) as t:
+            new: dict[int, Operand] = {self.counter.id: t}
+            self._bring(s, t, new, own)
+            for v in variables.values():
+                if not first[v.id]:
+                    b.set(v, self._load(v, t))
+            for n in s.nodes:
+                for i in n.instructions():
+                    args = tuple(new.get(a.id, a) if not a.is_const else a for a in i.args)
+                    self._emit(replace(i, args=args), new)
+                    if i.dest.id in self.places and n.instr is i:
+                        self._store(self.places[i.dest.id], t, new.get(i.dest.id, i.dest))
+                    b.forget()
+            for v in variables.values():
+                if v.id in changed:
+                    self._store(self.kept[v.id], t, b.get(v))
+
+    def _bring(self, s: _Segment, t: Operand, new: dict[int, Operand], own: set[int]) -> None:
+        """Has what other segments have computed at hand."""
+        def bring(a: Operand) -> None:
+            if a.is_const or a.id in own or a.id in new or a.id not in self.made:
+                return
+            if a.id in self.cheap:
+                i = self.made[a.id]
+                for x in i.args:
+                    bring(x)
+                args = tuple(new.get(x.id, x) if not x.is_const else x for x in i.args)
+                new[a.id] = self.b.raw(i.opcode, a.dtype, a.lanes, args, **i.attrs)
+            else:
+                new[a.id] = self._load(a, t)
+
+        for i in s.instructions():
+            for a in i.args:
+                bring(a)
+
+    def _emit(self, i: Instr, new: dict[int, Operand]) -> None:
+        """An instruction; atomic updates of what a worker has for itself are plain ones."""
+        b = self.b
+        if i.opcode not in ATOMICS or self.spaces[i.attrs["mem"]] == "global":
+            b.body.append(i)
+            return
+        mem, at, off, xs = i.attrs["mem"], i.args[0], i.attrs["off"], i.args[1:]
+        old, how = b.load(mem, at, off=off), i.opcode.removeprefix("atomic_")
+        x = xs[-1]
+        if how == "cas":
+            same = b.eq(*(b.bitcast(y, dtype=BITS.get(y.dtype, y.dtype)) for y in (old, xs[0])))
+            x = b.select(same, x, old)
+        elif how != "exchange":
+            x = b.emit(how, old, x)
+        b.store(mem, at, x, off=off)
+        new[i.dest.id] = old
