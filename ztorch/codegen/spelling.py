@@ -48,6 +48,7 @@ class MemoryView:
     vec: int  # elements of the vector type that it is declared as an array of
     space: str  # global, local or shared
     access: str  # r, w or rw
+    swizzled: bool  # the chunks of each line are permuted
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Spelling:
         d = u16 if self.only_stores(m.dtype) else m.dtype
         return MemoryView(str(self._macros.memory(number)), self.type(d, 1)[0],
                           self.type(d, m.vec)[0], number, d.name, m.dtype.bytes, m.size, m.vec,
-                          m.space, m.access)
+                          m.space, m.access, m.swizzled)
 
     def registers(self, o: Operand) -> tuple[str, int]:
         """The type and the number of the registers that hold an operand."""
