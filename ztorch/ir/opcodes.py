@@ -222,9 +222,9 @@ _row("mma_store", 2, "a matrix c into memory (index, c)", kinds="f", result="non
 
 # -- products beside which threads go on -----------------------------------------------------------
 # Four neighbouring subgroups multiply a, of which each has m rows, by b, which has as many columns
-# as the variables c together. Both lie in swizzled memories, in lines of 128 bytes. A line of a runs
-# along k, and with `turned` along its rows. A line of b runs along its columns, and those of the
-# next 128 bytes of columns are `panel` elements further; with `source_turned` it runs along k.
+# as the variables c together. Both lie in swizzled memories, in lines of 128 bytes. Lines of a run
+# along k, and with `turned` along its rows. Lines of b run along its columns, and those of the next
+# 128 bytes of columns are `panel` elements further; with `source_turned` they run along k.
 _row("mma_async", 2, "start to add a @ b to matrices, which nobody may touch before it is waited "
      "for (index of a, index of b, variables c)", kinds="fsu", result="none", variadic=True,
      attrs=("mem", "off", "turned", "source", "source_off", "source_turned", "panel"), cost=64,

@@ -272,7 +272,7 @@ class Rules:
         if not i.args or i.dest.dtype != self.kernel.index:
             return 1
         known = [self.known_multiple(a) for a in i.args]
-        if i.opcode in ("add", "sub"):
+        if i.opcode in ("add", "sub", "rem"):
             return math.gcd(*known)
         if i.opcode == "mul":
             return known[0] * known[1]

@@ -58,6 +58,8 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
     ("reduce", True): (
         LoopNest("grid_rows", grid_rows.propose, grid_rows.refusal, grid_rows.emit),),
     ("contract", True): (
+        LoopNest("grid_async", grid_tiles.propose_async, grid_tiles.refusal_async,
+                 grid_contract.emit_async),
         LoopNest("grid_matrix", grid_tiles.propose_matrix, grid_tiles.refusal_matrix,
                  grid_contract.emit_matrix),
         LoopNest("grid_product", grid_tiles.propose, grid_tiles.refusal,
