@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ztorch.dtypes import DType, f16, f32, from_storage, i32, to_storage
@@ -16,7 +18,7 @@ LINE = SWIZZLE_LINE // f16.bytes  # elements of a line, and steps along k of a s
 
 def multiplying(d: DType = f16, columns: int = 64, turned: bool = False, source_turned: bool = True,
                 teams: int = 2, leave_out: str = "") -> Kernel:
-    """y = a @ b. What is left out is a mistake. Both operands lie in global memory strip by strip in
+    """y = a @ b, but for a mistake if anything is left out. Both operands lie in global memory strip by strip in
     the order of the shared ones, panels of lines of 128 bytes."""
     b, rows = Builder("multiplying", i32), 64 * teams
     fragment = Fragment("c", MmaShape(16, 8, 16, d, f32))
@@ -27,9 +29,9 @@ def multiplying(d: DType = f16, columns: int = 64, turned: bool = False, source_
     for name, size in sizes.items():
         b.memory(f"near_{name}", d, STAGES * size, "shared", "rw", swizzled=True)
 
-    def step(name: str, emit: object) -> None:
-        if name not in leave_out.split(", "):
-            emit()  # type: ignore[operator]
+    def step(name: str, emit: Callable[[], None]) -> None:
+        if name != leave_out:
+            emit()
 
     def copy(strip: Operand, stage: Operand, t: Operand) -> None:
         for name, size in sizes.items():
@@ -58,11 +60,9 @@ def multiplying(d: DType = f16, columns: int = 64, turned: bool = False, source_
                             source_off=d_k if source_turned else d_k * LINE, panel=LINE * LINE)
             b.mma_commit()
             step("wait for products", b.mma_wait)
-            step("second barrier", b.barrier)
             ahead = b.add(strip, 1)
             with b.if_(b.lt(ahead, STRIPS)):
-                other = stage if "other stage" in leave_out else b.rem(ahead, STAGES)
-                copy(ahead, other, t)
+                copy(ahead, stage if leave_out == "the other stage" else b.rem(ahead, STAGES), t)
         number = b.div(t, SUBGROUP)
         for k, total in enumerate(sums):
             b.mma_store("y", b.mul(number, 16 * columns), b.get(total), columns, off=8 * k)

@@ -112,7 +112,7 @@ class Renderer:
         grid = self.target.limits.grid
         if grid is None:
             return 0
-        groups = grid.resident_threads // math.prod(kernel.workgroup)
+        groups = grid.resident_threads // max(grid.subgroup, math.prod(kernel.workgroup))
         shared = shared_offsets(kernel)[1]
         unit = grid.shared_unit_bytes
         return min(groups, unit // shared) if shared and unit else groups

@@ -22,7 +22,7 @@ from ztorch.ir.kernel import (
     matching,
 )
 from ztorch.ir.opcodes import OPCODES
-from ztorch.ir.products import Products
+from ztorch.ir.products import AsyncProducts
 from ztorch.ir.registers import Registers, Step
 
 
@@ -69,7 +69,7 @@ class Interpreter(Registers):
     def __init__(self, kernel: Kernel, *launch: Any):
         super().__init__(kernel, *launch)
         self.ends = dict(matching(kernel.body))
-        self.copies, self.products = Copies(), Products(self)
+        self.copies, self.products = Copies(), AsyncProducts(self)
         # For each loop with a `while`, by the id of its counter: the threads that have left it.
         self.ended: dict[int, np.ndarray] = {
             i.args[0].id: np.zeros((self.threads, 1), bool)

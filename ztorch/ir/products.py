@@ -32,13 +32,13 @@ class ProductInFlight:
 
 @dataclass
 class ProductGroup:
-    """Products that threads wait for together."""
+    """AsyncProducts that threads wait for together."""
 
     threads: np.ndarray  # mask of those that have not waited for it yet
     products: list[ProductInFlight] = field(default_factory=list)
 
 
-class Products:
+class AsyncProducts:
     """The products of a launch that are on their way. The machine is handed in, not held."""
 
     def __init__(self, m: Lockstep) -> None:

@@ -11,7 +11,7 @@ from ztorch.ir.uniform import divergent, whole_block
 
 
 @dataclass
-class Scope:
+class OpenScope:
     """An open loop or if. A variable is surely set if it is set on every path."""
 
     start: Instr  # the loop or if
@@ -26,7 +26,7 @@ class ThreadRules(CopyRules):
     def __init__(self, kernel: Kernel):
         super().__init__(kernel)
         self.assigned: set[int] = set()  # variables surely set here
-        self.open: list[Scope] = []  # open loops and ifs, outermost first
+        self.open: list[OpenScope] = []  # open loops and ifs, outermost first
         self.divergent: dict[int, set[int]] = {}  # divergent ids by subgroup size; 0: workgroup
 
     def varying(self, subgroup: int) -> set[int]:

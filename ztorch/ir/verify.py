@@ -11,7 +11,7 @@ from ztorch.ir.kernel import PRIVATE_KINDS, Kernel, Operand, set_in_loop
 from ztorch.ir.opcodes import OPCODES
 from ztorch.ir.product_rules import ProductRules
 from ztorch.ir.rules import MAX_LANES, NAME, is_int
-from ztorch.ir.thread_rules import Scope
+from ztorch.ir.thread_rules import OpenScope
 
 MASKED = ("load", "store", "gather", "scatter")  # opcodes that take an optional mask
 # Opcodes that take matrix fragments.
@@ -179,7 +179,7 @@ class _Verifier(ProductRules):
 
     def enter(self) -> None:
         """Open the scope of the current loop or if."""
-        i, scope = self.instr, Scope(self.instr, set(self.assigned))
+        i, scope = self.instr, OpenScope(self.instr, set(self.assigned))
         self.open.append(scope)
         if i.attrs.get("kind") in PRIVATE_KINDS:
             # A trip may run on its own thread: it cannot read what another trip has set.
@@ -187,7 +187,7 @@ class _Verifier(ProductRules):
             scope.before -= carried
             self.assigned -= carried
 
-    def leave(self, opening: str) -> Scope:
+    def leave(self, opening: str) -> OpenScope:
         """Close the innermost scope, which the opcode `opening` must have opened."""
         self.rule(self.open and self.open[-1].start.opcode == opening,
                   f"there is no open {opening} to end")
