@@ -242,10 +242,10 @@ def test_equal_regions_with_other_schedules_are_other_kernels() -> None:
 
 
 def test_rules_propose_for_every_kind_of_region() -> None:
-    halves = Job(Graph({"y": ops.matmul(*(leaf("input", n, (256, 256), f16) for n in "ab"))}), {})
-    cases = [(one, limits) for one in JOBS.values() for limits in MACHINES.values()]
+    graphs = [(one.alone("j"), limits) for one in JOBS.values() for limits in MACHINES.values()]
+    halves = Graph({"y": ops.matmul(*(leaf("input", n, (256, 256), f16) for n in "ab"))})
     kinds = set()
-    for one, limits in [*cases, (halves, HOPPER)]:
-        for region in fuse(prepare(passes.run(one.alone("j")), limits)):
+    for graph, limits in [*graphs, (halves, HOPPER)]:
+        for region in fuse(prepare(passes.run(graph), limits)):
             kinds.add(propose(region, limits).kind)
     assert kinds == {k for k in KINDS if k}

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from ztorch.dtypes import f16
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, Fragment, MmaShape, Operand
@@ -96,7 +97,7 @@ def shape_for(product: Value, limits: Limits) -> MmaShape | None:
     does, and asynchronous copies can bring them."""
     assert limits.grid is not None
     shape = grid_mma.shape_for(product, limits)
-    if shape is None or not limits.grid.asynchronous_products or shape.of.bits != 16:
+    if shape is None or not limits.grid.asynchronous_products or shape.of.bits != f16.bits:
         return None
     tile = tile_of(*ASYNC_TILES[0], shape, limits.grid, ASYNC_STAGES_LEAST)
     widest = COPY_BYTES[0] // shape.of.bytes

@@ -9,6 +9,7 @@ from ztorch.errors import Unsupported
 from ztorch.graph.value import Value
 from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, MmaShape
 from ztorch.ir.limits import GridLimits, Limits
+from ztorch.ir.product_rules import MAX_SUMS
 from ztorch.lower import grid_async, grid_mma
 from ztorch.lower.contract import product_of
 from ztorch.lower.grid_epilogue import Block
@@ -24,9 +25,6 @@ from ztorch.lower.grid_tuning import (
 from ztorch.lower.loops import summing
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridAsyncSchedule, GridMatrixSchedule, GridProductSchedule
-
-ASYNC_COLUMNS = 256  # that one asynchronous product has at most
-
 
 @dataclass(frozen=True)
 class Tile(Block):
@@ -216,8 +214,8 @@ def refusal_async(s: GridAsyncSchedule, region: Region, limits: Limits) -> str:
                       ("matrices of a subgroup beside one another", tile.across,
                        s.epilogue_bands)):
         return why
-    if s.tile_columns > ASYNC_COLUMNS:
-        return f"tile(columns=...) must be at most {ASYNC_COLUMNS}, not {s.tile_columns}"
+    if tile.across > MAX_SUMS:
+        return f"tile(columns=...) must be at most {MAX_SUMS * shape.n}, not {s.tile_columns}"
     if s.stages < ASYNC_STAGES_LEAST:
         return f"stages({s.stages}) must be at least {ASYNC_STAGES_LEAST}"
     return _too_large(tile.threads, tile.shared, limits)
