@@ -48,6 +48,7 @@ CASES: list[tuple[Make, tuple, DType]] = [
     (lambda a, b: ops.matmul(a, ops.transpose(b)), ((128, 136), (64, 136)), f16),
     (lambda a, b: ops.matmul(ops.transpose(a), b), ((200, 72), (200, 64)), bf16),
     (lambda a, b: ops.matmul(ops.transpose(a, (0, 2, 1)), b), ((2, 64, 72), (2, 64, 128)), f16),
+    (lambda x, w: ops.conv(x, w, stride=2), ((1, 17, 19, 16), (3, 3, 16, 64)), bf16),
 ]
 
 
