@@ -65,11 +65,12 @@ class AsyncTile(Block):
         return self.stages * strips + self.rows * self.pitch * self.shape.into.bytes
 
     def staged(self, grid: GridLimits, k: int) -> AsyncTile | None:
-        """The same with as many stages, and then as few bands, as leave a compute unit room for
-        other workgroups, or else as fit; None if too few do."""
+        """The same with as many stages, and then as few bands, as leave a compute unit room for as
+        many workgroups as it has registers for, or else for two, or one; None if too few fit."""
         most = max(ASYNC_STAGES_LEAST, min(MMA_STAGES, math.ceil(k / self.depth) + 2))
         bands = [n for n in range(1, self.across + 1) if self.across % n == 0]
-        for room in (grid.shared_share(self.threads), grid.shared_bytes):
+        halved = grid.shared_unit_bytes // 2
+        for room in (grid.shared_share(self.threads), halved, grid.shared_bytes):
             for n, m in itertools.product(range(most, ASYNC_STAGES_LEAST - 1, -1), bands):
                 tile = replace(self, stages=n, bands=m)
                 if tile.shared <= room:

@@ -26,6 +26,7 @@ from ztorch.lower.loops import summing
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridAsyncSchedule, GridMatrixSchedule, GridProductSchedule
 
+
 @dataclass(frozen=True)
 class Tile(Block):
     """The schedule of a product: a workgroup's tile, its depth, and a thread's part of it."""
