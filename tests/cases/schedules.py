@@ -23,6 +23,8 @@ from ztorch.ir.limits import GridLimits, Limits
 WIDE_GRID = Limits(0, 64, True, grid=GridLimits(subgroup=8, load_width=4, compute_units=1))
 MATRICES = TARGETS["cuda:sm_80"].on_device({"compute_units": 1}).with_precision("tf32").limits
 
+HOPPER = TARGETS["cuda:sm_90a"].on_device({"compute_units": 1}).limits
+
 
 def job(make: Any, *shapes: tuple[int, ...]) -> Job:
     rng = np.random.default_rng(7)

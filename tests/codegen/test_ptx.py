@@ -6,12 +6,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from pathlib import Path
 
 import pytest
 
+from tests.cases.async_products import multiplying
 from tests.cases.covering import full, pairs, share
 from tests.cases.jobs import composed, jobs
 from tests.cases.matrices import products
@@ -120,6 +123,38 @@ def test_products_of_matrices_are_taken(chip: str) -> None:
         assert "mma.sync" in text
         [[registers, spilled, shared]] = figures(ptx.cubin(text, chip)[1])
         assert registers * step.kernel.workgroup[0] <= 1 << 16 and not spilled and shared <= 48 * 1024
+
+
+OPCODES_OF_HOPPER = {0x9F0: "HGMMA", 0xFAE: "LDGSTS", 0x983: "LDL", 0x387: "STL", 0x943: "CALL", 0x944: "CALL"}
+
+
+def machine_code(cubin: bytes) -> Counter[str]:
+    """How often instructions of interest occur: of each 16 bytes of code the lowest 12 bits say which it is."""
+    sections, (size, count) = struct.unpack_from("<Q", cubin, 40)[0], struct.unpack_from("<HH", cubin, 58)
+    found: Counter[str] = Counter()
+    for k in range(count):
+        _, kind, flags, _, start, length = struct.unpack_from("<IIQQQQ", cubin, sections + k * size)
+        if kind == 1 and flags & 4:  # bytes of the program, executed
+            found.update(OPCODES_OF_HOPPER.get(word & 0xFFF, "") for (word,) in struct.iter_unpack(
+                "<Q8x", cubin[start:start + length]))
+    return found
+
+
+def test_asynchronous_products_are_taken() -> None:
+    """Every layout and a few widths, and whole products, also with an epilogue that divides: nothing is
+    spilled, called or put into local memory, and nothing makes the assembler wait for each product."""
+    kernels = [multiplying(d, columns, *turned, teams=1) for d, columns, turned in (
+        (f16, 64, (False, False)), (f16, 128, (False, True)), (bf16, 192, (True, False)), (bf16, 256, (True, True)))]
+    code, log = ptx.cubin(rendered(kernels, "sm_90a"), "sm_90a")
+    assert all(not spilled for _, spilled, _ in figures(log)) and "C75" not in log
+    assert machine_code(code)["HGMMA"] >= 4 * len(kernels)
+    x, w, v = (leaf("input", n, s, f16) for n, s in (("x", (4096, 1000)), ("w", (1000, 4096)), ("v", (4096,))))
+    epilogues: list[Callable[[Value], Value]] = [lambda y: y, lambda y: ops.gelu(y + v) / ops.sqrt(y * y + v)]
+    plans = [plan_of(Graph({"y": e(ops.matmul(x, w))}), TARGETS["cuda:sm_90a"].limits)[0] for e in epilogues]
+    code, log = ptx.cubin(rendered([step.kernel for p in plans for step in p.steps], "sm_90a"), "sm_90a")
+    found = machine_code(code)
+    assert all(not spilled for _, spilled, _ in figures(log)) and "C75" not in log
+    assert found["HGMMA"] >= 8 and found["LDGSTS"] > 8 and not {"LDL", "STL", "CALL"} & found.keys()
 
 
 # -- acceptance --------------------------------------------------------------------------------------

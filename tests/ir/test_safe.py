@@ -199,7 +199,7 @@ def test_no_target_says_a_rule_again(name: str) -> None:
         "llvm": {"cast_float_to_int", "cast_bool_to_int", "cast_bool_to_float", "abs", "max_int",
                  "min_int", "mulhi_u32"},
         "ptx": {"cast_f32_to_i32", "cast_f32_to_u32", "abs", "max_int", "min_int", "mulhi"},
-        "ptx80": {"max_f32", "min_f32"},
+        "ptx80": {"max_f32", "min_f32"}, "ptx90a": {"div_f32"},
         "spirv": {"abs", "mulhi"}, "spirv_cl": {"abs", "mulhi"}, "clike": {"mulhi_u32"},
         "opencl": {"mulhi"}, "wgsl": {"abs", "rem_float"},
         "dummy": {"div", "rem", "min", "max", "abs", "mulhi", "cast"}}

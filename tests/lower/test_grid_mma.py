@@ -36,7 +36,7 @@ each = pytest.mark.parametrize("d", DTYPES, ids=repr)
 
 
 def multiplies(one: Job, limits: Limits) -> bool:
-    return any("mma" in s.kernel.opcodes() for s in plan_of(one.alone("j"), limits)[0].steps)
+    return any(s.kernel.opcodes() & {"mma", "mma_async"} for s in plan_of(one.alone("j"), limits)[0].steps)
 
 
 SIZES = [(16, 64, 32), (70, 130, 37), (33, 75, 217), (128, 256, 64), (65, 16, 33), (17, 129, 1), (200, 31, 48)]

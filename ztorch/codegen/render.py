@@ -20,7 +20,7 @@ from ztorch.codegen.targets import Target
 from ztorch.codegen.templates import WORDS, forms, macros, module_text
 from ztorch.dtypes import DType, u16
 from ztorch.errors import Unsupported
-from ztorch.ir.kernel import Instr, Kernel, Memory, Operand, constant
+from ztorch.ir.kernel import SWIZZLE_REPEAT, Instr, Kernel, Memory, Operand, constant
 from ztorch.ir.opcodes import ARITHMETIC, OPCODES
 
 # An operand's position, or M: memory, O: offset, S and P: the same of the source of a copy.
@@ -110,7 +110,12 @@ class Renderer:
     def _resident_groups(self, kernel: Kernel) -> int:
         """Workgroups that a compute unit shall have registers for at once; 0: as many as come."""
         grid = self.target.limits.grid
-        return grid.resident_threads // math.prod(kernel.workgroup) if grid is not None else 0
+        if grid is None:
+            return 0
+        groups = grid.resident_threads // max(grid.subgroup, math.prod(kernel.workgroup))
+        shared = shared_offsets(kernel)[1]
+        unit = grid.shared_unit_bytes
+        return min(groups, unit // shared) if shared and unit else groups
 
     def _dynamic_shared(self, kernel: Kernel) -> int:
         """Bytes of shared memory that launches must ask for; 0 where the kernel declares them."""
@@ -165,7 +170,7 @@ class Renderer:
         for name in (mem, attrs.get("source")):
             if name:
                 m = memories[name][1]
-                key += m.dtype, m.space, m.access, m.vec, m.atomic
+                key += m.dtype, m.space, m.access, m.vec, m.atomic, m.swizzled
         rendered = self._texts.get(key)
         if rendered is None:
             rendered = self._texts[key] = self._render(instr, memories)
@@ -210,9 +215,10 @@ def shared_offsets(kernel: Kernel) -> tuple[list[int], int]:
     offsets, total = [], 0
     for m in kernel.memories:
         if m.space == "shared":
-            offsets.append(total)
-            total = align_up(total + m.size * m.dtype.bytes, SHARED_ALIGN)
-    return offsets, total
+            start = align_up(total, SWIZZLE_REPEAT if m.swizzled else SHARED_ALIGN)
+            offsets.append(start)
+            total = start + m.size * m.dtype.bytes
+    return offsets, align_up(total, SHARED_ALIGN)
 
 
 def _split(text: str) -> tuple[str, dict[str, list[str]]]:

@@ -49,6 +49,7 @@ class MemoryView:
     space: str  # global, local or shared
     access: str  # r, w or rw
     atomic: bool  # whether elements are updated atomically
+    swizzled: bool  # the chunks of each line are permuted
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Spelling:
         d = u16 if self.only_stores(m.dtype) else m.dtype
         return MemoryView(str(self._macros.memory(number)), self.type(d, 1)[0],
                           self.type(d, m.vec)[0], number, d.name, m.dtype.bytes, m.size, m.vec,
-                          m.space, m.access, m.atomic)
+                          m.space, m.access, m.atomic, m.swizzled)
 
     def registers(self, o: Operand) -> tuple[str, int]:
         """The type and the number of the registers that hold an operand."""

@@ -134,6 +134,7 @@ _MFMA3 = (*_WMMA, MmaShape(16, 16, 8, f32, f32, mantissa_bits=10), *_MFMA)
 FAMILIES: dict[str, Family] = {
     "turing": Family(("ptx",), 32, ("f16",), ()),
     "ampere": Family(("ptx80", "ptx"), 32, ("f16", "bf16"), _MMA),
+    "hopper": Family(("ptx90a", "ptx80", "ptx"), 32, ("f16", "bf16"), _MMA),
     "cdna2": Family(("cdna", "amdgcn", "llvm"), 64, ("f16",), _MFMA2),
     "cdna3": Family(("cdna", "amdgcn", "llvm"), 64, ("f16",), _MFMA3),
     "rdna3": Family(("rdna3", "amdgcn", "llvm"), 32, ("f16",), _WMMA),
@@ -152,7 +153,8 @@ def _cuda(chip: Chip) -> Target:
                       subgroup=family.subgroup, max_groups=(1 << 31) - 1, max_buffers=256,
                       max_buffer_bytes=_ADDRESSED, compute_units=chip.compute_units,
                       resident_threads=512, load_width=4, mma_shapes=family.mma_shapes,
-                      asynchronous_copies="ptx80" in family.template_folders)
+                      asynchronous_copies="ptx80" in family.template_folders,
+                      asynchronous_products="ptx90a" in family.template_folders)
     return Target(f"cuda:{chip.name}", family.template_folders, "ptx",
                   Limits(0, 255, True, grid=grid), missing_opcodes=_CALLS,
                   converted_dtypes=family.converted_dtypes, frame_data=(("version", chip.isa),),

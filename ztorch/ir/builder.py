@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -41,11 +41,11 @@ class Builder(Expressions):
 
     def memory(
         self, name: str, dtype: DType, size: int, space: str = "global", access: str = "r",
-        vec: int = 1,
+        vec: int = 1, swizzled: bool = False,
     ) -> str:
         """Declare a buffer. Returns its name."""
         assert name not in self.memories, f"memory {name} is declared twice"
-        self.memories[name] = Memory(name, dtype, size, space, access, vec)
+        self.memories[name] = Memory(name, dtype, size, space, access, vec, swizzled)
         return name
 
     def var(self, dtype: DType, lanes: int = 1, init: Arg | None = None) -> Operand:
@@ -203,3 +203,29 @@ class Builder(Expressions):
         """Store a matrix. Its rows are `pitch` elements apart, or its columns if it is turned."""
         self._token("mma_store", self._index(index), c, mem=mem, off=off, align=align,
                     pitch=pitch, turned=turned)
+
+    def mma_async(self, mem: str, index: Arg, source: str, source_index: Arg,
+                  sums: Sequence[Operand], off: int = 0, turned: bool = False, source_off: int = 0,
+                  source_turned: bool = False, panel: int = 0) -> None:
+        """Start to add a @ b to the variables `sums`, which lie side by side. a is in the swizzled
+        memory `mem`, b in `source`. Nobody may touch the variables or write to the operands
+        until the threads have waited for the product."""
+        self._token("mma_async", self._index(index), self._index(source_index), *sums, mem=mem,
+                    off=off, turned=turned, source=source, source_off=source_off,
+                    source_turned=source_turned, panel=panel)
+
+    def mma_fence(self) -> None:
+        """Order what was assigned to matrices before asynchronous products that add to them."""
+        self._token("mma_fence")
+
+    def shared_fence(self) -> None:
+        """Order this thread's writes to shared memory before asynchronous products."""
+        self._token("shared_fence")
+
+    def mma_commit(self) -> None:
+        """End a group of the products that each thread has started since the last one."""
+        self._token("mma_commit")
+
+    def mma_wait(self, pending: int = 0) -> None:
+        """Wait until all groups of products of a thread but its last `pending` are done."""
+        self._token("mma_wait", pending=pending)

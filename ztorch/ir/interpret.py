@@ -12,8 +12,17 @@ import numpy as np
 
 from ztorch.ir import matrices
 from ztorch.ir.copies import Copies
-from ztorch.ir.kernel import PRIVATE_KINDS, Grid, Instr, Kernel, launch_grid, matching
+from ztorch.ir.kernel import (
+    PRIVATE_KINDS,
+    Grid,
+    Instr,
+    Kernel,
+    assigned,
+    launch_grid,
+    matching,
+)
 from ztorch.ir.opcodes import OPCODES
+from ztorch.ir.products import AsyncProducts
 from ztorch.ir.registers import Registers, Step
 
 
@@ -60,7 +69,7 @@ class Interpreter(Registers):
     def __init__(self, kernel: Kernel, *launch: Any):
         super().__init__(kernel, *launch)
         self.ends = dict(matching(kernel.body))
-        self.copies = Copies()
+        self.copies, self.products = Copies(), AsyncProducts(self)
         # For each loop with a `while`, by the id of its counter: the threads that have left it.
         self.ended: dict[int, np.ndarray] = {
             i.args[0].id: np.zeros((self.threads, 1), bool)
@@ -86,7 +95,7 @@ class Interpreter(Registers):
         start, stop, by = map(self.key, instr.args)
         body = self._block(at + 1, self.ends[at])
         inside = self.kernel.body[at:self.ends[at]]
-        private = {i.args[0].id for i in inside if i.opcode == "set"}
+        private = {v.id for i in inside for v in assigned(i)}
         number, count = np.zeros((1, 1), np.int64), 1
         if kind in ("grid", "block"):
             axis = instr.attrs.get("axis", 0)
@@ -217,3 +226,21 @@ class Interpreter(Registers):
     def _mma_store(self, at: int, instr: Instr) -> Step:
         store = self.memory(at, instr, reads=False, writes=True)
         return matrices.store(self, at, instr, store, *map(self.key, instr.args))
+
+    def _mma_async(self, at: int, instr: Instr) -> Step:
+        left = self.memory(at, instr, reads=True, writes=False)
+        right = self.stores[instr.attrs["source"]]
+        indices = self.key(instr.args[0]), self.key(instr.args[1])
+        return self.products.start(self, at, instr, left, right, indices)
+
+    def _mma_fence(self, at: int, instr: Instr) -> Step:
+        return lambda: self.products.fence_matrices(self)
+
+    def _shared_fence(self, at: int, instr: Instr) -> Step:
+        return lambda: self.products.fence_memory(self)
+
+    def _mma_commit(self, at: int, instr: Instr) -> Step:
+        return lambda: self.products.commit(self)
+
+    def _mma_wait(self, at: int, instr: Instr) -> Step:
+        return lambda: self.products.wait(self, instr.attrs["pending"])

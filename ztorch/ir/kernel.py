@@ -13,6 +13,10 @@ from ztorch.dtypes import DType, from_storage, to_storage
 OPENING = {"loop": "end_loop", "if": "end_if"}  # opcodes that open a scope, and their ends
 PRIVATE_KINDS = ("parallel", "grid", "block")  # kinds of loops whose trips may run on own threads
 
+SWIZZLE_LINE = 128  # bytes of a line of a swizzled memory: all banks of a GPU's shared memory
+SWIZZLE_REPEAT = 1024  # bytes after which the swizzle repeats, and to which the memory is aligned
+WARPGROUP = 4  # neighbouring subgroups that compute an asynchronous product together
+
 Grid = tuple[int, int, int]  # workgroups along x, y and z
 
 
@@ -129,6 +133,10 @@ class Memory:
 
     space is `global` (a parameter of the kernel), `shared` (one array per workgroup) or `local`
     (one array per thread, on its stack).
+
+    Indices count elements in their logical order, also in a swizzled memory. There a target may
+    place chunk c (16 bytes) of line r (128 bytes) where chunk `c ^ (r % 8)` would be, so that
+    threads that access the same chunk of eight lines find different banks.
     """
 
     name: str  # an identifier, unique in the kernel
@@ -138,6 +146,7 @@ class Memory:
     access: str = "r"  # r, w or rw
     vec: int = 1  # 1, 2 or 4: vector width of its elements, in languages that must declare it
     atomic: bool = False  # elements are updated atomically, in languages that must declare it
+    swizzled: bool = False  # the chunks of each line are permuted; shared memory only
 
 
 @dataclass(frozen=True)
@@ -177,14 +186,27 @@ def matching(body: tuple[Instr, ...] | list[Instr]) -> Iterator[tuple[int, int]]
 
 def set_in_loop(body: tuple[Instr, ...], start: int) -> set[int]:
     """The ids of the variables that are set in the loop that starts at a position."""
-    variables, depth = set(), 0
+    variables: set[int] = set()
+    depth = 0
     for i in body[start:]:
         depth += (i.opcode == "loop") - (i.opcode == "end_loop")
         if depth == 0:
             break
-        if i.opcode == "set" and i.args:
-            variables.add(i.args[0].id)
+        variables.update(v.id for v in assigned(i))
     return variables
+
+
+def assigned(instr: Instr) -> tuple[Operand, ...]:
+    """The variables that an instruction assigns.
+
+    >>> from ztorch.dtypes import f32
+    >>> v = Operand(0, f32, kind="variable")
+    >>> [x.id for x in assigned(Instr("set", v, (v, constant(1.0, f32))))]
+    [0]
+    """
+    if instr.opcode == "set":
+        return instr.args[:1]
+    return instr.args[2:] if instr.opcode == "mma_async" else ()
 
 
 def launch_grid(kernel: Kernel) -> Grid:

@@ -29,6 +29,9 @@ class Watched:
         self.base = None if copies == 1 else owners * spec.size  # start of each thread's copy
         self.races: Detector | None = None  # None: races are not looked for
         self.flying: np.ndarray | None = None  # elements that copies are on their way to
+        # Of memories that asynchronous products read, by element; None of others:
+        self.reading: np.ndarray | None = None  # products in flight that read it
+        self.unfenced: np.ndarray | None = None  # 1 + the thread that wrote it without a fence
 
 
 class Lockstep:
@@ -51,6 +54,7 @@ class Lockstep:
         self.regs: dict[int, np.ndarray] = {}  # values by id
         self.vars: dict[int, np.ndarray] = {}  # variables by id
         self.unset: dict[int, np.ndarray] = {}  # by id: threads that have not set a variable
+        self.summing: dict[int, np.ndarray] = {}  # by id: products in flight that add to a variable
         parallel = any(i.attrs.get("kind") == "parallel" for i in kernel.body)
         self.stores = {m.name: self.open(m, buffers) for m in kernel.memories}
         for name, mask in written.items():
@@ -114,6 +118,13 @@ class Lockstep:
             place = places[store.flying[places]][0] % store.spec.size
             raise self.fail(at, f"{store.spec.name}[{place}] is touched while a copy to it is in "
                                  "flight: nobody has waited for it")
+        if store.reading is not None and how == "write":
+            if store.reading[places].any():
+                place = places[store.reading[places] > 0][0] % store.spec.size
+                raise self.fail(at, f"{store.spec.name}[{place}] is overwritten while a product in "
+                                     "flight reads it: nobody has waited for it")
+            assert store.unfenced is not None
+            store.unfenced[places] = access[0] % self.threads + 1
         if store.known is not None:
             if how == "write":
                 store.known[places] = True
@@ -127,6 +138,13 @@ class Lockstep:
                 place = places[clash][0] % store.spec.size
                 raise self.fail(at, f"race on {store.spec.name}[{place}]: another thread touched "
                                      "it since the last barrier")
+
+    def at_rest(self, at: int, variable: int) -> None:
+        """Check that no product in flight adds to a variable of an active thread."""
+        products = self.summing.get(variable)
+        if products is not None and (self.present()[:, 0] & (products > 0)).any():
+            raise self.fail(at, f"variable %{variable} is touched while a product in flight adds "
+                                 "to it: nobody has waited for it")
 
     def forget(self, variables: set[int]) -> None:
         for v in variables:

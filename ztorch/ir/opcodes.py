@@ -21,7 +21,7 @@ import numpy as np
 from ztorch.dtypes import DType
 from ztorch.ir import atomic_rewritings as atomics
 from ztorch.ir import copy_rewritings as copies
-from ztorch.ir import meanings, safe
+from ztorch.ir import meanings, product_rewritings, safe
 from ztorch.ir import polynomials as poly
 
 Via = Callable[..., Any]
@@ -46,6 +46,7 @@ class Opcode:
     raw: bool = False  # wrong for operands on which machines trap or differ
     wraps: bool = False  # on integers: a wider register would not hold the same result
     by_dtype: bool = False  # targets may have it on some dtypes only
+    variadic: bool = False  # takes more operands than `arity`
 
     def rewriting(self, operand: DType) -> Via | None:
         """How a target does without the opcode on operands of a dtype, if it can."""
@@ -232,6 +233,25 @@ _row("mma", 3, "a @ b + c on whole matrices; order and rounding of the sum are t
      kinds="f", cost=8)
 _row("mma_store", 2, "a matrix c into memory (index, c)", kinds="f", result="none",
      attrs=("mem", "off", "align", "pitch", "turned"), cost=8)
+
+# -- products beside which threads go on -----------------------------------------------------------
+# Four neighbouring subgroups multiply a, of which each has m rows, by b, which has as many columns
+# as the variables c together. Both lie in swizzled memories, in lines of 128 bytes. Lines of a run
+# along k, and with `turned` along its rows. Lines of b run along its columns, and those of the next
+# 128 bytes of columns are `panel` elements further; with `source_turned` they run along k.
+_row("mma_async", 2, "start to add a @ b to matrices, which nobody may touch before it is waited "
+     "for (index of a, index of b, variables c)", kinds="fsu", result="none", variadic=True,
+     attrs=("mem", "off", "turned", "source", "source_off", "source_turned", "panel"), cost=64,
+     via_whole=product_rewritings.at_once)
+_row("mma_fence", 0, "what this thread has assigned to matrices is there for asynchronous "
+     "products", result="none", via_whole=copies.nothing)
+_row("shared_fence", 0, "what this thread has written to shared memory is there for asynchronous "
+     "products, behind a barrier also for those of others", result="none",
+     via_whole=copies.nothing)
+_row("mma_commit", 0, "end a group of the asynchronous products that this thread has started",
+     result="none", via_whole=copies.nothing)
+_row("mma_wait", 0, "until all groups of products of this thread but the last `pending` are done",
+     result="none", attrs=("pending",), via_whole=copies.nothing)
 
 
 def _split(o: Any, g: Any, first: Any, second: Any) -> tuple:

@@ -174,9 +174,10 @@ class _Parser:
                 raise self.fail(f"memory {name} is declared twice" if not lanes else
                                 "a memory has no lanes")
             vec = self.find(r"vec=(\d)\b")
+            swizzled = self.find(r"swizzled\b") is not None
             self.end()
             self.memories[name] = Memory(name, dtype(element), int(size), space, access,
-                                         int(vec[1]) if vec else 1)
+                                         int(vec[1]) if vec else 1, swizzled)
         elif match := self.find(r"var\s+%(\d{1,9}):"):
             d, lanes, fragment = self.type()
             self.end()

@@ -127,6 +127,8 @@ class Registers(Lockstep):
         def step() -> None:
             if v not in self.vars:
                 raise self.fail(at, f"variable %{v} was never set")
+            if self.summing:
+                self.at_rest(at, v)
             if v in self.unset and (self.present() & self.unset[v]).any():
                 raise self.fail(at, f"variable %{v} was never set by some threads")
             regs[d] = self.vars[v]
@@ -137,6 +139,8 @@ class Registers(Lockstep):
 
         def step() -> None:
             active, x = self.active, regs[a]
+            if self.summing:
+                self.at_rest(at, v)
             if active is None:
                 self.vars[v] = x
                 self.unset.pop(v, None)

@@ -35,6 +35,8 @@ ATTRIBUTES: dict[str, Callable[[Rules, Any], object]] = {
     "els": lambda r, v: isinstance(v, bool),
     "mask": lambda r, v: is_int(v) and 0 < v < 128,
     "source": lambda r, v: isinstance(v, str) and v in r.memories,
+    "source_turned": lambda r, v: isinstance(v, bool),
+    "panel": lambda r, v: is_int(v) and 0 <= v < 1 << (r.kernel.index.bits - 1),
     "source_off": lambda r, v: is_int(v) and abs(v) < 1 << (r.kernel.index.bits - 1),
     "elements": lambda r, v: is_int(v) and 0 < v <= MAX_LANES,
     "pending": lambda r, v: is_int(v) and 0 <= v < MAX_LANES,
@@ -283,7 +285,7 @@ class Rules:
         if not i.args or i.dest.dtype != self.kernel.index:
             return 1
         known = [self.known_multiple(a) for a in i.args]
-        if i.opcode in ("add", "sub"):
+        if i.opcode in ("add", "sub", "rem"):
             return math.gcd(*known)
         if i.opcode == "mul":
             return known[0] * known[1]

@@ -49,7 +49,8 @@ def show(kernel: Kernel) -> str:
         lines.append(f"  origin {json.dumps(list(k.origin))}")
     for m in k.memories:
         vec = f" vec={m.vec}" if m.vec != 1 else ""
-        lines.append(f"  {m.space} {m.name} {m.dtype!r}[{m.size}] {m.access}{vec}")
+        swizzled = " swizzled" if m.swizzled else ""
+        lines.append(f"  {m.space} {m.name} {m.dtype!r}[{m.size}] {m.access}{vec}{swizzled}")
     lines += [f"  var %{v.id}:{_type(v)}" for v in k.variables]
     written = [*k.variables, *(i.dest for i in k.body if i.dest.kind != "token")]
     depth, ids = 1, Ids({v.id for v in written})
@@ -90,6 +91,8 @@ def _instruction(i: Instr, index: DType) -> str:
         position += f" {'+-'[off < 0]} {abs(off)}" if off else ""
         text += f" {attrs.pop('mem')}[{position}]"
         arity = OPCODES[i.opcode].arity
+        if OPCODES[i.opcode].variadic:
+            arity = len(i.args)
         args, masks = i.args[1:arity], i.args[arity:]
         text += "," if args else ""
         if not attrs.get("align", 1):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ztorch.ir.kernel import Instr, Kernel
+from ztorch.ir.kernel import Instr, Kernel, assigned
 from ztorch.ir.opcodes import ATOMICS
 
 
@@ -45,8 +45,8 @@ def divergent(kernel: Kernel, subgroup: int = 0) -> set[int]:
                 differs |= i.attrs.get("kind") == "block"
             elif i.opcode in ("end_loop", "end_if"):
                 diverged.pop()
-            elif i.opcode == "set" and (differs or diverged[-1]):
-                varying.add(i.args[0].id)
+            elif differs or diverged[-1]:
+                varying.update(v.id for v in assigned(i))
             if differs or i.opcode == "block_id" or i.opcode in ATOMICS:
                 varying.add(i.dest.id)
         if len(varying) == before:

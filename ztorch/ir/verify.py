@@ -7,17 +7,15 @@ does not hold.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
-
-from ztorch.ir.copy_rules import CopyRules
-from ztorch.ir.kernel import PRIVATE_KINDS, Instr, Kernel, Operand, set_in_loop
+from ztorch.ir.kernel import PRIVATE_KINDS, Kernel, Operand, set_in_loop
 from ztorch.ir.opcodes import OPCODES
+from ztorch.ir.product_rules import ProductRules
 from ztorch.ir.rules import MAX_LANES, NAME, is_int
-from ztorch.ir.uniform import divergent, whole_block
+from ztorch.ir.thread_rules import OpenScope
 
 MASKED = ("load", "store", "gather", "scatter")  # opcodes that take an optional mask
-MATRICES = ("get", "set", "mma_load", "mma", "mma_store")  # opcodes that take matrix fragments
+# Opcodes that take matrix fragments.
+MATRICES = ("get", "set", "mma_load", "mma", "mma_store", "mma_async")
 
 
 def verify(kernel: Kernel) -> None:
@@ -35,26 +33,13 @@ def verify(kernel: Kernel) -> None:
     _Verifier(kernel).run()
 
 
-@dataclass
-class _Scope:
-    """An open loop or if. A variable is surely set if it is set on every path."""
-
-    start: Instr  # the loop or if
-    before: set[int]  # variables surely set before it
-    defined: list[int] = field(default_factory=list)  # ids defined in it
-    after_then: set[int] | None = None  # variables surely set at its else; None: no else so far
-
-
-class _Verifier(CopyRules):
+class _Verifier(ProductRules):
     """The rules that depend on earlier instructions: ids, scopes, variables, divergence."""
 
     def __init__(self, kernel: Kernel):
         super().__init__(kernel)
         self.visible: dict[int, Operand] = {}  # operands in scope, by id
         self.ids: set[int] = set()  # all ids defined so far
-        self.assigned: set[int] = set()  # variables surely set here
-        self.open: list[_Scope] = []  # open loops and ifs, outermost first
-        self.divergent: dict[int, set[int]] = {}  # divergent ids by subgroup size; 0: workgroup
 
     def run(self) -> None:
         self.declarations()
@@ -82,6 +67,7 @@ class _Verifier(CopyRules):
             self.rule(m.vec in (1, 2, 4), f"{m.name}: vec is 1, 2 or 4, not {m.vec}")
             self.rule(is_int(m.size) and 0 < m.size < 1 << (k.index.bits - 1),
                       f"{m.name}: {m.size} elements are not countable in {k.index!r}")
+            self.swizzle(m)
             self.memories[m.name] = m
         for v in k.variables:
             self.fragment(v)
@@ -109,7 +95,8 @@ class _Verifier(CopyRules):
         if row is None:
             return self.rule(False, "no such opcode")
         extra = len(i.args) - row.arity
-        if extra != 0 and not (extra == 1 and i.opcode in MASKED):
+        if extra != 0 and not (extra == 1 and i.opcode in MASKED) and not (
+                extra > 0 and row.variadic):
             self.fail("takes {} operands, not {}", row.arity, len(i.args))
         self.attributes(row.attrs)
         for place, a in enumerate(i.args):
@@ -126,6 +113,8 @@ class _Verifier(CopyRules):
             self.scalar()
         else:
             getattr(self, f"check_{i.opcode}")()
+            if "mem" in i.attrs and i.opcode != "prefetch":
+                self.swizzled_access()
         if i.opcode == "loop":  # enter first: the counter belongs to the body
             self.enter()
         self.define(i.dest)
@@ -150,7 +139,7 @@ class _Verifier(CopyRules):
                 self.fail("%{} is used as {}, unlike its definition", a.id, a)
         first = place == 0
         expected = "value"
-        if first and opcode in ("get", "set"):
+        if (first and opcode in ("get", "set")) or (place > 1 and opcode == "mma_async"):
             expected = "variable"
         elif first and opcode in ("else", "end_if"):
             expected = "token"
@@ -190,7 +179,7 @@ class _Verifier(CopyRules):
 
     def enter(self) -> None:
         """Open the scope of the current loop or if."""
-        i, scope = self.instr, _Scope(self.instr, set(self.assigned))
+        i, scope = self.instr, OpenScope(self.instr, set(self.assigned))
         self.open.append(scope)
         if i.attrs.get("kind") in PRIVATE_KINDS:
             # A trip may run on its own thread: it cannot read what another trip has set.
@@ -198,7 +187,7 @@ class _Verifier(CopyRules):
             scope.before -= carried
             self.assigned -= carried
 
-    def leave(self, opening: str) -> _Scope:
+    def leave(self, opening: str) -> OpenScope:
         """Close the innermost scope, which the opcode `opening` must have opened."""
         self.rule(self.open and self.open[-1].start.opcode == opening,
                   f"there is no open {opening} to end")
@@ -245,54 +234,3 @@ class _Verifier(CopyRules):
         # Without an else, the branch may not be taken and sets nothing for sure.
         self.assigned = (scope.before if scope.after_then is None
                          else self.assigned & scope.after_then)
-
-    # -- threads -----------------------------------------------------------------------------------
-
-    def varying(self, subgroup: int) -> set[int]:
-        """Ids that may differ between the threads of a subgroup (0: of a workgroup)."""
-        if subgroup not in self.divergent:
-            self.divergent[subgroup] = divergent(self.kernel, subgroup)
-        return self.divergent[subgroup]
-
-    def check_barrier(self, subgroup: int = 0) -> None:
-        """All threads of a workgroup, or of a subgroup of this size, must get here together."""
-        for scope in self.open:
-            i = scope.start
-            decides = (i.dest, *i.args) if i.attrs.get("kind") == "serial" else i.args
-            self.rule(not any(a.id in self.varying(subgroup) for a in decides),
-                      f"threads of a {'sub' if subgroup else 'work'}group may part at the "
-                      f"{i.opcode} around it")
-            self.rule(i.attrs.get("kind") != "parallel",
-                      "CPU threads do not meet in a parallel loop")
-            self.rule(i.attrs.get("kind") != "block" or whole_block(self.kernel, i),
-                      "the block loop around it does not have one trip for each thread of "
-                      f"workgroup {self.kernel.workgroup}")
-
-    def check_shuffle_xor(self) -> None:
-        self.kinds(*self.instr.args)
-        self.same_type(self.instr.dest, self.instr.args[0])
-        self.check_barrier()
-
-    def together(self, x: Operand) -> None:
-        """Whole subgroups must run this matrix instruction together, at one index."""
-        assert x.fragment is not None
-        subgroup = x.fragment.size // x.lanes
-        self.rule(math.prod(self.kernel.workgroup) % subgroup == 0,
-                  f"the workgroup {self.kernel.workgroup} is not whole subgroups of {subgroup}")
-        self.check_barrier(subgroup)
-        if "mem" in self.instr.attrs:
-            self.rule(self.instr.args[0].id not in self.varying(subgroup),
-                      f"the index may differ between the threads of a subgroup of {subgroup}")
-
-    def check_mma_load(self) -> None:
-        self.matrix(self.instr.dest, "abc")
-        self.together(self.instr.dest)
-
-    def check_mma_store(self) -> None:
-        self.matrix(self.instr.args[1], "c")
-        self.together(self.instr.args[1])
-
-    def check_mma(self) -> None:
-        self.product()
-        self.together(self.instr.dest)
-

@@ -17,7 +17,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
-from ztorch.lower import grid_mma
+from ztorch.lower import grid_async, grid_mma
 from ztorch.lower.contract import product_of
 from ztorch.lower.grid import threads, workgroups
 from ztorch.lower.grid_epilogue import Bands, Block
@@ -27,7 +27,7 @@ from ztorch.lower.grid_tiles import Tile, matrix_tile_of, tile_of
 from ztorch.lower.grid_tuning import STRIP_PADDING, THREAD_UNROLL
 from ztorch.lower.loops import multiply_add, summing
 from ztorch.lower.region import Region
-from ztorch.lower.schedule import GridMatrixSchedule, GridProductSchedule
+from ztorch.lower.schedule import GridAsyncSchedule, GridMatrixSchedule, GridProductSchedule
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
@@ -48,6 +48,19 @@ def emit_matrix(b: Builder, region: Region, memory: Mapping[Value, str],
     tile = matrix_tile_of(s, shape, limits)
     with _tiles(b, product, tile, limits) as (which, first, left, t):
         nest = grid_mma.MatrixNest(b, region, product, memory, target, limits, tile)
+        nest.run(which, first, left, t)
+
+
+def emit_async(b: Builder, region: Region, memory: Mapping[Value, str],
+               target: Mapping[Value, str], limits: Limits, s: GridAsyncSchedule) -> None:
+    """The same by matrix instructions beside which threads go on."""
+    product = product_of(region)
+    shape = grid_async.shape_for(product, limits)
+    assert shape is not None and limits.grid is not None
+    tile = grid_async.tile_of(s.tile_rows, s.tile_columns, shape, limits.grid, s.stages,
+                              s.epilogue_bands)
+    with _tiles(b, product, tile, limits) as (which, first, left, t):
+        nest = grid_async.AsyncNest(b, region, product, memory, target, limits, tile)
         nest.run(which, first, left, t)
 
 
@@ -120,7 +133,7 @@ class ThreadNest(Strips):
 
         self.run_along_k(at, batch, first, left, t, multiply)
         if through:
-            bands = Bands(tile.rows, tile.high, tile.bands, tile.columns)
+            bands = Bands(tile.rows, tile.columns, tile.high, tile.bands, tile.columns)
             self.tile_epilogue(bands, self.of, at, batch, first, left, t, store)
             return
         for i in range(tile.high):

@@ -36,22 +36,29 @@ class Block:
 @dataclass(frozen=True)
 class Bands:
     """How a finished tile passes through shared memory. Of each block of neighbouring rows that
-    threads hold together, every band has an equal share."""
+    threads hold together, every band has an equal share; or bands lie beside one another."""
 
     rows: int  # of the tile
+    columns: int  # of the tile
     block: int  # rows that the same threads hold
     count: int  # bands
     pitch: int  # elements from one line in shared memory to the next
+    beside: bool = False  # whether each band has an equal share of columns, and all rows
 
     @property
     def lines(self) -> int:
         """Rows of one band."""
-        return self.rows // self.count
+        return self.rows if self.beside else self.rows // self.count
+
+    @property
+    def width(self) -> int:
+        """Columns of one band."""
+        return self.columns // self.count if self.beside else self.columns
 
     def row(self, b: Builder, line: Operand, band: int) -> Operand:
         """The row in the tile of a line of a band."""
         share = self.block // self.count
-        if self.count == 1:
+        if self.count == 1 or self.beside:
             return line
         start = b.add(b.mul(b.div(line, share), self.block), band * share)
         return b.add(start, b.rem(line, share))
@@ -87,9 +94,9 @@ class TileOfProduct:
             t: The number of the thread.
             store: Emits the stores of a band.
         """
-        b, tile, n = self.b, self.block, self._epilogue_width()
+        b, tile, n = self.b, self.block, self._epilogue_width(bands.width)
         array = b.memory("tile", dtype, bands.lines * bands.pitch, "shared", "rw")
-        columns = tile.columns // n
+        columns = bands.width // n
         for band in range(bands.count):
             store(array, band)
             b.barrier()
@@ -99,11 +106,12 @@ class TileOfProduct:
                 align = n * dtype.bytes if n > 1 else 0
                 x = b.cast(b.load(array, offset, lanes=n, align=align), dtype=self.product.dtype)
                 row = b.add(first, bands.row(b, line, band))
-                self.element_epilogue(at, batch, row, b.add(left, column), x)
+                across = band * bands.width if bands.beside else 0
+                self.element_epilogue(at, batch, row, b.add(left, b.add(column, across)), x)
             b.barrier()  # before the next band, or another tile's
 
-    def _epilogue_width(self) -> int:
-        """How many neighbours along a row the epilogue computes at once."""
+    def _epilogue_width(self, columns: int) -> int:
+        """How many neighbours along a row of a band the epilogue computes at once."""
         grid, m, n = self.limits.grid, Var("m", self.m), Var("n", self.n)
         assert grid is not None
         batch = Var("b", math.prod(self.product.shape[:-2]))
@@ -112,7 +120,7 @@ class TileOfProduct:
         width = grid.load_width if grid.scalar_stores_readable_as_vectors else 1
         others = [v for v in self.region.members if v is not self.product]
         possible = can_be_wide(self.region, {self.region.outer: flat}, n, width, others)
-        return width if possible and self.block.columns % width == 0 else 1
+        return width if possible and columns % width == 0 else 1
 
     def element_epilogue(self, at: dict[Var, Operand], batch: tuple[Index, ...], row: Operand,
                          column: Operand, x: Operand) -> None:

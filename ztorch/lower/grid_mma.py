@@ -190,7 +190,7 @@ class MatrixNest(Strips):
                                 off=i * shape.m * tile.pitch + j * shape.n)
 
         self.run_along_k(at, batch, first, left, t, multiply)
-        bands = Bands(tile.rows, tile.high * shape.m, tile.bands, tile.pitch)
+        bands = Bands(tile.rows, tile.columns, tile.high * shape.m, tile.bands, tile.pitch)
         self.tile_epilogue(bands, shape.into, at, batch, first, left, t, store)
 
     def _matrix(self, side: int, stage: Operand, start: Operand, line: int, d: int) -> Operand:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ztorch.dtypes import DType
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
-from ztorch.ir.kernel import Operand
+from ztorch.ir.kernel import SWIZZLE_LINE, Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.grid import where
@@ -34,6 +34,14 @@ class Strip:
     pitch: int  # elements from one line to the next
     along_k: bool  # whether lines run along k; else along the tile
     size: int  # elements of one stage
+    panel: int = 0  # elements from a line to the one that goes on with it; 0: lines are whole
+
+    def offset(self, b: Builder, line: Operand, place: Operand) -> Operand:
+        """Where an element lies in a stage."""
+        if not self.panel:
+            return b.add(b.mul(line, self.pitch), place)
+        start = b.add(b.mul(b.div(place, self.pitch), self.panel), b.mul(line, self.pitch))
+        return b.add(start, b.rem(place, self.pitch))
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,15 @@ class Strips(TileOfProduct):
         name = self.b.memory(f"strip_{'ab'[len(self.strips)]}", self.of,
                              self.stages * lines * pitch, "shared", "rw")
         self.strips.append(Strip(name, pitch, along_k, lines * pitch))
+
+    def swizzled_strip(self, depth: int, length: int, along_k: bool) -> None:
+        """The same, swizzled: lines of SWIZZLE_LINE bytes, side by side in panels."""
+        pitch, size = SWIZZLE_LINE // self.of.bytes, depth * length
+        lines, across = (length, depth) if along_k else (depth, length)
+        name = self.b.memory(f"strip_{'ab'[len(self.strips)]}", self.of, self.stages * size,
+                             "shared", "rw", swizzled=True)
+        panel = lines * pitch if across > pitch else 0
+        self.strips.append(Strip(name, pitch, along_k, size, panel))
 
     def batch_index(self, number: Operand) -> tuple[dict[Var, Operand], tuple[Index, ...]]:
         """The position in the batch of product `number`: a binding, and indices that use it."""
@@ -122,26 +139,27 @@ class Strips(TileOfProduct):
                         multiply: Callable[[Operand], None]) -> None:
         """A barrier a turn: behind it the strips of the turn have landed for all threads, and none
         still reads those that the next copies overwrite."""
-        b, depth, stages = self.b, self.block.depth, self.stages
-        count = math.ceil(self.k / depth)
-
-        def start(number: Operand) -> None:
-            stage = b.rem(number, stages)
-            for side, corner in enumerate(starts):
-                self._copy(side, batch, at, corner, b.mul(number, depth), t, stage)
-
+        b, stages = self.b, self.stages
+        count = math.ceil(self.k / self.block.depth)
         for first in range(stages - 1):
             if first < count:
-                start(b.const(first, b.index))
+                self.start_copies(b.const(first, b.index), batch, at, starts, t)
             b.copies_commit()
         with b.loop(0, count) as number:
             b.copies_wait(stages - 2)
             b.barrier()
             ahead = b.add(number, stages - 1)
             with b.if_(b.lt(ahead, count)):
-                start(ahead)
+                self.start_copies(ahead, batch, at, starts, t)
             b.copies_commit()
             multiply(b.rem(number, stages))
+
+    def start_copies(self, number: Operand, batch: tuple[Index, ...], at: dict[Var, Operand],
+                     starts: tuple[Operand, Operand], t: Operand) -> None:
+        """Starts to copy the strips of a turn to their stage."""
+        k, stage = self.b.mul(number, self.block.depth), self.b.rem(number, self.stages)
+        for side, corner in enumerate(starts):
+            self._copy(side, batch, at, corner, k, t, stage)
 
     def _copy(self, side: int, batch: tuple[Index, ...], at: dict[Var, Operand], start: Operand,
               k: Operand, t: Operand, stage: Operand) -> None:
@@ -187,7 +205,7 @@ class Strips(TileOfProduct):
                 (x, extent, length), (depth, self.k, tile.depth)) if end % step]
             inside = functools.reduce(b.and_, tests) if tests else None
             major, minor = (line, d) if strip.along_k else (d, line)
-            offset = b.add(b.mul(major, strip.pitch), minor)
+            offset = strip.offset(b, major, minor)
             shares.append(Share(active, inside, x, depth, offset))
         return shares
 

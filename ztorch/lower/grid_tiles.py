@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 
 from ztorch.errors import Unsupported
 from ztorch.graph.value import Value
-from ztorch.ir.kernel import MmaShape
+from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, MmaShape
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower import grid_mma
+from ztorch.ir.product_rules import MAX_SUMS
+from ztorch.lower import grid_async, grid_mma
 from ztorch.lower.contract import product_of
 from ztorch.lower.grid_epilogue import Block
 from ztorch.lower.grid_operands import copy_width, strip_registers
 from ztorch.lower.grid_tuning import (
+    ASYNC_STAGES_LEAST,
     GRID_TILE_START,
     GRID_TILES,
     MMA_ALIGN_BYTES,
@@ -22,7 +24,7 @@ from ztorch.lower.grid_tuning import (
 )
 from ztorch.lower.loops import summing
 from ztorch.lower.region import Region
-from ztorch.lower.schedule import GridMatrixSchedule, GridProductSchedule
+from ztorch.lower.schedule import GridAsyncSchedule, GridMatrixSchedule, GridProductSchedule
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,23 @@ def propose_matrix(region: Region, limits: Limits) -> GridMatrixSchedule | None:
                               tile.stages, tile.bands)
 
 
+def propose_async(region: Region, limits: Limits) -> GridAsyncSchedule | None:
+    """The tile of asynchronous products with the least estimated time, if that is less than of any
+    other way."""
+    product = product_of(region)
+    shape = grid_async.shape_for(product, limits)
+    if shape is None:
+        return None
+    m, n, k = *product.shape[-2:], product.args[0].shape[-1]
+    assert limits.grid is not None
+    best = grid_async.choose(m, n, k, math.prod(product.shape[:-2]), limits.grid, shape)
+    if best is None or _estimated(region, limits)[0] <= best[0] or grid_mma.choose(
+            m, n, k, math.prod(product.shape[:-2]), limits.grid, shape, best[0]):
+        return None
+    tile = best[1]
+    return GridAsyncSchedule(tile.rows, tile.columns, tile.stages, tile.bands)
+
+
 def _copied(product: Value, tile: grid_mma.MmaTile, limits: Limits) -> bool:
     """Whether asynchronous copies can bring both operands."""
     assert limits.grid is not None
@@ -178,6 +197,28 @@ def refusal_matrix(s: GridMatrixSchedule, region: Region, limits: Limits) -> str
     used = tile.high * tile.wide * shape.m * shape.n // tile.subgroup
     if used > limits.vector_registers // 2:
         return f"the sums of a thread take {used} registers of {limits.vector_registers}"
+    return _too_large(tile.threads, tile.shared, limits)
+
+
+def refusal_async(s: GridAsyncSchedule, region: Region, limits: Limits) -> str:
+    """The same where asynchronous products multiply."""
+    shape = grid_async.shape_for(product_of(region), limits)
+    if shape is None:
+        return ("this target has no asynchronous product for its operands, or cannot copy them "
+                "asynchronously")
+    assert limits.grid is not None
+    tile = grid_async.tile_of(s.tile_rows, s.tile_columns, shape, limits.grid, s.stages,
+                              s.epilogue_bands)
+    line = SWIZZLE_LINE // shape.of.bytes
+    if why := _uneven(("tile(rows=...)", s.tile_rows, shape.m * WARPGROUP),
+                      ("tile(columns=...)", s.tile_columns, line),
+                      ("matrices of a subgroup beside one another", tile.across,
+                       s.epilogue_bands)):
+        return why
+    if tile.across > MAX_SUMS:
+        return f"tile(columns=...) must be at most {MAX_SUMS * shape.n}, not {s.tile_columns}"
+    if s.stages < ASYNC_STAGES_LEAST:
+        return f"stages({s.stages}) must be at least {ASYNC_STAGES_LEAST}"
     return _too_large(tile.threads, tile.shared, limits)
 
 

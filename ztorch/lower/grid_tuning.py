@@ -64,6 +64,12 @@ MMA_PADDING = row(
 MMA_ALIGN_BYTES = row(
     "MMA_ALIGN_BYTES", 16, "bytes", "that rows of matrices are aligned to", "what the instructions "
     "that load matrices ask for")
+ASYNC_COST = row(
+    "ASYNC_COST", 1 / 12, "multiply-adds of a thread", "that one of an asynchronous product takes "
+    "the time of", "public figures: instructions that wait reach 60 to 65 % of its rate on Hopper")
+ASYNC_STAGES_LEAST = row(
+    "ASYNC_STAGES_LEAST", 3, "stages", "of strips: products read two, and copies fill the others",
+    "chosen: with fewer, copies would wait for products")
 
 # Bytes of one asynchronous copy, the best first: what GPUs load at once, and half of it.
 COPY_BYTES = (16, 8)
@@ -78,3 +84,6 @@ MMA_TILES = (
     (128, 128, 2, 4), (64, 128, 2, 4), (128, 64, 4, 2), (64, 64, 2, 2), (32, 64, 1, 4),
     (64, 32, 4, 1), (32, 32, 2, 2), (16, 64, 1, 4), (64, 16, 4, 1), (16, 16, 1, 2),
     (16, 16, 1, 1))
+# The same with asynchronous products: rows and columns. Public figures: large products on Hopper
+# reach the vendor's speed with 128 x 256.
+ASYNC_TILES = ((128, 256), (128, 128), (64, 256), (64, 128), (128, 64), (64, 64))

@@ -21,7 +21,9 @@ FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
     "grid_recurrence": {"workgroup": ("threads",)},
     "grid_rows": {"vector_width": ("width",)},
     "grid_product": {"tile": ("tile_rows", "tile_columns", "tile_depth")},
-    "grid_matrix": {"tile": ("tile_rows", "tile_columns", "tile_depth"), "stages": ("stages",)}}
+    "grid_matrix": {"tile": ("tile_rows", "tile_columns", "tile_depth"), "stages": ("stages",)},
+    "grid_async": {"tile": ("tile_rows", "tile_columns"), "stages": ("stages",)}}
+MATRIX_KINDS = ("grid_matrix", "grid_async")  # schedules of instructions that multiply matrices
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def hinted(proposal: Schedule, hints: Hints, lanes: int,
     schedule, unmet = proposal, []
     for name, x in hints.given.items():
         if name == "tensor_cores":
-            if x != (schedule.kind == "grid_matrix"):
+            if x != (schedule.kind in MATRIX_KINDS):
                 unmet.append(f"hint tensor_cores={x} is not followed: this is {schedule.kind}")
             continue
         names = FIELDS.get(schedule.kind, {}).get(name, ())

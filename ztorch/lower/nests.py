@@ -26,7 +26,7 @@ from ztorch.lower import (
     thread_blocks,
     transpose,
 )
-from ztorch.lower.hinted import Hinted, hinted
+from ztorch.lower.hinted import MATRIX_KINDS, Hinted, hinted
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import IllegalSchedule, Schedule
 
@@ -64,6 +64,8 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
     ("reduce", True): (
         LoopNest("grid_rows", grid_rows.propose, grid_rows.refusal, grid_rows.emit),),
     ("contract", True): (
+        LoopNest("grid_async", grid_tiles.propose_async, grid_tiles.refusal_async,
+                 grid_contract.emit_async),
         LoopNest("grid_matrix", grid_tiles.propose_matrix, grid_tiles.refusal_matrix,
                  grid_contract.emit_matrix),
         LoopNest("grid_product", grid_tiles.propose, grid_tiles.refusal,
@@ -91,7 +93,7 @@ def proposals(region: Region, limits: Limits) -> Iterator[Schedule]:
     """What the rules give a region as each kind of loop nest, the preferred one first."""
     hints = hints_of(region.members)
     for nest in _nests(region, limits):
-        if hints is not None and hints.tensor_cores is False and nest.kind == "grid_matrix":
+        if hints is not None and hints.tensor_cores is False and nest.kind in MATRIX_KINDS:
             continue
         proposal = nest.propose(region, limits)
         if proposal is not None:

@@ -216,6 +216,21 @@ class GridMatrixSchedule(Schedule):
         return f"{self.tile_rows}x{self.tile_columns}mma"
 
 
+@dataclass(frozen=True, repr=False)
+class GridAsyncSchedule(Schedule):
+    """A matrix product on a grid, multiplied out beside copies by subgroups in fours. Strips are as
+    deep as a line of swizzled memory."""
+
+    kind = "grid_async"
+    tile_rows: int  # rows of a workgroup
+    tile_columns: int  # columns of a workgroup
+    stages: int  # strips in shared memory at once
+    epilogue_bands: int  # parts of a tile that pass through shared memory one after another
+
+    def tile(self, lanes: int) -> str:
+        return f"{self.tile_rows}x{self.tile_columns}async"
+
+
 class IllegalSchedule(ConfigError):
     """A schedule that a kernel cannot have; the message says why."""
 

@@ -100,6 +100,33 @@ def test_fma_rounds_once(d: DType) -> None:
     np.testing.assert_array_equal(held["out"], np.array(want))
 
 
+def test_division_and_square_root_without_calls() -> None:
+    """The words of sm_90a round once, also below the least normal number and beside what is no number."""
+    n, rng = 20_000, np.random.default_rng(0)
+    x, y = (rng.integers(0, 1 << 32, n, np.uint32).view(np.float32) for _ in range(2))
+    special = np.array(edges(f32), np.float32)
+    pairs_of = np.stack(np.meshgrid(special, special)).reshape(2, -1)
+    x[:pairs_of.shape[1]], y[:pairs_of.shape[1]] = pairs_of
+    x[-n // 4:] = rng.integers(1, 1 << 24, n // 4) * np.float32(2.0**-149)  # halves of the least numbers
+    y[-n // 4:] = rng.integers(1, 200, n // 4) * np.float32(2.0) ** rng.integers(0, 8, n // 4)
+    b = Builder("rounded", i32)
+    for name in ("x", "y", "quotient", "root"):
+        b.memory(name, f32, n, access="r" if name in "xy" else "w")
+    with b.loop(0, n) as i:
+        b.store("quotient", i, b.div(b.load("x", i), b.load("y", i)))
+        b.store("root", i, b.sqrt(b.load("x", i)))
+    held = {"x": x, "y": y, "quotient": np.zeros(n, np.float32), "root": np.zeros(n, np.float32)}
+    through_ptx(threaded(b.kernel()), held, "sm_90a")
+    text = rendered([b.kernel()], "sm_90a")
+    assert "div.rn" not in text and "sqrt.rn" not in text
+    with np.errstate(all="ignore"):
+        want = {"quotient": x / y, "root": np.sqrt(x)}
+    for name, w in want.items():
+        number = ~np.isnan(w)
+        np.testing.assert_array_equal(np.isnan(held[name]), ~number)
+        assert held[name][number].tobytes() == w[number].tobytes(), name
+
+
 @pytest.mark.parametrize("source", [d for d in ALL if d not in (f16, bf16)], ids=repr)
 def test_casts_against_plain_python(source: DType) -> None:
     """A second opinion on what saturates, wraps and rounds."""

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.machines.ptx import copies, tensor, words
+from tests.machines.ptx import copies, products, tensor, words
 from tests.machines.ptx.memory import GlobalMemory
 from tests.machines.ptx.parse import (
     BITS,
@@ -80,13 +80,14 @@ class _Machine:
 
     def __init__(self, entry: Entry, grid: Grid, races: bool, shared: int):
         self.entry, self.grid, self.detects = entry, grid, races
-        dynamic = {"dynamic": Array("shared", 16, shared)} if shared else {}
+        dynamic = {"dynamic": Array("shared", 1024, shared)} if shared else {}
         self.memories = entry.arrays | dynamic
         self.size = math.prod(entry.workgroup)
         self.threads = math.prod(grid) * self.size
         self.number = np.arange(self.threads)
         self.block = self.number // self.size
         self.regs: dict[str, np.ndarray] = {}
+        self.accumulators: set[str] = set()  # of asynchronous products
         self.arrays()
         self.labels = frozenset(entry.labels.values())
         self.pieces = {at: self.piece(at) for at in sorted({0, *self.labels})}
@@ -103,6 +104,7 @@ class _Machine:
         self.local.fill(0xFF)
         self.races = Detector(self.shared.size) if self.detects and self.shared.size else None
         self.in_flight = copies.InFlight(self)
+        self.products = products.Products(self)
 
     def arrays(self) -> None:
         self.places: dict[str, int] = {}
@@ -224,6 +226,9 @@ class _Machine:
             try:
                 return regs[key]
             except KeyError:
+                if key in self.products.held:
+                    raise PtxError(f"{self.entry.name}: {text}: {key} is read while a product in flight "
+                                   "adds to it") from None
                 raise PtxError(f"{self.entry.name}: {text}: {key} was never written") from None
         return read
 
@@ -263,6 +268,8 @@ class _Machine:
             return getattr(tensor, name)(self, i)
         if name == "cp":
             return copies.cp(self, i)
+        if name in ("wgmma", "fence"):
+            return getattr(products, name)(self, i)
         meaning, takes, gives = words.meaning(i)
         return self.plain(i, meaning, takes, gives)
 
@@ -444,6 +451,7 @@ class _Machine:
 
     def touched(self, threads: np.ndarray, places: np.ndarray) -> None:
         """Copies of some threads have landed there, which counts as writes."""
+        self.products.written(np.repeat(threads, places.shape[1]), places.reshape(-1))
         if self.races is not None:
             each = [np.repeat(x[threads], places.shape[1]) for x in (self.number, self.block, self.epoch)]
             if self.races.write(places.reshape(-1), *each).any():
@@ -460,6 +468,10 @@ class _Machine:
         at = at + owner * valid.size
         if space == "shared" and self.in_flight.flying[[at, at + size - 1]].any():
             raise PtxError(f"{self.entry.name}: shared memory is touched while a copy to it is in flight")
+        if space == "shared" and how == "st" and self.accumulators:
+            writers = self.number if live is None else self.number[live]
+            for k in range(size):
+                self.products.written(writers, at + k)
         if space == "shared" and self.races is not None:
             who, epoch = (v if live is None else v[live] for v in (self.number, self.epoch))
             if at.shape != who.shape:

@@ -73,6 +73,8 @@ def meaning(i: Instruction) -> tuple[Meaning, tuple[int, ...], int]:
         return _typed(_rest, d), (bits, bits), bits
     if key == ("fma",) and is_float:
         return _typed(_fma32 if bits == 32 else _fma64, d), (bits,) * 3, bits
+    if (name, how, kind) in (("rcp", ["approx", "ftz"], "f64"), ("rsqrt", ["approx", "ftz"], "f64")):
+        return (lambda x: _rough(x.view(d), name == "rsqrt")), (bits,), bits
     if key == ("sqrt",):
         return _typed(np.sqrt, d), (bits,), bits
     if key in (("neg",), ("abs",)):
@@ -142,6 +144,12 @@ def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _rest(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     odd = (b == 0) | ((b == -1) & (a == np.iinfo(a.dtype).min)) if a.dtype.kind == "i" else b == 0
     return np.where(odd, np.array(0x5A5A5A5A, a.dtype), a - _quotient(a, b) * b).astype(a.dtype)
+
+
+def _rough(x: np.ndarray, root: bool) -> np.ndarray:
+    """1 / x or that of its square root, of which the upper half of the bits is right, as PTX says."""
+    exact = 1 / (np.sqrt(x) if root else x)
+    return np.asarray(exact).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)
 
 
 def _sign(name: str, kind: str) -> Meaning:

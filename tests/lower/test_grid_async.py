@@ -1,0 +1,157 @@
+"""Products by asynchronous matrix instructions: taken where the guard allows, right to what the dtype and
+k promise, and every wait and fence of their pipeline is needed."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tests.cases.grouping import together
+from tests.cases.products import Make, bound, job, plain
+from tests.cases.schedules import HOPPER
+from tests.machines.ptx.parse import PtxError, parse
+from tests.machines.ptx.running import rendered, run
+from tests.parity import Job, buffers_of, interpreted, plan_of
+from ztorch import Sequential, layers, ops
+from ztorch.codegen.targets import TARGETS
+from ztorch.compile.pipeline import compile_functions
+from ztorch.dtypes import DType, bf16, f16, f32, from_storage
+from ztorch.ir.kernel import MmaShape
+from ztorch.ir.limits import Limits
+from ztorch.lower import grid_async
+from ztorch.lower.plan import KernelStep
+from ztorch.lower.schedule import GridAsyncSchedule, IllegalSchedule
+
+
+def step_of(one: Job, limits: Limits = HOPPER, schedule: str = "") -> KernelStep:
+    [step] = plan_of(one.alone("j"), limits)[0].steps
+    if schedule:
+        [step] = plan_of(one.alone("j"), limits, schedules={step.key: schedule})[0].steps
+    return step
+
+
+def through_text(one: Job, step: KernelStep, chip: str = "sm_90a", old: str = "", new: str = "") -> np.ndarray:
+    """What a kernel computes by its PTX, in which something may be wrong."""
+    text = rendered([step.kernel], chip)
+    broken = re.sub(old, new, text) if old else text
+    assert (broken != text) == bool(old)
+    held, out = buffers_of(step, one)
+    run(step.kernel, held, parse(broken))
+    return from_storage(next(iter(one.graph.outputs.values())).dtype, held[out])
+
+
+CASES: list[tuple[Make, tuple, DType]] = [
+    (plain, ((72, 136), (136, 264)), f16),
+    (plain, ((128, 64), (64, 128)), bf16),
+    (lambda a, b: ops.matmul(a, ops.transpose(b)), ((128, 136), (64, 136)), f16),
+    (lambda a, b: ops.matmul(ops.transpose(a), b), ((200, 72), (200, 64)), bf16),
+    (lambda a, b: ops.matmul(ops.transpose(a, (0, 2, 1)), b), ((2, 64, 72), (2, 64, 128)), f16),
+    (lambda x, w: ops.conv(x, w, stride=2), ((1, 17, 19, 16), (3, 3, 16, 64)), bf16),
+]
+
+
+@together()
+@pytest.mark.parametrize(("make", "shapes", "d"), CASES)
+def test_products(make: Make, shapes: tuple, d: DType) -> None:
+    one = job(make, *shapes, d=d)
+    step = step_of(one)
+    assert isinstance(step.schedule, GridAsyncSchedule)
+    (got,), (want,) = interpreted(one, HOPPER), one.oracle()
+    assert (np.abs(got.astype(np.float64) - want) <= bound(one, d, 200)).all()
+    np.testing.assert_array_equal(through_text(one, step), got.reshape(-1))
+
+
+def fused(m: int = 72, n: int = 72, k: int = 200) -> Job:
+    """Five strips, which pass through three or four stages, and an epilogue."""
+    return job(lambda a, b, c: ops.relu(ops.matmul(a, ops.transpose(b)) + c), (m, k), (n, k), (n,), d=f16)
+
+
+@together()
+@pytest.mark.parametrize("schedule", [
+    "grid_async tile(rows=64, columns=64) stages(3) epilogue(bands=8)",
+    "grid_async tile(rows=128, columns=64) stages(4) epilogue(bands=1)",
+    "grid_async tile(rows=64, columns=192) stages(3) epilogue(bands=3)"])
+def test_no_schedule_changes_results(schedule: str) -> None:
+    one = fused()
+    step = step_of(one, schedule=schedule)
+    assert repr(step.schedule) == schedule
+    (usual,), (got,) = interpreted(one, HOPPER), interpreted(one, HOPPER, schedules={step.key: schedule})
+    np.testing.assert_array_equal(got, usual)
+    np.testing.assert_array_equal(through_text(one, step), got.reshape(-1))
+
+
+def test_chips_without_the_words_run_the_same_schedule_by_mma() -> None:
+    one = fused(64, 64, 136)
+    step = step_of(one, schedule="grid_async tile(rows=64, columns=64) stages(3) epilogue(bands=1)")
+    text = rendered([step.kernel], "sm_80")
+    assert "mma.sync" in text and "ldmatrix" in text and "wgmma" not in text
+    np.testing.assert_array_equal(through_text(one, step, "sm_80"), interpreted(one, HOPPER)[0].reshape(-1))
+
+
+PIPELINE = {
+    "a dropped wait for copies": (r"cp\.async\.wait_group 1;", "cp.async.wait_group 2;"),
+    "a dropped wait for products": (r"wgmma\.wait_group\.sync\.aligned 1;", "wgmma.wait_group.sync.aligned 2;"),
+    "sums that are not waited for": (r"wgmma\.wait_group\.sync\.aligned 0;", ""),
+    "a fence of memory less": (r"fence\.proxy\.async\.shared::cta;", ""),
+    "a fence of matrices less": (r"wgmma\.fence\.sync\.aligned;", ""),
+    "no barrier": (r"(fence\.proxy\S+)\s+bar\.sync 0;", r"\1"),
+    "another stage": (r"(mad\.lo\.s32 %ab, )(%v\d+)(, 2, \S+ shr)", r"\g<1>0\3"),
+    "another swizzle": (r"and\.b32 %z, %z, 112;", "and.b32 %z, %z, 96;"),
+}
+
+
+@together()
+@pytest.mark.parametrize("name", PIPELINE)
+def test_a_broken_pipeline_is_noticed(name: str) -> None:
+    one = fused(64, 64, 328)
+    step = step_of(one, schedule="grid_async tile(rows=64, columns=64) stages(4) epilogue(bands=1)")
+    with pytest.raises((PtxError, AssertionError)):
+        np.testing.assert_array_equal(
+            through_text(one, step, "sm_90a", *PIPELINE[name]), interpreted(one, HOPPER)[0].reshape(-1))
+
+
+# -- guards -------------------------------------------------------------------------------------------
+
+
+def kind(one: Job, limits: Limits = HOPPER) -> str:
+    return plan_of(one.alone("j"), limits)[0].steps[-1].schedule.kind
+
+
+def test_what_takes_them() -> None:
+    half, odd = job(plain, (128, 128), (128, 128), d=f16), job(plain, (128, 124), (124, 128), d=f16)
+    assert kind(half) == "grid_async"
+    assert kind(odd) == "grid_matrix"  # rows that copies of 16 bytes cannot bring
+    assert kind(job(plain, (16, 128), (128, 64), d=f16)) == "grid_matrix"  # a quarter of the least tile
+    assert kind(job(plain, (128, 128), (128, 128), d=f32)) == "grid_product"
+    for t in TARGETS.values():
+        if t.limits.grid is not None and t.name != "cuda:sm_90a":
+            assert not t.limits.grid.asynchronous_products
+
+
+@pytest.mark.parametrize(("schedule", "why"), [
+    ("tile(rows=32, columns=64) stages(3) epilogue(bands=1)", r"tile\(rows=...\) must be a multiple of 64"),
+    ("tile(rows=64, columns=72) stages(3) epilogue(bands=1)", r"tile\(columns=...\) must be a multiple of 64"),
+    ("tile(rows=64, columns=320) stages(3) epilogue(bands=1)", "must be at most 256"),
+    ("tile(rows=64, columns=64) stages(2) epilogue(bands=1)", "must be at least 3"),
+    ("tile(rows=64, columns=64) stages(3) epilogue(bands=3)", "must be a multiple of 3"),
+    ("tile(rows=256, columns=256) stages(4) epilogue(bands=1)", "bytes of shared memory of 232448")])
+def test_what_no_product_can_have(schedule: str, why: str) -> None:
+    with pytest.raises(IllegalSchedule, match=why):
+        step_of(fused(), schedule=f"grid_async {schedule}")
+
+
+def test_tiles_fit_their_machine() -> None:
+    grid, shape = TARGETS["cuda:sm_90a"].limits.grid, MmaShape(16, 8, 16, f16, f32)
+    for m, n, k in ((64, 64, 8), (64, 1000, 72), (4096, 4096, 4096)):
+        _, tile = grid_async.choose(m, n, k, 1, grid, shape)
+        assert tile.shared <= grid.shared_bytes and tile.threads <= grid.threads and tile.across % tile.bands == 0
+    assert (tile.rows, tile.columns, tile.stages, tile.threads) == (128, 256, 4, 256)
+
+
+def test_a_model_in_bfloat16_takes_them_on_its_chip_alone() -> None:
+    model = Sequential([layers.Input((512,)), layers.Dense(512, activation="relu")])
+    functions = model.trace(batch_size=512, optimizer="sgd", loss="mse", dtype="mixed_bfloat16").functions
+    assert "wgmma.mma_async" in compile_functions(functions, TARGETS["cuda:sm_90a"], "m").text
+    assert "wgmma" not in compile_functions(functions, TARGETS["cuda:sm_90"], "m").text

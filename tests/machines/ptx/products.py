@@ -1,0 +1,206 @@
+"""wgmma: products of the four warps of a warpgroup, beside which threads go on, as the PTX ISA has them:
+where descriptors say that operands lie, and what has to be fenced and waited for.
+
+Written from the tables of the PTX ISA: nothing is shared with the templates, or with the interpreter of
+the IR, which has the same rules for elements and variables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tests.machines.ptx.parse import Instruction, Literal, Pack, PtxError, Register
+from ztorch.dtypes import bf16, from_storage
+
+if TYPE_CHECKING:
+    from tests.machines.ptx.machine import _Machine
+
+WARPGROUP, ROWS, DEPTH = 128, 64, 16
+SWIZZLE_128 = 1  # bits 62 and 63 of a descriptor
+Work = Callable[[np.ndarray | None], None]
+
+
+@dataclass
+class Product:
+    """A product of some warpgroups that not all of their threads have waited for."""
+
+    threads: np.ndarray  # mask of those that have not
+    groups: np.ndarray  # that each thread had committed when it began
+    keys: list[str]  # its accumulators
+    places: np.ndarray  # bytes of shared memory that it reads, by thread
+
+
+class Products:
+    """The products of a launch."""
+
+    def __init__(self, m: _Machine):
+        self.m = m
+        self.groups = np.zeros(m.threads, np.int64)  # that each thread has committed
+        self.flying: list[Product] = []
+        self.held: dict[str, np.ndarray] = {}  # accumulators that products in flight add to
+        self.fenced: dict[str, np.ndarray] = {}  # what accumulators were at the last fence
+        self.reading = np.zeros(m.shared.size, np.int32)  # products in flight that read a byte
+        self.unfenced = np.zeros(m.shared.size, np.int32)  # 1 + the thread that wrote a byte
+        self.readers = m.threads  # numbers that no thread has
+
+    def written(self, threads: np.ndarray, places: np.ndarray) -> None:
+        """Some threads write bytes of shared memory."""
+        if self.reading[places].any():
+            raise PtxError(f"{self.m.entry.name}: shared memory is written while a product in flight reads it")
+        self.unfenced[places] = threads + 1
+
+    def read(self, places: np.ndarray, threads: np.ndarray) -> None:
+        """A product of whole warpgroups reads bytes: nobody else may write them without a barrier."""
+        if self.m.races is not None:
+            team = np.cumsum(np.ones(len(threads), np.int64)) // WARPGROUP + self.readers
+            self.readers += len(threads)
+            each = [np.repeat(x, places.shape[1]) for x in (
+                team, self.m.block[threads], self.m.epoch[threads])]
+            if self.m.races.read(places.reshape(-1), *each).any():
+                raise PtxError(f"{self.m.entry.name}: a race of a product that reads shared memory")
+
+    def wait(self, live: np.ndarray, pending: int) -> None:
+        for p in self.flying:
+            done = p.threads & live & (p.groups < self.groups - pending)
+            if done.any():
+                np.subtract.at(self.reading, p.places[done].reshape(-1), 1)
+                self.read(p.places[done], np.flatnonzero(done))
+                p.threads &= ~done
+        self.flying = [p for p in self.flying if p.threads.any()]
+        busy = {key for p in self.flying for key in p.keys}
+        for key in self.held.keys() - busy:
+            if key in self.m.regs:
+                raise PtxError(f"{self.m.entry.name}: {key} was written while a product in flight adds to it")
+            self.m.regs[key] = self.fenced[key] = self.held.pop(key)
+
+
+def fence(m: _Machine, i: Instruction) -> Work:
+    if i.opcode != ("fence", "proxy", "async", "shared::cta"):
+        raise PtxError(f"{i.text}: unknown")
+
+    def work(live: np.ndarray | None) -> None:
+        unfenced = m.products.unfenced
+        places = np.flatnonzero(unfenced)
+        mine = True if live is None else live[unfenced[places] - 1]
+        unfenced[places] = np.where(mine, 0, unfenced[places])
+    return work
+
+
+def _everyone(m: _Machine, live: np.ndarray | None) -> np.ndarray:
+    return np.ones(m.threads, bool) if live is None else live
+
+
+def wgmma(m: _Machine, i: Instruction) -> Work:
+    if i.opcode == ("wgmma", "fence", "sync", "aligned"):
+        return lambda live: m.products.fenced.update(
+            (key, x) for key, x in m.regs.items() if key in m.accumulators)
+    if i.opcode == ("wgmma", "commit_group", "sync", "aligned"):
+        def commit(live: np.ndarray | None) -> None:
+            m.products.groups += 1 if live is None else live
+        return commit
+    if i.opcode == ("wgmma", "wait_group", "sync", "aligned"):
+        [count] = i.operands
+        assert isinstance(count, Literal)
+        return lambda live: m.products.wait(_everyone(m, live), count.number)
+    return _product(m, i)
+
+
+def _product(m: _Machine, i: Instruction) -> Work:
+    match = re.fullmatch(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(b?f16)\.(b?f16)", ".".join(i.opcode))
+    if not match or match[2] != match[3] or not 8 <= int(match[1]) <= 256 or int(match[1]) % 8:
+        raise PtxError(f"{i.text}: unknown")
+    columns, is_bf16 = int(match[1]), match[2] == "bf16"
+    d, a, b, *flags = i.operands
+    if not isinstance(d, Pack) or len(d.parts) != columns // 2 or any(r.type != "f32" for r in d.parts):
+        raise PtxError(f"{i.text}: the accumulators are not {columns // 2} registers of float32")
+    numbers = [f.number for f in flags if isinstance(f, Literal)]
+    if len(flags) != 5 or len(numbers) != 5 or numbers[:3] != [1, 1, 1] or set(numbers[3:]) - {0, 1}:
+        raise PtxError(f"{i.text}: operands")
+    if not (isinstance(a, Register) and isinstance(b, Register)) or m.size % WARPGROUP:
+        raise PtxError(f"{i.text}: operands, or {m.size} threads that are no whole warpgroups")
+    sides = [(m.source(a, 64, i.text), ROWS, bool(numbers[3])), (m.source(b, 64, i.text), columns, bool(numbers[4]))]
+    keys = [r.key for r in d.parts]
+    m.accumulators.update(keys)
+    thread = np.arange(WARPGROUP)
+    r = np.arange(columns // 2)
+    row = 16 * (thread // 32)[:, None] + (thread % 32 // 4)[:, None] + 8 * (r // 2 % 2)
+    column = 8 * (r // 4) + 2 * (thread % 4)[:, None] + r % 2
+
+    def work(live: np.ndarray | None) -> None:
+        active = _everyone(m, live).reshape(-1, WARPGROUP)
+        if (active.any(1) != active.all(1)).any():
+            raise PtxError(f"{m.entry.name}: {i.text}: not all of a warpgroup get here")
+        awake, threads = active[:, 0], np.flatnonzero(active)
+        matrices, places = [], []
+        for read, length, along_lines in sides:
+            descriptors = np.broadcast_to(read(), m.threads).reshape(-1, WARPGROUP)[awake]
+            if (descriptors != descriptors[:, :1]).any():
+                raise PtxError(f"{m.entry.name}: {i.text}: descriptors differ within a warpgroup")
+            at = np.stack([_addresses(int(x), length, along_lines, f"{m.entry.name}: {i.text}")
+                           for x in descriptors[:, 0]])
+            raw, bytes_read = _read(m, at, threads, i.text)
+            matrices.append((from_storage(bf16, raw) if is_bf16 else raw.view(np.float16)).astype(np.float64))
+            places.append(bytes_read)
+        m.products.read(np.concatenate(places, 1), threads)
+        both = np.zeros((m.threads, sum(p.shape[1] for p in places)), np.int64)
+        both[threads] = np.concatenate(places, 1)
+        np.add.at(m.products.reading, both[threads].reshape(-1), 1)
+        product = np.zeros((m.threads // WARPGROUP, ROWS, columns))
+        product[awake] = matrices[0] @ matrices[1].swapaxes(1, 2)
+        for n, key in enumerate(keys):
+            total = _taken(m, key, i.text)
+            new = (np.broadcast_to(total, m.threads).view(np.float32).astype(np.float64)
+                   + product[:, row[:, n], column[:, n]].reshape(-1)).astype(np.float32).view(np.uint32)
+            m.products.held[key] = np.where(active.reshape(-1), new, total)
+        m.products.flying.append(Product(active.reshape(-1).copy(), m.products.groups.copy(), keys, both))
+    return work
+
+
+def _taken(m: _Machine, key: str, text: str) -> np.ndarray:
+    """An accumulator, which is gone until somebody has waited for the product."""
+    held = m.products.held
+    if key in m.regs:
+        if key in held:
+            raise PtxError(f"{m.entry.name}: {text}: {key} was written while a product in flight adds to it")
+        if m.products.fenced.get(key) is not m.regs[key]:
+            raise PtxError(f"{m.entry.name}: {text}: {key} was written, and there was no wgmma.fence since")
+        held[key] = m.regs.pop(key)
+    if key not in held:
+        raise PtxError(f"{m.entry.name}: {text}: {key} was never written")
+    return held[key]
+
+
+def _addresses(descriptor: int, length: int, along_lines: bool, text: str) -> np.ndarray:
+    """Where the elements (place along m or n, step along k) lie: canonical layouts of 128 bytes."""
+    start, far, eight = ((descriptor >> bit & 0x3FFF) << 4 for bit in (0, 16, 32))
+    if descriptor >> 62 != SWIZZLE_128 or descriptor & ~(3 << 62 | 0x3FFF | 0x3FFF << 16 | 0x3FFF << 32):
+        raise PtxError(f"{text}: a descriptor 0x{descriptor:x} that is not one of 128 bytes")
+    if start >> 7 & 7:
+        raise PtxError(f"{text}: an operand at {start}, where lines of a swizzle do not repeat")
+    place, k = np.indices((length, DEPTH))
+    if along_lines:
+        at = start + place % 64 * 2 + place // 64 * far + k % 8 * 128 + k // 8 * eight
+    else:
+        if start % 128 + DEPTH * 2 > 128:
+            raise PtxError(f"{text}: steps along k beyond a line")
+        at = start + place % 8 * 128 + place // 8 * eight + k * 2
+    return at ^ (at >> 7 & 7) << 4
+
+
+def _read(m: _Machine, at: np.ndarray, threads: np.ndarray, text: str) -> tuple[np.ndarray, np.ndarray]:
+    """The elements at addresses, and their bytes by thread."""
+    valid = m.valid["shared", 2]
+    if at.max() >= valid.size or not valid[at].all():
+        raise PtxError(f"{m.entry.name}: {text}: shared memory at {at.min()} to {at.max() + 2}")
+    at = at + m.block[threads[::WARPGROUP]][:, None, None] * valid.size
+    places = np.stack([at, at + 1], -1).reshape(len(threads), -1)
+    if m.in_flight.flying[places].any():
+        raise PtxError(f"{m.entry.name}: {text}: a copy to an operand is in flight")
+    if m.products.unfenced[places].any():
+        raise PtxError(f"{m.entry.name}: {text}: an operand was written, and there was no fence.proxy.async since")
+    return m.shared.view(np.uint16)[at // 2], places

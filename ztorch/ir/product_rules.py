@@ -1,0 +1,87 @@
+"""The rules for asynchronous products and swizzled memories."""
+
+from __future__ import annotations
+
+import math
+
+from ztorch.ir.kernel import SWIZZLE_LINE, SWIZZLE_REPEAT, WARPGROUP, Memory, Operand
+from ztorch.ir.thread_rules import ThreadRules
+
+CHUNK = 16  # bytes that stay together in a swizzled memory
+MAX_SUMS = 32  # matrices side by side that one product adds to
+
+
+class ProductRules(ThreadRules):
+    """The rules for single instructions, asynchronous products among them."""
+
+    def swizzled_access(self) -> None:
+        """An access to a swizzled memory takes no more than a chunk, or is one of whole chunks by
+        an instruction that knows lines."""
+        i = self.instr
+        m = self.memories[i.attrs["mem"]]
+        if not m.swizzled or i.opcode == "mma_async":
+            return
+        x = i.dest if i.opcode in ("load", "gather", "mma_load") else i.args[1]
+        if i.opcode in ("mma_load", "mma_store"):
+            whole = x.fragment is not None and x.fragment.role != "c" and m.dtype.bits == 16
+            self.rule(whole and i.attrs["align"] >= CHUNK, "{} is swizzled: matrices are loaded "
+                      "from it as operands of 16 bits, aligned to {} bytes", m.name, CHUNK)
+            return
+        lanes = i.attrs["elements"] if i.opcode == "copy_async" else x.lanes
+        taken = lanes * m.dtype.bytes
+        self.rule(lanes == 1 or i.opcode in ("gather", "scatter") or (
+            taken <= CHUNK and i.attrs["align"] >= taken),
+            "{} is swizzled: {} bytes are not known to lie in a chunk of {}", m.name, taken, CHUNK)
+
+    def check_mma_async(self) -> None:
+        i, (left, right, *sums) = self.instr, self.instr.args
+        self.rule(1 <= len(sums) <= MAX_SUMS, "adds to 1 to {} matrices, not {}", MAX_SUMS,
+                  len(sums))
+        self.same_type(*sums)
+        self.rule(len({v.id for v in sums}) == len(sums), "adds to one matrix twice")
+        fragment = sums[0].fragment
+        self.rule(fragment is not None and fragment.role == "c", "adds to matrices c only")
+        assert fragment is not None
+        shape = fragment.shape
+        self.rule(shape.of.bits == 16, "multiplies matrices of 16 bits, not {!r}", shape.of)
+        for name in (i.attrs["mem"], i.attrs["source"]):
+            m = self.memories[name]
+            self.rule(m.space == "shared" and m.swizzled, "{} is no swizzled memory", name)
+            self.rule(m.dtype == shape.of, "{} holds {!r}, not {!r}", name, m.dtype, shape.of)
+        self._start(left, i.attrs["off"], not i.attrs["turned"], shape.k, shape.of.bytes)
+        self._start(right, i.attrs["source_off"], i.attrs["source_turned"], shape.k, shape.of.bytes)
+        line = SWIZZLE_LINE // shape.of.bytes
+        repeat = SWIZZLE_REPEAT // shape.of.bytes
+        self.rule(shape.m * WARPGROUP <= line or not i.attrs["turned"],
+                  "{} rows do not fit into a line", shape.m * WARPGROUP)
+        self.rule(len(sums) * shape.n <= line or i.attrs["source_turned"] or (
+            i.attrs["panel"] > 0 and i.attrs["panel"] % repeat == 0),
+            "panels are a multiple of {} elements apart, not {}", repeat, i.attrs["panel"])
+        self.check_barrier(fragment.size // sums[0].lanes * WARPGROUP)
+        for v in sums:
+            self.rule(v.id in self.assigned, "%{} may not have been set on some path to here", v.id)
+        for index in (left, right):
+            self.rule(index.id not in self.varying(fragment.size // sums[0].lanes * WARPGROUP),
+                      "the index may differ between the threads of a warpgroup")
+
+    def _start(self, index: Operand, off: int, along_k: bool, k: int, size: int) -> None:
+        """An operand begins at the begin of a line, of which eight repeat; along k in a line it may
+        begin at any step."""
+        self.index(index)
+        repeat, line = SWIZZLE_REPEAT // size, SWIZZLE_LINE // size
+        inside = off % repeat if along_k else 0
+        self.rule(math.gcd(self.known_multiple(index), off - inside) % repeat == 0
+                  and inside < line and inside % k == 0,
+                  "an operand is not known to begin where lines of a swizzle repeat")
+
+    def check_mma_commit(self) -> None:
+        """Needs nothing."""
+
+    check_mma_wait = check_mma_fence = check_shared_fence = check_mma_commit
+
+    def swizzle(self, m: Memory) -> None:
+        """Check the declaration of a memory."""
+        self.rule(not m.swizzled or (m.space == "shared" and m.vec == 1),
+                  "{}: only shared memory of single elements is swizzled", m.name)
+        self.rule(not m.swizzled or m.size * m.dtype.bytes % SWIZZLE_REPEAT == 0,
+                  "{}: a swizzled memory has a multiple of {} bytes", m.name, SWIZZLE_REPEAT)

@@ -1,0 +1,195 @@
+"""Matrix products by instructions beside which threads go on.
+
+Strips of both operands pass through stages of swizzled shared memory. Four subgroups start the
+product of a strip and go on to copy a later one. So copies to two stages or more and products of
+two are in flight at once, and threads meet once a strip.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ztorch.dtypes import f16
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, Fragment, MmaShape, Operand
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.lower import grid_mma
+from ztorch.lower.grid_epilogue import Bands, Block
+from ztorch.lower.grid_operands import copy_width, lies_along_k
+from ztorch.lower.grid_strips import Strips
+from ztorch.lower.grid_tuning import (
+    ASYNC_COST,
+    ASYNC_STAGES_LEAST,
+    ASYNC_TILES,
+    COPY_BYTES,
+    GRID_TILE_START,
+    MMA_PADDING,
+    MMA_STAGES,
+    MMA_STRIP_COST,
+)
+from ztorch.lower.index import Index, Var
+from ztorch.lower.region import Region
+
+
+@dataclass(frozen=True)
+class AsyncTile(Block):
+    """The schedule of a product: a workgroup's tile. Four subgroups have 4 m rows of it."""
+
+    shape: MmaShape
+    subgroup: int
+    stages: int  # strips in shared memory at once
+    bands: int = 1  # beside one another, that the finished tile passes through shared memory in
+
+    @property
+    def threads(self) -> int:
+        return self.rows // self.shape.m * self.subgroup
+
+    @property
+    def across(self) -> int:
+        """Matrices of a subgroup beside one another."""
+        return self.columns // self.shape.n
+
+    @property
+    def pitch(self) -> int:
+        """Of a band of the finished tile in shared memory."""
+        return self.columns // self.bands + MMA_PADDING // 2
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory."""
+        strips = (self.rows + self.columns) * self.depth * self.shape.of.bytes
+        return self.stages * strips + self.rows * self.pitch * self.shape.into.bytes
+
+    def staged(self, grid: GridLimits, k: int) -> AsyncTile | None:
+        """The same with as many stages, and then as few bands, as leave a compute unit room for as
+        many workgroups as it has registers for, or else for two, or one; None if too few fit."""
+        most = max(ASYNC_STAGES_LEAST, min(MMA_STAGES, math.ceil(k / self.depth) + 2))
+        bands = [n for n in range(1, self.across + 1) if self.across % n == 0]
+        halved = grid.shared_unit_bytes // 2
+        for room in (grid.shared_share(self.threads), halved, grid.shared_bytes):
+            for n, m in itertools.product(range(most, ASYNC_STAGES_LEAST - 1, -1), bands):
+                tile = replace(self, stages=n, bands=m)
+                if tile.shared <= room:
+                    return tile
+        return None
+
+    def time(self, m: int, n: int, k: int, batch: int, grid: GridLimits) -> float:
+        """Estimated, in multiply-adds of one thread after another."""
+        tiles = math.ceil(m / self.rows) * math.ceil(n / self.columns) * batch
+        deep = math.ceil(k / self.depth) * self.depth
+        element = ASYNC_COST + MMA_STRIP_COST / self.rows + MMA_STRIP_COST / self.columns
+        each = self.rows * self.columns * element * (deep + GRID_TILE_START)
+        return math.ceil(tiles / grid.compute_units) * each
+
+
+def tile_of(rows: int, columns: int, shape: MmaShape, grid: GridLimits, stages: int,
+            bands: int = 1) -> AsyncTile:
+    """A tile, whose strips are as deep as a line of swizzled memory."""
+    return AsyncTile(rows, columns, SWIZZLE_LINE // shape.of.bytes, shape, grid.subgroup, stages,
+                     bands)
+
+
+def shape_for(product: Value, limits: Limits) -> MmaShape | None:
+    """The shape in which a machine multiplies the operands of a product asynchronously, if it
+    does, and asynchronous copies can bring them."""
+    assert limits.grid is not None
+    shape = grid_mma.shape_for(product, limits)
+    if shape is None or not limits.grid.asynchronous_products or shape.of.bits != f16.bits:
+        return None
+    tile = tile_of(*ASYNC_TILES[0], shape, limits.grid, ASYNC_STAGES_LEAST)
+    widest = COPY_BYTES[0] // shape.of.bytes
+    copied = all(copy_width(product, side, tile, shape.of) == widest for side in (0, 1))
+    return shape if copied else None
+
+
+def choose(m: int, n: int, k: int, batch: int, grid: GridLimits,
+           shape: MmaShape) -> tuple[float, AsyncTile] | None:
+    """The tile with the least estimated time, and that time.
+
+    >>> from ztorch.dtypes import f16, f32
+    >>> grid = GridLimits(threads=1024, shared_bytes=227 << 10, subgroup=32, compute_units=132)
+    >>> _, tile = choose(4096, 4096, 4096, 1, grid, MmaShape(16, 8, 16, f16, f32))
+    >>> tile.rows, tile.columns, tile.stages, tile.bands, tile.threads
+    (128, 256, 4, 4, 256)
+    """
+    best: tuple[float, AsyncTile] | None = None
+    for rows, columns in ASYNC_TILES:
+        tile = tile_of(rows, columns, shape, grid, ASYNC_STAGES_LEAST).staged(grid, k)
+        if tile is None or tile.threads > grid.threads:
+            continue
+        time = tile.time(m, n, k, batch, grid)
+        if best is None or time < best[0]:
+            best = time, tile
+    return best
+
+
+class AsyncNest(Strips):
+    """A tile whose subgroups multiply by fours, asynchronously."""
+
+    def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
+                 target: Mapping[Value, str], limits: Limits, tile: AsyncTile):
+        super().__init__(b, region, product, memory, target, limits, tile, tile.shape.of,
+                         tile.stages)
+        self.tile = tile
+        for side, length in enumerate((tile.rows, tile.columns)):
+            self.swizzled_strip(tile.depth, length, lies_along_k(product, side))
+
+    def run(self, which: Operand, first: Operand, left: Operand, t: Operand) -> None:
+        b, tile, shape = self.b, self.tile, self.tile.shape
+        c = Fragment("c", shape)
+        sums = [b.matrix(c, tile.subgroup, 0) for _ in range(tile.across)]
+        at, batch = self.batch_index(which)
+        number = b.div(t, tile.subgroup)
+        bands = Bands(tile.rows, tile.columns, tile.rows, tile.bands, tile.pitch, beside=True)
+
+        def store(array: str, band: int) -> None:
+            share = tile.across // tile.bands
+            start = b.mul(number, shape.m * tile.pitch)
+            for j, v in enumerate(sums[band * share:(band + 1) * share]):
+                b.mma_store(array, start, b.get(v), tile.pitch, off=j * shape.n)
+
+        self._multiply_strips(at, batch, first, left, t, sums)
+        self.tile_epilogue(bands, shape.into, at, batch, first, left, t, store)
+
+    def _multiply_strips(self, at: dict[Var, Operand], batch: tuple[Index, ...], first: Operand,
+                         left: Operand, t: Operand, sums: list[Operand]) -> None:
+        """Behind the barrier of a turn its strips have landed for all threads, and all have waited
+        for the products of two turns before, whose stage the next copies overwrite."""
+        b, tile, stages = self.b, self.tile, self.stages
+        count, ahead = math.ceil(self.k / tile.depth), stages - 2
+        starts = first, left
+        team = b.div(t, tile.subgroup * WARPGROUP)
+        for number in range(ahead):
+            if number < count:
+                self.start_copies(b.const(number, b.index), batch, at, starts, t)
+            b.copies_commit()
+        with b.loop(0, count) as turn:
+            b.copies_wait(ahead - 1)
+            b.shared_fence()
+            b.barrier()
+            self._start_products(b.rem(turn, stages), team, sums)
+            b.mma_wait(1)
+            later = b.add(turn, ahead)
+            with b.if_(b.lt(later, count)):
+                self.start_copies(later, batch, at, starts, t)
+            b.copies_commit()
+        b.mma_wait(0)
+        b.barrier()  # before the strips of another tile
+
+    def _start_products(self, stage: Operand, team: Operand, sums: list[Operand]) -> None:
+        """Starts to multiply the strips of a stage."""
+        b, tile, (left, right) = self.b, self.tile, self.strips
+        rows = tile.shape.m * WARPGROUP
+        part = rows * left.pitch if left.along_k else (left.panel or left.size)
+        index = b.add(b.mul(stage, left.size), b.mul(team, part))
+        b.mma_fence()
+        for d in range(0, tile.depth, tile.shape.k):
+            b.mma_async(left.name, index, right.name, b.mul(stage, right.size), sums,
+                        off=d if left.along_k else d * left.pitch, turned=not left.along_k,
+                        source_off=d if right.along_k else d * right.pitch,
+                        source_turned=right.along_k, panel=right.panel)
+        b.mma_commit()
