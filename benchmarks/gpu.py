@@ -13,7 +13,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
-from benchmarks import gpu_models, gpu_ops, machine, report
+from benchmarks import gpu_models, gpu_ops, gpu_predictions, machine, report
 from benchmarks.gpu_cases import GPU, SMALL, SOFTWARE, Case, Sizes
 from benchmarks.report import Section, duration
 from benchmarks.timing import FULL, QUICK, Effort
@@ -62,8 +62,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--devices", help="such as cuda:0,opencl; all if left out")
     parser.add_argument("--only", default=",".join(KINDS),
                         help=f"kinds of rows, of {','.join(KINDS)}")
+    parser.add_argument("--predict", action="store_true", help="what the performance model says of "
+                        "the main kernels and of steps; needs no device")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     asked = parser.parse_args(arguments)
+    if asked.predict:
+        print("\n".join(map(str, gpu_predictions.write(asked.out, asked.quick))))
+        return 0
     names = asked.only.split(",")
     if wrong := [n for n in names if n not in KINDS]:
         parser.error(f"no kind of rows {', '.join(wrong)}; there are {', '.join(KINDS)}")

@@ -24,7 +24,7 @@ class Touched:
                        self.count + other.count * new_share(other, self))
 
 
-Footprint = dict[str, Touched]  # by the name of the memory
+Footprint = dict[tuple[str, bool], Touched]  # by the name of the memory, and whether it is written
 
 
 def new_share(later: Touched, earlier: Touched) -> float:
@@ -38,8 +38,8 @@ def joined(parts: Iterable[Footprint]) -> Footprint:
     """The footprint of code that runs one after the other."""
     whole: Footprint = {}
     for part in parts:
-        for mem, touched in part.items():
-            whole[mem] = whole[mem].then(touched) if mem in whole else touched
+        for key, touched in part.items():
+            whole[key] = whole[key].then(touched) if key in whole else touched
     return whole
 
 
@@ -47,13 +47,13 @@ def repeated(first: Footprint, second: Footprint, more: float) -> Footprint:
     """The footprint of a loop, of which each trip after the first touches as many new sectors as
     the second does. `more` trips follow the first.
 
-    >>> row = {"x": Touched(np.arange(4), 4)}
-    >>> repeated(row, {"x": Touched(np.arange(2, 6), 4)}, 9)["x"].count
+    >>> first, second = Touched(np.arange(4), 4), Touched(np.arange(2, 6), 4)
+    >>> repeated({("x", False): first}, {("x", False): second}, 9)["x", False].count
     22.0
     """
     whole = joined([first, second])
-    for mem, touched in second.items():
-        before = first.get(mem, Touched())
+    for key, touched in second.items():
+        before = first.get(key, Touched())
         grown = touched.count * new_share(touched, before)
-        whole[mem] = Touched(whole[mem].sectors, before.count + grown * more)
+        whole[key] = Touched(whole[key].sectors, before.count + grown * more)
     return whole

@@ -13,7 +13,7 @@ from ztorch.machines.gpus import Gpu
 from ztorch.performance.accesses import LINE, SECTOR, AccessCost
 from ztorch.performance.latency import group_cycles
 from ztorch.performance.register_use import estimated_registers
-from ztorch.performance.work import Work, work_of
+from ztorch.performance.work import WRITES, Work, work_of
 
 RESERVED_SHARED = 1024  # bytes of shared memory that NVIDIA's driver takes of each workgroup
 
@@ -169,23 +169,26 @@ def _traffic(kernel: Kernel, work: Work, groups: int, resident: int, shared: int
              gpu: Gpu) -> tuple[float, float]:
     """Bytes between units and the shared cache, and between that and memory.
 
-    What a workgroup touches again comes from its unit's cache if that holds what all workgroups on
-    the unit touch. What other workgroups touch again comes from the shared cache if that holds the
+    What a workgroup reads again comes from its unit's cache if that holds what all workgroups on
+    the unit read. What other workgroups touch again comes from the shared cache if that holds the
     whole buffer, or if they run in the same wave. Waves that may touch the whole of a buffer that
     is larger bring it once each.
     """
-    sectors: Counter[str] = Counter()
+    sectors: Counter[tuple[str, bool]] = Counter()
     for a in work.accesses.values():
-        sectors[a.mem] += a.sectors  # type: ignore[assignment]
+        sectors[a.mem, a.opcode in WRITES] += a.sectors  # type: ignore[assignment]
     room = gpu.cache_bytes - shared * resident * (gpu.cache_bytes > gpu.shared_bytes)
-    held = sum(t.count for t in work.footprint.values()) * SECTOR * resident <= max(room, 0)
+    read = sum(t.count for (_, writes), t in work.footprint.items() if not writes)
+    held = read * SECTOR * resident <= max(room, 0)
     wave = min(groups, gpu.units * resident)
     l2 = memory = 0.0
-    for name, touched in work.footprint.items():
+    for (name, writes), touched in work.footprint.items():
         m = kernel.memory(name)
         size = float(m.size * m.dtype.bytes)
         each = touched.count * SECTOR
-        l2 += (each if held else max(sectors[name] * SECTOR, each)) * groups
+        l2 += (each if held else max(sectors[name, writes] * SECTOR, each)) * groups
+        if name in work.made_here and not writes:
+            continue  # from a cache
         again = size > gpu.l2_bytes and each * wave >= size
         memory += min(size, each * groups) * (math.ceil(groups / wave) if again else 1)
     return l2, memory

@@ -30,7 +30,8 @@ FREE = frozenset({  # name a register or a constant; assemblers leave nothing of
     "end_loop", "end_if", "else", "copies_commit"})
 LOOP_SLOTS = 3  # instructions that a trip of a loop takes by itself: add, compare, branch
 SPECIAL = frozenset({"sqrt", "rsqrt", "exp2", "div"})  # of floats
-ACCESSES = frozenset({"load", "store", "gather", "scatter", "mma_load", "mma_store", "copy_async"})
+WRITES = frozenset({"store", "scatter", "mma_store"})
+ACCESSES = WRITES | {"load", "gather", "mma_load", "copy_async"}
 
 
 @dataclass
@@ -42,6 +43,7 @@ class Work:
     flops: float = 0.0  # of all threads, a multiply-add being two
     accesses: dict[int, AccessCost] = field(default_factory=dict)  # by the place in the kernel
     footprint: Footprint = field(default_factory=dict)  # of global memories
+    made_here: set[str] = field(default_factory=set)  # memories written before they are read
     trips: dict[int, float] = field(default_factory=dict)  # of each loop, by its place
     taken: dict[int, tuple[bool, bool]] = field(default_factory=dict)  # branches of each `if`
     loop_slots: dict[int, Counter[str]] = field(default_factory=dict)  # opcodes in one trip
@@ -85,6 +87,7 @@ class _Walk:
         self.ends = dict(matching(kernel.body))
         self.memories = {m.name: m for m in kernel.memories}
         self.work = Work()
+        self.met: set[tuple[str, bool]] = set()  # global memories, and whether they were written
         self.turns: dict[tuple, tuple[int, int]] = {}  # results of `bank_turns`
 
     def block(self, at: int, stop: int, active: np.ndarray, weight: float,
@@ -210,7 +213,7 @@ class _Walk:
         m = self.memories[i.attrs["mem"]]
         if i.opcode in ("mma_load", "mma_store"):
             return self._reach_matrix(at, i, active, weight)
-        writes = i.opcode in ("store", "scatter")
+        writes = i.opcode in WRITES
         lanes = i.args[1].lanes if writes else i.dest.lanes
         masks = i.args[1 + writes:]
         mask = self.values.column(masks[0]) if masks else None
@@ -268,7 +271,11 @@ class _Walk:
         cost.sectors += weight * sectors
         cost.lines += weight * lines
         cost.useful_bytes += weight * size * len(np.unique(addresses[active]))
-        return {mem: Touched(every, float(len(every)))} if len(every) else {}
+        writes = opcode in WRITES
+        if writes and (mem, False) not in self.met:
+            self.work.made_here.add(mem)
+        self.met.add((mem, writes))
+        return {(mem, writes): Touched(every, float(len(every)))} if len(every) else {}
 
     def _turns(self, addresses: np.ndarray, size: int, active: np.ndarray) -> tuple[int, int]:
         """Cycles for which an access occupies shared memory. Many differ by whole lines only."""
