@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from benchmarks import gpu_models, gpu_ops, gpu_predictions, machine, report
 from benchmarks.gpu_cases import GPU, SMALL, SOFTWARE, Case, Sizes
+from benchmarks.gpu_smoke import smoke
 from benchmarks.report import Section, duration
 from benchmarks.timing import FULL, QUICK, Effort
 from ztorch.errors import Unsupported
@@ -62,6 +63,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--devices", help="such as cuda:0,opencl; all if left out")
     parser.add_argument("--only", default=",".join(KINDS),
                         help=f"kinds of rows, of {','.join(KINDS)}")
+    parser.add_argument("--smoke", action="store_true", help="in two minutes, whether devices do "
+                        "what programs ask of them, and which call of the driver fails")
     parser.add_argument("--predict", action="store_true", help="what the performance model says of "
                         "the main kernels and of steps; needs no device")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
@@ -76,6 +79,8 @@ def main(arguments: list[str] | None = None) -> int:
         here = chosen(asked.devices.split(",") if asked.devices else None)
     except LookupError as error:
         parser.error(str(error))
+    if asked.smoke:
+        return smoke(here)
     facts = machine.describe() | {d.id: f"{d.name} ({d.kind}), {d.driver}" for d in here}
     for key, value in facts.items():
         print(f"{key}: {value}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,14 +12,16 @@ import ztorch.ops  # noqa: F401 (fills OPS)
 from benchmarks import report
 from benchmarks.report import Section, duration
 from ztorch.codegen.targets import target
+from ztorch.compile.targeting import target_for
 from ztorch.dtypes import DType, bf16, f16, f32
 from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.machines.gpus import Gpu, gpu
+from ztorch.machines.gpus import Gpu, gpu, gpu_called
 from ztorch.optimizers.adam import Adam
 from ztorch.optimizers.slots import Slots
 from ztorch.performance.step import FunctionPrediction, best_share, predict_functions
+from ztorch.runtime.devices import ListedDevice, resolve
 
 GPUS = ("H200", "A100")
 METHOD = (
@@ -148,6 +150,15 @@ def predict_kernel_row(kernel: MainKernel, row: Gpu) -> FunctionPrediction:
         return predict_functions(functions, made_for, row, assemble=True, cached=False)["op"]
     except Unsupported:  # the assembler is not installed
         return predict_functions(functions, made_for, row, cached=False)["op"]
+
+
+def predicted_seconds(functions: Mapping[str, Graph], d: ListedDevice) -> dict[str, float] | None:
+    """Seconds of each function on a device of this machine; None: there are no figures for it."""
+    row = gpu_called(d.name)
+    if row is None:
+        return None
+    predicted = predict_functions(functions, target_for(resolve(d.id)), row)
+    return {name: p.seconds for name, p in predicted.items()}
 
 
 def kernel_line(section: Section, name: str, kernel: MainKernel, row: Gpu) -> None:

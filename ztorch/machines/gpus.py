@@ -7,6 +7,7 @@ the Nvidia Hopper GPU Architecture"), and so is `mma_share` of Hopper.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ztorch.errors import unknown
@@ -72,6 +73,10 @@ GPUS: dict[str, Gpu] = {row.name: row for row in (
     Gpu("H200", ("cuda:sm_90a", "cuda:sm_90"), 132, 1.98, 4800, 60 * MIB, 5700, 228 * KIB,
         256 * KIB, (("f16", 989.0), ("bf16", 989.0), ("tf32", 494.0), ("f64", 67.0)),
         f64_lanes=64, mma_share=0.63),
+    # The same chip with older memory and less cache.
+    Gpu("H100", ("cuda:sm_90a", "cuda:sm_90"), 132, 1.98, 3350, 50 * MIB, 5700, 228 * KIB,
+        256 * KIB, (("f16", 989.0), ("bf16", 989.0), ("tf32", 494.0), ("f64", 67.0)),
+        f64_lanes=64, mma_share=0.63),
     # The 80 GB card with SXM sockets. Cache: 5,120 bytes a cycle.
     Gpu("A100", ("cuda:sm_80",), 108, 1.41, 2039, 40 * MIB, 7200, 164 * KIB, 192 * KIB,
         (("f16", 312.0), ("bf16", 312.0), ("tf32", 156.0), ("f64", 19.5)), f32_lanes=64,
@@ -125,3 +130,13 @@ def gpus_of(target: str) -> tuple[Gpu, ...]:
     """
     running = [g for g in GPUS.values() if target in g.targets]
     return tuple(sorted(running, key=lambda g: g.targets.index(target)))
+
+
+def gpu_called(device_name: str) -> Gpu | None:
+    """The row of a device by what its driver calls it; None: there are no figures for it.
+
+    >>> gpu_called("NVIDIA A100-SXM4-80GB").name, gpu_called("NVIDIA L40S")
+    ('A100', None)
+    """
+    return next((g for g in GPUS.values() if re.search(
+        rf"\b{re.escape(g.name)}\b", device_name, re.IGNORECASE)), None)
