@@ -161,6 +161,12 @@ def predicted_seconds(functions: Mapping[str, Graph], d: ListedDevice) -> dict[s
     return {name: p.seconds for name, p in predicted.items()}
 
 
+def beside(functions: Mapping[str, Graph], d: ListedDevice, function: str) -> str:
+    """The predicted time of a function, to stand beside the measured one; empty: not known."""
+    predicted = predicted_seconds(functions, d)
+    return "" if predicted is None else duration(predicted[function])
+
+
 def kernel_line(section: Section, name: str, kernel: MainKernel, row: Gpu) -> None:
     """Adds a line: one operation on one GPU."""
     predicted = predict_kernel_row(kernel, row)

@@ -34,6 +34,7 @@ from ztorch.sources.find import find
 from ztorch.verify.compare import compare
 
 HANGS = 90.0  # seconds after which a step is taken to hang
+STDERR = 2  # the descriptor of standard error
 GPU_SIDE = 512  # rows and columns of large matrix products
 IMITATED_SIDE = 64  # the same where a processor plays the GPU
 REPEATS = 20  # of a call that is timed, of which the median counts
@@ -53,7 +54,7 @@ def smoke(devices: list[ListedDevice]) -> int:
         print(f"{d.id}: {d.name} ({d.kind}), {d.chip or 'no chip of ours'}, {d.driver}", flush=True)
         for step in steps(d):
             begun = perf_counter()
-            faulthandler.dump_traceback_later(HANGS, exit=True)
+            faulthandler.dump_traceback_later(HANGS, exit=True, file=STDERR)
             try:
                 said = step.run()
             except Unsupported as lack:

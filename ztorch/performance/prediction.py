@@ -155,7 +155,7 @@ def unit_cycles(work: Work, gpu: Gpu) -> dict[str, float]:
         "float64": slots["f64"] * threads / gpu.f64_lanes,
         "integers": slots["int"] * threads / gpu.int_lanes,
         "special": slots["special"] * threads / gpu.special_lanes,
-        "shared": sum(a.turns or a.lines for a in work.accesses.values()),
+        "load/store": sum(a.turns or a.lines for a in work.accesses.values()),
         "tensor cores": 0.0,
     }
     clock = gpu.clock_ghz * 1e9
