@@ -24,7 +24,7 @@ from ztorch.machines.gpus import GPUS, gpu, gpus_of
 from ztorch.performance.prediction import KernelPrediction, predict_kernel, resident_groups
 from ztorch.performance.register_use import estimated_registers
 from ztorch.performance.step import predict_functions
-from ztorch.performance.work import work_of
+from ztorch.performance.walk import work_of
 
 H200 = gpu("H200")
 THREADS = 256

@@ -8,7 +8,7 @@ uses are waited for.
 
 from __future__ import annotations
 
-from ztorch.ir.kernel import Instr, Kernel, matching
+from ztorch.ir.kernel import Instr, Kernel, branches, matching
 from ztorch.machines.gpus import Gpu
 from ztorch.performance.work import FREE, LOOP_SLOTS, Work
 
@@ -87,12 +87,7 @@ class _Clock:
 
     def _if(self, at: int) -> None:
         end = self.ends[at]
-        middle, depth = end, 0
-        for n in range(at + 1, end):
-            opcode = self.kernel.body[n].opcode
-            depth += (opcode in ("loop", "if")) - (opcode in ("end_loop", "end_if"))
-            if opcode == "else" and depth == 0:
-                middle = n
+        middle = branches(self.kernel.body, at, end)
         then, otherwise = self.work.taken.get(at, (False, False))
         self.slots += 1
         if then:

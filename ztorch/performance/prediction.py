@@ -13,7 +13,8 @@ from ztorch.machines.gpus import Gpu
 from ztorch.performance.accesses import LINE, SECTOR, AccessCost
 from ztorch.performance.latency import group_cycles
 from ztorch.performance.register_use import estimated_registers
-from ztorch.performance.work import WRITES, Work, work_of
+from ztorch.performance.walk import work_of
+from ztorch.performance.work import WRITES, Work
 
 RESERVED_SHARED = 1024  # bytes of shared memory that NVIDIA's driver takes of each workgroup
 
