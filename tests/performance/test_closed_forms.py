@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.cases.grouping import together
+from tests.cases.opcodes import kernel_for, opcodes_of
 from tests.parity import plan_of
 from ztorch import ops
 from ztorch.codegen.render import renderer
@@ -233,6 +234,18 @@ def recorded(k: Kernel, grid: Any, arrays: dict[str, np.ndarray]) -> dict[tuple[
         for run in machine.steps:
             run()
     return machine.__dict__["notes"]
+
+
+@pytest.mark.parametrize("chip", ["cuda:sm_80", "rocm:gfx1100"])
+def test_every_opcode_is_counted(chip: str) -> None:
+    """One that the model does not know takes a slot; none is an error."""
+    made_for = target(chip)
+    [row, *_], words = gpus_of(chip), renderer(made_for)
+    for d in (f32, i32, f16):
+        for opcode in opcodes_of(d):
+            speakable, grid = in_words(kernel_for(opcode, d, 1)[0], made_for, words)
+            p = predict_kernel(speakable, grid, row)
+            assert 0 < p.work_seconds <= p.seconds < 1e-3, opcode
 
 
 # -- units ---------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def explain(model: str, device: str, gpu_name: str | None, function: str,
             batch_size: int | tuple[int, ...] | None, loss: str | None, dtype: str | None,
             assemble: bool, rows: int, as_json: bool,
             sizes: Iterable[tuple[str, tuple[int, ...]]] = ()) -> None:
-    """Predict how long each kernel takes on a GPU, and what bounds it.
+    """Predict the time of each kernel on a GPU, and its bound.
 
     The GPU need not be in this machine: times are computed from the code, and nothing is run.
     """
