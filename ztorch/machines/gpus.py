@@ -1,8 +1,10 @@
 """One row for each GPU that the performance model has figures for.
 
-Figures are the makers' public ones where the comment of a row says nothing else. Latencies of
-NVIDIA's chips are those of published microbenchmarks (Luo et al. 2024, "Benchmarking and Dissecting
-the Nvidia Hopper GPU Architecture"), and so is `mma_share` of Hopper.
+Units, clocks, sizes, rates of memory and of matrix instructions are those of the makers' data sheets.
+Latencies, rates of shared caches, shares and gaps between launches are rounded from measurements
+that third parties published (for NVIDIA's chips Luo et al. 2024, "Benchmarking and Dissecting the
+Nvidia Hopper GPU Architecture", and Chips and Cheese), or guessed where a comment says so. None was
+checked on a device of ours.
 """
 
 from __future__ import annotations
@@ -68,8 +70,8 @@ class Gpu:
 
 
 GPUS: dict[str, Gpu] = {row.name: row for row in (
-    # Hopper: 62.9 % of the peak by mma.sync as measured by Luo et al., the rest needs wgmma. Copies
-    # reach 4.3 of 4.8 TB/s and the cache 5.7 TB/s, measured. `launch_us` is a guess.
+    # mma.sync reaches 63 % of the peak, and the rest needs wgmma. The rate of the cache is that of an
+    # H100. On all rows `launch_us` and `step_us` are guesses.
     Gpu("H200", ("cuda:sm_90a", "cuda:sm_90"), 132, 1.98, 4800, 60 * MIB, 5700, 228 * KIB,
         256 * KIB, (("f16", 989.0), ("bf16", 989.0), ("tf32", 494.0), ("f64", 67.0)),
         f64_lanes=64, mma_share=0.63),
@@ -81,29 +83,30 @@ GPUS: dict[str, Gpu] = {row.name: row for row in (
     Gpu("A100", ("cuda:sm_80",), 108, 1.41, 2039, 40 * MIB, 7200, 164 * KIB, 192 * KIB,
         (("f16", 312.0), ("bf16", 312.0), ("tf32", 156.0), ("f64", 19.5)), f32_lanes=64,
         f64_lanes=32, memory_cycles=466),
-    # Its 72 W do not hold this clock under full load. Cache: that of RTX 4090 by units and clock.
+    # Its 72 W do not hold this clock under full load. The cache's rate is RTX 4090's, scaled by units
+    # and clock.
     Gpu("L4", ("cuda:sm_89",), 58, 2.04, 300, 48 * MIB, 1800, 100 * KIB, 128 * KIB,
         (("f16", 121.0), ("bf16", 121.0), ("tf32", 60.0)), threads=1536, groups=24,
         memory_cycles=541, l2_cycles=273),
-    # Sums in float32 halve the rate of GeForce cards; these are the halved figures. Cache: measured
-    # by third parties.
+    # Sums in float32 halve the rate of GeForce cards; these are the halved figures.
     Gpu("RTX 4090", ("cuda:sm_89",), 128, 2.52, 1008, 72 * MIB, 5000, 100 * KIB, 128 * KIB,
         (("f16", 165.2), ("bf16", 165.2), ("tf32", 82.6)), threads=1536, groups=24,
         memory_cycles=541, l2_cycles=273),
     # A unit starts one instruction of each of its four SIMDs in a cycle. The shared cache is the
-    # last-level one; copies and latencies as measured by third parties.
+    # last-level one. Latencies other than that of memory are guesses.
     Gpu("MI300X", ("rocm:gfx942",), 304, 2.1, 5300, 256 * MIB, 11900, 64 * KIB, 32 * KIB,
         (("f16", 1307.4), ("bf16", 1307.4), ("tf32", 653.7), ("f32", 163.4), ("f64", 163.4)),
         f32_lanes=128, f64_lanes=64, int_lanes=64, subgroup=64, registers=128 << 10, copy_share=0.8,
         memory_cycles=1300, l2_cycles=500, shared_cycles=64, mma_cycles=32, launch_us=3.0,
         step_us=10.0),
-    # float32: half of its rate of two instructions at once, which code seldom reaches.
+    # float32: half of its rate of two instructions at once, which code seldom reaches. The rate of
+    # the shared cache and the latencies are guesses.
     Gpu("RX 7900 XTX", ("rocm:gfx1100",), 96, 2.5, 960, 96 * MIB, 3000, 64 * KIB, 32 * KIB,
         (("f16", 122.8), ("bf16", 122.8)), f32_lanes=64, int_lanes=64, issue=2,
         registers=96 << 10, groups=16, memory_cycles=700, l2_cycles=400, shared_cycles=60,
         launch_us=3.0, step_us=10.0),
-    # 38 cores. What Apple does not say (registers, threads, latencies) is reverse-engineered by
-    # third parties; matrix instructions run at the rate of threads.
+    # 38 cores. Apple says nothing of registers, threads, caches and latencies: these are guesses
+    # after what third parties found. Matrix instructions run at the rate of threads.
     Gpu("M2 Max", ("metal",), 38, 1.398, 400, 48 * MIB, 900, 60 * KIB, 8 * KIB,
         (("f16", 13.6), ("f32", 13.6)), int_lanes=64, registers=52 << 10, threads=3072, groups=32,
         memory_cycles=500, launch_us=5.0, step_us=50.0),
