@@ -1,7 +1,7 @@
 """One row for each GPU that the performance model has figures for.
 
-Units, clocks, sizes, rates of memory and of matrix instructions are those of the makers' data sheets.
-Latencies, rates of shared caches, shares and gaps between launches are rounded from measurements
+Units, clocks, sizes, rates of memory and of matrix instructions are those of the makers' data
+sheets. Latencies, rates of shared caches, shares and gaps between launches are rounded from measurements
 that third parties published (for NVIDIA's chips Luo et al. 2024, "Benchmarking and Dissecting the
 Nvidia Hopper GPU Architecture", and Chips and Cheese), or guessed where a comment says so. None was
 checked on a device of ours.
@@ -70,8 +70,8 @@ class Gpu:
 
 
 GPUS: dict[str, Gpu] = {row.name: row for row in (
-    # mma.sync reaches 63 % of the peak, and the rest needs wgmma. The rate of the cache is that of an
-    # H100. On all rows `launch_us` and `step_us` are guesses.
+    # mma.sync reaches 63 % of the peak, and the rest needs wgmma. The rate of the cache is that of
+    # an H100. On all rows `launch_us` and `step_us` are guesses.
     Gpu("H200", ("cuda:sm_90a", "cuda:sm_90"), 132, 1.98, 4800, 60 * MIB, 5700, 228 * KIB,
         256 * KIB, (("f16", 989.0), ("bf16", 989.0), ("tf32", 494.0), ("f64", 67.0)),
         f64_lanes=64, mma_share=0.63),
@@ -83,8 +83,8 @@ GPUS: dict[str, Gpu] = {row.name: row for row in (
     Gpu("A100", ("cuda:sm_80",), 108, 1.41, 2039, 40 * MIB, 7200, 164 * KIB, 192 * KIB,
         (("f16", 312.0), ("bf16", 312.0), ("tf32", 156.0), ("f64", 19.5)), f32_lanes=64,
         f64_lanes=32, memory_cycles=466),
-    # Its 72 W do not hold this clock under full load. The cache's rate is RTX 4090's, scaled by units
-    # and clock.
+    # Its 72 W do not hold this clock under full load. The cache's rate is RTX 4090's, scaled by
+    # units and clock.
     Gpu("L4", ("cuda:sm_89",), 58, 2.04, 300, 48 * MIB, 1800, 100 * KIB, 128 * KIB,
         (("f16", 121.0), ("bf16", 121.0), ("tf32", 60.0)), threads=1536, groups=24,
         memory_cycles=541, l2_cycles=273),
