@@ -1,10 +1,10 @@
 """One row for each GPU that the performance model has figures for.
 
 Units, clocks, sizes, rates of memory and of matrix instructions are those of the makers' data
-sheets. Latencies, rates of shared caches, shares and gaps between launches are rounded from measurements
-that third parties published (for NVIDIA's chips Luo et al. 2024, "Benchmarking and Dissecting the
-Nvidia Hopper GPU Architecture", and Chips and Cheese), or guessed where a comment says so. None was
-checked on a device of ours.
+sheets. Latencies, rates of shared caches, shares and gaps between launches are rounded from
+measurements that third parties published (for NVIDIA's chips Luo et al. 2024, "Benchmarking and
+Dissecting the Nvidia Hopper GPU Architecture", and Chips and Cheese), or guessed where a comment
+says so. None was checked on a device of ours.
 """
 
 from __future__ import annotations
