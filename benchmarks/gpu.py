@@ -1,5 +1,8 @@
 """The command: `python -m benchmarks.gpu [--quick] [--devices cuda:0,opencl] [--only conv,rows]`.
 
+On a GPU that is new, `--smoke` goes first: it takes two minutes and says which call of the driver
+fails. A run that was broken off goes on with `--resume`. `--predict` needs no device.
+
 Every device that is here, beside the peer that runs there: PyTorch on an NVIDIA GPU; on drivers
 that only imitate a GPU on the CPU, NumPy, and our own code for the CPU, to keep them honest.
 """
@@ -13,8 +16,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
-from benchmarks import gpu_models, gpu_ops, machine, report
+from benchmarks import gpu_models, gpu_ops, gpu_parity, gpu_predictions, machine, report
 from benchmarks.gpu_cases import GPU, SMALL, SOFTWARE, Case, Sizes
+from benchmarks.gpu_smoke import smoke
 from benchmarks.report import Section, duration
 from benchmarks.timing import FULL, QUICK, Effort
 from ztorch.errors import Unsupported
@@ -33,6 +37,9 @@ class Kind(NamedTuple):
 
 
 KINDS = {
+    "parity": Kind("Parity with float64", "nothing: what is wrong is a failure. All ops, and all "
+                   "models of the zoo, as the tests compare them; on GPUs only.",
+                   gpu_parity.cases),
     "matmul": Kind("Matrix products", "arithmetic; for few rows reading the matrix. PyTorch's "
                    "default precision of float32 is all of its bits.", gpu_ops.products),
     "rows": Kind("Softmax and layer norm", "reading and writing each number once", gpu_ops.rows),
@@ -49,7 +56,8 @@ METHOD = (
     "inputs there and outputs back. Wall-clock medians of interleaved blocks with the 10th and "
     "90th percentile, each run waited for; `xN` is the contestant's time over ours: the median, "
     "10th and 90th percentile of the ratios within one turn. The largest error is against NumPy, "
-    "as a share of the largest number. A device of kind cpu imitates a GPU in software: it gets "
+    "as a share of the largest number. `predicted` is our time by the model of `ztorch explain`, "
+    "where it has figures for the device. A device of kind cpu imitates a GPU in software: it gets "
     "smaller work and says nothing about the speed of a GPU.")
 
 
@@ -62,8 +70,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--devices", help="such as cuda:0,opencl; all if left out")
     parser.add_argument("--only", default=",".join(KINDS),
                         help=f"kinds of rows, of {','.join(KINDS)}")
+    parser.add_argument("--smoke", action="store_true", help="in two minutes, whether devices do "
+                        "what programs ask of them, and which call of the driver fails")
+    parser.add_argument("--predict", action="store_true", help="what the performance model says of "
+                        "the main kernels and of steps; needs no device")
+    parser.add_argument("--resume", action="store_true", help="go on with today's run of this "
+                        "machine where it was broken off")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     asked = parser.parse_args(arguments)
+    if asked.predict:
+        print("\n".join(map(str, gpu_predictions.write(asked.out, asked.quick))))
+        return 0
     names = asked.only.split(",")
     if wrong := [n for n in names if n not in KINDS]:
         parser.error(f"no kind of rows {', '.join(wrong)}; there are {', '.join(KINDS)}")
@@ -71,22 +88,28 @@ def main(arguments: list[str] | None = None) -> int:
         here = chosen(asked.devices.split(",") if asked.devices else None)
     except LookupError as error:
         parser.error(str(error))
+    if asked.smoke:
+        return smoke(here)
     facts = machine.describe() | {d.id: f"{d.name} ({d.kind}), {d.driver}" for d in here}
     for key, value in facts.items():
         print(f"{key}: {value}")
     stem = f"{facts['date']}-{machine.slug()}-devices{'-quick' * asked.quick}"
-    work = [(Section(n, KINDS[n].title, KINDS[n].limit),
+    known = report.sections(asked.out / f"{stem}.json") if asked.resume else {}
+    work = [(known.get(n) or Section(n, KINDS[n].title, KINDS[n].limit),
              [(d, case) for d in here for case in KINDS[n].cases(d, sizes(d, asked.quick))])
             for n in names]
+    work = [(section, [(d, case) for d, case in rows if not section.has(case.name, d.id)])
+            for section, rows in work]
+    written: list[Path] = []
     begun, done, count = perf_counter(), 0, sum(len(rows) for _, rows in work)
-    for k, (section, rows) in enumerate(work):
+    for section, rows in work:
         for d, case in rows:
             done += 1
             print(f"[{done} of {count}, after {duration(perf_counter() - begun)}] {section.key} on "
                   f"{d.id}: {case.name}", flush=True)
             measure(section, d, case, asked.quick)
             # Written after every row: a long run that is broken off has not been for nothing.
-            written = report.write(asked.out, stem, facts, [s for s, _ in work[:k + 1]],
+            written = report.write(asked.out, stem, facts, [s for s, _ in work if s.lines],
                                    asked.quick, "Devices", METHOD)
         print(f"\n{section.markdown()}", flush=True)
     print(f"written: {', '.join(map(str, written))}, after {duration(perf_counter() - begun)}")
@@ -118,13 +141,14 @@ def measure(section: Section, d: ListedDevice, case: Case, quick: bool) -> None:
     """One row. What fails on one device is a line of the table, and the others go on."""
     effort = QUICK if quick else IMITATED if d.kind == "cpu" else FULL
     try:
-        timings, error, rate = case.run(effort)
+        timings, error, rate, predicted = case.run(effort)
     except Unsupported as lack:  # a dtype that the device has not: no fault of anybody
         section.failed(case.name, lack, "unsupported", device=d.id)
     except (Exception, SystemExit) as failure:  # the latter where a result is wrong
         section.failed(case.name, failure, device=d.id)
     else:
-        section.compared(case.name, None, timings, error, device=d.id, rate=rate)
+        beside = {"predicted": predicted} if predicted else {}
+        section.compared(case.name, None, timings, error, device=d.id, rate=rate, **beside)
 
 
 if __name__ == "__main__":

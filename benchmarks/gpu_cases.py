@@ -33,11 +33,12 @@ SMALL = Sizes(64, (32, 64), 16, 1, 8, 2, ("digits_mlp",), True)
 
 
 class Measured(NamedTuple):
-    """A row: the first timing is ours on the device; our largest error; work done a second."""
+    """A row: the first timing is ours on the device."""
 
     timings: list[Timing]
-    error: float
-    rate: str
+    error: float  # our largest
+    rate: str  # work done a second
+    predicted: str = ""  # our time as the performance model has it; empty: it knows no such device
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks import gpu_peers, peers
 from benchmarks.gpu_cases import Case, Measured, Sizes, measured, resident
+from benchmarks.gpu_predictions import beside
 from benchmarks.timing import Effort
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Graph
@@ -62,7 +63,8 @@ def _run(d: ListedDevice, name: str, function: str, batch: int, effort: Effort) 
     resets = {"ztorch": partial(ours.restore, before),
               "ztorch with copies": partial(ours.restore, before),
               "ztorch on cpu": partial(cpu.restore, before)} if function == "train" else {}
-    return measured(runs, error, effort, batch, "rows/s", resets)
+    return measured(runs, error, effort, batch, "rows/s", resets)._replace(
+        predicted=beside({function: graph}, d, function))
 
 
 def _rows(inputs: Arrays) -> dict[str, np.ndarray]:

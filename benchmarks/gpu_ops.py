@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks import gpu_peers, peers
 from benchmarks.gpu_cases import Case, Measured, Sizes, measured, resident
+from benchmarks.gpu_predictions import beside
 from benchmarks.programs import Arrays, fill, input_like
 from benchmarks.timing import Effort
 from ztorch.compile import pipeline
@@ -47,7 +48,8 @@ def _op(d: ListedDevice, name: str, make: Make, torch: Callable[[Any, dict[str, 
             errors["ztorch on cpu"] = peers.worst(cpu.outputs["y"], want)
             runs |= {"ztorch on cpu": cpu, "numpy": numpy}
         error = peers.checked(f"{name} on {d.id}", ALLOWED[dtype], **errors)
-        return measured(runs, error, effort, work, unit)
+        return measured(runs, error, effort, work, unit)._replace(
+            predicted=beside(graph, d, "predict"))
 
     return Case(name, run)
 

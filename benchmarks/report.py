@@ -61,6 +61,11 @@ class Section:
         print("  " + " | ".join(f"{k} {v}" if k not in ("case",) else v
                                 for k, v in line.items()), flush=True)
 
+    def has(self, case: str, device: str) -> bool:
+        """Whether a case was measured on a device already; what failed is tried again."""
+        return any(line["case"] == case and line.get("device") == device
+                   and line.get("max error") != "**failed**" for line in self.lines)
+
     def note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
@@ -84,8 +89,22 @@ class Section:
                 + (f"{notes}\n" if notes else ""))
 
     def to_json(self) -> dict[str, Any]:
-        return {"key": self.key, "title": self.title, "limit": self.limit,
-                "results": self.results, "notes": self.notes}
+        return {"key": self.key, "title": self.title, "limit": self.limit, "names": self.names,
+                "lines": self.lines, "results": self.results, "notes": self.notes}
+
+
+def sections(path: Path) -> dict[str, Section]:
+    """The sections of a file that `write` wrote, by their keys, without lines of what failed; none
+    where there is no such file."""
+    if not path.exists():
+        return {}
+    kept = [Section(**section) for section in json.loads(path.read_text("utf-8"))["sections"]]
+    for s in kept:
+        failed = [r for r in s.results if "failed" in r]
+        s.results = [r for r in s.results if "failed" not in r]
+        s.lines = [line for line in s.lines if line.get("max error") != "**failed**"]
+        s.notes = [n for n in s.notes if not any(r["failed"] in n for r in failed)]
+    return {s.key: s for s in kept}
 
 
 def duration(seconds: float) -> str:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import importlib
 import json
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
 
-from benchmarks import gpu, gpu_peers, timing
+from benchmarks import gpu, gpu_parity, gpu_peers, gpu_predictions, gpu_smoke, timing
 from benchmarks.gpu_cases import GPU, SMALL, SOFTWARE, Case, Measured, Sizes
 from benchmarks.timing import Effort
 from tests.cases.available import device
-from tests.cases.covering import among_devices
-from ztorch.errors import DeviceError
+from tests.cases.covering import among_devices, one_in_each_run
+from ztorch.errors import DeviceError, Unsupported
 from ztorch.runtime.devices import ListedDevice
 
 
@@ -65,8 +66,91 @@ def test_a_failure_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         "DeviceError: out of memory", "SystemExit: ztorch is wrong by 1"]
 
 
+def test_a_run_that_was_broken_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured is kept, and what failed is measured again."""
+    monkeypatch.setattr(gpu, "devices", lambda: [ListedDevice("vulkan:0", "gpu", "one")])
+    ran, works = [], [False]
+
+    def case(name: str, good: bool) -> Case:
+        def run(effort: Effort) -> Measured:
+            ran.append(name)
+            if not (good or works[0]):
+                raise DeviceError("out of memory")
+            return Measured([], 0.0, "1 x", "3 s")
+
+        return Case(name, run)
+
+    monkeypatch.setitem(gpu.KINDS, "conv", gpu.KINDS["conv"]._replace(
+        cases=lambda d, z: [case("first", True), case("second", False)]))
+    how = ["--quick", "--only", "conv", "--out", str(tmp_path)]
+    assert gpu.main(how) == 1 and ran == ["first", "second"]
+    works[0] = True
+    assert gpu.main([*how, "--resume"]) == 0 and ran == ["first", "second", "second"]
+    assert gpu.main([*how, "--resume"]) == 0 and len(ran) == 3
+    text = next(tmp_path.glob("*.md")).read_text()
+    assert text.count("| first | vulkan:0 | 1 x | 3 s |") == text.count("| second | vulkan:0 | 1 x | 3 s |") == 1
+    assert "out of memory" not in text
+
+
+def test_smoke_names_what_failed_and_goes_on(monkeypatch: pytest.MonkeyPatch,
+                                             capsys: pytest.CaptureFixture[str]) -> None:
+    def fails(error: Exception) -> str:
+        raise error
+
+    monkeypatch.setattr(gpu_smoke, "steps", lambda d: [
+        gpu_smoke.SmokeStep("first", lambda: "1 GiB free"),
+        gpu_smoke.SmokeStep("second", lambda: fails(DeviceError("cuda:0: cuGraphLaunch: CUDA_ERROR_UNKNOWN"))),
+        gpu_smoke.SmokeStep("third", lambda: fails(Unsupported("no float64")))])
+    assert gpu_smoke.smoke([ListedDevice("cuda:0", "gpu", "one")]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("cuda:0: one (gpu)") and lines[1].endswith("first: 1 GiB free")
+    assert "FAILED" in lines[2] and lines[2].endswith("second: DeviceError: cuda:0: cuGraphLaunch: CUDA_ERROR_UNKNOWN")
+    assert "lacks" in lines[3] and lines[3].endswith("third: no float64")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", one_in_each_run("vulkan", "cuda", "rocm", "metal", "opencl", "webgpu"))
+def test_smoke(backend: str, capsys: pytest.CaptureFixture[str]) -> None:
+    d = device(backend)
+    assert gpu.main(["--smoke", "--devices", d.id]) == 0
+    said = capsys.readouterr().out
+    assert said.count("\n") == 1 + len(gpu_smoke.steps(ListedDevice(d.id, d.info.kind, d.info.name)))
+
+
+def test_predictions_say_that_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_predictions, "KERNELS", {
+        k: v for k, v in gpu_predictions.KERNELS.items() if k.startswith("gelu")})
+    assert gpu.main(["--predict", "--quick", "--out", str(tmp_path)]) == 0
+    text = (tmp_path / "predictions.md").read_text()
+    assert "**Predictions, not measurements**" in text
+    for expected in ("| gelu 16384x4096 | H200 | ", "| digits_mlp, train, batch 32, float32 | A100 | "):
+        assert text.count(expected) == 1
+    [kernels, steps] = json.loads((tmp_path / "predictions.json").read_text())["sections"]
+    assert all(0.88 < r["share"] <= 1 for r in kernels["results"])
+    assert all(r["launch_count"] <= 60 for r in steps["results"])
+
+
+def test_measured_devices_are_predicted() -> None:
+    """Beside a measurement stands a prediction where the device has figures."""
+    assert gpu_predictions.predicted_seconds({}, ListedDevice("vulkan:0", "cpu", "llvmpipe")) is None
+
+
+def test_parity_is_of_gpus_and_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gpu_parity.cases(ListedDevice("vulkan:0", "cpu"), SMALL) == []
+    d = ListedDevice("dummy:0", "gpu")
+    assert [c.name for c in gpu_parity.cases(d, SMALL)] == [*gpu_parity.TESTS]
+    monkeypatch.setitem(gpu_parity.TESTS, "every op", "tests/test_progress.py")
+    passed = gpu_parity.run(ListedDevice("bar:0", "gpu"), "every op", timing.QUICK)
+    assert int(passed.rate.split()[0]) > 0 and passed.rate.endswith(" passed")
+    said = "F.\nE   AssertionError: worst 3\nFAILED tests/x.py::test_op[cuda-add]\n1 failed in 2s\n"
+    monkeypatch.setattr(gpu_parity.subprocess, "run",
+                        lambda command, **how: CompletedProcess(command, 1, said, ""))
+    with pytest.raises(RuntimeError, match=r"every op: E   Assert.*worst 3; FAILED .*cuda-add"):
+        gpu_parity.run(d, "every op", timing.QUICK)
+
+
 @pytest.mark.parametrize(("options", "said"), [
-    (["--only", "matmull"], "no kind of rows matmull; there are matmul, rows"),
+    (["--only", "matmull"], "no kind of rows matmull; there are parity, matmul, rows"),
     (["--devices", "cuda:99"], "cuda:99: not here; `ztorch devices` lists what is"),
 ])
 def test_options_are_checked(options: list[str], said: str,

@@ -12,6 +12,7 @@ import click
 
 from ztorch.commands import options
 from ztorch.commands.completion import completion
+from ztorch.commands.explain import explain
 from ztorch.commands.group import CommandGroup, examples
 from ztorch.commands.option_types import BatchSizes, DataName, FamilyName
 from ztorch.commands.report import report
@@ -111,9 +112,8 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
 @options.loss
 @click.option("--so", "library", is_flag=True,
               help="Write C libraries and a header to the folder FILE; with --device c, C source.")
-@click.option("--web", is_flag=True,
-              help="Write a page for browsers, which runs the model on WebGPU or WebAssembly, to "
-              "the folder FILE.")
+@click.option("--web", is_flag=True, help="Write a page for browsers, which runs the model on "
+              "WebGPU or WebAssembly, to the folder FILE.")
 @click.option("--samples", metavar="DATA", help="Rows that the page offers: a data set, a CSV, NPZ "
               "or NPY file, or a folder of images. Default: the data of the model's file.")
 @examples("""ztorch train digits_mlp --out digits.zt
@@ -221,8 +221,8 @@ def inspect(model: str, as_json: bool) -> None:
 def show(model: str, **settings: Any) -> None:
     """Print a stage of compiling a model.
 
-    The device need not be in this machine. MODEL may also be an artifact: the model that it
-    describes is compiled again, without metrics, for the device of its code.
+    The device need not be in this machine. MODEL may be an artifact: the model that it describes
+    is compiled again, without metrics, for the device of its code.
     """
     from ztorch.commands.show import show
 
@@ -296,5 +296,5 @@ def bench(model: str, batch_sizes: int | tuple[int, ...], **settings: Any) -> No
     bench(model, batch_sizes=sizes, **settings)
 
 
-for command in (tune, report, completion):
-    main.add_command(command)
+for extra_command in (tune, report, explain, completion):
+    main.add_command(extra_command)

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ztorch as zt
+from benchmarks import gpu_smoke
 from tests.cases import available, contract
 from tests.cases.device_programs import Module, all_agree
 from tests.cases.jobs import parts, sharing
@@ -36,7 +39,7 @@ from ztorch.graph.value import Graph
 from ztorch.ir.builder import Builder
 from ztorch.lower.grid import threads
 from ztorch.machines import chips
-from ztorch.runtime.devices import resolve
+from ztorch.runtime.devices import devices, resolve
 
 real = pytest.importorskip("cuda.bindings.driver", reason="needs cuda-bindings: pip install 'ztorch[cuda]'")
 
@@ -446,3 +449,25 @@ def test_compiled_for_a_chip_that_is_not_here(chip: str, monkeypatch: pytest.Mon
     assert {e[0] for e in made.spec.entries} == set(parse(made.text).entries)
     with pytest.raises(DeviceError, match="names a chip, which is enough to export for it"):
         compiled(recipe, f"cuda:{chip}", 2)
+
+
+# -- what tells of a new GPU ---------------------------------------------------------------------------
+
+
+def test_smoke_names_the_call_that_failed(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch,
+                                          capsys: pytest.CaptureFixture[str]) -> None:
+    """And what was measured stands beside what was predicted for the GPU of that name."""
+    [d] = [d for d in devices() if d.id == "cuda:0"]
+    d = replace(d, name="NVIDIA H200")
+    some = [step for step in gpu_smoke.steps(d) if step.name in (
+        "open, allocate, write, copy, read, free", "one kernel", "time of one launch")]
+    monkeypatch.setattr(gpu_smoke, "steps", lambda d: some)
+    assert gpu_smoke.smoke([d]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 4 and all("ok" in line for line in said[1:])
+    assert re.search(r"time of one launch: measured .+, predicted \d.* µs$", said[3])
+    fake.fail["cuGraphLaunch"] = "NOT_PERMITTED"
+    assert gpu_smoke.smoke([d]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert "ok" in said[1] and all("cuda:0: cuGraphLaunch: CUDA_ERROR_NOT_PERMITTED" in line
+                                   for line in said[2:])

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -74,13 +73,7 @@ def graphs() -> dict[str, Graph]:
 
 def figures(log: str) -> list[list[int]]:
     """Registers, bytes spilled and bytes of shared memory of each kernel, as the assembler says."""
-    found = []
-    for part in log.split("Compiling entry function")[1:]:
-        numbers = [re.search(p, part) for p in (r"Used (\d+) registers", r"(\d+) bytes spill stores",
-                                                r"(\d+) bytes spill loads", r"(\d+) bytes smem")]
-        used, stores, loads, shared = (int(m[1]) if m else 0 for m in numbers)
-        found.append([used, stores + loads, shared])
-    return found
+    return [list(kernel) for kernel in ptx.figures(log).values()]
 
 
 @pytest.mark.parametrize("chip", in_part(CHIPS))

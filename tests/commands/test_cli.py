@@ -199,6 +199,22 @@ def test_show(run: Run, stage: str, word: str, device: str) -> None:
         assert "optimizer" in ok(run("show", "digits_mlp", *how, "--function", "train"))
 
 
+def test_explain(run: Run) -> None:
+    """Times of kernels on GPUs that are not here: a table, or JSON that it is made from."""
+    how = ("explain", "digits_mlp", "--function", "train", "--batch-size", 4)
+    page = ok(run(*how, "--device", "cuda:sm_90a", "--rows", 3))
+    lines = page.splitlines()
+    assert lines[0] == "train of digits_mlp on H200 (cuda:sm_90a), predicted, not measured"
+    assert lines[2].split()[:2] == ["kernel", "launches"] and "matmul" in lines[3]
+    known = json.loads(ok(run(*how, "--gpu", "h200", "--json")))
+    assert known["launches"] == len(known["kernels"]) <= 60
+    assert f"launches  {known['launches']} in {known['waves']} waves" in page
+    assert f"{known['seconds'] * 1e6:,.1f} µs" in page
+    longest = max(known["kernels"], key=lambda k: k["seconds"])
+    assert lines[3].split()[:3] == [longest["kernel"], "1", f"{longest['seconds'] * 1e6:.2f}"]
+    assert f"... and {known['launches'] - 3} more kernels" in page
+
+
 def test_show_of_an_artifact_is_of_its_model_and_device(run: Run, own: Path) -> None:
     ok(run("export", own, "-o", "own.zt", "--train", "--device", "cpu:scalar", "--batch-size", 3))
     for stage, function in (("graph", "train"), ("ir", "predict"), ("text", "predict")):
@@ -348,6 +364,9 @@ def test_completion_knows_the_models() -> None:
     (["export", "digits_mlp", "-o", "x.zt", "--weights", "none"], "cannot read none"),
     (["run", "none.zt", "x.npy"], "cannot read none.zt"),
     (["inspect", "none.zt"], "cannot read none.zt"),
+    (["explain", "digits_mlp", "--device", "cpu"], "there are no figures for"),
+    (["explain", "digits_mlp", "--gpu", "H20"], "unknown GPU 'H20'; did you mean 'H200'?"),
+    (["explain", "digits_mlp", "--gpu", "M2 Max", "--assemble"], "leave out --assemble"),
     (["show", "digits_mlp", "--function", "trian"], "did you mean 'train'"),
 ])
 def test_errors(run: Run, words: list[str], message: str) -> None:

@@ -7,6 +7,7 @@ the two apart.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ztorch.codegen.targets import Target
@@ -45,6 +46,25 @@ def cubin(text: str, chip: str) -> tuple[bytes, str]:
         return bytes(code), _log(link.get_info_log_size, link.get_info_log, handle)
     finally:
         link.destroy(handle)
+
+
+def figures(log: str) -> dict[str, tuple[int, int, int]]:
+    """Registers, bytes spilled and bytes of shared memory of each kernel, by its symbol, as the log
+    of `cubin` says.
+
+    >>> figures("Compiling entry function 'k' for 'sm_90' ... 8 bytes spill stores, 4 bytes spill "
+    ...         "loads ... Used 24 registers, used 1 barriers, 1024 bytes smem")
+    {'k': (24, 12, 1024)}
+    """
+    kernels = {}
+    for part in log.split("Compiling entry function")[1:]:
+        name = re.search(r"'(\w+)'", part)
+        numbers = [re.search(p, part) for p in (
+            r"Used (\d+) registers", r"(\d+) bytes spill stores", r"(\d+) bytes spill loads",
+            r"(\d+) bytes smem")]
+        used, stores, loads, shared = (int(m[1]) if m else 0 for m in numbers)
+        kernels[name[1] if name else ""] = used, stores + loads, shared
+    return kernels
 
 
 def _log(size: Any, read: Any, handle: Any) -> str:

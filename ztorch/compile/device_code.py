@@ -52,8 +52,7 @@ def device_code(plans: Mapping[str, Plan], target: Target, watch: Watch) -> Devi
     _name_kernels(kernels, launches)
     modules = ([[kernel] for kernel in kernels.rendered] if target.one_module_per_kernel else
                [kernels.rendered])
-    texts = [kernels.words.frame(kernels=module, limits=target.limits.grid, chip=target.chip,
-                                 **dict(target.frame_data)) for module in modules]
+    texts = [kernels.module(module) for module in modules]
     watch.done("text", "\n".join(texts))
     binaries = [assembled(text, target) for text in counted("assemble kernels", texts)]
     entries: list[Entry] = []

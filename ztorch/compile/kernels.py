@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from ztorch.codegen.render import renderer
+from ztorch.codegen.render import Renderer, renderer
 from ztorch.codegen.targets import Target
 from ztorch.ir.atomic_memories import with_atomic_memories
-from ztorch.ir.kernel import Kernel
+from ztorch.ir.kernel import Grid, Kernel
 from ztorch.ir.verify import verify
 from ztorch.lower.passes import decompose, launched, vectored
 from ztorch.lower.worker_blocks import on_workers
+
+
+def in_words(kernel: Kernel, target: Target, words: Renderer) -> tuple[Kernel, Grid]:
+    """The kernel that one thread runs, in opcodes that its target has words for, and the grid of
+    its launch."""
+    grid = target.limits.grid
+    threads = kernel if grid is not None else on_workers(kernel)
+    speakable, size = launched(decompose(threads, words.speaks, target.name))
+    if grid is not None:
+        speakable = with_atomic_memories(speakable)
+        speakable = vectored(speakable, grid.scalar_stores_readable_as_vectors)
+    return speakable, size
 
 
 class Kernels:
@@ -37,12 +50,7 @@ class Kernels:
 
     def _add(self, kernel: Kernel) -> int:
         verify(kernel)
-        grid = self.target.limits.grid
-        threads = kernel if grid is not None else on_workers(kernel)
-        speakable, size = launched(decompose(threads, self.words.speaks, self.target.name))
-        if grid is not None:
-            speakable = with_atomic_memories(speakable)
-            speakable = vectored(speakable, grid.scalar_stores_readable_as_vectors)
+        speakable, size = in_words(kernel, self.target, self.words)
         data = self.words.kernel(speakable)
         memories = (tuple((m.t, m.access, m.size) for m in data[kind])
                     for kind in ("memories", "locals", "shared"))
@@ -51,3 +59,8 @@ class Kernels:
             self._number_of_text[text] = len(self.rendered)
             self.rendered.append({**data, "symbol": f"{kernel.name}_{len(self.rendered)}"})
         return self._number_of_text[text]
+
+    def module(self, kernels: Sequence[dict[str, Any]]) -> str:
+        """The text of a module that holds some of the rendered kernels."""
+        return self.words.frame(kernels=kernels, limits=self.target.limits.grid,
+                                chip=self.target.chip, **dict(self.target.frame_data))

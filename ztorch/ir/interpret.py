@@ -18,6 +18,7 @@ from ztorch.ir.kernel import (
     Instr,
     Kernel,
     assigned,
+    branches,
     launch_grid,
     matching,
 )
@@ -154,12 +155,7 @@ class Interpreter(Registers):
 
     def _if(self, at: int, instr: Instr) -> Step:
         end = self.ends[at]
-        middle, depth = end, 0
-        for n in range(at + 1, end):
-            opcode = self.kernel.body[n].opcode
-            depth += (opcode in ("loop", "if")) - (opcode in ("end_loop", "end_if"))
-            if opcode == "else" and depth == 0:
-                middle = n
+        middle = branches(self.kernel.body, at, end)
         yes, no = self._block(at + 1, middle), self._block(middle + 1, end)
         regs, condition = self.regs, self.key(instr.args[0])
 

@@ -184,6 +184,17 @@ def matching(body: tuple[Instr, ...] | list[Instr]) -> Iterator[tuple[int, int]]
             yield open_at.pop(), at
 
 
+def branches(body: tuple[Instr, ...] | list[Instr], start: int, end: int) -> int:
+    """The position of the `else` of the `if` from `start` to `end`; its end where it has none."""
+    depth = 0
+    for at in range(start + 1, end):
+        opcode = body[at].opcode
+        depth += (opcode in OPENING) - (opcode in OPENING.values())
+        if opcode == "else" and depth == 0:
+            return at
+    return end
+
+
 def set_in_loop(body: tuple[Instr, ...], start: int) -> set[int]:
     """The ids of the variables that are set in the loop that starts at a position."""
     variables: set[int] = set()

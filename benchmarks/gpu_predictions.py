@@ -1,0 +1,212 @@
+"""What the performance model says of the main kernels and of whole steps, without a GPU."""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import ztorch.ops  # noqa: F401 (fills OPS)
+from benchmarks import report
+from benchmarks.report import Section, duration
+from ztorch.codegen.targets import target
+from ztorch.compile.targeting import target_for
+from ztorch.dtypes import DType, bf16, f16, f32
+from ztorch.errors import Unsupported
+from ztorch.graph.op import OPS, leaf
+from ztorch.graph.value import Graph, Value
+from ztorch.machines.gpus import Gpu, gpu, gpu_called
+from ztorch.optimizers.adam import Adam
+from ztorch.optimizers.slots import Slots
+from ztorch.performance.step import FunctionPrediction, best_share, predict_functions
+from ztorch.runtime.devices import ListedDevice, resolve
+
+GPUS = ("H200", "A100")
+METHOD = (
+    "**Predictions, not measurements**: computed from the generated kernels by `ztorch explain`'s "
+    "model, with nothing run. Data of single kernels lie in memory, not in a cache. `of the best` "
+    "is the time that the FLOPs or bytes need at the GPU's peak (of matrix instructions on "
+    "float16, bfloat16 and tf32, of threads on float32) or at the rate of a copy, over the "
+    "predicted time. `goal` is what we want of it. The model leaves out what is not in the code, "
+    "so times are the least to expect: clocks fall under load, caches have partitions, memory has "
+    "queues. Registers and spills of single kernels are those of NVIDIA's assembler where it is "
+    "installed.")
+
+
+class MainKernel(NamedTuple):
+    """An operation that has to be fast by itself."""
+
+    make: Callable[[], Graph]
+    flops: float  # that it needs
+    nbytes: float  # that it must read and write
+    dtype: str  # of its matrix instructions; f32: threads compute
+    goal: float  # share of the best possible rate that it should reach
+
+
+class Step(NamedTuple):
+    """A function of a model of the zoo."""
+
+    model: str
+    batch: int
+    dtype: str
+    function: str
+    precision: str = "float32"
+
+
+def _input(name: str, d: DType, *shape: int) -> Value:
+    return leaf("input", name, shape, d)
+
+
+def _product(n: int, d: DType, kind: str = "") -> MainKernel:
+    return MainKernel(
+        lambda: Graph({"y": OPS.matmul(_input("a", d, n, n), _input("b", d, n, n))}),
+        2.0 * n**3, 3.0 * n * n * d.bytes, kind or d.name, 0.75)
+
+
+def _convolution(images: int, side: int, channels: int) -> MainKernel:
+    x, w = (images, side, side, channels), (3, 3, channels, channels)
+    moved = 2.0 * images * side**2 * channels + 9 * channels**2
+    return MainKernel(
+        lambda: Graph({"y": OPS.conv2d(_input("x", bf16, *x), _input("w", bf16, *w),
+                                       padding="same")}),
+        18.0 * images * side**2 * channels**2, moved * bf16.bytes, "bf16", 0.65)
+
+
+def _attention(heads: int, length: int, size: int) -> MainKernel:
+    return MainKernel(
+        lambda: Graph({"y": OPS.attention(*(_input(n, bf16, 1, heads, length, size)
+                                            for n in "qkv"))}),
+        4.0 * heads * length**2 * size, 4.0 * heads * length * size * bf16.bytes, "bf16", 0.6)
+
+
+def _rows(make: Callable[[Value], Value], rows: int, columns: int,
+          passes: float = 2.0) -> MainKernel:
+    return MainKernel(lambda: Graph({"y": make(_input("x", f32, rows, columns))}), 0.0,
+                      passes * rows * columns * f32.bytes, "f32", 0.88)
+
+
+def _adam(n: int) -> MainKernel:
+    def make() -> Graph:
+        weight = leaf("state", "w", (n,), f32, None)
+        count, updates = _input("step", f32), dict[Value, Value]()
+        slots = Slots(weight, updates, count)
+        slots.state("m", (n,))
+        change = Adam().step(weight, _input("gradient", f32, n), count * 1e-3, slots)
+        new = {v.attrs["name"]: value for v, value in updates.items()}
+        return Graph({}, {"w": weight - change, **new})
+
+    return MainKernel(make, 0.0, 7.0 * n * f32.bytes, "f32", 0.88)  # reads four, writes three
+
+
+KERNELS: dict[str, MainKernel] = {
+    "matrix product 4096, bfloat16": _product(4096, bf16),
+    "matrix product 4096, float16": _product(4096, f16),
+    "matrix product 4096, tf32": _product(4096, f32, "tf32"),
+    "matrix product 4096, float32": _product(4096, f32),
+    "convolution 3x3, 32x56x56x64, bfloat16": _convolution(32, 56, 64),
+    "convolution 3x3, 32x28x28x128, bfloat16": _convolution(32, 28, 128),
+    "attention 16x4096x128, bfloat16": _attention(16, 4096, 128),
+    "softmax 65536x2048": _rows(lambda x: OPS.softmax(x), 65536, 2048),
+    "layer norm 65536x2048": _rows(
+        lambda x: OPS.standardize(x, axis=-1, epsilon=1e-5), 65536, 2048),
+    "gelu 16384x4096": _rows(lambda x: OPS.gelu(x), 16384, 4096),
+    "sum of columns 65536x2048": _rows(lambda x: OPS.sum(x, axis=0), 65536, 2048, 1.0),
+    "sum of rows 65536x2048": _rows(lambda x: OPS.sum(x, axis=1), 65536, 2048, 1.0),
+    "transpose 8192x8192": _rows(lambda x: OPS.transpose(x), 8192, 8192),
+    "Adam, 16 million weights": _adam(1 << 24),
+}
+STEPS = (
+    Step("digits_mlp", 32, "float32", "train"),
+    Step("resnet18", 64, "float32", "train"),
+    Step("resnet18", 64, "mixed_bfloat16", "train"),
+    Step("bert_base", 32, "mixed_bfloat16", "train"),
+)
+
+
+def write(folder: Path, quick: bool = False) -> list[Path]:
+    """Predicts all and writes the tables; the paths of the files. `quick`: leaves out large
+    models."""
+    kernels = Section("kernels", "Main kernels, predicted", "the column `bound`")
+    steps = Section("steps", "Steps of models, predicted", "the column `bound`; the best possible "
+                    "time is that of the FLOPs at the peak or of the bytes at the rate of a copy")
+    facts = {"date": datetime.date.today().isoformat(), "GPUs": ", ".join(GPUS),
+             "kind": "predictions of the performance model; nothing was run"}
+    for name, kernel in KERNELS.items():
+        for row in map(gpu, GPUS):
+            kernel_line(kernels, name, kernel, row)
+    for step in STEPS[:1] if quick else STEPS:
+        step_lines(steps, step, [gpu(name) for name in GPUS])
+    return report.write(folder, "predictions", facts, [kernels, steps], False,
+                        "Predicted times of GPUs", METHOD)
+
+
+def predict_kernel_row(kernel: MainKernel, row: Gpu) -> FunctionPrediction:
+    """The kernels of an operation on a GPU, whose data lie in memory."""
+    made_for = target(row.targets[0])
+    made_for = made_for.with_precision("tf32") if kernel.dtype == "tf32" else made_for
+    functions = {"op": kernel.make()}
+    try:
+        return predict_functions(functions, made_for, row, assemble=True, cached=False)["op"]
+    except Unsupported:  # the assembler is not installed
+        return predict_functions(functions, made_for, row, cached=False)["op"]
+
+
+def predicted_seconds(functions: Mapping[str, Graph], d: ListedDevice) -> dict[str, float] | None:
+    """Seconds of each function on a device of this machine; None: there are no figures for it."""
+    row = gpu_called(d.name)
+    if row is None:
+        return None
+    predicted = predict_functions(functions, target_for(resolve(d.id)), row)
+    return {name: p.seconds for name, p in predicted.items()}
+
+
+def beside(functions: Mapping[str, Graph], d: ListedDevice, function: str) -> str:
+    """The predicted time of a function, to stand beside the measured one; empty: not known."""
+    predicted = predicted_seconds(functions, d)
+    return "" if predicted is None else duration(predicted[function])
+
+
+def kernel_line(section: Section, name: str, kernel: MainKernel, row: Gpu) -> None:
+    """Adds a line: one operation on one GPU."""
+    predicted = predict_kernel_row(kernel, row)
+    seconds = predicted.seconds - row.step_us * 1e-6
+    share = best_share(seconds, kernel.flops, kernel.nbytes, row, kernel.dtype)
+    longest = max(predicted.kernels, key=lambda k: k.kernel.seconds).kernel
+    rate = (f"{kernel.flops / seconds / 1e12:.0f} TFLOP/s" if kernel.flops else
+            f"{kernel.nbytes / seconds / 1e9:.0f} GB/s")
+    spilled = sum(k.kernel.spilled or 0 for k in predicted.kernels)
+    section.line({
+        "case": name, "GPU": row.name, "predicted": duration(seconds), "rate": rate,
+        "of the best": f"{share:.0%}", "goal": f"{kernel.goal:.0%}", "bound": longest.bound,
+        "kernels": f"{predicted.launches}", "registers": f"{longest.registers}",
+        "spilled": f"{spilled}", "lines/request": f"{longest.transactions:.1f}",
+        "conflicts": f"{longest.conflicts:.2f}",
+        "products/load": f"{longest.matrix_per_load:.1f}" if longest.matrix_per_load else "–",
+    }, seconds=seconds, share=share, kernels=predicted.to_json()["kernels"])
+
+
+def step_lines(section: Section, step: Step, rows: Sequence[Gpu]) -> None:
+    """Adds a line for each GPU: one function of a model."""
+    module = importlib.import_module(f"models.{step.model}")
+    model = module.build()
+    traced = model.trace(step.batch, optimizer="adam", loss=module.LOSS, dtype=step.dtype)
+    functions = {step.function: traced.functions[step.function]}
+    for row in rows:
+        predicted = predict_functions(functions, target(row.targets[0]), row)[step.function]
+        shares: dict[str, float] = {"launches": predicted.gaps}
+        for k in predicted.kernels:
+            spent = k.launches * k.kernel.seconds
+            shares[k.kernel.bound] = shares.get(k.kernel.bound, 0.0) + spent
+        whole = sum(shares.values())
+        section.line({
+            "case": f"{step.model}, {step.function}, batch {step.batch}, {step.dtype}",
+            "GPU": row.name, "predicted": duration(predicted.seconds),
+            "launches": f"{predicted.launches}", "waves": f"{predicted.waves}",
+            "GFLOP": f"{predicted.flops / 1e9:.3g}",
+            "memory": f"{predicted.memory_bytes / 1e6:.3g} MB",
+            "best possible": duration(predicted.floor),
+            "bound": ", ".join(f"{name} {seconds / whole:.0%}" for name, seconds in sorted(
+                shares.items(), key=lambda item: -item[1]) if seconds > 0.05 * whole),
+        }, seconds=predicted.seconds, launch_count=predicted.launches)

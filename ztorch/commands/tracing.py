@@ -1,0 +1,43 @@
+"""The functions of the model that a command names, and the device that it is compiled for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztorch.errors import ConfigError, unknown
+from ztorch.runtime.buckets import verb_of
+from ztorch.sources.find import find, is_artifact
+from ztorch.sources.recipe import training_options
+
+if TYPE_CHECKING:
+    from ztorch.compile.traced_model import TracedModel
+    from ztorch.runtime.devices import Where
+
+
+def traced_model(name: str, batch_size: int | tuple[int, ...] | None, function: str,
+                 loss_option: str | None, dtype: str | None,
+                 sizes: dict[str, tuple[int, ...]]) -> TracedModel:
+    """The model, traced with whatever the function needs."""
+    from ztorch.commands import loss_options, named_arrays
+
+    recipe = find(name)
+    loss = loss_options.loss(loss_option, named_arrays.of_model(recipe.model)) or recipe.loss
+    if loss is None and verb_of(function) in ("train", "evaluate"):
+        raise ConfigError(f"{name} names no LOSS, so it has no function {function!r}; add --loss, "
+                          "such as --loss mse")
+    options = {} if verb_of(function) == "predict" else training_options(recipe, loss)
+    traced = recipe.model.trace(batch_size or recipe.batch_size, decode=recipe.decode, **options,
+                                dtype=dtype or recipe.dtype, sizes=sizes or recipe.sizes)
+    if function not in traced.functions:
+        raise unknown("function", function, traced.functions)
+    return traced
+
+
+def device_of(name: str, device: str) -> Where:
+    """Where to compile for: by default, an artifact for what its code is for."""
+    from ztorch.runtime.devices import Where, resolve
+    from ztorch.runtime.load import open_artifact
+
+    if device == "auto" and is_artifact(name):
+        return Where(open_artifact(name).targets[0].spec.target, "", None)
+    return resolve(device, here=False)

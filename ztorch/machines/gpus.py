@@ -1,0 +1,146 @@
+"""One row for each GPU that the performance model has figures for.
+
+Units, clocks, sizes, rates of memory and of matrix instructions are those of the makers' data
+sheets. Latencies, rates of shared caches, shares and gaps between launches are rounded from
+measurements that third parties published (for NVIDIA's chips Luo et al. 2024, "Benchmarking and
+Dissecting the Nvidia Hopper GPU Architecture", and Chips and Cheese), or guessed where a comment
+says so. None was checked on a device of ours.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ztorch.errors import unknown
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as the performance model sees it. A unit is a multiprocessor, compute unit or core."""
+
+    name: str  # what its maker sells it as
+    targets: tuple[str, ...]  # whose code it runs, the best first
+    units: int  # multiprocessors, compute units or cores
+    clock_ghz: float  # of the units at boost
+    memory_gb_s: float  # of the data sheet
+    l2_bytes: int  # of the cache that all units share
+    l2_gb_s: float  # that this cache delivers
+    shared_bytes: int  # of a unit, for all its workgroups
+    cache_bytes: int  # first-level cache of a unit; where it is one with shared memory, both
+    matrix_tflops: tuple[tuple[str, float], ...]  # of matrix instructions: dtype or tf32, dense
+    f32_lanes: int = 128  # multiply-adds of float32 that a unit starts in a cycle
+    f64_lanes: int = 2  # the same of float64
+    int_lanes: int = 64  # operations on integers that a unit starts in a cycle
+    special_lanes: int = 16  # roots, reciprocals and conversions that a unit starts in a cycle
+    issue: int = 4  # instructions of subgroups that a unit starts in a cycle
+    subgroup: int = 32  # threads that run in lockstep
+    registers: int = 64 << 10  # of a unit, each of 32 bits
+    threads: int = 2048  # that a unit holds at once
+    groups: int = 32  # workgroups that a unit holds at once
+    mma_share: float = 1.0  # of matrix_tflops that instructions of one subgroup reach
+    copy_share: float = 0.9  # of memory_gb_s that a copy reaches
+    memory_cycles: int = 480  # from a load of memory to its value
+    l2_cycles: int = 262  # from a load of what lies in the shared cache to its value
+    shared_cycles: int = 30  # from a load of shared memory to its value
+    arithmetic_cycles: int = 4  # from an operation to the next that takes its result
+    mma_cycles: int = 33  # from a matrix instruction to the next that takes its result
+    barrier_cycles: int = 20  # for which a barrier holds threads that arrive together
+    launch_us: float = 1.0  # from the end of a kernel to the start of one that waits for it
+    step_us: float = 6.0  # from the call that starts recorded launches to the first of them
+
+    @property
+    def copy_rate(self) -> float:
+        """Bytes a second that a copy reads and writes."""
+        return self.memory_gb_s * 1e9 * self.copy_share
+
+    def matrix_rate(self, dtype: str) -> float:
+        """FLOP/s of matrix instructions on operands of a dtype, or "tf32"; 0: it has none."""
+        return dict(self.matrix_tflops).get(dtype, 0.0) * 1e12
+
+    @property
+    def f32_rate(self) -> float:
+        """FLOP/s of multiply-adds of float32 by threads."""
+        return self.units * self.f32_lanes * 2 * self.clock_ghz * 1e9
+
+    def __str__(self) -> str:
+        return self.name
+
+
+GPUS: dict[str, Gpu] = {row.name: row for row in (
+    # mma.sync reaches 63 % of the peak, and the rest needs wgmma. The rate of the cache is what the
+    # best published products of matrices on an H100 must draw from it: 610 TFLOP/s at 8192 in tiles
+    # of 128x256, without clusters. On all rows `launch_us` and `step_us` are guesses.
+    Gpu("H200", ("cuda:sm_90a", "cuda:sm_90"), 132, 1.98, 4800, 60 * MIB, 7000, 228 * KIB,
+        256 * KIB, (("f16", 989.0), ("bf16", 989.0), ("tf32", 494.0), ("f64", 67.0)),
+        f64_lanes=64, mma_share=0.63),
+    # The same chip with older memory and less cache.
+    Gpu("H100", ("cuda:sm_90a", "cuda:sm_90"), 132, 1.98, 3350, 50 * MIB, 7000, 228 * KIB,
+        256 * KIB, (("f16", 989.0), ("bf16", 989.0), ("tf32", 494.0), ("f64", 67.0)),
+        f64_lanes=64, mma_share=0.63),
+    # The 80 GB card with SXM sockets. Cache: 5,120 bytes a cycle.
+    Gpu("A100", ("cuda:sm_80",), 108, 1.41, 2039, 40 * MIB, 7200, 164 * KIB, 192 * KIB,
+        (("f16", 312.0), ("bf16", 312.0), ("tf32", 156.0), ("f64", 19.5)), f32_lanes=64,
+        f64_lanes=32, memory_cycles=466),
+    # Its 72 W do not hold this clock under full load. The cache's rate is RTX 4090's, scaled by
+    # units and clock.
+    Gpu("L4", ("cuda:sm_89",), 58, 2.04, 300, 48 * MIB, 1800, 100 * KIB, 128 * KIB,
+        (("f16", 121.0), ("bf16", 121.0), ("tf32", 60.0)), threads=1536, groups=24,
+        memory_cycles=541, l2_cycles=273),
+    # Sums in float32 halve the rate of GeForce cards; these are the halved figures.
+    Gpu("RTX 4090", ("cuda:sm_89",), 128, 2.52, 1008, 72 * MIB, 5000, 100 * KIB, 128 * KIB,
+        (("f16", 165.2), ("bf16", 165.2), ("tf32", 82.6)), threads=1536, groups=24,
+        memory_cycles=541, l2_cycles=273),
+    # A unit starts one instruction of each of its four SIMDs in a cycle. The shared cache is the
+    # last-level one. Latencies other than that of memory are guesses.
+    Gpu("MI300X", ("rocm:gfx942",), 304, 2.1, 5300, 256 * MIB, 11900, 64 * KIB, 32 * KIB,
+        (("f16", 1307.4), ("bf16", 1307.4), ("tf32", 653.7), ("f32", 163.4), ("f64", 163.4)),
+        f32_lanes=128, f64_lanes=64, int_lanes=64, subgroup=64, registers=128 << 10, copy_share=0.8,
+        memory_cycles=1300, l2_cycles=500, shared_cycles=64, mma_cycles=32, launch_us=3.0,
+        step_us=10.0),
+    # float32: half of its rate of two instructions at once, which code seldom reaches. The rate of
+    # the shared cache and the latencies are guesses.
+    Gpu("RX 7900 XTX", ("rocm:gfx1100",), 96, 2.5, 960, 96 * MIB, 3000, 64 * KIB, 32 * KIB,
+        (("f16", 122.8), ("bf16", 122.8)), f32_lanes=64, int_lanes=64, issue=2,
+        registers=96 << 10, groups=16, memory_cycles=700, l2_cycles=400, shared_cycles=60,
+        launch_us=3.0, step_us=10.0),
+    # 38 cores. Apple says nothing of registers, threads, caches and latencies: these are guesses
+    # after what third parties found. Matrix instructions run at the rate of threads.
+    Gpu("M2 Max", ("metal",), 38, 1.398, 400, 48 * MIB, 900, 60 * KIB, 8 * KIB,
+        (("f16", 13.6), ("f32", 13.6)), int_lanes=64, registers=52 << 10, threads=3072, groups=32,
+        memory_cycles=500, launch_us=5.0, step_us=50.0),
+)}
+
+
+def gpu(name: str) -> Gpu:
+    """The row of a name, whichever way it is capitalised.
+
+    >>> gpu("h200").matrix_rate("bf16")
+    989000000000000.0
+    """
+    for row in GPUS.values():
+        if row.name.lower() == name.lower():
+            return row
+    raise unknown("GPU", name, GPUS)
+
+
+def gpus_of(target: str) -> tuple[Gpu, ...]:
+    """The GPUs that run the code of a target, those for which it is the best first.
+
+    >>> [g.name for g in gpus_of("cuda:sm_89")]
+    ['L4', 'RTX 4090']
+    """
+    running = [g for g in GPUS.values() if target in g.targets]
+    return tuple(sorted(running, key=lambda g: g.targets.index(target)))
+
+
+def gpu_called(device_name: str) -> Gpu | None:
+    """The row of a device by what its driver calls it; None: there are no figures for it.
+
+    >>> gpu_called("NVIDIA A100-SXM4-80GB").name, gpu_called("NVIDIA L40S")
+    ('A100', None)
+    """
+    return next((g for g in GPUS.values() if re.search(
+        rf"\b{re.escape(g.name)}\b", device_name, re.IGNORECASE)), None)

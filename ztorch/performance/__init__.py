@@ -1,0 +1,1 @@
+"""What a kernel will take on a named GPU, computed from its code: nothing is run."""

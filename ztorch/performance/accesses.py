@@ -1,0 +1,140 @@
+"""What the threads of a subgroup cost that reach for memory together.
+
+Addresses are in bytes, one row for each subgroup and one column for each of its threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ztorch.ir.kernel import Fragment
+
+SECTOR = 32  # bytes that memory and caches hand over at least
+LINE = 128  # bytes that a unit takes from its cache, or from shared memory, in a cycle
+BANK = 4  # bytes of shared memory that one bank holds side by side
+BANKS = LINE // BANK  # that shared memory has: each hands over one word in a cycle
+
+
+@dataclass
+class AccessCost:
+    """One access of a kernel, by all subgroups of a workgroup and in all trips of its loops."""
+
+    mem: str  # name of the memory
+    space: str  # global, shared or local
+    opcode: str  # load, store, ...
+    requests: float = 0.0  # subgroups that made it
+    lines: float = 0.0  # of 128 bytes that they touched in global memory
+    sectors: float = 0.0  # of 32 bytes that they touched in global memory
+    turns: float = 0.0  # cycles for which they occupied shared memory
+    least_turns: float = 0.0  # the same if no two threads wanted one bank
+    useful_bytes: float = 0.0  # that threads asked for, each address once
+
+    @property
+    def transactions(self) -> float:
+        """Lines that one request touches."""
+        return self.lines / self.requests if self.requests else 0.0
+
+    @property
+    def conflicts(self) -> float:
+        """How many times longer shared memory is occupied than without conflicts of banks."""
+        return self.turns / self.least_turns if self.least_turns else 1.0
+
+    @property
+    def efficiency(self) -> float:
+        """Which share of the bytes that come in sectors is asked for."""
+        return self.useful_bytes / (self.sectors * SECTOR) if self.sectors else 1.0
+
+
+def sectors_touched(addresses: np.ndarray, size: int,
+                    active: np.ndarray) -> tuple[np.ndarray, int, int]:
+    """The sectors that active threads touch with `size` bytes each, each once; how many all
+    subgroups touch, each for itself; and the same of lines.
+
+    >>> threads = np.arange(32)[None] * 4
+    >>> sectors_touched(threads, 4, threads >= 0)
+    (array([0, 1, 2, 3]), 4, 1)
+    >>> sectors_touched(threads * 32, 4, threads >= 0)[1:]
+    (32, 32)
+    """
+    ends = np.concatenate([addresses // SECTOR, (addresses + size - 1) // SECTOR], axis=1)
+    ends = np.sort(np.where(np.concatenate([active, active], axis=1), ends, -1), axis=1)
+    lines = np.where(ends >= 0, ends // (LINE // SECTOR), -1)
+    new_line = lines >= 0
+    new_sector = new_line.copy()
+    new_line[:, 1:] &= lines[:, 1:] != lines[:, :-1]
+    new_sector[:, 1:] &= ends[:, 1:] != ends[:, :-1]
+    return np.unique(ends[new_sector]), int(new_sector.sum()), int(new_line.sum())
+
+
+def bank_turns(addresses: np.ndarray, size: int, active: np.ndarray) -> tuple[int, int]:
+    """Cycles for which accesses occupy shared memory, and how many without conflicts of banks.
+
+    As many threads take part in a turn as ask for 128 bytes; twice as many where each asks for the
+    same as its neighbour, or as the second next. A bank hands over one word of 4 bytes in a turn,
+    to all who want that one.
+
+    >>> threads = np.arange(32)[None]
+    >>> bank_turns(threads * 4, 4, threads >= 0), bank_turns(threads * 128, 4, threads >= 0)
+    ((1, 1), (32, 1))
+    >>> bank_turns(threads * 132, 4, threads >= 0)  # padded by one word
+    (1, 1)
+    """
+    together = min(addresses.shape[1], LINE // max(size, BANK))
+    threads = np.arange(addresses.shape[1])
+    if together < len(threads) and any(
+            (addresses[:, threads ^ apart] == addresses).all() for apart in (1, 2)):
+        together *= 2
+    words = max(1, size // BANK)
+    rows = addresses.reshape(-1, together)
+    live = active.reshape(-1, together).repeat(words, axis=1)
+    wanted = (rows[:, :, None] // BANK + np.arange(words)).reshape(len(rows), -1)
+    wanted = np.sort(np.where(live, wanted, -1), axis=1)
+    first = np.ones_like(wanted, bool)
+    first[:, 1:] = wanted[:, 1:] != wanted[:, :-1]
+    counts = np.zeros((len(rows), BANKS), np.int64)
+    at, place = np.nonzero(first & (wanted >= 0))
+    np.add.at(counts, (at, wanted[at, place] % BANKS), 1)
+    most = counts.max(axis=1)
+    return int(most.sum()), int((most > 0).sum())
+
+
+def matrix_places(fragment: Fragment, pitch: int, turned: bool,
+                  whole_rows: bool) -> tuple[np.ndarray, int]:
+    """The offsets in bytes at which the threads of a subgroup of 32 reach for a matrix in memory, a
+    row for each instruction's turn, and the bytes of each; as NVIDIA's chips lay matrices out.
+
+    Args:
+        fragment: Which matrix of a product it is.
+        pitch: Elements from one of its rows in memory to the next.
+        turned: Whether its columns are what lies in memory as rows.
+        whole_rows: Whether one instruction loads 16 bytes of each of 8 rows at once.
+
+    >>> from ztorch.dtypes import f16, f32
+    >>> from ztorch.ir.kernel import MmaShape
+    >>> a = Fragment("a", MmaShape(16, 8, 16, f16, f32))
+    >>> offsets, size = matrix_places(a, 40, False, True)
+    >>> offsets.shape, size, offsets[0, :3].tolist()
+    ((4, 8), 16, [0, 80, 160])
+    """
+    size, (rows, columns) = fragment.dtype.bytes, fragment.extent
+    if turned:
+        rows, columns = columns, rows
+    if whole_rows:
+        starts = [(r + np.arange(8)) * pitch * size + c
+                  for r in range(0, rows, 8) for c in range(0, columns * size, 16)]
+        return np.array(starts), 16
+    lane = np.arange(32)
+    along = BANK // size if fragment.role != "c" else 2  # neighbours that one thread has
+    eights, fours = lane // 4, lane % 4 * along
+    across = 4 * along
+    if turned != (fragment.role == "b"):  # the groups of eight threads lie along rows in memory
+        starts = [((r + fours + n) * pitch + c + eights) * size
+                  for r in range(0, rows, across) for c in range(0, columns, 8)
+                  for n in range(along)]
+    else:
+        starts = [((r + eights) * pitch + c + fours + n) * size
+                  for r in range(0, rows, 8) for c in range(0, columns, across)
+                  for n in range(along)]
+    return np.array(starts), size

@@ -1,0 +1,38 @@
+"""What NVIDIA's assembler makes of kernels, where it is installed: registers and spills."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ztorch.codegen import ptx
+from ztorch.codegen.targets import Target
+from ztorch.compile.kernels import Kernels
+from ztorch.errors import Unsupported
+from ztorch.ir.kernel import Kernel
+
+
+class RegisterFigures(NamedTuple):
+    """Of a kernel, as assembled."""
+
+    registers: int  # of a thread
+    spilled: int  # bytes that a thread stores and loads for lack of registers
+    shared_bytes: int  # of a workgroup, without what a launch adds
+
+
+def assembled_figures(kernels: Mapping[int, Kernel], target: Target) -> dict[int, RegisterFigures]:
+    """The figures of kernels, by the keys that they are given with.
+
+    Raises:
+        Unsupported: The target is not NVIDIA's, or nvJitLink is not installed.
+    """
+    if target.assembler != "ptx":
+        raise Unsupported(f"{target.name}: registers are known from NVIDIA's assembler alone; "
+                          "leave out --assemble to have them estimated")
+    rendered = Kernels(target)
+    numbers = {key: rendered.number(kernel) for key, kernel in kernels.items()}
+    # Symbols of rendered kernels are unique: they end in a number.
+    log = ptx.cubin(rendered.module(rendered.rendered), target.chip)[1]
+    figures = ptx.figures(log)
+    return {key: RegisterFigures(*figures[rendered.rendered[n]["symbol"]])
+            for key, n in numbers.items()}

@@ -1,0 +1,161 @@
+"""How long one workgroup takes that has a unit to itself: the waits that others have to fill.
+
+Between two barriers, or in one trip of a loop, an instruction starts as soon as its operands are
+there, as assemblers order instructions so. No instruction starts before those of an earlier
+stretch have started. Loads that a later trip uses thus cost nothing, and those that the same trip
+uses are waited for.
+"""
+
+from __future__ import annotations
+
+from ztorch.ir.kernel import WARPGROUP, Instr, Kernel, branches, matching
+from ztorch.machines.gpus import Gpu
+from ztorch.performance.work import FREE, LOOP_SLOTS, Work
+
+INNER_TRIPS = 12  # of a loop without others inside that are run: more than copies have stages
+OUTER_TRIPS = 3  # the same of a loop with others inside
+
+
+def group_cycles(kernel: Kernel, work: Work, gpu: Gpu, cached: bool = False) -> float:
+    """The cycles of one workgroup from its start to its end.
+
+    Args:
+        kernel: The kernel of one thread, in words of its target.
+        work: How often its loops turn, and which branches are taken.
+        gpu: The GPU that it runs on.
+        cached: Whether what it loads lies in the shared cache. Default: `False`.
+    """
+    clock = _Clock(kernel, work, gpu, gpu.l2_cycles if cached else gpu.memory_cycles)
+    clock.block(0, len(kernel.body))
+    clock.meet()
+    return max(clock.start, *clock.stores) if clock.stores else clock.start
+
+
+class _Clock:
+    def __init__(self, kernel: Kernel, work: Work, gpu: Gpu, load_cycles: int):
+        self.kernel, self.work, self.gpu, self.load_cycles = kernel, work, gpu, load_cycles
+        self.ends = dict(matching(kernel.body))
+        self.spaces = {m.name: m.space for m in kernel.memories}
+        self.start = 0.0  # of the present stretch
+        self.latest = 0.0  # start of an instruction in it
+        self.slots = 0.0  # instructions in it
+        self.ready: dict[int, float] = {}  # when values and variables are there, by id
+        self.copies = [0.0]  # when groups of copies land; the last group is still open
+        self.products = [0.0]  # the same of groups of asynchronous products
+        self.ended = 0.0  # when the last asynchronous product ends
+        self.stores: list[float] = []  # when the last stores of each stretch start
+
+    def meet(self, cost: float = 0.0) -> None:
+        """Ends a stretch: what follows starts after all of it has started."""
+        self.start = max(self.latest, self.start + self.slots) + cost
+        self.latest, self.slots = self.start, 0.0
+
+    def block(self, at: int, stop: int) -> None:
+        while at < stop:
+            i = self.kernel.body[at]
+            if i.opcode == "loop":
+                self._loop(at)
+            elif i.opcode == "if":
+                self._if(at)
+            else:
+                self._step(i)
+            at = self.ends.get(at, at) + 1
+
+    def _loop(self, at: int) -> None:
+        """Some trips; the others take as long as the later half of these."""
+        trips = self.work.trips.get(at, 0.0)
+        end = self.ends[at]
+        nested = any(i.opcode == "loop" for i in self.kernel.body[at + 1:end])
+        most = min(trips, OUTER_TRIPS if nested else INNER_TRIPS)
+        started = []
+        for _ in range(int(most)):
+            self.meet()
+            started.append(self.start)
+            self.ready[self.kernel.body[at].dest.id] = self.start
+            self.slots += LOOP_SLOTS
+            self.block(at + 1, end)
+        self.meet()
+        if trips > most:
+            half = len(started) // 2
+            each = (self.start - started[half]) / (len(started) - half)
+            self._pass(each * (trips - most))
+
+    def _pass(self, cycles: float) -> None:
+        """Lets time pass in which things go on as they do."""
+        self.start += cycles
+        self.latest = self.start
+        self.ready = {v: t + cycles for v, t in self.ready.items()}
+        self.copies = [t + cycles for t in self.copies]
+        self.products = [t + cycles for t in self.products]
+        self.ended += cycles
+
+    def _if(self, at: int) -> None:
+        end = self.ends[at]
+        middle = branches(self.kernel.body, at, end)
+        then, otherwise = self.work.taken.get(at, (False, False))
+        self.slots += 1
+        if then:
+            self.block(at + 1, middle)
+        if otherwise and middle < end:
+            self.block(middle + 1, end)
+
+    def _step(self, i: Instr) -> None:
+        at = max([self.start, *(self.ready.get(a.id, 0.0) for a in i.args if a.id >= 0)])
+        if i.opcode == "set":
+            self.ready[i.args[0].id] = max(
+                self.start, self.ready.get(i.args[1].id, 0.0) if i.args[1].id >= 0 else 0.0)
+            return
+        if i.opcode in FREE:
+            self.ready[i.dest.id] = at
+            if i.opcode == "copies_commit":
+                self.copies.append(0.0)
+            if i.opcode == "mma_commit":
+                self.products.append(0.0)
+            return
+        self.slots += 1
+        if i.opcode == "barrier":
+            self.meet(self.gpu.barrier_cycles)
+        elif i.opcode == "copies_wait":
+            landed = self.copies[:len(self.copies) - 1 - i.attrs["pending"]]
+            self.latest = max(self.latest, *landed, 0.0) if landed else self.latest
+            self.copies = self.copies[len(landed):]
+            self.meet()
+        elif i.opcode == "mma_wait":
+            ended = self.products[:len(self.products) - 1 - i.attrs["pending"]]
+            self.latest = max(self.latest, *ended, 0.0) if ended else self.latest
+            self.products = self.products[len(ended):]
+            self.meet()
+        elif i.opcode == "mma_async":
+            self.latest = max(self.latest, self.start)
+            self.ended = max(self.start, self.ended) + self._product_cycles(i)
+            self.products[-1] = self.ended + self.gpu.mma_cycles
+        else:
+            self.latest = max(self.latest, at)
+            done = at + self._cycles(i)
+            self.ready[i.dest.id] = done
+            if i.opcode == "copy_async":
+                self.copies[-1] = max(self.copies[-1], done)
+            elif i.opcode in ("store", "scatter", "mma_store"):
+                self.stores = [max(done, *self.stores)] if self.stores else [done]
+
+    def _product_cycles(self, i: Instr) -> float:
+        """For which an asynchronous product occupies the matrix units, which it has to itself."""
+        fragment = i.args[2].fragment
+        assert fragment is not None
+        s, gpu = fragment.shape, self.gpu
+        flops = 2.0 * s.m * s.n * s.k * len(i.args[2:]) * WARPGROUP
+        return flops / (gpu.matrix_rate(s.of.name) / gpu.units / gpu.clock_ghz / 1e9)
+
+    def _cycles(self, i: Instr) -> float:
+        """From the start of an instruction to its result."""
+        gpu = self.gpu
+        if i.opcode in ("load", "gather", "mma_load"):
+            near = self.spaces.get(i.attrs["mem"]) == "shared"
+            return gpu.shared_cycles if near else self.load_cycles
+        if i.opcode == "copy_async":
+            return self.load_cycles
+        if i.opcode == "mma":
+            return gpu.mma_cycles
+        if i.opcode == "shuffle_xor":
+            return gpu.shared_cycles
+        return gpu.arithmetic_cycles

@@ -1,0 +1,155 @@
+"""Counts what the accesses of one workgroup cost, from the addresses of its threads."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ztorch.ir.kernel import SWIZZLE_LINE, Instr, Kernel
+from ztorch.performance.accesses import (
+    LINE,
+    SECTOR,
+    AccessCost,
+    bank_turns,
+    matrix_places,
+    sectors_touched,
+)
+from ztorch.performance.footprint import Footprint, Touched, joined
+from ztorch.performance.thread_values import ThreadValues
+from ztorch.performance.work import WRITES, Work
+
+
+def subgroup_rows(x: np.ndarray, subgroup: int) -> np.ndarray:
+    """One row for each subgroup; threads that are missing from the last one count as zero.
+
+    >>> subgroup_rows(np.arange(6), 4).tolist()
+    [[0, 1, 2, 3], [4, 5, 0, 0]]
+    """
+    lacking = -len(x) % subgroup
+    if lacking:
+        x = np.concatenate([x, np.zeros(lacking, x.dtype)])
+    return x.reshape(-1, subgroup)
+
+
+def subgroups_in(active: np.ndarray, subgroup: int) -> np.ndarray:
+    """The numbers of the subgroups that have active threads.
+
+    >>> subgroups_in(np.arange(8) == 5, 4).tolist()
+    [1]
+    """
+    return np.flatnonzero(subgroup_rows(active, subgroup).any(axis=1))
+
+
+class MemoryWork:
+    """Adds accesses to the work of a workgroup.
+
+    Args:
+        kernel: The kernel of one thread.
+        values: What its integers are.
+        subgroup: Threads that run in lockstep.
+        work: What the accesses are added to.
+    """
+
+    def __init__(self, kernel: Kernel, values: ThreadValues, subgroup: int, work: Work):
+        self.values, self.subgroup, self.work = values, subgroup, work
+        self.threads = values.threads
+        self.memories = {m.name: m for m in kernel.memories}
+        self.met: set[tuple[str, bool]] = set()  # global memories, and whether they were written
+        self.turns: dict[tuple, tuple[int, int]] = {}  # results of `bank_turns`
+
+    def access(self, at: int, i: Instr, active: np.ndarray, weight: float) -> Footprint:
+        """Counts an access; a copy is one of its target and one of its source."""
+        if i.opcode == "copy_async":
+            size = self.memories[i.attrs["mem"]].dtype.bytes * i.attrs["elements"]
+            inside = self.values.column(i.args[2])
+            reading = active if inside is None else active & inside.astype(bool)
+            self._reach(at, i, i.attrs["mem"], self._places(i, 0, "mem", "off"), size, active,
+                        weight)
+            return self._reach(-1 - at, i, i.attrs["source"],
+                               self._places(i, 1, "source", "source_off"), size, reading, weight)
+        m = self.memories[i.attrs["mem"]]
+        if i.opcode in ("mma_load", "mma_store"):
+            return self._reach_matrix(at, i, active, weight)
+        writes = i.opcode in WRITES
+        lanes = i.args[1].lanes if writes else i.dest.lanes
+        masks = i.args[1 + writes:]
+        mask = self.values.column(masks[0]) if masks else None
+        live = active if mask is None else active & mask.astype(bool)
+        places = self._places(i, 0, "mem", "off")
+        if not writes:
+            self.values.from_memory(i, self.values.of(i.args[0]))
+        if i.opcode in ("load", "store"):
+            return self._reach(at, i, m.name, places, m.dtype.bytes * lanes, live, weight)
+        indices = self.values.of(i.args[0])
+        columns = [places] if indices is None else [
+            np.broadcast_to(x, (self.threads,)).astype(np.int64) * m.dtype.bytes
+            for x in (indices + i.attrs["off"]).T]
+        return joined(self._reach(at, i, m.name, c, m.dtype.bytes, live, weight) for c in columns)
+
+    def from_shared(self, mem: str, nbytes: float, weight: float) -> None:
+        """Adds what the operands of an asynchronous product take of shared memory, without
+        conflicts: both lie swizzled."""
+        cost = self.work.accesses.setdefault(-1000000, AccessCost(mem, "shared", "mma_async"))
+        cost.requests += weight
+        cost.turns += weight * nbytes / LINE
+        cost.least_turns += weight * nbytes / LINE
+
+    def _places(self, i: Instr, argument: int, mem: str, off: str) -> np.ndarray:
+        """The address of each thread. Where it is not known, each has a sector of its own."""
+        index = self.values.column(i.args[argument])
+        size = self.memories[i.attrs[mem]].dtype.bytes
+        if index is None:
+            return np.arange(self.threads, dtype=np.int64) * SECTOR
+        return (index + i.attrs[off]) * size
+
+    def _reach(self, at: int, i: Instr, mem: str, places: np.ndarray, size: int,
+               active: np.ndarray, weight: float) -> Footprint:
+        addresses, live = (subgroup_rows(x, self.subgroup) for x in (places, active))
+        return self._count(at, i.opcode, mem, addresses, size, live, weight)
+
+    def _reach_matrix(self, at: int, i: Instr, active: np.ndarray, weight: float) -> Footprint:
+        """A matrix that a subgroup loads or stores together."""
+        fragment = (i.dest if i.opcode == "mma_load" else i.args[1]).fragment
+        assert fragment is not None
+        m = self.memories[i.attrs["mem"]]
+        whole = i.attrs["align"] >= 16 and fragment.dtype.bits == 16 and m.space == "shared"
+        offsets, size = matrix_places(fragment, i.attrs["pitch"], i.attrs["turned"], whole)
+        places = subgroup_rows(self._places(i, 0, "mem", "off"), self.subgroup)
+        firsts = places[subgroups_in(active, self.subgroup), 0]
+        addresses = (firsts[:, None, None] + offsets).reshape(-1, offsets.shape[1])
+        self.values.values[i.dest.id] = None
+        return self._count(at, i.opcode, m.name, addresses, size,
+                           np.ones_like(addresses, bool), weight)
+
+    def _count(self, at: int, opcode: str, mem: str, addresses: np.ndarray, size: int,
+               active: np.ndarray, weight: float) -> Footprint:
+        """Adds requests, a row each, to what is known of an access."""
+        m = self.memories[mem]
+        cost = self.work.accesses.setdefault(at, AccessCost(mem, m.space, opcode))
+        cost.requests += weight * int(active.any(axis=1).sum())
+        if m.space == "shared":
+            if m.swizzled:  # chunks of a line change places
+                line = addresses // SWIZZLE_LINE
+                addresses = addresses ^ (line % 8 * 16)
+            turns, least = self._turns(addresses, size, active)
+            cost.turns += weight * turns
+            cost.least_turns += weight * least
+            return {}
+        if m.space == "local":
+            return {}
+        every, sectors, lines = sectors_touched(addresses, size, active)
+        cost.sectors += weight * sectors
+        cost.lines += weight * lines
+        cost.useful_bytes += weight * size * len(np.unique(addresses[active]))
+        writes = opcode in WRITES
+        if writes and (mem, False) not in self.met:
+            self.work.made_here.add(mem)
+        self.met.add((mem, writes))
+        return {(mem, writes): Touched(every, float(len(every)))} if len(every) else {}
+
+    def _turns(self, addresses: np.ndarray, size: int, active: np.ndarray) -> tuple[int, int]:
+        """Cycles for which an access occupies shared memory. Many differ by whole lines only."""
+        pattern = addresses - addresses.min() // LINE * LINE
+        key = size, pattern.shape, pattern.tobytes(), active.tobytes()
+        if key not in self.turns:
+            self.turns[key] = bank_turns(pattern, size, active)
+        return self.turns[key]

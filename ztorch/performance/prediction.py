@@ -1,0 +1,198 @@
+"""From the work of a kernel to its time on a GPU, and what bounds it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ztorch.ir.kernel import Grid, Kernel
+from ztorch.machines.gpus import Gpu
+from ztorch.performance.accesses import LINE, SECTOR, AccessCost
+from ztorch.performance.latency import group_cycles
+from ztorch.performance.register_use import estimated_registers
+from ztorch.performance.walk import work_of
+from ztorch.performance.work import WRITES, Work
+
+RESERVED_SHARED = 1024  # bytes of shared memory that NVIDIA's driver takes of each workgroup
+
+
+@dataclass(frozen=True)
+class KernelPrediction:
+    """What one launch will take, and why."""
+
+    name: str  # of the kernel
+    gpu: str  # name of the GPU
+    groups: int  # workgroups of the launch
+    threads: int  # of a workgroup
+    registers: int  # of a thread
+    spilled: int | None  # bytes a thread keeps in memory for lack of registers; None: not known
+    shared_bytes: int  # of a workgroup
+    resident_groups: int  # workgroups that a unit holds at once
+    occupancy: float  # share of a unit's threads that they are
+    flops: float  # of the launch
+    memory_bytes: float  # read from memory and written there
+    l2_bytes: float  # between the shared cache and the units
+    shared_traffic: float  # bytes between shared memory and threads
+    seconds: float  # that the launch takes without the gap before it
+    work_seconds: float  # the same if all units shared its work evenly and never waited
+    bound: str  # what takes longest
+    parts: Mapping[str, float]  # seconds of each thing that could bound it
+    accesses: tuple[AccessCost, ...]  # to global and shared memory
+    mix: Mapping[str, int] = field(default_factory=dict)  # opcodes in one trip of the main loop
+    copies_pending: int = 0  # groups of copies on their way while others are waited for
+
+    @property
+    def matrix_per_load(self) -> float:
+        """Matrix products for each matrix loaded in the main loop; 0: it multiplies none."""
+        loads = self.mix.get("mma_load", 0)
+        return self.mix.get("mma", 0) / loads if loads else 0.0
+
+    @property
+    def transactions(self) -> float:
+        """Lines of 128 bytes that a request for global memory touches, on average."""
+        near = [a for a in self.accesses if a.space == "global"]
+        requests = sum(a.requests for a in near)
+        return sum(a.lines for a in near) / requests if requests else 0.0
+
+    @property
+    def conflicts(self) -> float:
+        """How many times longer shared memory is occupied than without conflicts of banks."""
+        least = sum(a.least_turns for a in self.accesses)
+        return sum(a.turns for a in self.accesses) / least if least else 1.0
+
+    def named(self, name: str) -> KernelPrediction:
+        """The record of a kernel with the same code and another name."""
+        return self if name == self.name else replace(self, name=name)
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as data."""
+        return {
+            "kernel": self.name, "gpu": self.gpu, "groups": self.groups, "threads": self.threads,
+            "registers": self.registers, "spilled_bytes": self.spilled,
+            "shared_bytes": self.shared_bytes, "resident_groups": self.resident_groups,
+            "occupancy": self.occupancy, "flops": self.flops, "memory_bytes": self.memory_bytes,
+            "l2_bytes": self.l2_bytes, "shared_traffic": self.shared_traffic,
+            "seconds": self.seconds, "bound": self.bound, "parts": dict(self.parts),
+            "transactions": self.transactions, "conflicts": self.conflicts,
+            "main_loop": dict(self.mix), "matrix_per_load": self.matrix_per_load,
+            "copies_pending": self.copies_pending}
+
+
+def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False,
+                   registers: int | None = None, spilled: int | None = None) -> KernelPrediction:
+    """The time of one launch.
+
+    Args:
+        kernel: The kernel of one thread, in words of its target.
+        grid: The workgroups of the launch.
+        gpu: The GPU that it runs on.
+        cached: Whether what it reads and writes lies in the shared cache. Default: `False`.
+        registers: Of a thread, as the assembler says; None: estimated. Default: `None`.
+        spilled: Bytes that a thread spills; None: not known. Default: `None`.
+
+    Examples:
+        >>> from ztorch.dtypes import f32, i32
+        >>> from ztorch.ir.builder import Builder
+        >>> from ztorch.machines.gpus import gpu
+        >>> n, b = 1 << 28, Builder("copy", i32)
+        >>> _ = b.memory("x", f32, n), b.memory("y", f32, n, access="w")
+        >>> b.workgroup = (256, 1, 1)
+        >>> at = b.add(b.mul(b.identity("grid_id"), 256), b.identity("block_id"))
+        >>> b.store("y", at, b.load("x", at))
+        >>> p = predict_kernel(b.kernel(), (n // 256, 1, 1), gpu("H200"))
+        >>> p.bound, p.transactions, p.memory_bytes / n
+        ('memory', 1.0, 8.0)
+    """
+    work = work_of(kernel, grid, gpu.subgroup)
+    groups, threads = math.prod(grid), math.prod(kernel.workgroup)
+    used = registers or estimated_registers(kernel)
+    shared = sum(m.size * m.dtype.bytes for m in kernel.memories if m.space == "shared")
+    resident = resident_groups(gpu, threads, used, shared)
+    busiest = math.ceil(groups / gpu.units)  # workgroups of the unit that has most
+    l2, memory = _traffic(kernel, work, groups, resident, shared, gpu)
+    clock = gpu.clock_ghz * 1e9
+    cycles = unit_cycles(work, gpu)
+    parts = {name: c * busiest / clock for name, c in cycles.items()}
+    parts["l2"] = l2 / (gpu.l2_gb_s * 1e9)
+    parts["memory"] = 0.0 if cached else memory / gpu.copy_rate
+    waves = math.ceil(busiest / resident)
+    parts["latency"] = waves * group_cycles(kernel, work, gpu, cached) / clock
+    even = max(*cycles.values()) * groups / gpu.units / clock
+    bound = max(parts, key=lambda name: parts[name])
+    turns = sum(a.turns for a in work.accesses.values())
+    return KernelPrediction(
+        kernel.name, gpu.name, groups, threads, used, spilled, shared, resident,
+        min(1.0, min(resident, busiest) * threads / gpu.threads), work.flops * groups,
+        0.0 if cached else memory, l2, turns * LINE * groups, parts[bound],
+        max(even, parts["l2"], parts["memory"]), bound, parts,
+        tuple(a for _, a in sorted(work.accesses.items())),
+        dict(work.mix.most_common()), work.copies_pending)
+
+
+def resident_groups(gpu: Gpu, threads: int, registers: int, shared_bytes: int) -> int:
+    """Workgroups that a unit holds at once, at least one.
+
+    >>> from ztorch.machines.gpus import gpu
+    >>> resident_groups(gpu("H200"), 256, 128, 0), resident_groups(gpu("H200"), 256, 32, 100 << 10)
+    (2, 2)
+    """
+    rounded = math.ceil(threads / gpu.subgroup) * gpu.subgroup
+    most = min(gpu.groups, gpu.threads // rounded, gpu.registers // (registers * rounded))
+    if shared_bytes:
+        most = min(most, gpu.shared_bytes // (shared_bytes + RESERVED_SHARED))
+    return max(1, most)
+
+
+def unit_cycles(work: Work, gpu: Gpu) -> dict[str, float]:
+    """Cycles for which one workgroup occupies each part of a unit."""
+    threads = gpu.subgroup
+    slots = work.slots
+    cycles = {
+        "issue": slots.total() / gpu.issue,
+        "float32": slots["f32"] * threads / gpu.f32_lanes,
+        "float64": slots["f64"] * threads / gpu.f64_lanes,
+        "integers": slots["int"] * threads / gpu.int_lanes,
+        "special": slots["special"] * threads / gpu.special_lanes,
+        "load/store": sum(a.turns or a.lines for a in work.accesses.values()),
+        "tensor cores": 0.0,
+    }
+    clock = gpu.clock_ghz * 1e9
+    for dtype, flops in work.matrix_flops.items():
+        rate = gpu.matrix_rate(dtype) * gpu.mma_share / gpu.units / clock
+        cycles["tensor cores"] += flops / (rate or gpu.f32_lanes * 2)
+    for dtype, flops in work.async_flops.items():
+        rate = gpu.matrix_rate(dtype) / gpu.units / clock
+        cycles["tensor cores"] += flops / (rate or gpu.f32_lanes * 2)
+    return cycles
+
+
+def _traffic(kernel: Kernel, work: Work, groups: int, resident: int, shared: int,
+             gpu: Gpu) -> tuple[float, float]:
+    """Bytes between units and the shared cache, and between that and memory.
+
+    What a workgroup reads again comes from its unit's cache if that holds what all workgroups on
+    the unit read. What other workgroups touch again comes from the shared cache if that holds the
+    whole buffer, or if they run in the same wave. Waves that may touch the whole of a buffer that
+    is larger bring it once each.
+    """
+    sectors: Counter[tuple[str, bool]] = Counter()
+    for a in work.accesses.values():
+        sectors[a.mem, a.opcode in WRITES] += a.sectors  # type: ignore[assignment]
+    room = gpu.cache_bytes - shared * resident * (gpu.cache_bytes > gpu.shared_bytes)
+    read = sum(t.count for (_, writes), t in work.footprint.items() if not writes)
+    held = read * SECTOR * resident <= max(room, 0)
+    wave = min(groups, gpu.units * resident)
+    l2 = memory = 0.0
+    for (name, writes), touched in work.footprint.items():
+        m = kernel.memory(name)
+        size = float(m.size * m.dtype.bytes)
+        each = touched.count * SECTOR
+        l2 += (each if held else max(sectors[name, writes] * SECTOR, each)) * groups
+        if name in work.made_here and not writes:
+            continue  # from a cache
+        again = size > gpu.l2_bytes and each * wave >= size
+        memory += min(size, each * groups) * (math.ceil(groups / wave) if again else 1)
+    return l2, memory

@@ -1,0 +1,177 @@
+"""The time of a function of a program: its launches, in the waves in which they may overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ztorch.codegen.targets import Target
+from ztorch.compile.kernels import Kernels, in_words
+from ztorch.compile.pipeline import place_states, plan_functions, simplify
+from ztorch.compile.watch import Watch
+from ztorch.graph import passes
+from ztorch.graph.value import Graph
+from ztorch.ir.kernel import Kernel
+from ztorch.lower.plan import KernelStep, Plan
+from ztorch.machines.gpus import Gpu
+from ztorch.performance.assembled import RegisterFigures, assembled_figures
+from ztorch.performance.prediction import KernelPrediction, predict_kernel
+
+
+@dataclass(frozen=True)
+class LaunchPrediction:
+    """A kernel in its place in a function."""
+
+    kernel: KernelPrediction  # one launch of it
+    launches: int  # how often it runs in one call of the function
+    waits: bool  # whether it waits for the kernels before it
+
+
+@dataclass(frozen=True)
+class FunctionPrediction:
+    """What one call of a function will take, with its inputs on the GPU."""
+
+    name: str  # of the function
+    gpu: Gpu  # that it runs on
+    cached: bool  # whether all that the program holds fits the shared cache
+    kernels: tuple[LaunchPrediction, ...]  # in order
+
+    @property
+    def launches(self) -> int:
+        """Launches of one call."""
+        return sum(k.launches for k in self.kernels)
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of one call."""
+        return sum(k.launches * k.kernel.flops for k in self.kernels)
+
+    @property
+    def memory_bytes(self) -> float:
+        """Bytes of one call that are read from memory and written there."""
+        return sum(k.launches * k.kernel.memory_bytes for k in self.kernels)
+
+    @property
+    def waves(self) -> int:
+        """Groups of launches that wait for one another."""
+        return sum(wave[0].launches for wave in self._waves())
+
+    @property
+    def gaps(self) -> float:
+        """Seconds of one call in which a launch waits for the GPU to begin with it."""
+        return self.gpu.step_us * 1e-6 + self.waves * self.gpu.launch_us * 1e-6
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of one call: in a wave, kernels share the GPU."""
+        return self.gaps + sum(
+            max(k.launches for k in wave) * max(max(k.kernel.seconds for k in wave),
+                                                sum(k.kernel.work_seconds for k in wave))
+            for wave in self._waves())
+
+    @property
+    def floor(self) -> float:
+        """Seconds that the FLOPs at the GPU's best rate, or the bytes at that of a copy, need."""
+        rates = [self.gpu.f32_rate, *(r * 1e12 for _, r in self.gpu.matrix_tflops)]
+        return max(self.flops / max(rates), self.memory_bytes / self.gpu.copy_rate)
+
+    def _waves(self) -> list[list[LaunchPrediction]]:
+        waves: list[list[LaunchPrediction]] = []
+        for k in self.kernels:
+            if k.waits or not waves:
+                waves.append([])
+            waves[-1].append(k)
+        return waves
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as data."""
+        return {
+            "function": self.name, "gpu": self.gpu.name, "cached": self.cached,
+            "seconds": self.seconds, "launches": self.launches, "waves": self.waves,
+            "launch_gaps": self.gaps, "flops": self.flops, "memory_bytes": self.memory_bytes,
+            "kernels": [{**k.kernel.to_json(), "launches": k.launches, "waits": k.waits}
+                        for k in self.kernels]}
+
+
+def predict_functions(functions: Mapping[str, Graph], target: Target, gpu: Gpu, *,
+                      assemble: bool = False, cached: bool | None = None,
+                      optional: tuple[str, ...] = passes.DEFAULT) -> dict[str, FunctionPrediction]:
+    """What the functions of a program will take on a GPU, which need not be here.
+
+    Args:
+        functions: The graph of each function, by name.
+        target: What code is made for.
+        gpu: The GPU that runs it.
+        assemble: Whether NVIDIA's assembler is asked for registers; else they are estimated.
+            Default: `False`.
+        cached: Whether what kernels read lies in the shared cache. Default: `None`, where the
+            whole program fits it.
+        optional: The graph passes to run. Default: `passes.DEFAULT`.
+
+    Examples:
+        >>> from ztorch import ops
+        >>> from ztorch.codegen.targets import target
+        >>> from ztorch.dtypes import f16
+        >>> from ztorch.graph.op import leaf
+        >>> from ztorch.machines.gpus import gpu
+        >>> x, w = (leaf("input", name, (256, 256), f16) for name in "xw")
+        >>> predicted = predict_functions({"y": Graph({"y": ops.matmul(x, w)})},
+        ...                               target("cuda:sm_80"), gpu("A100"))["y"]
+        >>> predicted.launches, predicted.flops == 2 * 256**3
+        (1, True)
+    """
+    watch = Watch()
+    params = place_states(functions, target)
+    plans = plan_functions(simplify(functions, optional, watch), target, params, watch)
+    if cached is None:
+        io = [v.size * v.dtype.bytes for plan in plans.values() for v in plan.inputs]
+        arena = max(plan.arena for plan in plans.values())
+        cached = params.size + arena + sum(io) <= gpu.l2_bytes
+    kernels = _Predictions(target, gpu, cached)
+    if assemble:
+        kernels.figures = assembled_figures(
+            {id(step.kernel.body): step.kernel for plan in plans.values() for step in plan.steps},
+            target)
+    return {name: FunctionPrediction(name, gpu, cached, kernels.of(plan))
+            for name, plan in plans.items()}
+
+
+class _Predictions:
+    """The kernels of a program; those that share a body are predicted once."""
+
+    def __init__(self, target: Target, gpu: Gpu, cached: bool):
+        self.target, self.gpu, self.cached = target, gpu, cached
+        self.words = Kernels(target).words
+        self.known: dict[int, KernelPrediction] = {}  # by the identity of the body
+        self.figures: Mapping[int, RegisterFigures] = {}
+
+    def of(self, plan: Plan) -> tuple[LaunchPrediction, ...]:
+        return tuple(LaunchPrediction(self._kernel(step), turns, step.barrier or k == 0)
+                     for k, (step, turns) in enumerate(zip(plan.steps, plan.turns(), strict=True)))
+
+    def _kernel(self, step: KernelStep) -> KernelPrediction:
+        body = id(step.kernel.body)
+        if body not in self.known:
+            self.known[body] = self._predicted(step.kernel)
+        return self.known[body].named(step.kernel.name)
+
+    def _predicted(self, kernel: Kernel) -> KernelPrediction:
+        speakable, grid = in_words(kernel, self.target, self.words)
+        figures = self.figures.get(id(kernel.body))
+        return predict_kernel(speakable, grid, self.gpu, cached=self.cached,
+                              registers=figures.registers if figures else None,
+                              spilled=figures.spilled if figures else None)
+
+
+def best_share(seconds: float, flops: float, nbytes: float, gpu: Gpu, dtype: str) -> float:
+    """Which share of the best possible rate a time is: that of matrix instructions on a dtype (of
+    threads for float32), or that of a copy, whichever takes longer.
+
+    >>> from ztorch.machines.gpus import gpu
+    >>> round(best_share(1e-3, 0.0, 2.16e9, gpu("H200"), "f32"), 3)
+    0.5
+    """
+    rate = gpu.matrix_rate(dtype) or gpu.f32_rate
+    return max(flops / rate, nbytes / gpu.copy_rate) / seconds
+

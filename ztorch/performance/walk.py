@@ -1,0 +1,161 @@
+"""Counts the work of one workgroup in the kernel as its target speaks it.
+
+Its integers are computed for all threads, so the addresses of accesses are exact. Of each loop two
+trips are run; the others are taken to be like the second.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+
+from ztorch.ir.kernel import WARPGROUP, Grid, Instr, Kernel, branches, matching
+from ztorch.ir.opcodes import OPCODES
+from ztorch.performance.footprint import Footprint, joined, repeated
+from ztorch.performance.memory_work import MemoryWork, subgroups_in
+from ztorch.performance.thread_values import ThreadValues
+from ztorch.performance.work import ACCESSES, FREE, LOOP_SLOTS, Work
+
+SPECIAL = frozenset({"sqrt", "rsqrt", "exp2", "div"})  # of floats
+
+
+def work_of(kernel: Kernel, grid: Grid, subgroup: int) -> Work:
+    """The work of the workgroup in the middle of a launch.
+
+    Args:
+        kernel: The kernel of one thread, in words of its target.
+        grid: The workgroups of the launch.
+        subgroup: Threads that run in lockstep.
+    """
+    walk = _Walk(kernel, grid, subgroup)
+    walk.work.footprint = walk.block(0, len(kernel.body), np.ones(walk.threads, bool), 1.0, None)
+    return walk.work
+
+
+class _Walk:
+    """Runs the integers of a kernel and counts what its instructions cost."""
+
+    def __init__(self, kernel: Kernel, grid: Grid, subgroup: int):
+        self.kernel, self.subgroup = kernel, subgroup
+        middle = (grid[0] // 2, grid[1] // 2, grid[2] // 2)
+        self.values = ThreadValues(kernel, grid, middle)
+        self.threads = math.prod(kernel.workgroup)
+        self.ends = dict(matching(kernel.body))
+        self.work = Work()
+        self.memory = MemoryWork(kernel, self.values, subgroup, self.work)
+
+    def block(self, at: int, stop: int, active: np.ndarray, weight: float,
+              loop: int | None) -> Footprint:
+        """Counts the instructions from one place to another, which run `weight` times."""
+        parts: list[Footprint] = []
+        while at < stop:
+            i = self.kernel.body[at]
+            if i.opcode == "loop":
+                parts.append(self._loop(at, active, weight))
+            elif i.opcode == "if":
+                parts.append(self._if(at, active, weight, loop))
+            else:
+                part = self._step(at, i, active, weight)
+                if part:
+                    parts.append(part)
+                if loop is not None and i.opcode not in FREE:
+                    self.work.loop_slots[loop][i.opcode] += 1
+            at = self.ends.get(at, at) + 1
+        return joined(parts)
+
+    def _loop(self, at: int, active: np.ndarray, weight: float) -> Footprint:
+        """Two trips, of which the second stands for all that follow."""
+        i = self.kernel.body[at]
+        columns = [self.values.column(a) for a in i.args]
+        known = [x for x in columns if x is not None]
+        if len(known) < len(columns):  # taken for one trip
+            known = [np.full(self.threads, n, np.int64) for n in (0, 1, 1)]
+        start, stop, step = known
+        counts = np.where(active, np.maximum(0, -(-(stop - start) // np.maximum(step, 1))), 0)
+        trips = float(counts.max(initial=0))
+        self.work.trips[at] = max(self.work.trips.get(at, 0.0), trips)
+        footprints: tuple[Footprint, ...] = ()
+        following = float(counts[counts > 1].mean() - 1) if trips > 1 else 0.0
+        for turn, times in enumerate((1.0, following)):
+            live = counts > turn
+            if not times or not live.any():
+                break
+            self.values.values[i.dest.id] = (start + turn * step)[:, None].astype(
+                i.dest.dtype.numpy)
+            self.work.loop_slots[at] = Counter()
+            self.work.loop_runs[at] += weight * times  # type: ignore[assignment]
+            self._issue("int", LOOP_SLOTS, live, weight * times)
+            inside = self.block(at + 1, self.ends[at], live, weight * times, at)
+            footprints = (*footprints, inside)
+        return repeated(*footprints, following) if len(footprints) == 2 else joined(footprints)
+
+    def _if(self, at: int, active: np.ndarray, weight: float, loop: int | None) -> Footprint:
+        """Both branches, each for the threads that take it; where that is not known, for all."""
+        i, end = self.kernel.body[at], self.ends[at]
+        middle = branches(self.kernel.body, at, end)
+        condition = self.values.of(i.args[0])
+        holds = (active if condition is None
+                 else active & np.broadcast_to(condition[:, 0], active.shape))
+        fails = active & ~holds if condition is not None else active
+        share = 0.5 if condition is None and middle < end else 1.0
+        self._issue("other", 1, active, weight)
+        before = self.work.taken.get(at, (False, False))
+        self.work.taken[at] = (before[0] or bool(holds.any()), before[1] or bool(fails.any()))
+        parts = []
+        if holds.any():
+            parts.append(self.block(at + 1, middle, holds, weight * share, loop))
+        if fails.any() and middle < end:
+            parts.append(self.block(middle + 1, end, fails, weight * share, loop))
+        return joined(parts)
+
+    def _step(self, at: int, i: Instr, active: np.ndarray, weight: float) -> Footprint:
+        if i.opcode in ACCESSES:
+            self._issue("memory", 1, active, weight)
+            return self.memory.access(at, i, active, weight)
+        self.values.step(i, active)
+        if i.opcode == "copies_wait":
+            self.work.copies_pending = max(self.work.copies_pending, i.attrs["pending"])
+        if i.opcode in FREE:
+            return {}
+        if i.opcode in ("mma", "mma_async"):
+            self._multiply(i, active, weight)
+            return {}
+        row = OPCODES.get(i.opcode)
+        operand = i.args[-1].dtype if i.args else i.dest.dtype
+        computes = row is not None and row.meaning is not None
+        lanes = max([i.dest.lanes, *(a.lanes for a in i.args)])
+        if row is None or not computes:
+            self._issue("other", lanes, active, weight)
+            return {}
+        converts = i.opcode in ("cast", "raw_cast")
+        pipe = "int" if converts or not operand.is_float else "f64" if operand.bits == 64 else "f32"
+        slots = row.cost
+        if i.opcode in SPECIAL and operand.is_float:
+            self._issue("special", lanes, active, weight)
+            slots -= 1
+        self._issue(pipe, slots * lanes, active, weight)
+        if i.dest.dtype.is_float and not converts and i.opcode != "select":
+            self.work.flops += lanes * (2 if i.opcode == "fma" else 1) * weight * active.sum()
+        return {}
+
+    def _multiply(self, i: Instr, active: np.ndarray, weight: float) -> None:
+        sums = i.args[2:]  # of an asynchronous product several, side by side
+        fragment = sums[0].fragment
+        assert fragment is not None
+        s, subgroups = fragment.shape, len(subgroups_in(active, self.subgroup))
+        flops = 2.0 * s.m * s.n * s.k * len(sums) * weight * subgroups
+        kind = "tf32" if s.mantissa_bits else s.of.name
+        if i.opcode == "mma_async":
+            self.work.async_flops[kind] += flops  # type: ignore[assignment]
+            shared = (s.m * WARPGROUP + s.n * len(sums)) * s.k * s.of.bytes / WARPGROUP
+            self.memory.from_shared(i.attrs["mem"], shared * subgroups, weight)
+        else:
+            self.work.matrix_flops[kind] += flops  # type: ignore[assignment]
+        self.work.flops += flops
+        self._issue("other", 1, active, weight)
+
+    def _issue(self, pipe: str, slots: float, active: np.ndarray, weight: float) -> None:
+        issued = slots * weight * len(subgroups_in(active, self.subgroup))
+        self.work.slots[pipe] += issued  # type: ignore[assignment]

@@ -1,0 +1,46 @@
+"""The work of one workgroup: what is counted in a kernel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from ztorch.performance.accesses import AccessCost
+from ztorch.performance.footprint import Footprint
+
+FREE = frozenset({  # name a register or a constant; assemblers leave nothing of them
+    "get", "set", "extract", "join", "splat", "iota", "bitcast", "grid_id", "block_id",
+    "end_loop", "end_if", "else", "copies_commit", "mma_commit"})
+LOOP_SLOTS = 3  # instructions that a trip of a loop takes by itself: add, compare, branch
+WRITES = frozenset({"store", "scatter", "mma_store"})
+ACCESSES = WRITES | {"load", "gather", "mma_load", "copy_async"}
+
+
+@dataclass
+class Work:
+    """What one workgroup does. Slots are instructions that a subgroup issues."""
+
+    slots: Counter[str] = field(default_factory=Counter)  # by pipe: f32, f64, int, special, other
+    matrix_flops: Counter[str] = field(default_factory=Counter)  # by dtype of operands, or tf32
+    flops: float = 0.0  # of all threads, a multiply-add being two
+    accesses: dict[int, AccessCost] = field(default_factory=dict)  # by the place in the kernel
+    footprint: Footprint = field(default_factory=dict)  # of global memories
+    made_here: set[str] = field(default_factory=set)  # memories written before they are read
+    trips: dict[int, float] = field(default_factory=dict)  # of each loop, by its place
+    taken: dict[int, tuple[bool, bool]] = field(default_factory=dict)  # branches of each `if`
+    loop_slots: dict[int, Counter[str]] = field(default_factory=dict)  # opcodes in one trip
+    loop_runs: Counter[int] = field(default_factory=Counter)  # trips of each loop in all, by place
+    async_flops: Counter[str] = field(default_factory=Counter)  # of asynchronous products, the same
+    copies_pending: int = 0  # groups of copies on their way while others are waited for
+
+    @property
+    def main_loop(self) -> int | None:
+        """The place of the loop in which most instructions are issued, without those inside it."""
+        return max(self.loop_slots, default=None,
+                   key=lambda at: self.loop_slots[at].total() * self.loop_runs[at])
+
+    @property
+    def mix(self) -> Counter[str]:
+        """How often each opcode stands in a trip of the main loop; of the kernel if it has none."""
+        at = self.main_loop
+        return Counter() if at is None else self.loop_slots[at]
