@@ -148,6 +148,7 @@ class _Steps:
                                      self.schedules, again).step())
                 continue
             loop = region.members[0]
+            again = again or loop.attrs["body"].again
             inside, spans = self.of(placement.bodies[loop], f"{label}{AGAIN if again else ''}_")
             if not inside:
                 continue
