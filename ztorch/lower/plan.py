@@ -88,9 +88,8 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
           memory_limit: int | None = None) -> Plan:
     """Kernels and buffers of one function; states and constants are given a location in params.
     With `derived`, the states never change and what is made of them alone is computed elsewhere.
-    `schedules` take the place of what the rules propose: by the key of a kernel (function/name), or
-    by its name alone, without the size of its tile. With `memory_limit`, kernels run again so that
-    the arena has no more bytes."""
+    `schedules` take the place of what the rules propose. With `memory_limit`, kernels run again so
+    that the arena has no more bytes."""
     at(f"fuse {name}")
     graph = prepare(graph, limits, frozen=derived is not None)
     if derived is not None:
@@ -144,12 +143,12 @@ class _Steps:
             label = f"{prefix}{placement.first_run[region]}"
             again = placement.runs_again(number)
             if region.kind != "loop":
-                steps.append(_Kernel(self.function, placement, number, label,
-                                     self.schedules, again).step())
+                kernel = _Kernel(self.function, placement, number, label, self.schedules, again)
+                steps.append(kernel.step())
                 continue
             loop = region.members[0]
-            again = again or loop.attrs["body"].again
-            inside, spans = self.of(placement.bodies[loop], f"{label}{AGAIN if again else ''}_")
+            mark = AGAIN if again or loop.attrs["body"].again else ""
+            inside, spans = self.of(placement.bodies[loop], f"{label}{mark}_")
             if not inside:
                 continue
             into = _LoopPlaces(loop, placement, number)
