@@ -11,8 +11,6 @@ import pytest
 
 import ztorch as zt
 from ztorch import layers as L
-from ztorch.compile.c_library import export_c
-from ztorch.compile.web_page import export_web
 from ztorch.errors import DataError, Unsupported
 
 SIZES = {"height": (4, 9), "width": (5, 8)}
@@ -111,11 +109,3 @@ def test_data_that_do_not_fit() -> None:
 def test_what_is_refused_is_named(layers: Any, fault: str) -> None:
     with pytest.raises(Unsupported, match=fault):
         zt.Sequential([L.Input(SHAPE), *layers()]).trace(1, sizes=SIZES)
-
-
-def test_pages_refuse_and_c_libraries_leave_padding_to_the_caller(tmp_path: Path) -> None:
-    traced = model("valid").trace(2, sizes=SIZES)
-    with pytest.raises(Unsupported, match="'height,width' open; pages fill up sequences only"):
-        export_web(traced, tmp_path)
-    names = {path.name for path in export_c(traced, tmp_path / "c")}
-    assert "images.h" in names and "images_sizes.c" not in names
