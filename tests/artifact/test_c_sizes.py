@@ -86,6 +86,79 @@ def test_any_rows_and_lengths(tmp_path: Path, device: str) -> None:
     assert not out.size
 
 
+IMAGES = """
+#include <stdio.h>
+#include "fields.h"
+static float x[3 * 6 * 5 * 2], y[3 * 5 * 5 * 3], t[3 * 5 * 5 * 3];
+static int heights[3], widths[3];
+int main(void)
+{
+    unsigned long n[5], rows, numbers;
+    FILE *in = fopen("in.bin", "rb"), *out = fopen("out.bin", "wb");
+    if (!in || !out) return 1;
+    while (fread(n, sizeof *n, 5, in) == 5) {
+        float loss = 0;
+        rows = n[0];
+        numbers = rows * n[3] * n[4] * 3;
+        if (fread(heights, sizeof *heights, rows, in) != rows
+            || fread(widths, sizeof *widths, rows, in) != rows
+            || fread(x, sizeof *x, rows * n[1] * n[2] * 2, in) != rows * n[1] * n[2] * 2
+            || fread(t, sizeof *t, numbers, in) != numbers) return 2;
+        if (fields_predict_any(x, heights, widths, y, rows, n[1], n[2])) return 3;
+        if (fields_train_step_any(x, t, 0, heights, widths, &loss, rows, n[1], n[2])) return 4;
+        fwrite(y, sizeof *y, numbers, out);
+        fwrite(&loss, sizeof loss, 1, out);
+    }
+    if (!fields_predict_any(x, 0, 0, y, 1, 7, 5) || !fields_predict_any(x, 0, 0, y, 1, 1, 6)
+        || !fields_predict_any(x, 0, 0, y, 1, 0, 5)
+        || !fields_train_step_any(x, t, 0, 0, 0, (float *)0, 1, 0, 1)) return 5;
+    return fclose(in) || fclose(out);
+}
+"""
+
+
+def test_several_axes_and_outputs_of_other_sizes(tmp_path: Path) -> None:
+    model = zt.Sequential([L.Input(("height", "width", 2)),
+                           L.Conv2D(4, 3, strides=2, padding="same"), L.UpSampling2D(2),
+                           L.Conv2D(3, 2)], name="fields", seed=1)
+    options = {"batch_size": (1, 3), "sizes": {"height": (3, 6), "width": 5}, "loss": "mse",
+               "optimizer": zt.optimizers.SGD(0.1)}
+    export_c(model.trace(**options), tmp_path)
+    header = (tmp_path / "fields.h").read_text()
+    assert "x: float[rows_count][height_count][width_count][2]" in header
+    assert "y: float[rows_count][(height_count + 1) / 2 * 2 - 1]" in header
+    program = model.compile("cpu", **options)
+    random = np.random.default_rng(0)
+    given, expected = b"", []
+    for rows, height, width in ((1, 2, 5), (3, 5, 4), (2, 6, 5)):
+        heights = np.append(random.integers(1, height + 1, rows - 1), height).astype(np.int32)
+        widths = np.append(random.integers(1, width + 1, rows - 1), width).astype(np.int32)
+        x = random.normal(size=(rows, height, width, 2)).astype(np.float32)
+        high, wide = ((n + 1) // 2 * 2 - 1 for n in (height, width))
+        t = random.normal(size=(rows, high, wide, 3)).astype(np.float32)
+        given += (np.array([rows, height, width, high, wide], np.uint64).tobytes()
+                  + heights.tobytes() + widths.tobytes() + x.tobytes() + t.tobytes())
+        predicted = program.predict([row[:h, :w] for row, h, w in zip(
+            x, heights, widths, strict=True)])
+        loss = program.train_on_batch(
+            [row[:h, :w] for row, h, w in zip(x, heights, widths, strict=True)],
+            [row[:y.shape[0], :y.shape[1]] for row, y in zip(t, predicted, strict=True)])
+        expected.append((t.shape, predicted, loss))
+    (tmp_path / "in.bin").write_bytes(given)
+    (tmp_path / "main.c").write_text(IMAGES)
+    run("gcc", "-std=c89", *STRICT, "main.c", "fields_sizes.c", "libfields.a", "-o", "main",
+        cwd=tmp_path)
+    run("./main", cwd=tmp_path)
+    out = np.fromfile(tmp_path / "out.bin", np.float32)
+    for shape, predicted, loss in expected:
+        y, out = np.split(out, [int(np.prod(shape))])
+        for row, want in zip(y.reshape(shape), predicted, strict=True):
+            np.testing.assert_array_equal(row[:want.shape[0], :want.shape[1]], want)
+        assert out[0] == pytest.approx(loss, rel=1e-5)
+        out = out[1:]
+    assert not out.size
+
+
 def test_one_size_needs_no_choice(tmp_path: Path) -> None:
     model = zt.Sequential([L.Input((3,)), L.Dense(2)], name="words")
     files = {path.name for path in export_c(model.trace(2), tmp_path)}

@@ -194,11 +194,11 @@ def test_a_page_of_numbers_on_webgpu(browser: Browser, tmp_path: Path) -> None:
 
 def test_a_page_of_letters_writes_on(browser: Browser, tmp_path: Path) -> None:
     letters = " abc"
-    model = zt.Sequential([L.Input((6,), dtype="int32"), L.Embedding(4, 4), L.Dense(4, activation="softmax")], name="letters", seed=0)
+    model = zt.Sequential([L.Input(("length",), dtype="int32"), L.Embedding(4, 4), L.Dense(4, activation="softmax")], name="letters", seed=0)
     after = np.full((4, 4), -20.0)  # a is followed by b, b by c, and c by a
     after[[0, 1, 2, 3], [1, 2, 3, 1]] = 20
     model.set_weights([np.eye(4), after, np.zeros(4)])
-    page = model.export(tmp_path, format="web", letters=letters)[-1]
+    page = model.export(tmp_path, format="web", letters=letters, sizes=6)[-1]
     tab = browser.open(page, NO_GPU)
     tab.until(READY)
     tab.evaluate("document.querySelector('textarea').value = 'A'")

@@ -247,5 +247,31 @@ def test_several_sizes(tmp_path: Path) -> None:
     assert "not undefined" in said[-1]["error"]
 
 
+def test_sizes_of_several_axes_and_outputs_of_other_sizes(tmp_path: Path) -> None:
+    model = zt.Sequential([L.Input(("height", "width", 2)),
+                           L.Conv2D(4, 3, strides=2, padding="same"), L.UpSampling2D(2),
+                           L.Conv2D(3, 2)], name="fields", seed=4)
+    options: dict[str, Any] = {"batch_size": 2, "sizes": {"height": (3, 6), "width": 5},
+                               "loss": "mse", "optimizer": zt.optimizers.SGD(0.1)}
+    export_web(model.trace(**options), tmp_path / "page", webassembly=False)
+    program = model.compile("cpu", **options)
+    random = np.random.default_rng(3)
+    calls: list[Any] = []
+    wanted: list[Any] = []
+    for rows, height, width in ((1, 2, 5), (3, 5, 3)):
+        x = random.normal(size=(rows, height, width, 2)).astype(np.float32)
+        y = program.predict(x)
+        wanted.append(y.ravel())
+        sizes = {"height": height, "width": width}
+        calls += [["predict", x.ravel().tolist(), sizes],
+                  ["train", x.ravel().tolist(), (y + 1).ravel().tolist(), [1.0] * rows, sizes]]
+        wanted.append(program.fit(x, y + 1, shuffle=False, verbose=0).history["loss"][0])
+    _, said = asked(tmp_path / "page", "fields.zt", [*calls, ["predict", [0.0] * 4, {"height": 1}]])
+    for found, want in zip(said, wanted, strict=False):
+        found = [found["loss"]] if isinstance(want, float) else _numbers(found)
+        np.testing.assert_allclose(found, np.atleast_1d(want), rtol=1e-4, atol=1e-5)
+    assert "takes sizes of axis width from 1 to 5, not undefined" in said[-1]["error"]
+
+
 def _numbers(found: dict[str, float]) -> list[float]:
     return [found[key] for key in sorted(found, key=int)] if isinstance(found, dict) else found

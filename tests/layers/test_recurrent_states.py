@@ -345,7 +345,8 @@ def test_training_and_evaluation_remember_too() -> None:
 
 
 def test_a_stateful_program_refuses_another_batch_size() -> None:
-    program = stateful_models()[0].compile("cpu", batch_size=2, loss="mse", optimizer="sgd")
+    model = stateful_models()[0]
+    program = model.compile("cpu", batch_size=2, loss="mse", optimizer="sgd")
     x, y = np.zeros((3, 6, 3)), np.zeros((3, 6))
     for call in (lambda: program.predict(x), lambda: program.predict_on_batch(x[:1]),
                  lambda: program.evaluate(x, y, verbose=0), lambda: program.fit(x, y, verbose=0),
@@ -353,6 +354,11 @@ def test_a_stateful_program_refuses_another_batch_size() -> None:
                  lambda: program.predict(iter([x]))):
         with pytest.raises(DataError, match=r"layer 'lstm' is stateful.*batches of 2 rows, and x has "
                                             r"[13]; give a multiple of 2"):
+            call()
+    for call in (lambda: model.predict(x, batch_size=3),
+                 lambda: model.fit(x, y, batch_size=3, verbose=0)):
+        with pytest.raises(ConfigError, match=r"layer 'lstm' is stateful.*batches of 2 rows, not of "
+                                              "3; leave batch_size out"):
             call()
 
 

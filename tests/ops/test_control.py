@@ -11,7 +11,7 @@ from ztorch import ops
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
-from ztorch.graph.value import Value
+from ztorch.graph.value import Value, layer_scope
 
 X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 
@@ -88,4 +88,6 @@ def test_no_turns_give_the_first_state_and_nothing() -> None:
 ])
 def test_wrong_calls_name_the_culprit(call: Any, error: type, message: str) -> None:
     with pytest.raises(error, match=message):
+        call(x())
+    with layer_scope("mine"), pytest.raises(error, match=f"layer 'mine': .*{message}"):
         call(x())

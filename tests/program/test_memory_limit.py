@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,53 @@ def test_a_limit_that_cannot_be_met_names_the_smallest_arena(plain: Any) -> None
                        r"'\w+': the smallest arena that recomputation reaches has [\d,]+ bytes, "
                        r"most of them for \w+.* of [\d,]+ bytes"):
         model().compile("cpu", memory_limit=1000, **TRAINED)
+
+
+def smallest(model: Callable[[], zt.Sequential], place: str, options: Any) -> int:
+    """The limit that the error of one that is too small names."""
+    with pytest.raises(OutOfMemory) as error:
+        model().compile(place, memory_limit=1000, **options)
+    named = re.search(r"smallest arena that recomputation reaches has ([\d,]+)", str(error.value))
+    assert named
+    return int(named[1].replace(",", ""))
+
+
+def fitted(program: Program, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+    program.fit(x, y, epochs=2, verbose=0)
+    return [*program.get_weights(), program.predict(x)]
+
+
+def test_recurrent_layers_run_again_by_segments() -> None:
+    """23 steps, which no segments divide: masked, both ways, with dropout at a step."""
+    def recurrent() -> zt.Sequential:
+        return zt.Sequential([L.Input((23, 6)), L.Masking(), L.Bidirectional(
+            L.LSTM(12, return_sequences=True, recurrent_dropout=0.2)), L.GRU(8, go_backwards=True),
+            L.Dense(5, activation="softmax")], seed=1)
+
+    options: Any = {"batch_size": 4, "optimizer": "sgd", "loss": TRAINED["loss"]}
+    limit = smallest(recurrent, "cpu", options)
+    programs = [recurrent().compile("cpu", memory_limit=n, **options) for n in (None, limit)]
+    assert arena(programs[1]) <= limit < 0.6 * arena(programs[0])
+    assert any("lstm" in kernel for kernel in programs[1].recomputed["train"])
+    random = np.random.default_rng(2)
+    x, y = random.normal(size=(10, 23, 6)).astype(np.float32), random.integers(0, 5, 10)
+    x[2:5, 9:] = 0
+    need_equal(*(fitted(program, x, y) for program in programs))
+
+
+def test_devices_run_segments_again_as_the_cpu_does() -> None:
+    """Within rounding: products of fewer rows may add up in another order there."""
+    def recurrent() -> zt.Sequential:
+        return zt.Sequential([L.Input((11, 6)), L.GRU(8), L.Dense(2)], seed=1)
+
+    place, options = device("vulkan").id, {"batch_size": 4, "optimizer": "sgd", "loss": "mse"}
+    limit = smallest(recurrent, place, options)
+    programs = [recurrent().compile(place, memory_limit=n, **options) for n in (None, limit)]
+    assert arena(programs[1]) <= limit < arena(programs[0])
+    random = np.random.default_rng(2)
+    x, y = random.normal(size=(8, 11, 6)).astype(np.float32), random.normal(size=(8, 2))
+    for a, b in zip(*(fitted(program, x, y) for program in programs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("limit, fault", [("64 megabytes", "no number of bytes"), (0, "positive"),

@@ -14,10 +14,9 @@ import ztorch as zt
 from tests.cases.artifacts import changed
 from tests.cases.available import device
 from tests.cases.covering import one_in_each_run
+from tests.cases.evaluating import evaluated
 from ztorch import layers as L
-from ztorch.compile.traced_model import TracedModel
 from ztorch.errors import ArtifactError, DataError
-from ztorch.graph.evaluate import evaluate
 from ztorch.program.program import Program
 
 SIZES = (3, 6)
@@ -126,14 +125,6 @@ def test_windows_are_those_of_every_exact_size(kind: str) -> None:
         [want] = evaluated(exact, {"x": x[:, :size]})
         [got] = evaluated(largest, {"x": x, "lengths/time": np.array([size], np.int32)})
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-6, err_msg=f"size {size}")
-
-
-def evaluated(traced: TracedModel, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """The outputs of predict, by NumPy."""
-    graph = traced.functions["predict"]
-    feeds = {v: arrays[v.attrs["name"]] for v in graph.leaves("input")}
-    feeds |= {v: v.attrs["data"] for v in graph.leaves("state")}
-    return evaluate(list(graph.outputs.values()), feeds)
 
 
 @pytest.mark.parametrize("function", ["predict", "train"])

@@ -115,7 +115,8 @@ def _batch(call: MemoryCall, columns: Mapping[str, Tensor], sizes: Mapping[str, 
             column = compute("pad", (column, (0,) * len(t.shape), missing), {})
         inputs.append(column.node)
     outputs = _outputs(call, inputs, place)
-    ends = {port: {axis + 1: sizes[name] for axis, name in open_axes_of(text).items()}
+    ends = {port: {axis + 1: int(which.size(sizes[which.name]))
+                   for axis, which in open_axes_of(text).items()}
             for port, text in open_axes.items()}
     return {port: tensor_of(n)[tuple(
         slice(rows if axis == 0 else ends.get(port, {}).get(axis)) for axis in range(

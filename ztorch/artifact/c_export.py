@@ -94,7 +94,9 @@ class CSource:
 def _sizes(library: CLibrary | CSource) -> dict[str, bytes]:
     """The file of the functions that take any sizes, if there are any."""
     c, made = library.interface, library.choosers
-    return {f"{c.name}_sizes.c": _page("sizes.c", c, choosers=made)} if made else {}
+    resizes = any(axis.steps for f in made for t in (*f.inputs, *f.outputs) for axis in t.axes)
+    page = _page("sizes.c", c, choosers=made, resizes=resizes)
+    return {f"{c.name}_sizes.c": page} if made else {}
 
 
 def _page(template: str, c: CInterface, **more: Any) -> bytes:

@@ -1,5 +1,5 @@
-"""The C functions that take any number of rows, and sequences of any length: each chooses the
-function of the smallest bucket that fits, and fills up its arrays."""
+"""The C functions that take any number of rows, and sequences and images of any size: each chooses
+the function of the smallest bucket that fits, and fills up its arrays."""
 
 from __future__ import annotations
 
@@ -8,8 +8,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ztorch.artifact.c_interface import CFunction, CInterface, identifier
+from ztorch.real_sizes import OpenAxis, Step
 from ztorch.runtime.buckets import Buckets, open_axes_of, verb_of
 from ztorch.runtime.spec import ProgramSpec
+
+
+@dataclass(frozen=True)
+class CAxis:
+    """An axis of a row."""
+
+    size: int  # where it does not vary
+    name: str = ""  # in C, of the axis of inputs that its size follows; empty: it does not vary
+    steps: tuple[Step, ...] = ()  # from the size of that axis to this one's
+
+    @property
+    def formula(self) -> str:
+        """The size of the user's array along it, for the header."""
+        return OpenAxis(f"{self.name}_count", self.steps).formula.replace(
+            "//", "/") if self.name else str(self.size)
 
 
 @dataclass(frozen=True)
@@ -19,8 +35,9 @@ class CPort:
     name: str  # of the argument
     type: str  # of an element, in C
     role: str  # x, y, w, lengths, real; or score: one number
-    axis: str  # of a tensor or of lengths, if its size varies: its name in C
-    rest: int  # elements of a step, or of a row where there are no steps
+    axis: str  # of lengths: its name in C
+    axes: tuple[CAxis, ...]  # of a row, up to the last one whose size varies
+    rest: int  # elements of the axes after these
     size: int  # elements in the largest bucket
 
 
@@ -57,8 +74,6 @@ def choosers(c: CInterface, spec: ProgramSpec, axes: Mapping[str, tuple[int, ...
     buckets = Buckets(axes)
     if len(buckets) == 1 and not open_axes:
         return ()
-    if any(list(open_axes_of(text)) != [0] for text in open_axes.values()):
-        return ()  # rows of images do not lie one behind the other: the caller pads them
     names = {axis: "rows" if k == 0 else identifier(axis, "axis") for k, axis in enumerate(axes)}
     known = dict(zip(spec.functions, c.functions, strict=True))
     made = []
@@ -84,13 +99,16 @@ def _ports(function: CFunction, ports: list[str], into: bool, names: Mapping[str
     made = []
     for port, t in zip(ports, function.inputs if into else function.outputs, strict=True):
         role, _, rest = port.partition("/")
-        axis = names.get(open_axes.get(port, rest if role == "lengths" else ""), "")
+        varying = open_axes_of(open_axes.get(port, ""))
         dims = [int(n) for n in t.shape[t.shape.find("["):].strip("[]").split("][")
                 if n.isdigit()] if "[" in t.shape else []
-        steps = 2 if axis and role != "lengths" else 1
+        count = 1 + max(varying, default=-1)
+        row = tuple(CAxis(n, names[varying[k].name], varying[k].steps) if k in varying else CAxis(n)
+                    for k, n in enumerate(dims[1:1 + count]))
         if not dims:
             role = "score"
         elif role not in ("x", "y", "w", "lengths", "real"):
             role = "y"
-        made.append(CPort(t.name, t.type, role, axis, math.prod(dims[steps:]), t.size))
+        made.append(CPort(t.name, t.type, role, names[rest] if role == "lengths" else "", row,
+                          math.prod(dims[1 + count:]), t.size))
     return tuple(made)

@@ -17,7 +17,7 @@ parameters that are loaded here: the same bytes run in both cases.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -39,6 +39,7 @@ from ztorch.host.settings import current
 from ztorch.lower.frozen import Derived
 from ztorch.lower.placement import Params
 from ztorch.lower.plan import Chooser, Plan, Schedules, lower
+from ztorch.lower.recompute import LimitTooSmall
 from ztorch.runtime.devices import resolve
 from ztorch.runtime.running import Running
 from ztorch.runtime.spec import PREPARE, ProgramSpec
@@ -60,7 +61,8 @@ class Compiled:
 
 def build(functions: Mapping[str, Graph], device: str, name: str,
           threads: int | None = None, precision: str = "float32",
-          tensor_cores: bool = True, memory_limit: int | str | None = None) -> Running:
+          tensor_cores: bool = True, memory_limit: int | str | None = None,
+          with_less_memory: Callable[[], Mapping[str, Graph]] | None = None) -> Running:
     """All stages: compiles the functions of a program and loads it on a device.
 
     Args:
@@ -73,6 +75,8 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
         tensor_cores: Whether instructions that multiply matrices may be used. Default: `True`.
         memory_limit: The most bytes of the arena, such as "64MB", for which kernels may run again.
             Default: `None`.
+        with_less_memory: Makes functions whose loops need less memory, for a limit that these
+            cannot meet. Default: `None`.
     """
     limit = None if memory_limit is None else byte_count("memory_limit", memory_limit)
     place = resolve(device)
@@ -81,11 +85,29 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
     if place.ordinal is None:
         raise DeviceError(f"{device} names a chip, which is enough to export for it, not to run; "
                           f"name a device, such as {place.backend}:0")
-    compiled = compile_functions(functions, target, name, memory_limit=limit, threads=threads)
+    compiled = compiled_within(limit, functions, target, name, threads, with_less_memory)
     if current().interpret:
         return _interpreted(compiled, device)
     at("load")
     return start(compiled.spec, compiled.code, compiled.params, threads, place.ordinal)
+
+
+def compiled_within(limit: int | None, functions: Mapping[str, Graph], target: Target, name: str,
+                    threads: int | None,
+                    with_less_memory: Callable[[], Mapping[str, Graph]] | None) -> Compiled:
+    """What `compile_functions` makes. Where a limit of memory cannot be met so, the functions are
+    traced anew, with loops that run segments of turns again."""
+    try:
+        return compile_functions(functions, target, name, memory_limit=limit, threads=threads)
+    except LimitTooSmall as error:
+        loops = (v for graph in functions.values() for v in graph.nodes() if v.op.kind == "loop")
+        if with_less_memory is None or next(loops, None) is None:
+            raise
+        try:
+            return compile_functions(with_less_memory(), target, name, memory_limit=limit,
+                                     threads=threads)
+        except LimitTooSmall as other:
+            raise min(error, other, key=lambda e: e.arena) from None
 
 
 def _interpreted(compiled: Compiled, device: str) -> Running:
@@ -179,9 +201,15 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
     memories = {v.attrs["name"] for graph in graphs.values() for v in graph.leaves("state")
                 if v.attrs.get("kind") == "memory"}
     derived = Derived(changing) if prepare_once and changing <= memories else None
-    plans = {name: lower(name, graph, target.limits, params, fusion, derived, schedules,
-                         memory_limit, chooser)
-             for name, graph in graphs.items()}
+    plans, failures = {}, []
+    for name, graph in graphs.items():
+        try:
+            plans[name] = lower(name, graph, target.limits, params, fusion, derived, schedules,
+                                memory_limit, chooser)
+        except LimitTooSmall as error:
+            failures.append(error)
+    if failures:  # the one that asks for most names a limit that all functions meet
+        raise max(failures, key=lambda error: error.arena)
     if derived is not None and derived.updates:
         once = Graph({}, derived.updates)
         plans[PREPARE] = lower(PREPARE, once, target.limits, params, fusion, None, schedules,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +41,8 @@ MOST_BYTES = 1 << 24  # of the constants of a program that is kept
 
 
 def build(functions: Mapping[str, Graph], device: str, name: str, threads: int | None = None,
-          precision: str = "float32", memory_limit: int | str | None = None) -> Running:
+          precision: str = "float32", memory_limit: int | str | None = None,
+          with_less_memory: Callable[[], Mapping[str, Graph]] | None = None) -> Running:
     """Compiles functions and loads them on a device, or finds them in the cache. Arguments are
     those of `pipeline.build`."""
     place = resolve(device)
@@ -52,13 +53,13 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
     if key is None:
         from ztorch.compile import pipeline  # a program that is kept needs none of its stages
 
-        return pipeline.build(functions, device, name, threads, precision, memory_limit=limit)
+        return pipeline.build(functions, device, name, threads, precision, memory_limit=limit,
+                              with_less_memory=with_less_memory)
 
     def packed() -> bytes:
-        from ztorch.compile.pipeline import compile_functions
+        from ztorch.compile.pipeline import compiled_within
 
-        compiled = compile_functions(functions, target, name, memory_limit=limit,
-                                     threads=threads)
+        compiled = compiled_within(limit, functions, target, name, threads, with_less_memory)
         return pack(compiled.spec, compiled.code, compiled.params)
 
     states = {v.attrs["name"]: v for graph in functions.values() for v in graph.leaves("state")}

@@ -15,8 +15,7 @@ from ztorch.codegen import targets, wasm
 from ztorch.codegen.targets import Target
 from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.traced_model import TracedModel
-from ztorch.errors import ConfigError, Unsupported
-from ztorch.runtime.buckets import open_axes_of
+from ztorch.errors import ConfigError
 from ztorch.runtime.snapshot import Snapshot
 
 LACKS = (f"it was exported without WebAssembly, which takes the package {wasm.PACKAGE} "
@@ -42,18 +41,11 @@ def export_web(traced: TracedModel, path: str | os.PathLike[str], *,
     Returns:
         The paths of the files.
 
-    Raises:
-        Unsupported: Another axis than the first of a row is open.
-
     Examples:
         ```python
         export_web(model.trace(batch_size=1), "page", weights=program.weights)
         ```
     """
-    for axes in traced.metadata.open_axes.values():
-        if list(open_axes_of(axes)) != [0]:
-            raise Unsupported(f"model {traced.metadata.name!r} leaves axes {axes!r} open; pages "
-                              "fill up sequences only: leave the first axis alone open, or none")
     if webassembly is None and not wasm.available():
         warnings.warn(f"the page runs on WebGPU alone: {LACKS}", stacklevel=2)
     with_wasm = wasm.available() if webassembly is None else webassembly

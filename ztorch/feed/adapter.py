@@ -68,7 +68,8 @@ class DataAdapter(NamedTuple):
                 port, tuple(x.shape[1:]), dtype(x.dtype),
                 None if limits is None else
                 (limits.low, limits.high, f"layer {limits.layer!r}"),
-                open_axes_of(metadata.open_axes.get(port, ""))))
+                {axis: which.name for axis, which in open_axes_of(
+                    metadata.open_axes.get(port, "")).items()}))
         target_ports = []
         scoring = [functions[name] for name in ("evaluate", "train") if name in functions]
         for port, y in {k: y for f in scoring for k, y in f.inputs.items()}.items():
@@ -153,10 +154,10 @@ class DataAdapter(NamedTuple):
 
     @staticmethod
     def _need_same_lengths(lengths: np.ndarray | Ragged, sizes: np.ndarray, label: str,
-                           axis: str) -> None:
+                           axis: str, other: str = "another input") -> None:
         for k in np.flatnonzero(lengths != sizes)[:1]:
             raise DataError(f"row {k} of {label} has {sizes[k]} steps along axis {axis!r}, "
-                            f"and {lengths[int(k)]} in another input; they must be as many")
+                            f"and {lengths[int(k)]} in {other}; they must be as many")
 
     # -- targets ----------------------------------------------------------------------------------
 
@@ -169,9 +170,10 @@ class DataAdapter(NamedTuple):
             rows = columns[p.port]
             if isinstance(rows, Ragged):
                 label = f"y[{p.name!r}]{suffix}" if p.name else f"y{suffix}"
-                for axis, name in p.axes.items():
-                    self._need_same_lengths(inputs[f"lengths/{name}"], rows.sizes[axis], label,
-                                            name)
+                for axis, which in p.axes.items():
+                    self._need_same_lengths(which.size(inputs[f"lengths/{which.name}"]),
+                                            rows.sizes[axis], label, which.name,
+                                            "the output" if which.steps else "another input")
         return columns
 
     def _targets(self, value: Any, rows: int, suffix: str, first_row: int) -> Columns:

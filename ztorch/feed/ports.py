@@ -24,6 +24,7 @@ from ztorch.feed.columns import (
 from ztorch.feed.grids import Grids
 from ztorch.feed.sequences import Ragged, Sequences
 from ztorch.feed.sources import is_column
+from ztorch.real_sizes import OpenAxis
 
 
 class InputPort(NamedTuple):
@@ -73,7 +74,7 @@ class TargetPort(NamedTuple):
     classes: int | None = None  # it holds class numbers, all below this
     loss: str = ""  # the name of its loss
     probabilities: bool = False  # it holds numbers from 0 to 1
-    axes: Mapping[int, str] = MappingProxyType({})  # of a row whose size varies, by number: names
+    axes: Mapping[int, OpenAxis] = MappingProxyType({})  # of a row whose size varies, by number
 
     @property
     def name(self) -> str:
@@ -87,10 +88,11 @@ class TargetPort(NamedTuple):
         if self.axes and value is not None:
             port = self._replace(shape=self.shape[1:])
             targets: Ragged = sequences(
-                value, name, self.shape, self.axes[0],
+                value, name, self.shape, str(self.axes[0]),
                 lambda steps, label: port.array_of_rows(steps, len(steps), label)) if (
                 list(self.axes) == [0]) else grids(
-                value, name, self.shape, self.axes, lambda row, label: self._replace(
+                value, name, self.shape, {k: str(axis) for k, axis in self.axes.items()},
+                lambda row, label: self._replace(
                     shape=row.shape).array_of_rows(row[None], 1, label)[0])
             if len(targets) != rows:
                 raise DataError(f"x has {rows} rows but {name} has {len(targets)}; each row of x "

@@ -51,8 +51,8 @@ class Results:
             if name in self._open_axes:
                 numbers = (range(batch.rows.start, batch.rows.stop)
                            if isinstance(batch.rows, slice) else batch.rows.tolist())
-                sizes = {axis: batch.lengths[named].tolist()
-                         for axis, named in self._open_axes[name].items()}
+                sizes = {axis: which.size(batch.lengths[which.name]).tolist()
+                         for axis, which in self._open_axes[name].items()}
                 parts = [tuple(slice(sizes[axis][k] if axis in sizes else None)
                                for axis in range(y.ndim - 1)) for k in range(len(numbers))]
                 self._rows.setdefault(name, {}).update(

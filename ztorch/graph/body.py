@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,16 @@ from ztorch.graph.text import text_of
 from ztorch.graph.value import Graph, Op, Value, topological
 
 CARRY, SLICE, SHARED = "carry", "slice", "shared"  # roles of a body's leaves
+
+
+@dataclass(frozen=True, eq=False)
+class Ahead:
+    """What is computed before a loop, for all its turns at once."""
+
+    values: Mapping[Value, Value]  # slices of the body: the value of one turn
+    stacks: Mapping[Value, Value]  # slices of the body: the values of all turns
+    examples: Mapping[Value, Value]  # slices that the value of one turn is made of: their sequences
+    same: frozenset[Value]  # what is the same in every turn
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +48,8 @@ class Body:
     outs: tuple[Value, ...]  # what is kept of every turn
     proceed: int | None = None  # number of the carry that ends the loop where it is false
     recompute: bool = False  # whether its gradient computes a turn again from its carries
+    again: bool = False  # whether its turns have run before, and run again to save memory
+    ahead: Ahead | None = None  # how slices of it were made before the loop
 
     @property
     def is_branch(self) -> bool:

@@ -14,6 +14,7 @@ from ztorch.dtypes import DType, boolean
 from ztorch.errors import Unsupported
 from ztorch.graph.batching import Examples, repeated, vectorized
 from ztorch.graph.body import (
+    Ahead,
     Body,
     arguments,
     carry_leaf,
@@ -24,6 +25,7 @@ from ztorch.graph.body import (
     slice_leaf,
 )
 from ztorch.graph.loop_gradient import Backward
+from ztorch.graph.loop_segments import Segments, segment_turns
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.value import Op, Value, topological
@@ -87,7 +89,10 @@ def _products_first(body: Body, sequences: list[Value]) -> tuple[Body, list[Valu
     used = set(topological(roots))
     kept = [(s, x) for s, x in (*examples.items(), *((s, known[v]) for s, v in zip(
         leaves, ends, strict=True))) if s in used]
-    return replace(body.with_roots(roots), slices=tuple(s for s, _ in kept)), [x for _, x in kept]
+    made = Ahead(dict(zip(leaves, ends, strict=True)),
+                  {s: known[v] for s, v in zip(leaves, ends, strict=True)}, examples, same)
+    body = replace(body.with_roots(roots), slices=tuple(s for s, _ in kept), ahead=made)
+    return body, [x for _, x in kept]
 
 
 def _below_movement(v: Value, heavy: set[Value]) -> Value:
@@ -100,8 +105,12 @@ def _below_movement(v: Value, heavy: set[Value]) -> Value:
 def _grad(o: Any, upstreams: Mapping[int, Value], loop: Value, *args: Value,
           body: Body) -> tuple[Value | None, ...]:
     """`upstreams`: gradients of results, by their index."""
-    backward = Backward(loop, upstreams)
+    size = segment_turns(body)
+    backward = Backward(loop, upstreams, in_segments=size is not None)
     turn, inits, sequences = backward.loop()
+    if backward.again:
+        assert size is not None
+        return backward.slopes(*Segments(backward, turn, repeat).results(inits, size))
     # Turns that are computed again are many small products on purpose.
     return backward.slopes(*repeat(turn, inits, sequences, backward.inside,
                                    ahead=not body.recompute))

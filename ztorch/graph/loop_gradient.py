@@ -13,6 +13,7 @@ from typing import Any
 from ztorch.graph.autodiff import pullback
 from ztorch.graph.batching import repeated, vectorized
 from ztorch.graph.body import (
+    SLICE,
     Body,
     arguments,
     carry_leaf,
@@ -21,7 +22,7 @@ from ztorch.graph.body import (
     results_of,
     slice_leaf,
 )
-from ztorch.graph.op import OPS
+from ztorch.graph.op import OPS, leaf
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.value import Op, Value, topological
 
@@ -31,9 +32,15 @@ CHEAP = 2  # issue slots of an op that is computed again rather than stored for 
 class Backward:
     """The loop that goes back through the turns of another one."""
 
-    def __init__(self, loop: Value, upstreams: Mapping[int, Value]):
-        """`upstreams`: gradients of results, by their index."""
-        self.forward, self.upstreams = loop, upstreams
+    def __init__(self, loop: Value, upstreams: Mapping[int, Value], in_segments: bool = False):
+        """
+        Args:
+            loop: The loop.
+            upstreams: Gradients of results, by their index.
+            in_segments: Whether the forward loop keeps its states alone, and the rest of what this
+                loop reads is computed again. Default: `False`.
+        """
+        self.forward, self.upstreams, self.in_segments = loop, upstreams, in_segments
         self.first = OPS.full((), 0).serial  # number from which on values are made here
         self.body = body = loop.attrs["body"]
         # A branch that was not taken has no gradient. Of other loops that end early, all turns are
@@ -42,6 +49,8 @@ class Backward:
         self.inits, self.sequences, self.shared = arguments(body, loop.args)
         self.slices: dict[Value, Value] = {}  # leaves of the new body: their sequences
         self.stored: list[Value] = []  # what the forward loop keeps for this one
+        self.again: dict[Value, Value] = {}  # more leaves: values that segments compute again
+        self.states: list[Value | None] = []  # of each carry: before every turn; None: it stays
         self.known: dict[Value, Value] = {}  # values of the forward body, as those of the new one
         self.outs: list[Value] = []  # what is kept of every turn
         self.own_sums: list[Value] = []  # what is added up by a carry of its own
@@ -64,7 +73,8 @@ class Backward:
         first = [self.upstreams.get(k, OPS.zeros_like(body.carries[k])) for k in carried]
         news = [self.slope_of.get(body.carries[k], OPS.zeros_like(body.carries[k]))
                 for k in carried]
-        depends = dependents(self.slope_of.values(), [*leaves.values(), *self.slices])
+        depends = dependents(self.slope_of.values(),
+                             [*leaves.values(), *self.slices, *self.again])
         self.outs = [self.slope_of[s] for s in body.slices if s in self.slope_of]
         self.totals = {v: self._total(self.slope_of[v], depends)
                        for v in body.shared if v in self.slope_of}
@@ -72,7 +82,7 @@ class Backward:
         sums = [carry_leaf(v, len(body.carries) + k) for k, v in enumerate(self.own_sums)]
         going = [] if self.proceed is None else [body.carries[self.proceed]]
         turn = Body(body.turns, not body.reverse, (*leaves.values(), *sums, *going),
-                    tuple(self.slices), (),
+                    (*self.slices, *self.again), (),
                     (*news, *(c + v for c, v in zip(sums, self.own_sums, strict=True)), *going),
                     tuple(self.outs), len(leaves) + len(sums) if going else None)
         inits = [*first, *map(OPS.zeros_like, sums)]
@@ -133,17 +143,26 @@ class Backward:
         kept = {v: body.news[numbers[v]] if v in numbers else v for v in self.stored}
         self.known |= {v: self.inits[numbers[v]] for v, new in kept.items()
                        if v is new and v in numbers}  # it never changes
-        outs = list(dict.fromkeys(new for v, new in kept.items() if v not in self.known))
+        kept = {v: new for v, new in kept.items() if v not in self.known}
+        if self.in_segments:
+            again = [v for v in kept if v not in numbers]
+            self.again = {leaf(SLICE, f"again {k}", v.shape, v.dtype): v
+                          for k, v in enumerate(again)}
+            self.known |= {v: s for s, v in self.again.items()}
+            kept = {c: new for c, new in zip(body.carries, body.news, strict=True)
+                    if c is not new and (c in kept or again)}
+        outs = list(dict.fromkeys(kept.values()))
         if not outs:
             return
         _, stacks = results_of(self.forward.op(*self.forward.args, body=replace(
             body, proceed=self.proceed, outs=(*body.outs, *outs))))
         stack_of = dict(zip(outs, stacks[len(body.outs):], strict=True))
-        for v, new in kept.items():
+        before = {v: self._later(stack_of[new], self.inits[numbers[v]])
+                  for v, new in kept.items() if v in numbers}
+        self.states = [before.get(c) for c in body.carries]
+        for v in self.stored:
             if v not in self.known:
-                stack = stack_of[new]
-                self.known[v] = self._slice(self._later(stack, self.inits[numbers[v]])
-                                            if v in numbers else stack)
+                self.known[v] = self._slice(before.get(v, stack_of[kept[v]]))
 
     def _later(self, stack: Value, first: Value) -> Value:
         """A stack of states after turns as one of states before turns."""

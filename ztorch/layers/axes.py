@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ztorch.config import whole_numbers
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.op import shape_error
 from ztorch.initializers import Shape
+
+T = TypeVar("T")
+
+# Sizes to trace open axes with: as large as common windows and as small as short tables; else as
+# large as any window.
+TRACED = (4, 64)
 
 
 def checked_shape(label: str, shape: Any) -> Shape:
@@ -36,18 +43,45 @@ class OpenSize(int):
     (time, 5)
     """
 
-    TRACED = 4  # any number will do: as large as common windows, as small as short tables
     name: str | None
 
-    def __new__(cls, name: str | None) -> OpenSize:
-        size = super().__new__(cls, cls.TRACED)
+    def __new__(cls, name: str | None, traced: int = TRACED[0]) -> OpenSize:
+        size = super().__new__(cls, traced)
         size.name = name
         return size
+
+    def __getnewargs__(self) -> Any:  # for copies
+        return self.name, int(self)
 
     def __repr__(self) -> str:
         return str(self.name)
 
     __str__ = __repr__
+
+
+OpenSizes = dict[str, OpenSize]  # by the name of the axis
+
+
+def traced_with_open_axes(names: Iterable[str], trace: Callable[[OpenSizes], tuple[T, bool]]
+                          ) -> tuple[OpenSizes, T]:
+    """Sizes of open axes with which something can be traced, and what tracing gives. `trace` also
+    tells whether all axes that it made have more than one element."""
+    short, long = ({name: OpenSize(name, n) for name in names} for n in TRACED)
+    result: T | None = None
+    error: ShapeError | None = None
+    try:
+        result, complete = trace(short)
+        if complete:
+            return short, result
+    except ShapeError as caught:
+        error = caught
+    try:
+        return long, trace(long)[0]
+    except ShapeError:
+        if error is None and result is not None:
+            return short, result
+        assert error is not None
+        raise error from None
 
 
 def declared_shape(label: str, shape: Any) -> Shape:

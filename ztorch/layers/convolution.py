@@ -74,7 +74,7 @@ class BaseConvolution(SpatialLayer, abstract=True):
                 x = padding.zeroed(x, axis)
             return padding.declare(super().call(x, context), padded)
         if not self.windowed:
-            return super().call(x, context)
+            return self.resized(x, context, self.strides, zeroed=True)
         ways = self.padding if not isinstance(self.padding, str) else [self.padding] * self.axes
         windows = [Window((k - 1) * d + 1, s, p) for k, d, s, p in zip(
             self.kernel_size, self.dilation_rate, self.strides, ways, strict=True)]

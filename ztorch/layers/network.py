@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,10 @@ from ztorch.config import whole, whole_seed
 from ztorch.dtypes import DType, f32
 from ztorch.errors import ConfigError
 from ztorch.graph.op import leaf, shape_error
-from ztorch.graph.value import Value, topological
+from ztorch.graph.value import Value
 from ztorch.host import processor
 from ztorch.layers import wiring
-from ztorch.layers.axes import OpenSize, named_axes
+from ztorch.layers.axes import OpenSize, named_axes, traced_with_open_axes
 from ztorch.layers.called import ModelTensors
 from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
@@ -27,18 +26,9 @@ from ztorch.layers.own_call import OwnCall
 from ztorch.layers.paths import need_distinct_names, need_short_names
 from ztorch.layers.plain_calls import adopt_attributes
 from ztorch.layers.real_positions import Padding
-from ztorch.layers.symbol import leaves, nested
+from ztorch.layers.symbol import leaves
+from ztorch.layers.traced import Traced, traced_shapes
 from ztorch.layers.weight import Weight
-
-
-@dataclass(frozen=True)
-class Traced:
-    """A layer in the trace of one example. Layers inside it follow, one deeper."""
-
-    depth: int  # 0 for the layers of the model itself
-    layer: Layer
-    shape: Any  # of its output; a list or dict of shapes if there are several
-    nodes: list[Value]  # that it made itself, without those of layers inside
 
 
 class Network(ModelTensors, CopiedModel, abstract=True):
@@ -77,6 +67,7 @@ class Network(ModelTensors, CopiedModel, abstract=True):
         self._traced: list[Traced] = []  # filled by build, for
         self._traced_of: list[Layer] = []  # these
         self._output: Any = None
+        self.traced_sizes: dict[str, OpenSize] = {}  # of open axes, by which build has traced it
         super().__init__(name=name, trainable=trainable)
 
     # -- layers ------------------------------------------------------------------------------------
@@ -229,23 +220,22 @@ class Network(ModelTensors, CopiedModel, abstract=True):
         need_distinct_names(self, called)
         need_short_names(called, super().weights)
 
-    def _trace(self, sizes: Mapping[str, int] | None = None) -> tuple[Any, list[Traced]]:
-        """The shapes of outputs, and all layers. Without sizes, shapes show the names of axes."""
-        padding = Padding(sizes or dict.fromkeys(self.axis_names, int(OpenSize.TRACED)))
-        context = Context(states=States(data=False, root=self.path), padding=padding)
+    def _trace(self) -> tuple[Any, list[Traced]]:
+        self.traced_sizes, traced = traced_with_open_axes(self.axis_names, self._trace_of)
+        return traced
+
+    def _trace_of(self, sizes: Mapping[str, int], named: bool = True
+                  ) -> tuple[tuple[Any, list[Traced]], bool]:
+        """The shapes of outputs and all layers, for sizes of open axes; and whether no layer makes
+        an axis of one element of an open one."""
+        context = Context(states=States(data=False, root=self.path), padding=Padding(sizes))
         outputs = self.called(self.leaves(1, sizes=sizes), context)
-        shape = padding.named_shape if sizes is None else lambda v: v.shape[1:]
-        nodes: dict[str, list[Value]] = {}
-        for v in topological(outputs.values()):
-            nodes.setdefault(v.layer, []).append(v)
-        return {name: shape(y) for name, y in outputs.items()}, [
-            Traced(depth, layer, nested(shape, context.results[layer]), nodes.get(layer.path, []))
-            for depth, layer in self.walk(-1) if layer in context.results]
+        return (traced_shapes(outputs, context, self.walk(-1), named), not context.padding.single)
 
     def traced_layers(self, sizes: Mapping[str, int] | None = None) -> list[Traced]:
         """All layers, those inside others too, in the trace of one example of these sizes."""
         self.build()
-        return self._trace(sizes)[1] if sizes else self._traced
+        return self._trace_of(sizes, named=False)[0][1] if sizes else self._traced
 
     @property
     def input_shape(self) -> Any:

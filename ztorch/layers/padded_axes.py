@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from ztorch.errors import Unsupported
 from ztorch.graph.batching import pointwise
 from ztorch.graph.value import Value
+from ztorch.real_sizes import OpenAxis, Step, real_size
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,8 +24,8 @@ class Mask:
 
     axis: str  # name of the axis, for errors and ports
     value: Value  # bool (batch, size): true where a position is real
-    offset: int = 0  # number k is real where number k * stride + offset of the whole axis is
-    stride: int = 1
+    steps: tuple[Step, ...] = ()  # from the size of the whole axis to that of this one
+    made: tuple[Mask, Step] | None = None  # of an axis of another size, by a step
     of_rows: Mask | None = None  # for steps as rows: the mask of the rows that the steps are of
 
     @property
@@ -62,9 +63,15 @@ def padded_axes(v: Value, args: list[Padded]) -> Padded:
 
 def mixed(v: Value, args: list[Padded]) -> Unsupported:
     """The error of a value that mixes padding into results."""
+    formulas = dict.fromkeys(OpenAxis(mask.axis, mask.steps).formula
+                             for padded in args for mask in padded.values())
     names = dict.fromkeys(mask.axis for padded in args for mask in padded.values())
     where = f"layer {v.layer!r}" if v.layer else "the model"
     masks = {mask for padded in args for mask in padded.values()}
+    if _differ(args):
+        return Unsupported(f"{where} joins tensors of different sizes, {' and '.join(formulas)}, "
+                           f"by op {v.op.name}: they are equal for some sizes only; make both by "
+                           "layers with the same strides and padding")
     if len(names) > 1 and not any(len(padded) == len(masks) for padded in args):
         return Unsupported(f"{where} combines axes {' and '.join(map(repr, names))}, whose sizes "
                            "vary apart, by op "
@@ -74,6 +81,13 @@ def mixed(v: Value, args: list[Padded]) -> Unsupported:
         f"{next(iter(names))!r}, whose size varies. Use a layer that hides padding, such as "
         "MultiHeadAttention, GlobalAveragePooling1D or Conv1D(padding='causal'), or give the Input "
         "a fixed size")
+
+
+def _differ(args: list[Padded]) -> bool:
+    """Whether some axis has another size in one of the arguments than in another."""
+    first: dict[tuple[int, str], tuple[Step, ...]] = {}
+    return any(first.setdefault((before, mask.axis), mask.steps) != mask.steps
+               for padded in args for before, mask in padded.items())
 
 
 def place(v: Value, before: int, mask: Mask) -> tuple[int, int]:
@@ -154,7 +168,7 @@ def _is_first(v: Value, x: Value, before: int, mask: Mask) -> bool:
     """Whether a slice keeps the first position alone of a padded axis: no row is without it."""
     axis, inner = place(x, before, mask)
     alone = v.attrs["start"][axis] == 0 and v.shape[axis] == 1 and x.shape[axis] == mask.size
-    return alone and inner == 1 and mask.offset == 0 and mask.of_rows is None
+    return bool(alone and inner == 1 and real_size(1, mask.steps) and mask.of_rows is None)
 
 
 def _pad(v: Value, args: list[Padded]) -> Padded | None:

@@ -39,6 +39,9 @@ class ZeroPadding1D(SpatialLayer):
         super().__init__(data_format, **common)
         [self.padding] = self.pairs("padding", padding)
 
+    def call(self, x: Value, context: Context) -> Value:
+        return self.resized(x, context, (1,), zeroed=True)
+
     def last(self, x: Value, context: Context) -> Value:
         before, after = self.padding
         return pad_axes(x, (before,), (after,))
@@ -71,6 +74,9 @@ class ZeroPadding2D(SpatialLayer):
     def __init__(self, padding: Any = 1, data_format: str | None = None, **common: Any):
         super().__init__(data_format, **common)
         self.padding = self.pairs("padding", padding)
+
+    def call(self, x: Value, context: Context) -> Value:
+        return self.resized(x, context, (1,) * self.axes, zeroed=True)
 
     def last(self, x: Value, context: Context) -> Value:
         low, high = zip(*self.padding, strict=True)
@@ -113,6 +119,9 @@ class Cropping1D(SpatialLayer):
         super().__init__(**common)
         [self.cropping] = self.pairs("cropping", cropping)
 
+    def call(self, x: Value, context: Context) -> Value:
+        return self.resized(x, context, (1,) * self.axes)
+
     def last(self, x: Value, context: Context) -> Value:
         return cropped(x, (self.cropping,))
 
@@ -144,6 +153,9 @@ class Cropping2D(SpatialLayer):
     def __init__(self, cropping: Any = 0, data_format: str | None = None, **common: Any):
         super().__init__(data_format, **common)
         self.cropping = self.pairs("cropping", cropping)
+
+    def call(self, x: Value, context: Context) -> Value:
+        return self.resized(x, context, (1,) * self.axes)
 
     def last(self, x: Value, context: Context) -> Value:
         return cropped(x, self.cropping)

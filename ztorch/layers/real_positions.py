@@ -20,6 +20,7 @@ from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Value, topological
 from ztorch.layers.axes import OpenSize
 from ztorch.layers.padded_axes import Mask, Padded, mixed, padded_axes, place
+from ztorch.real_sizes import OpenAxis, Step, followed
 
 REAL = "real"  # the port that tells real rows (1) from those that fill up a batch (0)
 LENGTHS = "lengths"  # the role of ports that hold the size of an axis for each row
@@ -36,9 +37,11 @@ class Padding:
 
     sizes: Mapping[str, int] = field(default_factory=dict)
     rows_vary: bool = False
+    single: bool = False  # whether an axis that varies became one of a single element
     _known: dict[Value, Padded] = field(default_factory=dict)
     _named: dict[str, Mask] = field(default_factory=dict)
-    _derived: dict[tuple[Mask, int, int, int], Mask] = field(default_factory=dict)
+    _derived: dict[tuple[Mask, tuple[Step, ...], int], Mask] = field(default_factory=dict)
+    _roots: dict[Mask, Mask] = field(default_factory=dict)  # of derived masks: the first ones
     _real_rows: Value | None = None
     _steps: int = 1  # rows that are steps of one row, within a TimeDistributed
     _real_steps: Value | None = None  # which of them are real
@@ -90,8 +93,8 @@ class Padding:
             padded = self.of(v)
         except Unsupported:  # an error when the model is compiled
             padded = {}
-        return tuple(OpenSize(padded[k].axis) if k in padded else n
-                     for k, n in enumerate(v.shape))[1:]
+        names = {k: OpenAxis(mask.axis, mask.steps).formula for k, mask in padded.items()}
+        return tuple(OpenSize(names[k]) if k in names else n for k, n in enumerate(v.shape))[1:]
 
     def along(self, v: Value, axis: int) -> Value | None:
         """A bool tensor (batch, size) that is true where positions along the axis are real; None
@@ -104,21 +107,27 @@ class Padding:
         return any(mask is known.value for known in (*self._named.values(),
                                                      *self._derived.values()))
 
-    def shortened(self, mask: Mask, offset: int, stride: int, size: int) -> Mask:
-        """The mask of an axis of so many positions, of which number k is real where number `k *
-        stride + offset` of the other axis is."""
-        key = (mask, offset, stride, size)
+    def resize(self, padded: dict[int, Mask], axis: int, step: Step, size: int) -> None:
+        """Notes, among the padded axes of a tensor, that one has `size` positions now, and that its
+        real size is a step from what it was. Every row has a single position."""
+        if size > 1:
+            padded[axis] = self._resized(padded[axis], step, size)
+        else:
+            del padded[axis]
+            self.single = True
+
+    def _resized(self, mask: Mask, step: Step, size: int) -> Mask:
+        root, steps = self._roots.get(mask, mask), followed(mask.steps, step)
+        if root.steps == steps:
+            return root
+        key = (root, steps, size)
         if key not in self._derived:
-            ends = [k for k in range(size) if k * stride + offset >= 0]
-            first = ends[0] if ends else size  # those before it are always real
-            known = mask.value[:, first * stride + offset:(size - 1) * stride + offset + 1]
-            value = known[:, ::stride] if first < size else None
-            if first:
-                always = OPS.full((mask.batch, first), True, "bool")
-                value = always if value is None else OPS.concat(always, value, axis=1)
-            assert value is not None
-            self._derived[key] = Mask(mask.axis, value, mask.offset + mask.stride * offset,
-                                      mask.stride * stride)
+            times, plus, over = step
+            lengths = OPS.sum(OPS.cast(mask.value, "int32"), 1, True)
+            ends = OPS.iota((mask.batch, size), 1, "int32") * over + over  # k + 1, times over
+            value = OPS.less_equal(ends, lengths * times + plus)
+            self._derived[key] = Mask(mask.axis, value, steps, (mask, step))
+            self._roots[self._derived[key]] = root
         return self._derived[key]
 
     @contextmanager
@@ -154,9 +163,9 @@ class Padding:
         """The mask for rows of steps, from one for steps as rows."""
         if mask.of_rows is not None:
             return mask.of_rows
-        _, offset, stride, size = next(key for key, m in self._derived.items() if m is mask)
-        source = next(key[0] for key, m in self._derived.items() if m is mask)
-        return self.shortened(self.of_steps(source), offset, stride, size)
+        assert mask.made is not None
+        source, step = mask.made
+        return self._resized(self.of_steps(source), step, mask.size)
 
     def zeroed(self, v: Value, axis: int) -> Value:
         """The tensor with zeros in place of padding along an axis."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ztorch.config import whole
@@ -90,6 +91,30 @@ class SpatialLayer(Layer, abstract=True):
         except ShapeError as error:
             raise ShapeError(f"{error}{self.turned(x.shape[1:])}") from None
         return OPS.transpose(y, (0, y.rank - 1, *range(1, y.rank - 1)))
+
+    def resized(self, x: Value, context: Context, times: Sequence[int],
+                zeroed: bool = False) -> Value:
+        """The output, whose size along each axis is the input's, times a number, plus another one.
+
+        Args:
+            x: The input.
+            context: Context of the trace.
+            times: The number for each axis.
+            zeroed: Whether the output depends on what lies behind the end of an axis whose size
+                varies, which then must be zeros. Default: `False`.
+        """
+        padding, first = context.padding, 2 if self.channels_first else 1
+        padded = padding.of(x)
+        results = dict(padded)
+        n = x.shape
+        for axis in range(first, min(first + self.axes, x.rank)) if zeroed else ():
+            x = padding.zeroed(x, axis)
+        y = SpatialLayer.call(self, x, context)
+        for axis, factor in enumerate(times, first):
+            if axis in padded:
+                step = factor, y.shape[axis] - factor * n[axis], 1
+                padding.resize(results, axis, step, y.shape[axis])
+        return padding.declare(y, results) if results or padded else y
 
     def turned(self, shape: Shape) -> str:
         """A hint for an error, if inputs look like images of the other data format."""

@@ -36,6 +36,9 @@ class UpSampling1D(SpatialLayer):
         super().__init__(**common)
         [self.size] = self.each("size", size)
 
+    def call(self, x: Value, context: Context) -> Value:
+        return self.resized(x, context, (self.size,))
+
     def last(self, x: Value, context: Context) -> Value:
         return OPS.upsample(x, self.size)
 
@@ -70,6 +73,11 @@ class UpSampling2D(SpatialLayer):
         super().__init__(data_format, **common)
         self.size = self.each("size", size)
         self.interpolation = self.choice("interpolation", interpolation, ("nearest", "bilinear"))
+
+    def call(self, x: Value, context: Context) -> Value:
+        if self.interpolation != "nearest":  # which reads beyond the end of an axis
+            return super().call(x, context)
+        return self.resized(x, context, self.size)
 
     def last(self, x: Value, context: Context) -> Value:
         return OPS.upsample(x, self.size, self.interpolation)

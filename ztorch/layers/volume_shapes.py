@@ -43,6 +43,9 @@ class ZeroPadding3D(SpatialLayer):
         super().__init__(data_format, **common)
         self.padding = self.pairs("padding", padding)
 
+    def call(self, x: Value, context: Context) -> Value:
+        return self.resized(x, context, (1,) * self.axes, zeroed=True)
+
     def last(self, x: Value, context: Context) -> Value:
         low, high = zip(*self.padding, strict=True)
         return pad_axes(x, low, high)
@@ -77,6 +80,9 @@ class Cropping3D(SpatialLayer):
     def __init__(self, cropping: Any = 1, data_format: str | None = None, **common: Any):
         super().__init__(data_format, **common)
         self.cropping = self.pairs("cropping", cropping)
+
+    def call(self, x: Value, context: Context) -> Value:
+        return self.resized(x, context, (1,) * self.axes)
 
     def last(self, x: Value, context: Context) -> Value:
         return cropped(x, self.cropping)

@@ -36,12 +36,11 @@ class Window:
         total = max((-(-n // self.stride) - 1) * self.stride + self.size - n, 0)
         return total // 2, total - total // 2
 
-    def first_unread(self) -> int:
-        """Result k counts if element `k * stride + first_unread` of the axis is real."""
+    def more(self) -> int:
+        """Of an axis of n elements there are `(n + more) // stride` windows."""
         if self.padding in ("same", "causal"):
-            return 0
-        before, after = self.pair(0)
-        return self.size - 1 - before - after
+            return self.stride - 1
+        return sum(self.pair(0)) - self.size + self.stride
 
 
 def framed(x: Value, first: int, windows: Sequence[Window], fill: Any,
@@ -80,10 +79,7 @@ def framed(x: Value, first: int, windows: Sequence[Window], fill: Any,
                 rows = _size_modulo(mask, r + window.size * window.stride, window.stride)
                 x = OPS.where(spread(rows, x.rank, axis), parts[begin], x)
         count = (size - window.size) // window.stride + 1
-        if count > 1:
-            results[axis] = padding.shortened(mask, window.first_unread(), window.stride, count)
-        else:  # every row has this one
-            del results[axis]
+        padding.resize(results, axis, (1, window.more(), window.stride), count)
     return x, results
 
 

@@ -127,7 +127,8 @@ class _Steps:
                 steps.append(self._kernel(placement, number, label).step())
                 continue
             loop = region.members[0]
-            inside, spans = self.of(placement.bodies[loop], f"{label}{AGAIN if again else ''}_")
+            mark = AGAIN if again or loop.attrs["body"].again else ""
+            inside, spans = self.of(placement.bodies[loop], f"{label}{mark}_")
             if not inside:
                 continue
             into = _LoopPlaces(loop, placement, number)

@@ -37,6 +37,14 @@ class Choice:
     cycles: float  # of what runs again
 
 
+class LimitTooSmall(OutOfMemory):
+    """A limit of memory that no choice of kernels meets."""
+
+    def __init__(self, message: str, arena: int):
+        super().__init__(message)
+        self.arena = arena  # bytes of the smallest arena that was found
+
+
 class Recomputation:
     """The regions of a function as they were placed without running any twice."""
 
@@ -239,7 +247,7 @@ def with_less_memory(placement: Placement, regions: Sequence[Region],
         function: The name of the function, for the error.
 
     Raises:
-        OutOfMemory: No arena is so small.
+        LimitTooSmall: No arena is so small.
     """
     options = Recomputation(placement, regions)
     blocks = options.of_layers(graph.recomputed)
@@ -253,7 +261,7 @@ def with_less_memory(placement: Placement, regions: Sequence[Region],
             smallest = min((place(options.regions(c)) for c in options.smallest()),
                            key=lambda p: p.arena)
             if smallest.arena > limit:
-                raise OutOfMemory(_too_large(function, smallest, limit))
+                raise LimitTooSmall(_too_large(function, smallest, limit), smallest.arena)
             return smallest
         excess = max(placement.arena - choice.arena, excess + limit // RERUN_MARGIN)
     return placement

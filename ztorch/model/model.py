@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ztorch.arguments import checked
 from ztorch.compile.traced_model import TracedModel
 from ztorch.errors import ConfigError
+from ztorch.graph.loop_segments import loops_in_segments
+from ztorch.graph.value import Graph
 from ztorch.layers.layer import Layer
 from ztorch.layers.naming import MOST_NESTED
 from ztorch.model.runnable_network import RunnableNetwork
@@ -256,11 +258,16 @@ class Model(RunnableNetwork):
             from ztorch.program.program import Program
             from ztorch.tune.autotune import autotune
 
-            traced = trace(self, arguments.pop("batch_size"), dtype_=arguments.pop("dtype"),
-                           **arguments)
+            batch_size, dtype_ = arguments.pop("batch_size"), arguments.pop("dtype")
+            traced = trace(self, batch_size, dtype_=dtype_, **arguments)
+
+            def in_segments() -> dict[str, Graph]:
+                with loops_in_segments():
+                    return trace(self, batch_size, dtype_=dtype_, **arguments).functions
+
             autotune(traced.functions, device, self.name, threads)
             executable = build(traced.functions, device, self.name, threads, matmul_precision,
-                               memory_limit=memory_limit)
+                               memory_limit=memory_limit, with_less_memory=in_segments)
             return Program(executable, traced.metadata, self.named_weights())
 
         return self.keep(make, arguments)

@@ -70,6 +70,10 @@ class ModelPrograms:
         size = positive("batch_size", batch_size)
         if len(axis) > 1 and size < axis[-1]:
             return self.compiled
+        if layer := self.compiled.adapter.stateful:
+            raise ConfigError(f"layer {layer!r} is stateful: it remembers states for batches of "
+                              f"{axis[-1]} rows, not of {size}; leave batch_size out, or compile "
+                              f"with batch_size={size}")
         for verb, needed in _NEEDED.items():
             if (size, verb) in self._others and set(_NEEDED[function]) <= set(needed):
                 return self._others[size, verb]

@@ -8,7 +8,6 @@ from typing import Any
 from ztorch.dtypes import DType, f32
 from ztorch.graph.body import Body
 from ztorch.graph.value import Value, topological
-from ztorch.layers.axes import OpenSize
 from ztorch.layers.network import Network
 from ztorch.layers.weight import Weight
 from ztorch.runtime.snapshot import LayerRow
@@ -74,9 +73,8 @@ def print_summary(model: Network, print_fn: Callable[[str], Any] = print) -> Non
     print_fn(f"Model: {model.name}")
     print_fn("\n".join([rule, show(table[0]), rule, *map(show, table[1:]), rule]))
     print_fn(f"Parameters: {total:,} ({_size(size)} as float32), of them {trainable:,} trainable")
-    open_axes = model.axis_names
-    steps = (f" of size {int(OpenSize.TRACED)} along {' and '.join(open_axes)}" if open_axes
-             else "")
+    sizes = model.traced_sizes
+    steps = f" of size {max(map(int, sizes.values()))} along {' and '.join(sizes)}" if sizes else ""
     print_fn(f"FLOPs for one example{steps}: {sum(r.flops for r in rows):,} (a multiply-add is 2)")
 
 

@@ -13,7 +13,6 @@ from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.files.kinds import BadValue
 from ztorch.graph.narrow import products_of
 from ztorch.graph.value import Graph, Value
-from ztorch.layers.axes import OpenSize
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
 from ztorch.layers.network import Network
@@ -26,6 +25,7 @@ from ztorch.model.objectives import Objective, losses_of, objectives_of
 from ztorch.model.step import own_functions, predicted, traced_step
 from ztorch.model.summary import layer_rows
 from ztorch.optimizers import Optimizer
+from ztorch.real_sizes import OpenAxis
 from ztorch.runtime.buckets import BATCH, Buckets, Sizes, spelled_axes
 from ztorch.runtime.snapshot import IdRange, Metadata, NamedConfig, WeightRow
 from ztorch.runtime.spec import RESULTS
@@ -42,7 +42,10 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
     """The functions of a model for each bucket of sizes; arguments as those of `Model.compile`. All
     functions share the model's states. `targets` are those of a step of one's own that no loss
     describes; None: they are not known, and without a loss there is no such step."""
-    buckets = Buckets({BATCH: ascending("batch_size", batch_size), **sizes_of(model, sizes)})
+    open_sizes = sizes_of(model, sizes)
+    single = {name: 1 for name, axis in open_sizes.items() if axis == (1,)}  # these never vary
+    buckets = Buckets({BATCH: ascending("batch_size", batch_size), **{
+        name: axis for name, axis in open_sizes.items() if name not in single}})
     computed, narrow = float_dtypes(dtype_)
     own = own_functions(model, loss, targets)
     loss_of = losses_of(model, loss, None if "train" in own else optimizer, metrics)
@@ -61,7 +64,7 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
         batch, *others = bucket
         _, *names = buckets.axes
         return BucketGraphs.of(
-            model, batch, dict(zip(names, others, strict=True)),
+            model, batch, {**single, **dict(zip(names, others, strict=True))},
             len(buckets) > 1 or bool(names), states,
             optimizer, lambda outputs: objectives_of(model, outputs, loss_of, metrics,
                                                      loss_weights), own, targets or {})
@@ -74,7 +77,7 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
         _need_one_batch_size(buckets, largest.context)
         if decode:
             functions |= Generation(model, states, decode, {
-                name: axis[-1] for name, axis in buckets.axes.items()}).functions()
+                name: axis[-1] for name, axis in open_sizes.items()}).functions()
         for bucket in in_order:
             functions |= {buckets.name(verb, bucket): graph
                           for verb, graph in traced(bucket).functions.items() if verb != RESULTS}
@@ -92,7 +95,7 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
         weights=tuple(WeightRow(name, w.shape, states.kept_as(w), w.trains, w.layer.name)
                       for name, w in model.named_weights().items()),
         layers=layer_rows(model, states.kept_as, {
-            name: axis[-1] for name, axis in buckets.axes.items() if name != BATCH}),
+            name: axis[-1] for name, axis in open_sizes.items()}),
     )))
 
 
@@ -168,7 +171,8 @@ class BucketGraphs:
         """The axes that vary, by port, as metadata have them."""
         named = {port(role, name): self.context.padding.of(v)
                  for role, side in (("x", self.x), ("y", self.outputs)) for name, v in side.items()}
-        return {name: spelled_axes({k - 1: mask.axis for k, mask in padded.items()})
+        return {name: spelled_axes({k - 1: OpenAxis(mask.axis, mask.steps)
+                                    for k, mask in padded.items()})
                 for name, padded in named.items() if padded}
 
 
@@ -199,17 +203,10 @@ def sizes_of(model: Network, sizes: Any) -> dict[str, tuple[int, ...]]:
 def need_no_mixing(model: Network) -> None:
     """Raises Unsupported where a layer would mix padding of an open axis into results. It is found
     before shapes that depend on the size, for which errors would be less clear."""
-    sizes = dict.fromkeys(model.axis_names, int(OpenSize.TRACED))
+    sizes = model.traced_sizes
     context = Context(states=States(data=False, root=model.path), padding=Padding(sizes))
     for y in model.called(model.leaves(1, sizes=sizes), context).values() if sizes else ():
-        padded = context.padding.of(y)
-        for mask in padded.values():
-            if (mask.offset, mask.stride) == (0, 1):
-                continue
-            raise Unsupported(f"layer {y.layer!r} gives an output of shape {y.shape[1:]}, whose "
-                              f"size is not that of axis {mask.axis!r}; end the model with a "
-                              "layer that gives one result a row, such as "
-                              "GlobalAveragePooling1D, or that keeps all steps")
+        context.padding.of(y)
 
 
 def float_dtypes(name: Any) -> tuple[DType, DType | None]:

@@ -18,7 +18,7 @@ from ztorch.graph.op import OPS, as_value
 from ztorch.graph.tracing import traced
 from ztorch.graph.trees import flatten, map_tree, unflatten
 from ztorch.graph.value import Value
-from ztorch.ops.loop_checks import checked_state, condition_of, pair_of, turns_of
+from ztorch.ops.loop_checks import checked_state, condition_of, in_layer, pair_of, turns_of
 
 
 def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = None,
@@ -162,8 +162,8 @@ def while_loop(cond: Callable[..., Any], body: Callable[..., Any], init: Any,
     """
     states, tree = flatten(init)
     if max_steps is None:
-        raise ConfigError("zt.ops.while_loop needs max_steps=, the most turns it may take: a "
-                          "program has a fixed size")
+        raise ConfigError(f"{in_layer()}zt.ops.while_loop needs max_steps=, the most turns it may "
+                          "take: a program has a fixed size")
     turns = turns_of([], max_steps, "max_steps")
     if not any(isinstance(v, Value) for v in states):
         return dispatch.on_loop("while_loop", cond, body, init, turns)
@@ -225,8 +225,8 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any],
     results = [flatten(traced(f, "zt.ops.cond", *operands)) for f in (true_fn, false_fn)]
     tree = results[0][1]
     if results[1][1] != tree:
-        raise ShapeError("zt.ops.cond: true_fn and false_fn return different structures: "
-                         f"{tree} and {results[1][1]}")
+        raise ShapeError(f"{in_layer()}zt.ops.cond: true_fn and false_fn return different "
+                         f"structures: {tree} and {results[1][1]}")
     first, second = ([as_value(v) for v in values] for values, _ in results)
     return unflatten(tree, iter(either(chosen, first, second, before)))
 
@@ -237,8 +237,9 @@ def either(chosen: Value, first: Sequence[Value], second: Sequence[Value],
     with serial numbers above `before` are those of the branches."""
     for a, b in zip(first, second, strict=True):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
-            raise ShapeError(f"zt.ops.cond: true_fn returns {a.dtype}{list(a.shape)} where false_fn"
-                             f" returns {b.dtype}{list(b.shape)}; both must return the same")
+            raise ShapeError(f"{in_layer()}zt.ops.cond: true_fn returns {a.dtype}{list(a.shape)} "
+                             f"where false_fn returns {b.dtype}{list(b.shape)}; both must return "
+                             "the same")
     taken = []
     for go, values in ((chosen, first), (OPS.logical_not(chosen), second)):
         inits = [OPS.zeros_like(v) for v in values]

@@ -8,7 +8,12 @@ from typing import Any
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.op import OPS, as_value, shape_error
 from ztorch.graph.trees import Shape, flatten
-from ztorch.graph.value import Value
+from ztorch.graph.value import Value, current_layer
+
+
+def in_layer() -> str:
+    """The beginning of an error: the layer that is traced, if one is."""
+    return f"layer {current_layer()!r}: " if current_layer() else ""
 
 
 def turns_of(rows: Sequence[Any], length: Any, name: str = "length") -> int:
@@ -17,24 +22,24 @@ def turns_of(rows: Sequence[Any], length: Any, name: str = "length") -> int:
     >>> turns_of([], 3)
     3
     """
-    function = "while_loop" if name == "max_steps" else "scan"
+    where = f"{in_layer()}zt.ops.{'while_loop' if name == 'max_steps' else 'scan'}"
     if length is not None and (isinstance(length, bool) or not hasattr(length, "__index__")):
-        raise ConfigError(f"zt.ops.{function}({name}=...) must be a whole number, not {length!r}")
+        raise ConfigError(f"{where}({name}=...) must be a whole number, not {length!r}")
     if length is not None and int(length) < 0:
-        raise ConfigError(f"zt.ops.{function}({name}={length}) is negative; give 0 or more")
+        raise ConfigError(f"{where}({name}={length}) is negative; give 0 or more")
     sizes = []
     for x in rows:
         shape = getattr(x, "shape", None)
         if not shape:
-            raise ShapeError(f"zt.ops.scan: a sequence needs a first axis to go along, and one of "
-                             f"xs has the shape {shape}")
+            raise ShapeError(f"{where}: a sequence needs a first axis to go along, and one of xs "
+                             f"has the shape {shape}")
         sizes.append(int(shape[0]))
     if length is None and not sizes:
-        raise ConfigError("zt.ops.scan needs length=, the number of turns, where xs is None")
+        raise ConfigError(f"{where} needs length=, the number of turns, where xs is None")
     turns = sizes[0] if length is None else int(length)
     if any(n != turns for n in sizes):
         other = next(n for n in sizes if n != turns)
-        raise ShapeError(f"zt.ops.scan: a sequence has {other} elements where {turns} turns are "
+        raise ShapeError(f"{where}: a sequence has {other} elements where {turns} turns are "
                          f"taken; {'all sequences need one length' if length is None else ''}"
                          f"{'' if length is None else 'leave length= out, or give that of xs'}")
     return turns
@@ -43,8 +48,8 @@ def turns_of(rows: Sequence[Any], length: Any, name: str = "length") -> int:
 def pair_of(name: str, result: Any) -> tuple[Any, Any]:
     """The next state and what is kept, as the function returned them."""
     if not isinstance(result, tuple) or len(result) != 2:
-        raise ShapeError(f"{name}: the function must return (state, kept), such as (h, h) or "
-                         f"(h, None), not {type(result).__name__}")
+        raise ShapeError(f"{in_layer()}{name}: the function must return (state, kept), such as "
+                         f"(h, h) or (h, None), not {type(result).__name__}")
     return result
 
 
@@ -52,8 +57,8 @@ def checked_state(name: str, new: Any, tree: Shape, carries: Sequence[Value]) ->
     """The leaves of the next state, which must be like those of the last one."""
     leaves, new_tree = flatten(new)
     if new_tree != tree:
-        raise ShapeError(f"{name}: the function returns a state of the structure {new_tree}, and "
-                         f"took one of {tree}")
+        raise ShapeError(f"{in_layer()}{name}: the function returns a state of the structure "
+                         f"{new_tree}, and took one of {tree}")
     values = tuple(as_value(v, c) for v, c in zip(leaves, carries, strict=True))
     for k, (v, c) in enumerate(zip(values, carries, strict=True)):
         if (v.shape, v.dtype) != (c.shape, c.dtype):

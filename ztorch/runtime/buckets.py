@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
 from ztorch.errors import DataError
+from ztorch.real_sizes import OpenAxis
 
 BATCH = "batch"  # the axis of rows, which comes first
 
@@ -28,23 +29,23 @@ def verb_of(function: str) -> str:
     return function.partition("@")[0]
 
 
-def open_axes_of(text: str) -> dict[int, str]:
-    """The names of axes of a row whose size varies, by number, from a text of metadata: a name or
-    nothing for each axis.
+def open_axes_of(text: str) -> dict[int, OpenAxis]:
+    """The axes of a row whose size varies, by number, from a text of metadata: an axis or nothing
+    for each axis.
 
-    >>> open_axes_of("time"), open_axes_of("height,width"), open_axes_of(",width")
-    ({0: 'time'}, {0: 'height', 1: 'width'}, {1: 'width'})
+    >>> {axis: str(which) for axis, which in open_axes_of(",width@1-2/1").items()}
+    {1: 'width@1-2/1'}
     """
-    return {axis: name for axis, name in enumerate(text.split(",")) if name}
+    return {axis: OpenAxis.of(which) for axis, which in enumerate(text.split(",")) if which}
 
 
-def spelled_axes(axes: Mapping[int, str]) -> str:
-    """The text of metadata for the names of axes by number.
+def spelled_axes(axes: Mapping[int, OpenAxis]) -> str:
+    """The text of metadata for axes by number.
 
-    >>> spelled_axes({0: "height", 1: "width"}), spelled_axes({1: "width"})
-    ('height,width', ',width')
+    >>> spelled_axes({1: OpenAxis("width")})
+    ',width'
     """
-    return ",".join(axes.get(axis, "") for axis in range(max(axes) + 1))
+    return ",".join(str(axes.get(axis, "")) for axis in range(max(axes) + 1))
 
 
 class Buckets:

@@ -143,8 +143,14 @@ def check_buckets(program: Metadata, spec: ProgramSpec) -> None:
                                f"{buckets.name(verb, bucket)!r} of so many rows", "axes", BATCH)
             size_of = dict(zip(listed, bucket, strict=True))
             for t in (*function.inputs.values(), *function.outputs.values()):
-                axes = open_axes_of(program.open_axes.get(t.name, ""))
-                if any(t.shape[1 + k:2 + k] != (size_of.get(name),) for k, name in axes.items()):
+                text = program.open_axes.get(t.name, "")
+                try:
+                    axes = open_axes_of(text)
+                except ValueError:
+                    raise BadValue(text, "names of axes, with steps of their sizes such as "
+                                   "'time@1-2/2'", "open_axes", t.name) from None
+                if any(which.name not in size_of or t.shape[1 + k:2 + k] != (
+                        which.size(size_of[which.name]),) for k, which in axes.items()):
                     raise BadValue(program.open_axes[t.name], "the name of an axis whose sizes its "
                                    "functions take", "open_axes", t.name)
 

@@ -120,7 +120,7 @@ class Metadata(Record):
     batch_size: int = field(COUNT, default=1)  # rows of a step
     axes: dict[str, tuple[int, ...]] = field(  # sizes of each axis that varies, "batch" first
         MapOf(ListOf(COUNT)), default={})
-    open_axes: dict[str, str] = field(  # by port: its axes after the batch, "height,width"
+    open_axes: dict[str, str] = field(  # by port: its axes after the batch, "height,width@1-2/1"
         MapOf(TEXT), default={})
     whole_batches: tuple[str, ...] = field(  # functions that count all rows of a batch
         ListOf(TEXT), default=())

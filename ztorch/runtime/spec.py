@@ -152,7 +152,7 @@ class FunctionSpec(Record):
     @property
     def recomputed(self) -> tuple[str, ...]:
         """The kernels that run a second time, so that what they store need not be kept."""
-        return tuple(name for name, _ in self.kernels if re.match(rf"k\d+{AGAIN}_", name))
+        return tuple(name for name, _ in self.kernels if re.match(rf"k\d+(_\d+)*{AGAIN}_", name))
 
 
 def offered(functions: Mapping[str, FunctionSpec]) -> dict[str, FunctionSpec]:

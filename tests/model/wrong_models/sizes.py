@@ -21,6 +21,13 @@ def pair(join: Any, first: str = "source", second: str = "target") -> Any:
     return zt.Model([a, b], join([a, b]), name="pair")
 
 
+def strides_apart() -> Any:
+    """Halves of a sequence, one rounded up and one down."""
+    x = L.Input(("time", 4))
+    halves = [L.Conv1D(4, 3, strides=2, padding="same")(x), L.MaxPooling1D(2)(x)]
+    return zt.Model(x, L.Add()(halves)).trace(1, sizes=8)
+
+
 class OwnSum(L.Layer):
     def call(self, x: Any, context: Any) -> Any:
         return zt.ops.sum(x, axis=1)
@@ -43,17 +50,17 @@ CASES: dict[str, Callable[[], Any]] = {
     "a name with a slash": lambda: L.Input(("a/b", 4)),
     "flattened": lambda: sequence(L.Flatten(), L.Dense(2)),
     "reshaped": lambda: sequence(L.Reshape((-1, 2))),
-    "pooled in windows": lambda: sequence(L.MaxPooling1D(2)),
+    "a window larger than any": lambda: sequence(L.MaxPooling1D(99)),
     "joined along time": lambda: pair(L.Concatenate(axis=1), "time", "time").compile("cpu",
                                                                                      sizes=8),
     "normalized over time": lambda: sequence(L.LayerNormalization(axis=(1, 2))),
-    "repeated steps": lambda: sequence(L.UpSampling1D(2)),
-    "convolution without padding": lambda: sequence(L.Conv1D(3, 3)),
+    "interpolated": lambda: zt.Sequential([
+        L.Input(("height", 4, 3)), L.UpSampling2D(2, interpolation="bilinear")]).trace(1, sizes=8),
+    "strides rounded up and down": lambda: strides_apart(),
     "a position for each step": lambda: sequence(L.PositionEmbedding()),
     "backwards only": lambda: sequence(L.LSTM(3, go_backwards=True, return_sequences=True)),
     "groups over time": lambda: sequence(L.GroupNormalization(2)),
     "features of steps": lambda: sequence(L.Permute((2, 1)), L.Dense(3)),
-    "an output that is cut": lambda: sequence(L.Cropping1D(1)),
     "a layer of one's own": lambda: sequence(OwnSum(name="mine")),
     "a function of one's own": lambda: sequence(L.Lambda(lambda x: x[:, -1], name="last")),
     "a loss that mixes steps": lambda: sequence(

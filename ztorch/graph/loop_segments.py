@@ -1,0 +1,159 @@
+"""The gradient of a loop in less memory: segments of turns run again.
+
+The forward loop keeps nothing but its states. The loop that goes back takes one segment of turns at
+a time: it runs their forward turns again, keeps what their gradients read, and goes back through
+them. The numbers are the same, so results keep every bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+
+from ztorch.graph.batching import vectorized
+from ztorch.graph.body import SLICE, Body, carry_leaf, slice_leaf
+from ztorch.graph.loop_gradient import Backward
+from ztorch.graph.op import OPS, leaf
+from ztorch.graph.rewrite import substituted
+from ztorch.graph.value import Value, topological
+
+MIN_TURNS = 4  # of a loop that is worth cutting
+Results = tuple[list[Value], list[Value]]  # last values of carries, stacks
+Loop = Callable[..., Results]  # makes a loop: body, first values, sequences, ahead=
+Parts = Mapping[Value, Value]  # sequences: the segment's part of each
+
+_active: ContextVar[bool] = ContextVar("loops in segments", default=False)
+
+
+@contextmanager
+def loops_in_segments() -> Iterator[None]:
+    """Within a `with` block, gradients of loops are those of this module."""
+    token = _active.set(True)
+    try:
+        yield
+    finally:
+        _active.reset(token)
+
+
+def segment_turns(body: Body) -> int | None:
+    """The turns of a segment, for a loop whose gradient is asked to save memory; else None.
+
+    A segment and the states at the ends of all segments take the least memory where there are as
+    many segments as turns in each. A number that divides the turns needs less code.
+    """
+    if not _active.get() or body.turns < MIN_TURNS or body.recompute or body.proceed is not None:
+        return None
+    root = math.isqrt(body.turns - 1) + 1
+    return next((n for n in range(root, 2 * root) if body.turns % n == 0), root)
+
+
+class Segments:
+    """The loop that goes back through the segments of another one."""
+
+    def __init__(self, backward: Backward, turn: Body, loop: Loop):
+        """`turn` is the body of the loop that would go back through all turns."""
+        self.backward, self.turn, self.loop = backward, turn, loop
+        forward = backward.body
+        shared = dict(zip(forward.shared, backward.shared, strict=True))
+        again = replace(forward, outs=tuple(backward.again.values()), shared=(), again=True)
+        again = again.with_roots(substituted(again.roots, shared))
+        used = set(topological(again.roots))
+        sequences = dict(zip(forward.slices, backward.sequences, strict=True))
+        self.sequences = {s: x for s, x in sequences.items() if s in used}
+        self.again = replace(again, slices=tuple(self.sequences))
+        ahead = forward.ahead
+        self.ahead = {} if ahead is None else {
+            s: ahead.values[s] for s, x in sequences.items() if ahead.stacks.get(s) is x}
+
+    def results(self, inits: Sequence[Value], size: int) -> Results:
+        """The results of the loop, in segments of `size` turns, and one of the turns that remain.
+
+        Args:
+            inits: First values of its carries.
+            size: The turns of a segment.
+        """
+        turns = self.backward.body.turns
+        whole = turns - turns % size
+        others = (whole, turns) if whole < turns else None
+        states = list(inits)
+        rest: list[Value] = []
+        if others and self.turn.reverse:
+            states, rest = self._rest(states, *others)
+        states, stacks = self._main(states, whole, size)
+        if others and not self.turn.reverse:
+            states, rest = self._rest(states, *others)
+        if rest:
+            stacks = [OPS.concat(a, b, axis=0) for a, b in zip(stacks, rest, strict=True)]
+        return states, stacks
+
+    def _main(self, inits: Sequence[Value], whole: int, size: int) -> Results:
+        """A loop over segments of equal size."""
+        count = whole // size
+        carries = [carry_leaf(v, k) for k, v in enumerate(inits)]
+        rows = {x: OPS.reshape(_rows(x, 0, whole), (count, size, *x.shape[1:]))
+                for x in self._read()}
+        first = size - 1 if self.backward.body.reverse else 0
+        starts = {x: _rows(x, first, first + whole - size + 1, size)
+                  for x in self.backward.states if x is not None}
+        slices = [slice_leaf(x, k) for k, x in enumerate((*rows.values(), *starts.values()))]
+        parts = dict(zip(rows, slices, strict=False))
+        begin = dict(zip(starts, slices[len(rows):], strict=True))
+        last, stacks = self._segment(carries, parts, begin, size)
+        body = Body(count, self.turn.reverse, tuple(carries), tuple(slices), (), tuple(last),
+                    tuple(stacks))
+        last, stacks = self.loop(body, inits, [*rows.values(), *starts.values()], ahead=False)
+        return last, [OPS.reshape(y, (whole, *y.shape[2:])) for y in stacks]
+
+    def _rest(self, inits: Sequence[Value], start: int, end: int) -> Results:
+        """One segment."""
+        first = end - 1 if self.backward.body.reverse else start
+        begin = {x: OPS.reshape(_rows(x, first, first + 1), x.shape[1:])
+                 for x in self.backward.states if x is not None}
+        return self._segment(inits, {x: _rows(x, start, end) for x in self._read()}, begin,
+                             end - start)
+
+    def _read(self) -> list[Value]:
+        """The sequences of which a segment reads its part."""
+        ahead = self.backward.body.ahead
+        examples = ahead.examples.values() if ahead is not None and self.ahead else ()
+        own = {x for s, x in self.sequences.items() if s in self.ahead}
+        read = [*self.sequences.values(), *self.backward.slices.values()]
+        return list(dict.fromkeys([*examples, *(x for x in read if x not in own)]))
+
+    def _segment(self, inits: Sequence[Value], parts: Parts, begin: Parts, turns: int) -> Results:
+        """Forward through the turns of a segment, and back."""
+        backward = self.backward
+        rows = dict(parts)
+        if self.ahead:
+            ahead = backward.body.ahead
+            assert ahead is not None
+            known = vectorized(self.ahead.values(), {
+                s: parts[x] for s, x in ahead.examples.items()}, turns, shared=ahead.same)
+            rows |= {ahead.stacks[s]: known[v] for s, v in self.ahead.items()}
+        states = [v if x is None else begin[x]
+                  for v, x in zip(backward.inits, backward.states, strict=True)]
+        _, kept = self.loop(_with_own_leaves(replace(self.again, turns=turns)), states,
+                            [rows[x] for x in self.sequences.values()], ahead=False)
+        again = dict(zip(backward.again, kept, strict=True))
+        sequences = [again[s] if s in again else rows[backward.slices[s]]
+                     for s in self.turn.slices]
+        return self.loop(_with_own_leaves(replace(self.turn, turns=turns)), inits, sequences)
+
+
+def _rows(x: Value, start: int, end: int, step: int = 1) -> Value:
+    """Elements of a sequence, as its slice would be."""
+    count = -(-(end - start) // step)
+    return x if count == x.shape[0] else OPS.slice(
+        x, (start, *(0 for _ in x.shape[1:])), (step, *(1 for _ in x.shape[1:])),
+        (count, *x.shape[1:]))
+
+
+def _with_own_leaves(body: Body) -> Body:
+    """The same body with leaves that no other one has."""
+    carries = tuple(carry_leaf(v, k) for k, v in enumerate(body.carries))
+    slices = tuple(leaf(SLICE, f"slice {k}", v.shape, v.dtype) for k, v in enumerate(body.slices))
+    new = dict(zip((*body.carries, *body.slices), (*carries, *slices), strict=True))
+    return replace(body.with_roots(substituted(body.roots, new)), carries=carries, slices=slices)

@@ -1,0 +1,96 @@
+"""The real size of an axis that varies: what layers make of the size of an input.
+
+A window with strides, a border or repetition changes the size n of an axis to `(n * times + plus)
+// over`, and never below 0. Several layers are several such steps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Step = tuple[int, int, int]  # times, plus, over
+
+
+def real_size(n: Any, steps: Sequence[Step]) -> Any:
+    """What steps make of a size, or of an array of sizes.
+
+    >>> int(real_size(9, [(1, -2, 2), (2, 0, 1)]))
+    6
+    """
+    for times, plus, over in steps:
+        n = np.maximum((np.asarray(n, np.int64) * times + plus) // over, 0)
+    return n
+
+
+def followed(steps: Sequence[Step], step: Step) -> tuple[Step, ...]:
+    """The steps with one after them; those that can be one are one.
+
+    >>> followed([(1, 2, 1)], (1, -1, 2)), followed([(1, 0, 2)], (2, 0, 1))
+    (((1, 1, 2),), ((1, 0, 2), (2, 0, 1)))
+    >>> followed([(1, 2, 1)], (1, -2, 1))
+    ()
+    """
+    joined = step
+    if steps:
+        (a, b, d), (times, plus, over) = steps[-1], step
+        if d != 1 and times != 1:
+            return (*steps, step)
+        joined = (a * times, b * times + plus * d, d * over)
+    before = steps[:-1]
+    return tuple(before) if joined == (1, 0, 1) else (*before, joined)
+
+
+class OpenAxis(NamedTuple):
+    """An axis of a tensor whose size varies."""
+
+    name: str  # of the axis of inputs
+    steps: tuple[Step, ...] = ()  # from its size to that of this tensor
+
+    def size(self, n: Any) -> Any:
+        """The size here where that of inputs is n, which may be an array of sizes."""
+        return real_size(n, self.steps)
+
+    @property
+    def formula(self) -> str:
+        """The size here in terms of that of inputs, as users read it.
+
+        >>> OpenAxis("time", ((1, -2, 2), (3, 0, 1))).formula
+        '(time - 2) // 2 * 3'
+        """
+        text, is_sum = self.name, False
+        for times, plus, over in self.steps:
+            if times != 1:
+                text, is_sum = f"({text}) * {times}" if is_sum else f"{text} * {times}", False
+            if plus:
+                text, is_sum = f"{text} {'+' if plus > 0 else '-'} {abs(plus)}", True
+            if over != 1:
+                text, is_sum = f"({text}) // {over}" if is_sum else f"{text} // {over}", False
+        return text
+
+    def __str__(self) -> str:
+        """
+        >>> str(OpenAxis("time")), str(OpenAxis("time", ((1, -2, 2),)))
+        ('time', 'time@1-2/2')
+        """
+        return self.name + "".join(f"@{a}{b:+d}/{d}" for a, b, d in self.steps)
+
+    @classmethod
+    def of(cls, text: str) -> OpenAxis:
+        """The axis of such a text.
+
+        Raises:
+            ValueError: It is no such text.
+
+        Examples:
+            >>> OpenAxis.of("time@1-2/2")
+            OpenAxis(name='time', steps=((1, -2, 2),))
+        """
+        name, *texts = text.split("@")
+        steps = [re.fullmatch(r"([1-9]\d{0,8})([+-]\d{1,9})/([1-9]\d{0,8})", t) for t in texts]
+        if not name or None in steps:
+            raise ValueError(f"{text!r} is no name of an axis with the steps of its size")
+        return cls(name, tuple((int(m[1]), int(m[2]), int(m[3])) for m in steps if m))
