@@ -4,7 +4,7 @@ function of the smallest bucket that fits, and fills up its arrays."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ztorch.artifact.c_interface import CFunction, CInterface, identifier
@@ -45,7 +45,7 @@ class CChooser:
 
 
 def choosers(c: CInterface, spec: ProgramSpec, axes: Mapping[str, tuple[int, ...]],
-             open_axes: Mapping[str, str]) -> tuple[CChooser, ...]:
+             open_axes: Mapping[str, str], whole_axes: Sequence[str] = ()) -> tuple[CChooser, ...]:
     """The functions that choose; none where there is one bucket, whose arrays are never padded.
 
     Args:
@@ -53,9 +53,11 @@ def choosers(c: CInterface, spec: ProgramSpec, axes: Mapping[str, tuple[int, ...
         spec: Describes its program.
         axes: The sizes of axes that vary, by name.
         open_axes: The axes that vary, by port, as metadata have them.
+        whole_axes: Those along which rows are never filled up: the caller knows which function
+            to call. Default: `()`.
     """
     buckets = Buckets(axes)
-    if len(buckets) == 1 and not open_axes:
+    if whole_axes or (len(buckets) == 1 and not open_axes):
         return ()
     if any(list(open_axes_of(text)) != [0] for text in open_axes.values()):
         return ()  # rows of images do not lie one behind the other: the caller pads them

@@ -50,6 +50,10 @@ def export_web(traced: TracedModel, path: str | os.PathLike[str], *,
         export_web(model.trace(batch_size=1), "page", weights=program.weights)
         ```
     """
+    if traced.metadata.whole_axes:
+        raise Unsupported(f"model {traced.metadata.name!r} leaves axes open and mixes positions "
+                          "along them; pages fill up rows: give sizes when the model is loaded, "
+                          "such as zt.onnx.load(path, sizes={'time': 64})")
     for axes in traced.metadata.open_axes.values():
         if list(open_axes_of(axes)) != [0]:
             raise Unsupported(f"model {traced.metadata.name!r} leaves axes {axes!r} open; pages "

@@ -59,7 +59,8 @@ def print_summary(model: Network, print_fn: Callable[[str], Any] = print) -> Non
     for r in rows:
         name = "  " * r.depth + r.name.rpartition("/")[2]
         table.append((f"{name} ({r.class_})", spelled(r.output_shape, "batch"),
-                      f"{r.parameters:,}", f"{r.flops:,}", f"{r.bytes:,}"))
+                      f"{r.parameters:,}", "?" if model.whole_axes else f"{r.flops:,}",
+                      f"{r.bytes:,}"))
     widths = [max(len(line[k]) for line in table) for k in range(5)]
     rule = "─" * (sum(widths) + 8)
 
@@ -75,6 +76,10 @@ def print_summary(model: Network, print_fn: Callable[[str], Any] = print) -> Non
     print_fn("\n".join([rule, show(table[0]), rule, *map(show, table[1:]), rule]))
     print_fn(f"Parameters: {total:,} ({_size(size)} as float32), of them {trainable:,} trainable")
     open_axes = model.axis_names
+    if model.whole_axes:
+        print_fn(f"FLOPs depend on the sizes of {' and '.join(open_axes)}: the summary of a "
+                 "program tells")
+        return
     steps = (f" of size {int(OpenSize.TRACED)} along {' and '.join(open_axes)}" if open_axes
              else "")
     print_fn(f"FLOPs for one example{steps}: {sum(r.flops for r in rows):,} (a multiply-add is 2)")

@@ -53,6 +53,8 @@ class Buckets:
     Args:
         axes: The sizes of each axis that varies, in ascending order; that of the batch comes first.
         whole: The functions whose batches are never filled up, since all their rows count.
+        whole_axes: The axes along which rows are never filled up: their sizes must be those of a
+            bucket. Default: `()`.
 
     Examples:
         >>> buckets = Buckets({"batch": (1, 8, 32), "time": (64, 128)})
@@ -60,8 +62,10 @@ class Buckets:
         ('predict@8x128', 'predict')
     """
 
-    def __init__(self, axes: Mapping[str, Sequence[int]], whole: Iterable[str] = ()):
+    def __init__(self, axes: Mapping[str, Sequence[int]], whole: Iterable[str] = (),
+                 whole_axes: Iterable[str] = ()):
         self._whole = frozenset(whole)
+        self.whole_axes = frozenset(whole_axes)
         self.axes = {name: tuple(sizes) for name, sizes in axes.items()}
         self.largest: Sizes = tuple(sizes[-1] for sizes in self.axes.values())
         self._sizes = tuple(self.axes.values())
@@ -92,6 +96,10 @@ class Buckets:
                             "row, so that its batches cannot be filled up to "
                             f"{self.batch_size}; compile(batch_size=({listed})), or pass a "
                             "multiple of the batch size")
+        if self.whole_axes:
+            for name, n in zip(self.axes, sizes, strict=True):
+                if name in self.whole_axes:
+                    self.need_size(name, n, "")
         try:
             return verb + self._suffixes[tuple([
                 axis[bisect_left(axis, n)] for axis, n in zip(self._sizes, sizes)])]  # noqa: B905
@@ -104,13 +112,20 @@ class Buckets:
 
     def _error(self, axis: str, size: int, label: str = "") -> DataError:
         option = "batch_size" if axis == BATCH else f"sizes={{{axis!r}: ...}}"
+        if axis in self.whole_axes:
+            listed = ", ".join(map(str, sorted({*self.axes[axis], size})))
+            return DataError(f"axis {axis!r}{label and f' of {label}'} has size {size}, and this "
+                             f"program is compiled for {' and '.join(map(str, self.axes[axis]))} "
+                             "alone, since the model mixes positions along it, so that rows are "
+                             "never filled up; pass rows of such a size, or compile with "
+                             f"sizes={{{axis!r}: ({listed})}}")
         return DataError(f"axis {axis!r}{label and f' of {label}'} has size {size}, and this "
                          f"program is compiled for sizes up to {self.axes[axis][-1]} "
                          f"({', '.join(map(str, self.axes[axis]))}); pass less, or compile with a "
                          f"larger size in {option}")
 
     def need_size(self, axis: str, size: int, label: str) -> None:
-        """Raises where an axis is longer than in any bucket. Errors call what was passed `label`.
+        """Raises where no bucket holds an axis of this size. Errors call what was passed `label`.
         """
-        if size > self.axes[axis][-1]:
+        if size > self.axes[axis][-1] or (axis in self.whole_axes and size not in self.axes[axis]):
             raise self._error(axis, size, label)

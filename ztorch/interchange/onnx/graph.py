@@ -23,8 +23,10 @@ from ztorch.interchange.onnx.node import (
     Node,
     Tensor,
 )
+from ztorch.interchange.onnx.open_axes import OpenAxes
 from ztorch.interchange.onnx.protobuf import Port
 from ztorch.interchange.onnx.runner import NodeRunner, present
+from ztorch.layers.axes import OpenSize
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import leaves
@@ -151,6 +153,9 @@ class OnnxGraph(Layer):
 class BatchedGraph(OnnxGraph):
     """The nodes of a file whose inputs have the batch as their first axis.
 
+    Where other axes are open, nodes are imported again for each size: what computes shapes gives
+    other numbers then. Rows are never filled up along them, so any node may mix positions.
+
     Floats outside have the dtype of the model. Where those of the file are kept, inputs are rounded
     to them, and outputs widened.
     """
@@ -161,6 +166,11 @@ class BatchedGraph(OnnxGraph):
                  keeps_floats: bool = False, **common: Any):
         super().__init__(file, outputs, sizes, keeps_floats, **common)
         self.fixed = batch_of(file, sizes)
+        self.open_axes: OpenAxes | None = None
+
+    def leave_open(self, axes: OpenAxes) -> None:
+        """Leaves the sizes of axes to whoever compiles a model."""
+        self.open_axes, self.mixes_open_axes = axes, True
 
     def run(self, x: Sequence[Value], context: Context) -> list[Value]:
         """The outputs for these inputs. One Unsupported lists all nodes that are not imported."""
@@ -174,6 +184,8 @@ class BatchedGraph(OnnxGraph):
     def call(self, x: Any, context: Context) -> Any:
         """The output; a dict where there are several."""
         inputs = leaves(x)
+        if self.open_axes is not None:
+            return self.by_name(self._sized(inputs, context, self.open_axes))
         if self.fixed is None or inputs[0].shape[0] == self.fixed:
             return self.by_name(self.run(inputs, context))
         if inputs[0].shape[0] != 1 or context.states.data:
@@ -184,6 +196,26 @@ class BatchedGraph(OnnxGraph):
         full_batch = [leaf("input", "x", (self.fixed, *v.shape[1:]), v.dtype) for v in inputs]
         return self.by_name([leaf("input", "y", (1, *y.shape[1:]), y.dtype)
                            for y in self.run(full_batch, context)])
+
+
+    def _sized(self, inputs: Sequence[Value], context: Context, axes: OpenAxes) -> list[Value]:
+        """The outputs for inputs of any sizes; placeholders until sizes are chosen."""
+        padded = [context.padding.of(v) for v in inputs]
+        batch = inputs[0].shape[0]
+        if context.states.data or any(inputs[k].shape[axis] != OpenSize.TRACED
+                                      for k, axis in axes.names):
+            results = self.run(inputs, context)
+        else:
+            rows = self.fixed or batch
+            self.run([leaf("input", "x", (rows, *shape), v.dtype)
+                      for v, shape in zip(inputs, axes.tried, strict=True)], context)
+            results = [leaf("input", "y", (batch, *(
+                OpenSize.TRACED if k in y.axes else n for k, n in enumerate(y.shape) if k)),
+                y.dtype) for y in axes.outputs]
+        for result, y in zip(results, axes.outputs, strict=True):
+            masks = {axis: padded[k].get(source) for axis, (k, source) in y.axes.items()}
+            context.padding.declare(result, {k: mask for k, mask in masks.items() if mask})
+        return results
 
 
 def batch_of(file: OnnxFile, sizes: Mapping[str, int]) -> int | None:
