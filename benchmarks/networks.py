@@ -179,8 +179,8 @@ def page(rows: dict[str, dict[str, Any]], facts: dict[str, Any]) -> str:
         f"{BOUND:g} of the largest number of an output. Weights are random; those of transformers "
         "have small configs. Batches of two rows, one thread. The memory is all that the process "
         "had at its peak, with Python, NumPy and the package onnx. Times of predictions are CPU "
-        "time of one thread, in turns with ONNX Runtime's, on a shared machine: others worked on it "
-        "(the load average was up to "
+        "time of one thread, in turns with ONNX Runtime's, on a shared machine: others worked "
+        "on it (the load average was up to "
         f"{max(row.get('load', 0) for row in rows.values()):.0f}), and compiling is by the clock.",
         "",
         "| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS),
