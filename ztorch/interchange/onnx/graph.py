@@ -256,8 +256,10 @@ def _needed(specs: tuple[NodeSpec, ...], outputs: Sequence[str]) -> tuple[NodeSp
     return tuple(reversed(needed))
 
 
-def unsupported(path: str, faults: Sequence[UnsupportedNode], count: int) -> Unsupported:
-    """One error for all nodes that cannot be imported; nodes of one op and reason share a line."""
+def unsupported(path: str, faults: Sequence[UnsupportedNode], count: int,
+                kind: str = "nodes") -> Unsupported:
+    """One error for all nodes that cannot be imported; nodes of one op and reason share a line.
+    `kind` is what the file calls them."""
     alike: dict[tuple[str, str], list[str]] = {}
     for fault in faults:
         op, _, name = str(fault.node).partition(" ")
@@ -266,8 +268,9 @@ def unsupported(path: str, faults: Sequence[UnsupportedNode], count: int) -> Uns
     for (op, reason), names in alike.items():
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         lines.append(f"  {op} {', '.join(names[:NAMED])}{more}: {reason}")
-    message = f"{path}: {len(faults)} of {count} nodes cannot be imported:\n" + "\n".join(lines)
-    message += "\noutputs=[...] of tensors before them leaves them out, if such a part is enough"
+    message = f"{path}: {len(faults)} of {count} {kind} cannot be imported:\n" + "\n".join(lines)
+    if kind == "nodes":
+        message += "\noutputs=[...] of tensors before them leaves them out, if such a part is enough"
     needed = [name for fault in faults if isinstance(fault.error, NeedsNumbers)
               for name in fault.error.inputs]
     if not needed:

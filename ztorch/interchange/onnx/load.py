@@ -66,7 +66,13 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
         program = model.compile(batch_size=1)
         ```
     """
-    file = read(path)
+    return model_of(read(path), sizes, outputs, name, keep_dtypes)
+
+
+def model_of(file: OnnxFile, sizes: Mapping[str, int] | None = None,
+             outputs: Sequence[str] | None = None, name: str | None = None,
+             keep_dtypes: bool = False) -> Model:
+    """The graph of a file as a model; arguments as those of `load`."""
     if sizes is not None and not isinstance(sizes, Mapping):
         raise ConfigError(f"sizes={sizes!r} must give sizes by the names of axes: "
                           "sizes={'sequence': 128}")
@@ -82,7 +88,7 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
                       for a, n in enumerate(row, 1)) for k, row in enumerate(rows)]
     else:
         _imported(graph, rows)
-    model_name = name or _name(path)
+    model_name = name or _name(file.path)
     inputs = [Input(row, None if port.dtype.is_float else port.dtype.long, name=plain(port.name))
               for port, row in zip(file.inputs, rows, strict=True)]
     model: Model
