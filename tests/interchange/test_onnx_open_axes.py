@@ -69,7 +69,7 @@ def test_sequences(tmp_path: Path) -> None:
             np.testing.assert_allclose(found[k], expected[0], rtol=2e-5, atol=1e-6)
     with pytest.raises(DataError, match=r"size 7, and this program is compiled for 5 and 9 alone"):
         program.predict(rows[0][None].repeat(7, 1)[:, :7])
-    with pytest.raises(DataError, match="rows of size 5 and of size 9 along axis 'time'"):
+    with pytest.raises(DataError, match=r"rows of several sizes \('time': 5, 9\)"):
         program.predict_on_batch(rows[:2])
     program.save(tmp_path / "reader.zt")
     again = zt.load(tmp_path / "reader.zt")

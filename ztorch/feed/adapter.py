@@ -99,19 +99,12 @@ class DataAdapter(NamedTuple):
     def sizes(self, columns: Columns) -> tuple[int, ...]:
         """What a bucket must hold for all these rows in one batch."""
         lengths = self.lengths(columns)
-        for axis in self.buckets.whole_axes:
-            low, high = int(lengths[axis].min()), int(lengths[axis].max())
-            if low != high:
-                raise DataError(f"a batch has rows of size {low} and of size {high} along axis "
-                                f"{axis!r}, and rows of this model are never filled up; pass "
-                                f"batches of {self.buckets.batch_size} rows of one size")
+        self.buckets.need_alike(lengths)
         return (rows_of(columns), *[int(n.max()) for n in lengths.values()])
 
     def fits_one_bucket(self, columns: Columns) -> bool:
-        """Whether rows may be in one batch: they have one size along axes that are never filled
-        up."""
-        return all((n == n[0]).all() for n in (np.asarray(columns[f"lengths/{axis}"])
-                                               for axis in self.buckets.whole_axes))
+        """Whether rows may be in one batch: of one size along axes that are never filled up."""
+        return self.buckets.are_alike(self.lengths(columns))
 
     @property
     def several_inputs(self) -> bool:
@@ -164,8 +157,7 @@ class DataAdapter(NamedTuple):
                     self._need_same_lengths(columns.setdefault(
                         f"lengths/{name}", sizes.astype(np.int32)), sizes, label, name)
         for name in self.open_axes:  # those that are compiled for size 1 alone have no column yet
-            if f"lengths/{name}" not in columns:
-                columns[f"lengths/{name}"] = np.ones(rows_of(columns), np.int32)
+            columns.setdefault(f"lengths/{name}", np.ones(rows_of(columns), np.int32))
         return columns
 
     @staticmethod

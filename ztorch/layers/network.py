@@ -150,12 +150,6 @@ class Network(ModelTensors, CopiedModel, abstract=True):
         """The names of all axes whose size varies."""
         return list(dict.fromkeys(n for axes in self.open_axes.values() for n in axes.values()))
 
-    @property
-    def whole_axes(self) -> tuple[str, ...]:
-        """The open axes along which rows are never filled up to a larger size."""
-        mixes = any(layer.mixes_open_axes for _, layer in self.walk())
-        return tuple(self.axis_names) if mixes else ()
-
     def leaves(self, batch: int, d: DType = f32,
                sizes: Mapping[str, int] | None = None) -> dict[str, Value]:
         """Input leaves of a function by name; inputs without a dtype of their own have dtype d.

@@ -11,6 +11,7 @@ from ztorch.dtypes import f32, i32
 from ztorch.errors import ConfigError
 from ztorch.feed.row_shapes import row_count, stream_targets
 from ztorch.feed.row_sizes import sizes_seen
+from ztorch.layers.axes import whole_axes
 from ztorch.losses import TargetSpec
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class LateCompile:
                ", ".join(f"{name!r}: (64, 128)" for name in model.axis_names) + "})")
         for name, sizes in sizes_seen(x, model.open_axes, list(model.inputs_by_name), fix).items():
             seen = self._seen[name] = self._seen.get(name, set()) | sizes
-            if name in model.whole_axes:
+            if name in whole_axes(model):
                 self.sizes[name] = _whole(name, seen, model)
             elif max(sizes) > self.sizes.get(name, (0,))[-1]:
                 most = MOST.get(len(model.axis_names), 1)

@@ -13,7 +13,7 @@ from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.files.kinds import BadValue
 from ztorch.graph.narrow import products_of
 from ztorch.graph.value import Graph, Value
-from ztorch.layers.axes import OpenSize
+from ztorch.layers.axes import OpenSize, whole_axes
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
 from ztorch.layers.network import Network
@@ -88,7 +88,7 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
         dtype=computed.long if narrow is None else f"mixed_{narrow.long}",
         seed=states.seed,
         open_axes=largest.open_axes,
-        whole_axes=model.whole_axes,
+        whole_axes=whole_axes(model),
         whole_batches=tuple(sorted(own - {"predict"})),
         **_ports(model, largest.x, largest.outputs, largest.context),
         **_training(largest.outputs, largest.objectives),

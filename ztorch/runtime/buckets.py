@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
+from typing import Any
 
 from ztorch.errors import DataError
 
@@ -129,3 +130,17 @@ class Buckets:
         """
         if size > self.axes[axis][-1] or (axis in self.whole_axes and size not in self.axes[axis]):
             raise self._error(axis, size, label)
+
+    def are_alike(self, lengths: Mapping[str, Any]) -> bool:
+        """Whether rows of these sizes by axis may be in one batch: they have one size along axes
+        that are never filled up."""
+        return all(len({*lengths[axis].tolist()}) == 1 for axis in self.whole_axes)
+
+    def need_alike(self, lengths: Mapping[str, Any]) -> None:
+        """Raises where rows of these sizes by axis may not be in one batch."""
+        if not self.are_alike(lengths):
+            said = "; ".join(f"{axis!r}: {', '.join(map(str, sorted({*lengths[axis].tolist()})))}"
+                             for axis in sorted(self.whole_axes))
+            raise DataError(f"a batch has rows of several sizes ({said}), and rows of this model "
+                            f"are never filled up; pass batches of {self.batch_size} rows of one "
+                            "size")

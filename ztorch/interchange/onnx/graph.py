@@ -270,7 +270,8 @@ def unsupported(path: str, faults: Sequence[UnsupportedNode], count: int,
         lines.append(f"  {op} {', '.join(names[:NAMED])}{more}: {reason}")
     message = f"{path}: {len(faults)} of {count} {kind} cannot be imported:\n" + "\n".join(lines)
     if kind == "nodes":
-        message += "\noutputs=[...] of tensors before them leaves them out, if such a part is enough"
+        message += ("\noutputs=[...] of tensors before them leaves them out, if such a part is "
+                    "enough")
     needed = [name for fault in faults if isinstance(fault.error, NeedsNumbers)
               for name in fault.error.inputs]
     if not needed:

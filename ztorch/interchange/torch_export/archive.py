@@ -73,12 +73,12 @@ def read(path: str | os.PathLike[str]) -> ExportedProgram:
         archive = StoredZip(data, name)
     except WeightsError as error:
         raise ArtifactError(str(error)) from None
-    with _damage(name):
+    with damage(name):
         return _Reader(name, archive).program()
 
 
 @contextmanager
-def _damage(path: str) -> Iterator[None]:
+def damage(path: str) -> Iterator[None]:
     """What a damaged file raises is an ArtifactError."""
     try:
         yield
@@ -117,7 +117,7 @@ class _Reader:
                               f"ztorch reads {SCHEMA}: {_FIX}")
         module = document["graph_module"]
         graph, signature = module["graph"], module["signature"]
-        types = {name: _type(meta) for name, meta in graph["tensor_values"].items()}
+        types = {name: _type(self.path, meta) for name, meta in graph["tensor_values"].items()}
         inputs: dict[str, TensorType] = {}
         arrays: dict[str, tuple[str, np.ndarray, DType]] = {}
         frozen = set()
@@ -164,13 +164,14 @@ class _Reader:
     def _array(self, folder: str, name: str) -> tuple[np.ndarray, DType]:
         """The numbers of a weight or constant, as the file stores them."""
         if folder not in self._configs:
-            self._configs[folder] = self._json(f"data/{folder}/model_{folder}_config.json")["config"]
+            said = self._json(f"data/{folder}/model_{folder}_config.json")
+            self._configs[folder] = said["config"]
         entry = self._configs[folder][name]
         member = f"{self.root}data/{folder}/{entry['path_name']}"
         if entry["use_pickle"]:
             raise Unsupported(f"{self.path}: {name!r} is pickled, since it is no plain dense "
                               "tensor; ztorch unpickles nothing")
-        kind, meta = _type(entry["tensor_meta"]), entry["tensor_meta"]
+        kind, meta = _type(self.path, entry["tensor_meta"]), entry["tensor_meta"]
         shape = tuple(int(n) for n in kind.dims)
         strides = tuple(n["as_int"] for n in meta["strides"])
         offset, size = meta["storage_offset"]["as_int"], kind.dtype.bytes
@@ -185,10 +186,10 @@ class _Reader:
         return np.ascontiguousarray(array).reshape(shape), kind.dtype
 
 
-def _type(meta: Mapping[str, Any]) -> TensorType:
+def _type(path: str, meta: Mapping[str, Any]) -> TensorType:
     if meta["dtype"] not in DTYPES:
-        raise Unsupported(f"a tensor has PyTorch's dtype number {meta['dtype']}, which ztorch does "
-                          "not compute with")
+        raise Unsupported(f"{path}: a tensor has PyTorch's dtype number {meta['dtype']}, which "
+                          "ztorch does not compute with")
     return TensorType(DTYPES[meta["dtype"]], tuple(_size(n) for n in meta["sizes"]))
 
 

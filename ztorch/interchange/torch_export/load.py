@@ -13,13 +13,13 @@ from ztorch.interchange.onnx.graph import UnsupportedNode, unsupported
 from ztorch.interchange.onnx.load import model_of
 from ztorch.interchange.onnx.protobuf import Port
 from ztorch.interchange.torch_export import calls as _calls  # noqa: F401 (fills CALLS)
-from ztorch.interchange.torch_export.archive import CallSpec, ExportedProgram, read
+from ztorch.interchange.torch_export.archive import CallSpec, ExportedProgram, damage, read
 from ztorch.interchange.torch_export.translation import (
     CALLS,
     IGNORED,
     OPSET,
-    Call,
-    Tensor,
+    CallTensor,
+    OperatorCall,
     Translation,
     key_of,
 )
@@ -58,7 +58,9 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
         ```
     """
     program = read(path)
-    model = model_of(_translated(program), sizes=sizes, name=name, keep_dtypes=keep_dtypes)
+    with damage(program.path):
+        file = _translated(program)
+    model = model_of(file, sizes=sizes, name=name, keep_dtypes=keep_dtypes)
     for label, weight in model.named_weights().items():
         if label.removeprefix("graph/") in program.frozen:
             weight.trainable = False
@@ -71,9 +73,9 @@ def _translated(program: ExportedProgram) -> OnnxFile:
         raise Unsupported(f"{program.path} has no inputs; ztorch imports models that have some")
     translation = Translation(program.types)
     for name, kind in program.inputs.items():
-        translation.tensors[name] = Tensor(name, kind.dtype, kind.dims)
+        translation.tensors[name] = CallTensor(name, kind.dtype, kind.dims)
     for name, (own, array, d) in program.arrays.items():
-        translation.tensors[name] = Tensor(own, d, array.shape)
+        translation.tensors[name] = CallTensor(own, d, array.shape)
         translation.arrays[own] = array if d.in_numpy else StoredCodes(array, d)
     faults = []
     needed = _needed(program)
@@ -82,23 +84,33 @@ def _translated(program: ExportedProgram) -> OnnxFile:
             _call(spec, translation, program.path)
         except Unsupported as error:
             faults.append(UnsupportedNode(NodeSpec(key_of(spec), "", spec.name, {}, (), ()), error))
-            for name in Call(spec, translation).result_names:  # so that later calls are looked at
+            results = OperatorCall(spec, translation).result_names
+            for name in results:  # so that later calls are looked at
                 if name in program.types:
                     kind = program.types[name]
-                    translation.tensors[name] = Tensor(name, kind.dtype, kind.dims)
+                    translation.tensors[name] = CallTensor(name, kind.dtype, kind.dims)
     if faults:
         raise unsupported(program.path, faults, len(needed), "calls")
-    outputs = [translation.tensor(name) for name in program.outputs]
-    return OnnxFile(program.path, {"": OPSET}, _ports(program),
-                    tuple(Port(y.name, y.dims, y.dtype) for y in outputs),
-                    tuple(translation.nodes), translation.arrays, dict)
+    outputs = tuple(_output(name, translation) for name in program.outputs)
+    return OnnxFile(program.path, {"": OPSET}, _ports(program), outputs, tuple(translation.nodes),
+                    translation.arrays, dict)
+
+
+def _output(name: str, translation: Translation) -> Port:
+    """An output, with the name of its tensor in the program, or one like it."""
+    y = translation.tensor(name)
+    taken = {y.name, *translation.arrays, *(n for node in translation.nodes for n in node.outputs)}
+    while name in taken:
+        name += "_"
+    translation.nodes.append(NodeSpec("Identity", "", name, {}, (y.name,), (name,), OPSET))
+    return Port(name, y.dims, y.dtype)
 
 
 def _needed(program: ExportedProgram) -> list[CallSpec]:
     """The calls that outputs depend on: not those that check sizes."""
     names, needed = set(program.outputs), []
     for spec in reversed(program.calls):
-        results = Call(spec, Translation({})).result_names
+        results = OperatorCall(spec, Translation({})).result_names
         if key_of(spec) not in IGNORED and names.intersection(results):
             names.update(_read(spec.inputs))
             needed.append(spec)
@@ -121,7 +133,7 @@ def _call(spec: CallSpec, translation: Translation, path: str) -> None:
     if key not in CALLS:
         raise Unsupported("ztorch translates no such operator; run_decompositions() of the "
                           "exported program may make it of others")
-    call = Call(spec, translation)
+    call = OperatorCall(spec, translation)
     try:
         results = CALLS[key](call)
     except Unsupported:
@@ -132,8 +144,8 @@ def _call(spec: CallSpec, translation: Translation, path: str) -> None:
     results = [results] if isinstance(results, str) else results
     for name, result in zip(call.result_names, results, strict=False):
         kind = translation.types.get(name)
-        translation.tensors[name] = (Tensor(result, kind.dtype, kind.dims) if kind else
-                                     Tensor(result, i64, ()))  # computed from shapes
+        translation.tensors[name] = (CallTensor(result, kind.dtype, kind.dims) if kind else
+                                     CallTensor(result, i64, ()))  # computed from shapes
 
 
 def _ports(program: ExportedProgram) -> tuple[Port, ...]:

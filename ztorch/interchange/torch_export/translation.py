@@ -17,7 +17,7 @@ OPSET = 23  # the version of ONNX's ops that calls become
 
 
 @dataclass(frozen=True)
-class Tensor:
+class CallTensor:
     """A tensor of the program, or an integer that is computed from shapes."""
 
     name: str  # in the ONNX graph
@@ -36,9 +36,9 @@ class Translation:
     types: Mapping[str, TensorType]
     nodes: list[NodeSpec] = field(default_factory=list)
     arrays: dict[str, np.ndarray | StoredCodes] = field(default_factory=dict)
-    tensors: dict[str, Tensor] = field(default_factory=dict)  # by name in the program
+    tensors: dict[str, CallTensor] = field(default_factory=dict)  # by name in the program
 
-    def tensor(self, name: str) -> Tensor:
+    def tensor(self, name: str) -> CallTensor:
         """A tensor of the program that a node or an input gives."""
         if name not in self.tensors:
             raise Unsupported(f"it reads {name!r}, a result that is not computed")
@@ -46,7 +46,7 @@ class Translation:
 
 
 Result = str | list[str]  # names of tensors in the ONNX graph
-Translator = Callable[["Call"], Result]
+Translator = Callable[["OperatorCall"], Result]
 
 CALLS: dict[str, Translator] = {}  # by name of the operator, such as aten.relu.default
 IGNORED = {"aten._assert_scalar.default", "aten._assert_tensor_metadata.default",
@@ -73,7 +73,7 @@ def key_of(spec: CallSpec) -> str:
     return spec.target.removeprefix("torch.ops.")
 
 
-class Call:
+class OperatorCall:
     """A call that is being translated."""
 
     def __init__(self, spec: CallSpec, translation: Translation):
@@ -89,7 +89,7 @@ class Call:
     # -- arguments ---------------------------------------------------------------------------------
 
     def get(self, name: str, default: Any = None) -> Any:
-        """An argument: a Tensor, a number, a list of them, or the default where it is left out."""
+        """An argument: a CallTensor, a number, a list of them, or the default where it is left out."""
         if name not in self.spec.inputs:
             return default
         [(form, value)] = self.spec.inputs[name].items()
@@ -116,10 +116,10 @@ class Call:
                 return value
         return self.unsupported(f"an argument that is {form.removeprefix('as_')}")
 
-    def tensor(self, name: str = "self") -> Tensor:
+    def tensor(self, name: str = "self") -> CallTensor:
         """An argument that is a tensor."""
         value = self.get(name)
-        if not isinstance(value, Tensor):
+        if not isinstance(value, CallTensor):
             self.unsupported(f"{name}={value!r}, which is no tensor")
         return value
 
@@ -182,11 +182,11 @@ class Call:
 
     def number(self, value: Any, d: DType) -> str:
         """A number, or an integer computed from shapes, as a tensor without axes of a dtype."""
-        if isinstance(value, Tensor):
+        if isinstance(value, CallTensor):
             return self.cast(value, d)
         return self.constant(np.array(value, d.working))
 
-    def ints(self, *values: int | Tensor) -> str:
+    def ints(self, *values: int | CallTensor) -> str:
         """A tensor of integers, some of them computed from shapes."""
         if all(isinstance(n, int) for n in values):
             return self.constant(np.array(values, np.int64))
@@ -195,7 +195,7 @@ class Call:
                  self.node("Unsqueeze", n.name, axis) for n in values]
         return self.node("Concat", *parts, axis=0)
 
-    def cast(self, x: Tensor, d: DType) -> str:
+    def cast(self, x: CallTensor, d: DType) -> str:
         """A tensor in a dtype."""
         return x.name if x.dtype is d else self.node("Cast", x.name, to=d.onnx)
 
@@ -213,7 +213,7 @@ class Call:
         """Arguments in the dtype that PyTorch computes with, and that dtype."""
         values = [self.get(name) for name in names]
         d = promotion(values)
-        return [self.cast(v, d) if isinstance(v, Tensor) else self.number(v, d)
+        return [self.cast(v, d) if isinstance(v, CallTensor) else self.number(v, d)
                 for v in values], d
 
 
@@ -222,7 +222,7 @@ def promotion(values: Sequence[Any]) -> DType:
     then of numbers; a higher kind (bool, integer, float) always counts."""
     ranked = []
     for v in values:
-        if isinstance(v, Tensor):
+        if isinstance(v, CallTensor):
             ranked.append((_kind(v.dtype), 2 if v.rank else 1, v.dtype.bytes, v.dtype))
         else:
             d = boolean if isinstance(v, bool) else i64 if isinstance(v, int) else f32

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import boolean
-from ztorch.interchange.torch_export.translation import Call, Result, Tensor, call
+from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
 
 # Operators that ONNX has under another name, or with attributes of their own.
 _PLAIN = {
@@ -21,7 +21,7 @@ _PLAIN = {
 
 
 @call(*_PLAIN)
-def _plain(c: Call) -> Result:
+def _plain(c: OperatorCall) -> Result:
     x = c.tensor()
     if c.op == "bitwise_not" and x.dtype is boolean:
         return c.node("Not", x.name)
@@ -30,32 +30,32 @@ def _plain(c: Call) -> Result:
 
 
 @call("relu_")
-def _relu(c: Call) -> Result:
+def _relu(c: OperatorCall) -> Result:
     return c.node("Relu", c.x())
 
 
 @call("rsqrt")
-def _rsqrt(c: Call) -> Result:
+def _rsqrt(c: OperatorCall) -> Result:
     return c.node("Reciprocal", c.node("Sqrt", c.x()))
 
 
 @call("square")
-def _square(c: Call) -> Result:
+def _square(c: OperatorCall) -> Result:
     return c.node("Mul", c.x(), c.x())
 
 
 @call("silu", "silu_")
-def _silu(c: Call) -> Result:
+def _silu(c: OperatorCall) -> Result:
     return c.node("Mul", c.x(), c.node("Sigmoid", c.x()))
 
 
 @call("gelu")
-def _gelu(c: Call) -> Result:
+def _gelu(c: OperatorCall) -> Result:
     return c.node("Gelu", c.x(), approximate=c.get("approximate", "none"))
 
 
 @call("elu")
-def _elu(c: Call) -> Result:
+def _elu(c: OperatorCall) -> Result:
     if c.get("input_scale", 1) != 1:
         c.unsupported("a scale of its input")
     y = c.node("Elu", c.x(), alpha=float(c.get("alpha", 1.0)))
@@ -64,40 +64,40 @@ def _elu(c: Call) -> Result:
 
 
 @call("celu")
-def _celu(c: Call) -> Result:
+def _celu(c: OperatorCall) -> Result:
     return c.node("Celu", c.x(), alpha=float(c.get("alpha", 1.0)))
 
 
 @call("leaky_relu", "leaky_relu_")
-def _leaky_relu(c: Call) -> Result:
+def _leaky_relu(c: OperatorCall) -> Result:
     return c.node("LeakyRelu", c.x(), alpha=float(c.get("negative_slope", 0.01)))
 
 
 @call("hardsigmoid")
-def _hard_sigmoid(c: Call) -> Result:
+def _hard_sigmoid(c: OperatorCall) -> Result:
     return c.node("HardSigmoid", c.x(), alpha=1 / 6, beta=0.5)
 
 
 @call("softplus")
-def _softplus(c: Call) -> Result:
+def _softplus(c: OperatorCall) -> Result:
     beta = c.number(c.get("beta", 1), c.tensor().dtype)
     return c.node("Div", c.node("Softplus", c.node("Mul", c.x(), beta)), beta)
 
 
 @call("log_sigmoid")
-def _log_sigmoid(c: Call) -> Result:
+def _log_sigmoid(c: OperatorCall) -> Result:
     return c.node("Neg", c.node("Softplus", c.node("Neg", c.x())))
 
 
 @call("prelu")
-def _prelu(c: Call) -> Result:
+def _prelu(c: OperatorCall) -> Result:
     x, weight = c.tensor(), c.tensor("weight")
     shape = c.ints(-1, *(1,) * max(x.rank - 2, 0))
     return c.node("PRelu", x.name, c.node("Reshape", weight.name, shape))
 
 
 @call("hardtanh", "hardtanh_", "relu6", "clamp", "clamp.Tensor", "clamp_min", "clamp_max")
-def _clamp(c: Call) -> Result:
+def _clamp(c: OperatorCall) -> Result:
     x, y = c.tensor(), c.result.dtype
     low, high = {"hardtanh": (-1, 1), "hardtanh_": (-1, 1), "relu6": (0, 6)}.get(c.op, (None, None))
     low = c.get("min_val", c.get("min", low))
@@ -107,35 +107,35 @@ def _clamp(c: Call) -> Result:
 
 
 @call("log1p")
-def _log1p(c: Call) -> Result:
+def _log1p(c: OperatorCall) -> Result:
     return c.node("Log", c.node("Add", c.x(), c.number(1, c.tensor().dtype)))
 
 
 @call("expm1")
-def _expm1(c: Call) -> Result:
+def _expm1(c: OperatorCall) -> Result:
     return c.node("Sub", c.node("Exp", c.x()), c.number(1, c.tensor().dtype))
 
 
 @call("log2", "log10")
-def _log_of_base(c: Call) -> Result:
+def _log_of_base(c: OperatorCall) -> Result:
     base = 2 if c.op == "log2" else 10
     return c.node("Div", c.node("Log", c.x()), c.number(math.log(base), c.tensor().dtype))
 
 
 @call("exp2")
-def _exp2(c: Call) -> Result:
+def _exp2(c: OperatorCall) -> Result:
     return c.node("Pow", c.number(2, c.tensor().dtype), c.x())
 
 
 @call("dropout", "dropout_", "alpha_dropout", "feature_dropout", "native_dropout")
-def _dropout(c: Call) -> Result:
+def _dropout(c: OperatorCall) -> Result:
     if c.get("train", False):
         c.unsupported("it drops elements; export module.eval()")
     return c.x("self" if "self" in c.spec.inputs else "input")
 
 
 @call("contiguous", "clone", "alias", "detach", "detach_", "lift_fresh_copy", "lift_fresh")
-def _same(c: Call) -> Result:
+def _same(c: OperatorCall) -> Result:
     return c.x()
 
 
@@ -145,18 +145,19 @@ _PAIRS = {"mul": "Mul", "maximum": "Max", "minimum": "Min"}
 _COMPARISONS = {"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater",
                 "ge": "GreaterOrEqual"}
 _LOGIC = {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor"}
-_BITS = {"bitwise_and": "And", "bitwise_or": "Or", "bitwise_xor": "Xor"}
+_BITS = {"bitwise_and": "And", "bitwise_or": "Or", "bitwise_xor": "Xor",
+         "__and__": "And", "__or__": "Or", "__xor__": "Xor"}
 _BOTH = ("Tensor", "Scalar")
 
 
 @call(*(f"{op}.{overload}" for op in ("mul", "mul_") for overload in _BOTH), "maximum", "minimum")
-def _pair(c: Call) -> Result:
+def _pair(c: OperatorCall) -> Result:
     (a, b), _ = c.promoted("self", "other")
     return c.node(_PAIRS[c.op.removesuffix("_")], a, b)
 
 
 @call(*(f"{op}.{overload}" for op in ("add", "add_", "sub", "sub_", "rsub") for overload in _BOTH))
-def _sum(c: Call) -> Result:
+def _sum(c: OperatorCall) -> Result:
     (a, b), d = c.promoted("self", "other")
     if c.op == "rsub":
         a, b = b, a
@@ -168,7 +169,7 @@ def _sum(c: Call) -> Result:
 
 @call(*(f"{op}.{overload}" for op in ("div", "div_") for overload in (
     *_BOTH, "Tensor_mode", "Scalar_mode")), "floor_divide", "floor_divide.Scalar")
-def _quotient(c: Call) -> Result:
+def _quotient(c: OperatorCall) -> Result:
     (a, b), d = c.promoted("self", "other")
     mode = "floor" if c.op == "floor_divide" else c.get("rounding_mode")
     if mode is None and not d.is_float:
@@ -184,7 +185,7 @@ def _quotient(c: Call) -> Result:
 
 
 @call(*(f"remainder.{overload}" for overload in _BOTH))
-def _remainder(c: Call) -> Result:
+def _remainder(c: OperatorCall) -> Result:
     (a, b), d = c.promoted("self", "other")
     if d.is_int:
         return c.node("Mod", a, b)
@@ -192,46 +193,45 @@ def _remainder(c: Call) -> Result:
 
 
 @call(*(f"fmod.{overload}" for overload in _BOTH))
-def _fmod(c: Call) -> Result:
+def _fmod(c: OperatorCall) -> Result:
     (a, b), _ = c.promoted("self", "other")
     return c.node("Mod", a, b, fmod=1)
 
 
 @call("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "pow_.Scalar")
-def _power(c: Call) -> Result:
+def _power(c: OperatorCall) -> Result:
     (a, b), _ = c.promoted("self", "exponent")
     return c.node("Pow", a, b)
 
 
 @call(*(f"{op}.{overload}" for op in (*_COMPARISONS, "ne") for overload in _BOTH))
-def _comparison(c: Call) -> Result:
+def _comparison(c: OperatorCall) -> Result:
     (a, b), _ = c.promoted("self", "other")
     return c.node("Not", c.node("Equal", a, b)) if c.op == "ne" else c.node(
         _COMPARISONS[c.op], a, b)
 
 
 @call(*_LOGIC, "logical_not")
-def _logic(c: Call) -> Result:
+def _logic(c: OperatorCall) -> Result:
     a = c.cast(c.tensor(), boolean)
     return c.node("Not", a) if c.op == "logical_not" else c.node(
         _LOGIC[c.op], a, c.cast(c.tensor("other"), boolean))
 
 
-@call(*(f"{op}.{overload}" for op in (*_BITS, "__and__", "__or__", "__xor__") for overload in _BOTH))
-def _bits(c: Call) -> Result:
+@call(*(f"{op}.{overload}" for op in _BITS for overload in _BOTH))
+def _bits(c: OperatorCall) -> Result:
     (a, b), d = c.promoted("self", "other")
-    op = _BITS[c.op.replace("__", "bitwise_", 1).removesuffix("__")]
-    return c.node(op if d is boolean else f"Bitwise{op}", a, b)
+    return c.node(_BITS[c.op] if d is boolean else f"Bitwise{_BITS[c.op]}", a, b)
 
 
 @call("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
-def _where(c: Call) -> Result:
+def _where(c: OperatorCall) -> Result:
     (a, b), _ = c.promoted("self", "other")
     return c.node("Where", c.x("condition"), a, b)
 
 
 @call("masked_fill.Scalar", "masked_fill.Tensor", "masked_fill_.Scalar")
-def _masked_fill(c: Call) -> Result:
+def _masked_fill(c: OperatorCall) -> Result:
     x = c.tensor()
     return c.node("Where", c.x("mask"), c.number(c.get("value"), x.dtype), x.name)
 
@@ -240,7 +240,7 @@ def _masked_fill(c: Call) -> Result:
 
 
 @call("_to_copy", "to.dtype", "to.dtype_layout", "to.device", "to.other", "type_as")
-def _cast(c: Call) -> Result:
+def _cast(c: OperatorCall) -> Result:
     return c.cast(c.tensor(), c.result.dtype)
 
 
@@ -250,14 +250,14 @@ _INTEGERS = {"add": "Add", "sub": "Sub", "mul": "Mul", "floordiv": "Div", "mod":
 
 
 @call(*(f"_operator.{op}" for op in _INTEGERS))
-def _integers(c: Call) -> Result:
+def _integers(c: OperatorCall) -> Result:
     values: list[Any] = [c.get(name) for name in c.spec.inputs]
-    names = [v.name if isinstance(v, Tensor) else c.constant(np.int64(v)) for v in values]
+    names = [v.name if isinstance(v, CallTensor) else c.constant(np.int64(v)) for v in values]
     return c.node(_INTEGERS[c.op], *names)
 
 
 @call("_operator.neg")
-def _negative(c: Call) -> Result:
+def _negative(c: OperatorCall) -> Result:
     return c.node("Neg", c.get(next(iter(c.spec.inputs))).name)
 
 

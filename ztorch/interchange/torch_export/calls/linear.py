@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from ztorch.interchange.torch_export.translation import Call, Result, call
+from ztorch.interchange.torch_export.translation import OperatorCall, Result, call
 
 
 @call("matmul", "mm", "bmm", "dot", "mv")
-def _matmul(c: Call) -> Result:
+def _matmul(c: OperatorCall) -> Result:
     return c.node("MatMul", c.x(), c.x(next(name for name in c.spec.inputs if name != "self")))
 
 
 @call("linear")
-def _linear(c: Call) -> Result:
+def _linear(c: OperatorCall) -> Result:
     weight = c.tensor("weight")
     y = c.node("MatMul", c.x("input"),
                c.node("Transpose", weight.name, perm=[1, 0]) if weight.rank == 2 else weight.name)
@@ -20,7 +20,7 @@ def _linear(c: Call) -> Result:
 
 
 @call("addmm", "baddbmm")
-def _added(c: Call) -> Result:
+def _added(c: OperatorCall) -> Result:
     x = c.tensor()
     a, b = [name for name in c.spec.inputs if name not in ("self", "alpha", "beta")]
     y = c.node("MatMul", c.x(a), c.x(b))
@@ -32,12 +32,12 @@ def _added(c: Call) -> Result:
 
 
 @call("einsum")
-def _einsum(c: Call) -> Result:
+def _einsum(c: OperatorCall) -> Result:
     return c.node("Einsum", *(x.name for x in c.get("tensors")), equation=c.get("equation"))
 
 
 @call("scaled_dot_product_attention")
-def _attention(c: Call) -> Result:
+def _attention(c: OperatorCall) -> Result:
     if c.get("dropout_p", 0.0):
         c.unsupported("it drops elements; export module.eval()")
     names = [c.tensor(name) for name in ("query", "key", "value")]

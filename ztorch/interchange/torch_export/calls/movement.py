@@ -6,20 +6,20 @@ from itertools import accumulate
 
 import numpy as np
 
-from ztorch.interchange.torch_export.translation import Call, Result, Tensor, call
+from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
 
 _END = np.iinfo(np.int64).max
 
 
-def _axis(c: Call, x: Tensor, name: str = "dim", default: int = 0) -> int:
+def _axis(c: OperatorCall, x: CallTensor, name: str = "dim", default: int = 0) -> int:
     axis = c.get(name, default)
     if not isinstance(axis, int):
         c.unsupported(f"{name}={axis!r}")
     return axis % max(x.rank, 1)
 
 
-def part(c: Call, x: str, axis: int, start: int | Tensor, end: int | Tensor,
-         step: int | Tensor = 1) -> str:
+def part(c: OperatorCall, x: str, axis: int, start: int | CallTensor, end: int | CallTensor,
+         step: int | CallTensor = 1) -> str:
     """A slice along one axis."""
     return c.node("Slice", x, c.ints(start), c.ints(end), c.ints(axis), c.ints(step))
 
@@ -28,12 +28,12 @@ def part(c: Call, x: str, axis: int, start: int | Tensor, end: int | Tensor,
 
 
 @call("view", "reshape", "_unsafe_view", "_reshape_copy")
-def _view(c: Call) -> Result:
+def _view(c: OperatorCall) -> Result:
     return c.node("Reshape", c.x(), c.ints(*c.get("size" if "size" in c.spec.inputs else "shape")))
 
 
 @call("flatten.using_ints")
-def _flatten(c: Call) -> Result:
+def _flatten(c: OperatorCall) -> Result:
     x = c.tensor()
     first, last = _axis(c, x, "start_dim"), _axis(c, x, "end_dim", -1)
     shape = (0,) * first + (-1,)  # 0: as it is
@@ -44,7 +44,7 @@ def _flatten(c: Call) -> Result:
 
 
 @call("unflatten.int")
-def _unflatten(c: Call) -> Result:
+def _unflatten(c: OperatorCall) -> Result:
     x = c.tensor()
     axis = _axis(c, x)
     parts = [c.node("Shape", x.name, start=0, end=axis)] if axis else []
@@ -55,7 +55,7 @@ def _unflatten(c: Call) -> Result:
 
 
 @call("squeeze.dim", "squeeze.dims", "squeeze")
-def _squeeze(c: Call) -> Result:
+def _squeeze(c: OperatorCall) -> Result:
     x = c.tensor()
     axes = c.integers("dim", range(x.rank)) if "dim" in c.spec.inputs else list(range(x.rank))
     gone = [a for a in axes if x.dims[a] == 1]
@@ -63,23 +63,23 @@ def _squeeze(c: Call) -> Result:
 
 
 @call("unsqueeze")
-def _unsqueeze(c: Call) -> Result:
+def _unsqueeze(c: OperatorCall) -> Result:
     return c.node("Unsqueeze", c.x(), c.ints(c.get("dim")))
 
 
 @call("expand")
-def _expand(c: Call) -> Result:
+def _expand(c: OperatorCall) -> Result:
     sizes = [1 if n == -1 else n for n in c.get("size")]  # 1: as it is
     return c.node("Expand", c.x(), c.ints(*sizes))
 
 
 @call("expand_as")
-def _expand_as(c: Call) -> Result:
+def _expand_as(c: OperatorCall) -> Result:
     return c.node("Expand", c.x(), c.node("Shape", c.x("other")))
 
 
 @call("repeat")
-def _repeat(c: Call) -> Result:
+def _repeat(c: OperatorCall) -> Result:
     x, times = c.tensor(), c.get("repeats")
     missing = len(times) - x.rank
     wide = c.node("Unsqueeze", x.name, c.ints(*range(missing))) if missing else x.name
@@ -90,13 +90,13 @@ def _repeat(c: Call) -> Result:
 
 
 @call("permute")
-def _permute(c: Call) -> Result:
+def _permute(c: OperatorCall) -> Result:
     x = c.tensor()
     return c.node("Transpose", x.name, perm=[a % x.rank for a in c.integers("dims")])
 
 
 @call("mT", "mH", "numpy_T")
-def _turned(c: Call) -> Result:
+def _turned(c: OperatorCall) -> Result:
     rank = c.tensor().rank
     order = list(range(rank))
     turned = order[::-1] if c.op == "numpy_T" else [*order[:-2], rank - 1, rank - 2]
@@ -104,7 +104,7 @@ def _turned(c: Call) -> Result:
 
 
 @call("transpose.int", "t", "swapaxes")
-def _transpose(c: Call) -> Result:
+def _transpose(c: OperatorCall) -> Result:
     x = c.tensor()
     if x.rank < 2:
         return x.name
@@ -115,7 +115,7 @@ def _transpose(c: Call) -> Result:
 
 
 @call("flip")
-def _flip(c: Call) -> Result:
+def _flip(c: OperatorCall) -> Result:
     axes = c.integers("dims")
     ends = [-_END] * len(axes)
     return c.node("Slice", c.x(), c.ints(*[-1] * len(axes)), c.ints(*ends), c.ints(*axes),
@@ -123,7 +123,7 @@ def _flip(c: Call) -> Result:
 
 
 @call("roll")
-def _roll(c: Call) -> Result:
+def _roll(c: OperatorCall) -> Result:
     y = c.x()
     if not c.integers("dims", ()):
         c.unsupported("a roll of all elements in a row")
@@ -138,33 +138,33 @@ def _roll(c: Call) -> Result:
 
 
 @call("slice.Tensor")
-def _slice(c: Call) -> Result:
+def _slice(c: OperatorCall) -> Result:
     x = c.tensor()
     return part(c, x.name, _axis(c, x), c.get("start", 0), c.get("end", _END), c.get("step", 1))
 
 
 @call("narrow")
-def _narrow(c: Call) -> Result:
+def _narrow(c: OperatorCall) -> Result:
     x, [start, length] = c.tensor(), (c.integers("start")[0], c.integers("length")[0])
     return part(c, x.name, _axis(c, x), start, start + length)
 
 
 @call("select.int")
-def _select(c: Call) -> Result:
+def _select(c: OperatorCall) -> Result:
     x, index = c.tensor(), c.get("index")
-    at = index.name if isinstance(index, Tensor) else c.constant(np.int64(index))
+    at = index.name if isinstance(index, CallTensor) else c.constant(np.int64(index))
     return c.node("Gather", x.name, at, axis=_axis(c, x))
 
 
 @call("unbind.int")
-def _unbind(c: Call) -> Result:
+def _unbind(c: OperatorCall) -> Result:
     x = c.tensor()
     return [c.node("Gather", x.name, c.constant(np.int64(k)), axis=_axis(c, x))
             for k in range(len(c.result_names))]
 
 
 @call("split.Tensor", "split_with_sizes", "split.sizes", "chunk")
-def _split(c: Call) -> Result:
+def _split(c: OperatorCall) -> Result:
     x, count = c.tensor(), len(c.result_names)
     axis, size = _axis(c, x), c.get("split_size", c.get("split_sizes"))
     if size is None:
@@ -181,21 +181,21 @@ def _split(c: Call) -> Result:
 
 
 @call("cat", "concat", "concatenate")
-def _concat(c: Call) -> Result:
+def _concat(c: OperatorCall) -> Result:
     parts = [x for x in c.get("tensors") if x.dims != (0,)]  # PyTorch leaves such out
     return c.node("Concat", *(c.cast(x, c.result.dtype) for x in parts),
                   axis=_axis(c, parts[0]))
 
 
 @call("stack")
-def _stack(c: Call) -> Result:
+def _stack(c: OperatorCall) -> Result:
     parts = c.get("tensors")
     axis = c.get("dim", 0) % (parts[0].rank + 1)
     return c.node("Concat", *(c.node("Unsqueeze", x.name, c.ints(axis)) for x in parts), axis=axis)
 
 
 @call("constant_pad_nd", "pad")
-def _pad(c: Call) -> Result:
+def _pad(c: OperatorCall) -> Result:
     x, pads = c.tensor(), c.integers("pad")
     mode = {"constant": "constant", "reflect": "reflect", "replicate": "edge",
             "circular": "wrap"}[c.get("mode", "constant")]
@@ -209,22 +209,22 @@ def _pad(c: Call) -> Result:
 
 
 @call("embedding")
-def _embedding(c: Call) -> Result:
+def _embedding(c: OperatorCall) -> Result:
     return c.node("Gather", c.x("weight"), c.x("indices"), axis=0)
 
 
 @call("index_select")
-def _index_select(c: Call) -> Result:
+def _index_select(c: OperatorCall) -> Result:
     return c.node("Gather", c.x(), c.x("index"), axis=_axis(c, c.tensor()))
 
 
 @call("gather")
-def _gather(c: Call) -> Result:
+def _gather(c: OperatorCall) -> Result:
     return c.node("GatherElements", c.x(), c.x("index"), axis=_axis(c, c.tensor()))
 
 
 @call("index.Tensor")
-def _index(c: Call) -> Result:
+def _index(c: OperatorCall) -> Result:
     x, indices = c.tensor(), c.get("indices")
     chosen = [(k, index) for k, index in enumerate(indices) if index is not None]
     if any(not index.dtype.is_int for _, index in chosen):
@@ -252,17 +252,17 @@ def _index(c: Call) -> Result:
 
 
 @call("tril", "triu")
-def _triangle(c: Call) -> Result:
+def _triangle(c: OperatorCall) -> Result:
     return c.node("Trilu", c.x(), c.constant(np.int64(c.get("diagonal", 0))),
                   upper=int(c.op == "triu"))
 
 
 @call("pixel_shuffle")
-def _pixel_shuffle(c: Call) -> Result:
+def _pixel_shuffle(c: OperatorCall) -> Result:
     return c.node("DepthToSpace", c.x(), blocksize=c.get("upscale_factor"), mode="CRD")
 
 
 @call("one_hot")
-def _one_hot(c: Call) -> Result:
+def _one_hot(c: OperatorCall) -> Result:
     return c.node("OneHot", c.x(), c.constant(np.int64(c.get("num_classes"))),
                   c.constant(np.array([0, 1], np.int64)))

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ztorch.interchange.torch_export.calls.movement import part
-from ztorch.interchange.torch_export.translation import Call, Result, Tensor, call
+from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
 
 _GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}  # ONNX's in the order of PyTorch's
 
 
-def _reordered(c: Call, kind: str, weight: Tensor) -> str:
+def _reordered(c: OperatorCall, kind: str, weight: CallTensor) -> str:
     """Gates in ONNX's order."""
     order, rows = _GATES[kind], weight.dims[0]
     if not isinstance(rows, int):
@@ -22,13 +22,13 @@ def _reordered(c: Call, kind: str, weight: Tensor) -> str:
 
 
 @call("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
-def _recurrent(c: Call) -> Result:
+def _recurrent(c: OperatorCall) -> Result:
     if c.get("train", False) and c.get("dropout", 0.0):
         c.unsupported("it drops elements; export module.eval()")
     kind = {"lstm": "LSTM", "gru": "GRU"}.get(c.op, "RNN")
     states, directions = c.get("hx"), 2 if c.get("bidirectional", False) else 1
     states = states if isinstance(states, list) else [states]
-    params: Sequence[Tensor] = c.get("params")
+    params: Sequence[CallTensor] = c.get("params")
     layers = c.get("num_layers")
     each = len(params) // (layers * directions)
     if each not in (2, 4) or not isinstance(c.tensor("input").rank, int):
