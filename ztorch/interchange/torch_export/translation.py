@@ -89,7 +89,7 @@ class OperatorCall:
     # -- arguments ---------------------------------------------------------------------------------
 
     def get(self, name: str, default: Any = None) -> Any:
-        """An argument: a CallTensor, a number, a list of them, or the default where it is left out."""
+        """An argument: a tensor, a number, a list of them; the default where it is left out."""
         if name not in self.spec.inputs:
             return default
         [(form, value)] = self.spec.inputs[name].items()
