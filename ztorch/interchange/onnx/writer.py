@@ -21,7 +21,7 @@ from ztorch.interchange.onnx.protobuf import Row
 Shape = tuple[int, ...]
 Order = tuple[int, ...]  # axis k of the tensor is axis order[k] of the value; () for its own order
 
-END = 1 << 62  # past the end of any axis
+END = (1 << 63) - 1  # past the end of any axis
 BATCH = "batch"  # the name of the first axis of inputs
 SMALL = 1 << 16  # elements; larger arrays are only computed now if they become smaller
 

@@ -199,7 +199,8 @@ def _slice(w: Writer, v: Value) -> None:
     cut = [k for k in range(x.rank) if (start[k], step[k], size[k]) != (0, 1, x.shape[k])]
     starts = [_from_end(w, start[k], x.shape[k]) for k in cut]
     ends = [start[k] + step[k] * (size[k] - 1) + (1 if step[k] > 0 else -1) for k in cut]
-    ends = [_from_end(w, e, x.shape[k]) if e >= 0 else -END for e, k in zip(ends, cut, strict=True)]
+    ends = [_from_end(w, e, x.shape[k]) if e >= 0 else -END - 1
+            for e, k in zip(ends, cut, strict=True)]
     axes = [order.index(k) if order else k for k in cut]
     w.give(v, w.node("Slice", [w.name(x, order), w.integers(starts), w.shape(tuple(ends)),
                                w.integers(axes), w.integers(step[k] for k in cut)]), order)
