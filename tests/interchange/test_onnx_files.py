@@ -352,6 +352,18 @@ def test_symbolic_sizes(tmp_path: Path) -> None:
         load(written(named([]), tmp_path / "m.onnx"))
 
 
+def test_an_output_with_one_row_for_all(tmp_path: Path) -> None:
+    """With one row in the batch it cannot be told, and is right."""
+    made = dense()
+    made.graph.node[1].CopyFrom(helper.make_node("ReduceMean", ["h"], ["y"], keepdims=1))
+    model = load(written(made, tmp_path / "m.onnx"))
+    model.trace(batch_size=1)
+    with pytest.raises(Unsupported, match=r"output 'y' of shape \(1, 1\) has no row for each of 3"):
+        model.trace(batch_size=3)
+    with pytest.raises(ConfigError, match=r"cannot write an ONNX file to .*m\.gguf"):
+        zt.onnx.save(zt.Sequential([zt.layers.Input((3,)), zt.layers.Dense(2)]), "m.gguf")
+
+
 def test_an_output_without_a_batch(tmp_path: Path) -> None:
     made = dense()
     made.graph.node[1].CopyFrom(helper.make_node("ReduceSum", ["h"], ["y"], keepdims=0))

@@ -187,7 +187,7 @@ class BatchedGraph(OnnxGraph):
         if self.open_axes is not None:
             return self.by_name(self._sized(inputs, context, self.open_axes))
         if self.fixed is None or inputs[0].shape[0] == self.fixed:
-            return self.by_name(self.run(inputs, context))
+            return self.by_name(self._of_rows(inputs, context))
         if inputs[0].shape[0] != 1 or context.states.data:
             raise ConfigError(f"{self.file.path} is made for batches of {self.fixed}, not "
                               f"{inputs[0].shape[0]}: compile(batch_size={self.fixed}), or export "
@@ -198,13 +198,23 @@ class BatchedGraph(OnnxGraph):
                            for y in self.run(full_batch, context)])
 
 
+    def _of_rows(self, inputs: Sequence[Value], context: Context) -> list[Value]:
+        """The outputs, each with a row for each of the inputs."""
+        results, batch = self.run(inputs, context), inputs[0].shape[0]
+        for name, y in zip(self.outputs, results, strict=True):
+            if y.shape[:1] != (batch,):
+                raise Unsupported(f"{self.file.path}: the output {name!r} of shape {y.shape} has "
+                                  f"no row for each of {batch} in the batch, the first axis of "
+                                  "inputs; compile(batch_size=1), or outputs=[...] of others")
+        return results
+
     def _sized(self, inputs: Sequence[Value], context: Context, axes: OpenAxes) -> list[Value]:
         """The outputs for inputs of any sizes; placeholders until sizes are chosen."""
         padded = [context.padding.of(v) for v in inputs]
         batch = inputs[0].shape[0]
         if context.states.data or any(inputs[k].shape[axis] != OpenSize.TRACED
                                       for k, axis in axes.names):
-            results = self.run(inputs, context)
+            results = self._of_rows(inputs, context)
         else:
             rows = self.fixed or batch
             self.run([leaf("input", "x", (rows, *shape), v.dtype)

@@ -13,7 +13,7 @@ import numpy as np
 from ztorch.arguments import checked
 from ztorch.config import positive
 from ztorch.errors import ConfigError, Unsupported, WeightsError, ZtorchError, unknown
-from ztorch.files.atomic import write_atomic
+from ztorch.files.atomic import need_name, write_atomic
 from ztorch.graph.op import OpCall, remember_calls
 from ztorch.graph.value import Value, topological
 from ztorch.interchange.onnx import writers as _writers  # noqa: F401 (fills the registries)
@@ -76,6 +76,7 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
         raise ConfigError("zt.onnx.save(weights=...) takes arrays by the names of weights, such as "
                           f"program.weights, not a {type(weights).__name__}")
     version = positive("opset", opset)
+    need_name(path, "an ONNX file", ".onnx", "name it .onnx")
     data = encode(model, batch_size, weights, dtype, sizes)
     write_atomic(path, data if version == OPSET else
                  converted(data, version, f"model {model.name!r}"))
