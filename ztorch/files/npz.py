@@ -6,6 +6,7 @@ import io
 import math
 import zipfile
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -62,5 +63,6 @@ def _array(data: bytes, name: str) -> tuple[DType, np.ndarray]:
 def packed(arrays: Mapping[str, np.ndarray]) -> bytes:
     """The bytes of a file of these arrays, as `numpy.load` reads them."""
     file = io.BytesIO()
-    np.savez(file, **{name: np.ascontiguousarray(a).reshape(a.shape) for name, a in arrays.items()})
+    members: dict[str, Any] = dict(arrays)
+    np.savez(file, **members)
     return file.getvalue()
