@@ -194,7 +194,7 @@ FAULTS = [
     Fault("runtime", "ztorch/runtime/buckets.py", "axis[bisect_left(axis, n)] for", "axis[bisect_left(axis, n + 1)] for", "program/test_batch_sizes.py"),
     Fault("feed", "ztorch/feed/sequences.py", "self.lengths[rows, None] - 1)", "self.lengths[rows, None])", "feed"),
     Fault("feed", "ztorch/feed/array_batches.py", "weights[count:] = 0.0", "weights[count:] = 1.0", "program/test_batch_sizes.py"),
-    Fault("feed", "ztorch/feed/array_batches.py", "self.steps = -(-self.rows // batch_size)", "self.steps = max(1, self.rows // batch_size)", "feed"),
+    Fault("feed", "ztorch/feed/array_batches.py", "self.steps = len(self._slices())", "self.steps = max(1, self.rows // batch_size)", "feed"),
     Fault("feed", "ztorch/feed/array_batches.py", "epoch], np.uint64)", "0], np.uint64)", "feed"),
     Fault("training", "ztorch/training/loop.py", "self.batches.epoch(calls, program.epochs_trained, self.steps)", "self.batches.epoch(calls, 0, self.steps)", "training program callbacks"),
     Fault("training", "ztorch/training/history.py", "self._epochs_of.setdefault(name, []).append(epoch)", "self._epochs_of.setdefault(name, []).append(0)", "training"),
