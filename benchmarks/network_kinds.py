@@ -189,6 +189,7 @@ def export(net: Any, x: Mapping[str, Any], path: Path, dynamo: bool) -> bool:
     """Writes the network as an ONNX file, for any batch size where the exporter can; says whether
     it can."""
     torch = peers.module("torch")
+    torch.backends.mha.set_fastpath_enabled(False)  # the older exporter knows no word for it
     for dynamic in (True, False):
         axes: dict[str, Any] = {}
         if dynamic and dynamo:

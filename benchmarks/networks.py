@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -35,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.networks", description=__doc__)
     parser.add_argument("--only", default=",".join(NETWORKS), help="networks, with commas")
     parser.add_argument("--exporters", default=",".join(EXPORTERS))
-    parser.add_argument("--time", action="store_true", help="predictions too, on a quiet machine")
+    parser.add_argument("--time", action="store_true", help="predictions too; rows without anew")
     parser.add_argument("--again", action="store_true", help="networks that have a row as well")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--files", type=Path, help="folder of the ONNX files, to keep them")
@@ -57,7 +58,9 @@ def main(arguments: list[str] | None = None) -> int:
         for name in networks:
             for exporter in asked.exporters.split(","):
                 key = f"{name} {exporter}"
-                if asked.again or key not in rows or "what is wrong" in rows[key]:
+                row = rows.get(key, {})
+                lacks = "what is wrong" in row or (asked.time and "ztorch ms" not in row)
+                if asked.again or not row or lacks:
                     rows[key] = _row(name, exporter, files, asked.time)
                     path.write_text(json.dumps(rows, indent=1) + "\n")
                     path.with_suffix(".md").write_text(page(rows, machine.describe()))
@@ -157,13 +160,16 @@ def _timed(path: Path, x: dict[str, np.ndarray], predict: Any) -> dict[str, Any]
     ours, theirs = compare([Contestant("ztorch", predict),
                             Contestant("ONNX Runtime", lambda: session.run(None, feed))],
                            True, FULL)
-    return {"ztorch ms": 1e3 * ours.seconds, "ONNX Runtime ms": 1e3 * theirs.seconds}
+    return {"ztorch ms": 1e3 * ours.seconds, "ONNX Runtime ms": 1e3 * theirs.seconds,
+            "load": os.getloadavg()[0]}
 
 
 def page(rows: dict[str, dict[str, Any]], facts: dict[str, Any]) -> str:
     """The table in Markdown, with the machine it was made on."""
     versions = {**facts["versions"], **{p: v for p in ("torchvision", "transformers", "timm")
                                         if (v := machine.version(p))}}
+    order = list(NETWORKS)
+    rows = dict(sorted(rows.items(), key=lambda row: (order.index(row[1]["network"]), row[0])))
     equal = sum(not row.get("what is wrong") for row in rows.values())
     lines = [
         "# Networks of others", "",
@@ -173,8 +179,10 @@ def page(rows: dict[str, dict[str, Any]], facts: dict[str, Any]) -> str:
         f"{BOUND:g} of the largest number of an output. Weights are random; those of transformers "
         "have small configs. Batches of two rows, one thread. The memory is all that the process "
         "had at its peak, with Python, NumPy and the package onnx. Times of predictions are CPU "
-        "time and only there where `--time` was given; compiling is by the clock of a machine on "
-        "which others may have worked.", "",
+        "time of one thread, in turns with ONNX Runtime's, on a shared machine: others worked "
+        "on it (the load average was up to "
+        f"{max(row.get('load', 0) for row in rows.values()):.0f}), and compiling is by the clock.",
+        "",
         "| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS),
         *("| " + " | ".join(_cell(row, c) for c in COLUMNS) + " |" for row in rows.values()), ""]
     return "\n".join(lines)

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from ztorch.arrays.tensor import Tensor as Tensor
     from ztorch.arrays.vmap import vmap as vmap
     from ztorch.interchange import onnx as onnx
+    from ztorch.interchange import torch_export as torch_export
     from ztorch.interchange.keras import load_keras as load_keras
     from ztorch.kernels import Hints as Hints
     from ztorch.kernels import atomic_add as atomic_add
@@ -123,7 +124,7 @@ _NAMES = {"Input": "layers.core", "Layer": "layers.layer", "Model": "model.model
 # Modules of rooms.
 _INNER = {"array_api": "arrays.array_api", "onnx": "interchange.onnx",
           "settings": "host.settings", "utils": "conveniences", "activations": "ops",
-          "models": "sources.models"}
+          "models": "sources.models", "torch_export": "interchange.torch_export"}
 # Names that other libraries have, and what to use here.
 _REPLACEMENTS = {
     "nn": "zt.layers", "optim": "zt.optimizers", "datasets": "zt.data",

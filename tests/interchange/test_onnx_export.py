@@ -264,7 +264,7 @@ def test_another_opset(tmp_path: Path) -> None:
         zt.onnx.save(newer, tmp_path / "m.onnx", opset=0)
 
 
-def test_open_axes_get_one_size() -> None:
+def test_open_axes() -> None:
     ids = L.Input(("time",), dtype="int32")
     x = L.PositionEmbedding(9)(L.Embedding(7, 4)(ids))
     model = zt.Model(ids, L.MultiHeadAttention(2, num_key_value_heads=1, rotary=True,
@@ -273,10 +273,57 @@ def test_open_axes_get_one_size() -> None:
     [found] = runtime(encode(model, sizes={"time": 5}), rows)
     expected = model.compile("cpu", batch_size=2, sizes=(8,), threads=1).predict(rows)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    with pytest.raises(Unsupported, match=r"leaves axes open; say them: sizes=\{'time': 64\}"):
-        encode(model)
-    with pytest.raises(ConfigError, match=r"sizes\['time'\]=\(8, 16\): all rows of an ONNX file"):
+    model = zt.Model(ids, L.MultiHeadAttention(2)(x))
+    any_size = encode(model)  # whose table has a limit of 9
+    for count, length in ((1, 1), (3, 9), (2, 4)):
+        rows = np.random.default_rng(length).integers(0, 7, (count, length)).astype(np.int32)
+        [found] = runtime(any_size, rows)
+        np.testing.assert_allclose(found, evaluated(model, rows), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ConfigError, match=r"sizes\['time'\]=\(8, 16\): an ONNX file is for one"):
         encode(model, sizes=(8, 16))
+
+
+def evaluated(model: zt.Model, *x: np.ndarray) -> np.ndarray:
+    """What a model with open axes predicts for rows of exactly these sizes."""
+    sizes = {name: v.shape[axis + 1] for v, axes in zip(x, model.open_axes.values(), strict=True)
+             for axis, name in axes.items()}
+    leaves = model.leaves(len(x[0]), sizes=sizes)
+    outputs = model.called(leaves, Context())
+    return evaluate(list(outputs.values()), dict(zip(leaves.values(), x, strict=True)))[0]
+
+
+@together(of=20)
+@pytest.mark.parametrize(("layers", "shape"), [
+    ([L.LSTM(4)], ("time", 3)), ([L.GRU(4, return_sequences=True)], ("time", 3)),
+    ([L.Bidirectional(L.LSTM(4, return_sequences=True))], ("time", 3)),
+    ([L.TransformerEncoder(8, 2), L.GlobalAveragePooling1D()], ("time", 8)),
+    ([L.MultiHeadAttention(2, use_causal_mask=True)], ("time", 8)),
+    ([L.Conv1D(4, 3, padding="causal"), L.GlobalMaxPooling1D()], ("time", 3)),
+    ([L.Conv2D(4, 3, strides=2, padding="same"), L.BatchNormalization(), L.MaxPooling2D(2)],
+     ("height", "width", 3)),
+    ([L.Conv2D(4, 3, activation="relu"), L.GlobalAveragePooling2D(), L.Dense(2)],
+     ("height", "width", 3)),
+    ([L.TimeDistributed(L.Dense(3)), L.Lambda(lambda x: x[:, -1])], ("time", 2)),
+    ([L.Lambda(lambda x: ops.flip(x, axis=1)[:, 1:-1])], ("time", 2)),
+    ([L.Permute((2, 1)), L.Softmax()], ("time", 2))])
+def test_files_for_any_size(layers: list[Any], shape: tuple[Any, ...]) -> None:
+    model = zt.Sequential([L.Input(shape), *layers], seed=1)
+    data = encode(model)
+    for sizes in ((9, 12), (14, 8)):
+        x = np.random.default_rng(0).normal(
+            size=(2, *sizes[:len(shape) - 1], shape[-1])).astype(np.float32)
+        [found] = runtime(data, x)
+        np.testing.assert_allclose(found, evaluated(model, x), rtol=1e-4, atol=1e-5)
+    named = [d.dim_param for d in onnx.load_from_string(data).graph.input[0].type.tensor_type
+             .shape.dim]
+    assert named[:len(shape)] == ["batch", *shape[:-1]]
+
+
+def test_no_file_for_any_size() -> None:
+    for computes in (lambda x: x / x.shape[1], ops.rotary):
+        model = zt.Sequential([L.Input(("time", 2)), L.Lambda(computes)])
+        with pytest.raises(Unsupported, match=r"computes with their sizes.*sizes=\{'time': 64\}"):
+            encode(model)
 
 
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:

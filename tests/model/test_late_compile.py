@@ -12,7 +12,7 @@ import ztorch as zt
 from tests.cases.grouping import together
 from ztorch import layers as L
 from ztorch.errors import ConfigError
-from ztorch.feed.row_sizes import size_ranges
+from ztorch.feed.row_sizes import sizes_seen
 from ztorch.model.late_compile import chosen
 
 RANDOM = np.random.default_rng(0)
@@ -87,8 +87,8 @@ def test_chosen_sizes(low: int, high: int, most: int, sizes: tuple[int, ...]) ->
 def test_several_inputs_and_axes() -> None:
     x = {"a": np.zeros((2, 6, 5, 3)), "b": [np.zeros(4), np.zeros(9)]}
     open_axes = {"a": {0: "height", 1: "width"}, "b": {0: "time"}}
-    want = {"height": (6, 6), "width": (5, 5), "time": (4, 9)}
-    assert size_ranges(x, open_axes, ["a", "b"], "") == want
-    assert size_ranges(list(x.values()), open_axes, ["a", "b"], "") == want
-    same = size_ranges(x, {"a": {0: "time"}, "b": {0: "time"}}, ["a", "b"], "")
-    assert same == {"time": (4, 9)}
+    want = {"height": {6}, "width": {5}, "time": {4, 9}}
+    assert sizes_seen(x, open_axes, ["a", "b"], "") == want
+    assert sizes_seen(list(x.values()), open_axes, ["a", "b"], "") == want
+    same = sizes_seen(x, {"a": {0: "time"}, "b": {0: "time"}}, ["a", "b"], "")
+    assert same == {"time": {6, 4, 9}}

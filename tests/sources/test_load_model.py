@@ -71,7 +71,6 @@ def test_the_declaration_is_all_that_compile_was_told(trained: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "message"), [
-    ("m.pt2", "a program of torch.export; torch.onnx.export.* writes it as ONNX"),
     ("m.mlir", "MLIR, such as StableHLO")])
 def test_programs_of_others_are_named(name: str, message: str) -> None:
     with pytest.raises(zt.errors.Unsupported, match=message):

@@ -156,7 +156,22 @@ def test_arrays_of_numpy(write: Any, tmp_path: Path) -> None:
             loaded.load_weights(path)
 
 
-@pytest.mark.parametrize("name", ["w.gguf", "w.npz", "w.pt2", "w.ckpt", "w.json", "w.tar.gz", "W.GGUF"])
+@pytest.mark.parametrize("name", ["w.gguf", "W.npz"])
+@pytest.mark.parametrize("layout", [None, "torch"])
+def test_written_and_read(name: str, layout: str | None, tmp_path: Path) -> None:
+    net, other = model(), model()
+    random = np.random.default_rng(5)
+    for w in net.weights:
+        w.value = random.normal(size=w.shape).astype(np.float32)
+    net.save_weights(tmp_path / name, layout=layout)
+    other.load_weights(tmp_path / name)
+    for a, b in zip(net.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    with pytest.raises(ConfigError, match="layout 'ztorch': GGUF"):
+        net.save_weights(tmp_path / "w.gguf", layout="ztorch")
+
+
+@pytest.mark.parametrize("name", ["w.pt2", "w.ckpt", "w.json", "w.tar.gz"])
 def test_a_name_of_another_format_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"the name of a file of another kind; .*\.safetensors"):
         model().save_weights(tmp_path / name)

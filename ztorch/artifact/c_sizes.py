@@ -4,7 +4,7 @@ the function of the smallest bucket that fits, and fills up its arrays."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ztorch.artifact.c_interface import CFunction, CInterface, identifier
@@ -62,7 +62,7 @@ class CChooser:
 
 
 def choosers(c: CInterface, spec: ProgramSpec, axes: Mapping[str, tuple[int, ...]],
-             open_axes: Mapping[str, str]) -> tuple[CChooser, ...]:
+             open_axes: Mapping[str, str], whole_axes: Sequence[str] = ()) -> tuple[CChooser, ...]:
     """The functions that choose; none where there is one bucket, whose arrays are never padded.
 
     Args:
@@ -70,9 +70,11 @@ def choosers(c: CInterface, spec: ProgramSpec, axes: Mapping[str, tuple[int, ...
         spec: Describes its program.
         axes: The sizes of axes that vary, by name.
         open_axes: The axes that vary, by port, as metadata have them.
+        whole_axes: Those along which rows are never filled up: the caller knows which function
+            to call. Default: `()`.
     """
     buckets = Buckets(axes)
-    if len(buckets) == 1 and not open_axes:
+    if whole_axes or (len(buckets) == 1 and not open_axes):
         return ()
     names = {axis: "rows" if k == 0 else identifier(axis, "axis") for k, axis in enumerate(axes)}
     known = dict(zip(spec.functions, c.functions, strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,8 @@ def export_c(traced: TracedModel, path: str | os.PathLike[str], *, device: str =
     target = target_for(resolve(device, here=False))
     library_name = name or traced.metadata.name
     library = compile_c(traced.functions, target, library_name, weights, traced.metadata.axes,
-                        traced.metadata.open_axes, traced.metadata.pipeline)
+                        traced.metadata.open_axes, traced.metadata.pipeline,
+                        traced.metadata.whole_axes)
     return write_c(library, path)
 
 
@@ -74,10 +75,11 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
               weights: Mapping[str, Any] | None = None,
               axes: Mapping[str, tuple[int, ...]] | None = None,
               open_axes: Mapping[str, str] | None = None,
-              pipeline: PipelineRecord | None = None) -> CLibrary | CSource:
+              pipeline: PipelineRecord | None = None,
+              whole_axes: Sequence[str] = ()) -> CLibrary | CSource:
     """All stages for a C library but writing its files; arguments as those of `export_c`. `axes`
     are the sizes of axes that vary, by name; `open_axes` the axis that varies, by port; `pipeline`
-    names inputs and classes."""
+    names inputs and classes; along `whole_axes` rows are never filled up."""
     _need_processor(target)
     watch = Watch()
     graphs = simplify(functions, passes.DEFAULT, watch)
@@ -88,7 +90,7 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
     if pipeline is not None:
         interface = replace(interface, features=tuple(map(literal, pipeline.features)),
                             classes=tuple(map(literal, pipeline.classes)))
-    any_size = choosers(interface, spec, axes or {}, open_axes or {}) if axes else ()
+    any_size = choosers(interface, spec, axes, open_axes or {}, whole_axes) if axes else ()
     symbols = {function: f.symbol for function, f in spec.functions.items()}
     text = RenderedModule(plans, target, symbols, interface).text()
     watch.done("text", text)

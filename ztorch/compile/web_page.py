@@ -15,7 +15,7 @@ from ztorch.codegen import targets, wasm
 from ztorch.codegen.targets import Target
 from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.traced_model import TracedModel
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, Unsupported
 from ztorch.runtime.snapshot import Snapshot
 
 LACKS = (f"it was exported without WebAssembly, which takes the package {wasm.PACKAGE} "
@@ -46,6 +46,10 @@ def export_web(traced: TracedModel, path: str | os.PathLike[str], *,
         export_web(model.trace(batch_size=1), "page", weights=program.weights)
         ```
     """
+    if traced.metadata.whole_axes:
+        raise Unsupported(f"model {traced.metadata.name!r} leaves axes open and mixes positions "
+                          "along them; pages fill up rows: give sizes when the model is loaded, "
+                          "such as zt.onnx.load(path, sizes={'time': 64})")
     if webassembly is None and not wasm.available():
         warnings.warn(f"the page runs on WebGPU alone: {LACKS}", stacklevel=2)
     with_wasm = wasm.available() if webassembly is None else webassembly

@@ -99,7 +99,13 @@ class DataAdapter(NamedTuple):
 
     def sizes(self, columns: Columns) -> tuple[int, ...]:
         """What a bucket must hold for all these rows in one batch."""
-        return (rows_of(columns), *[int(n.max()) for n in self.lengths(columns).values()])
+        lengths = self.lengths(columns)
+        self.buckets.need_alike(lengths)
+        return (rows_of(columns), *[int(n.max()) for n in lengths.values()])
+
+    def fits_one_bucket(self, columns: Columns) -> bool:
+        """Whether rows may be in one batch: of one size along axes that are never filled up."""
+        return self.buckets.are_alike(self.lengths(columns))
 
     @property
     def several_inputs(self) -> bool:
@@ -147,9 +153,12 @@ class DataAdapter(NamedTuple):
                 label = f"x[{p.name!r}]{suffix}" if self.several_inputs else f"x{suffix}"
                 for axis, name in p.axes.items():
                     sizes = rows.sizes[axis]
-                    self.buckets.need_size(name, int(sizes.max()), label)
+                    for size in np.unique(sizes):
+                        self.buckets.need_size(name, int(size), label)
                     self._need_same_lengths(columns.setdefault(
                         f"lengths/{name}", sizes.astype(np.int32)), sizes, label, name)
+        for name in self.open_axes:  # those that are compiled for size 1 alone have no column yet
+            columns.setdefault(f"lengths/{name}", np.ones(rows_of(columns), np.int32))
         return columns
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -161,11 +162,11 @@ class ArrayBatches:
         self.rows = rows_of(columns)
         adapter.need_whole_batches(self.rows, batch_size)
         self.batch_size = batch_size
-        self.steps = -(-self.rows // batch_size)
         self._adapter = adapter
         self._seed = seed
         self.lengths = adapter.lengths(columns)
         self._groups = self._rows_by_length()
+        self.steps = len(self._slices())
 
     def epoch(self, calls: BorrowedCalls, number: int = 0,
               steps: int | None = None) -> Iterator[Batch]:
@@ -194,17 +195,26 @@ class ArrayBatches:
     def _plan(self, data_pass: int) -> list[Rows]:
         """The rows of each batch of a pass over the data. Rows of one bucket of lengths go
         together; what is left of them goes with longer ones. So only the last batch is not full."""
-        size = self.batch_size
-        slices = [slice(at, min(at + size, self.rows)) for at in range(0, self.rows, size)]
+        slices = self._slices()
         order = None if self._seed is None else permutation(self._seed, data_pass, self.rows)
         if self._groups is None:
-            return list(slices) if order is None else [order[rows] for rows in slices]
+            return slices if order is None else [order[rows] for rows in slices]
         order = np.arange(self.rows) if order is None else order
         by_length = order[np.argsort(self._groups[order], kind="stable")]
         batches: list[Rows] = [by_length[rows] for rows in slices]
         if self._seed is None:
             return batches
         return [batches[k] for k in permutation(self._seed, data_pass, len(batches))]
+
+    def _slices(self) -> list[Rows]:
+        """The rows of each batch, numbered in the order of their groups. A batch has rows of
+        several groups unless they are never filled up."""
+        ends = [self.rows]
+        if self._groups is not None and self._adapter.buckets.whole_axes:
+            ends = np.cumsum(np.unique(self._groups, return_counts=True)[1]).tolist()
+        size = self.batch_size
+        return [slice(at, min(at + size, end)) for start, end in pairwise([0, *ends])
+                for at in range(start, end, size)]
 
     def _rows_by_length(self) -> np.ndarray | None:
         """A number for each row, the same for rows of one bucket of lengths; None where there is

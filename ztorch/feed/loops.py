@@ -102,10 +102,9 @@ def evaluate(calls_of: Calls, batches: BatchSource, program: Scored,
         return means
 
 
-def predict(pool: CallPool, batches: BatchSource, open_axes: Mapping[str, str],
+def predict(pool: CallPool, batches: BatchSource, results: Results,
             progress: Progress | None = None) -> Outputs:
-    """The model's outputs for every row. `open_axes` names the axis that varies, by output."""
-    results = Results(getattr(batches, "rows", 0), open_axes)  # 0: not known beforehand
+    """The model's outputs for every row, by way of `results`."""
     with pool.of_each_bucket("predict") as calls:
         done = 0
         if progress:

@@ -23,10 +23,11 @@ class Results:
     Args:
         total: How many rows there are; 0 if that is not known beforehand.
         open_axes: The axes that vary, by output, as metadata have them.
+        whole: Whether rows are never filled up: outputs of any shape are whole. Default: `False`.
     """
 
-    def __init__(self, total: int, open_axes: Mapping[str, str]):
-        self._total = total
+    def __init__(self, total: int, open_axes: Mapping[str, str], whole: bool = False):
+        self._total, self._varies = total, whole
         self._open_axes = {name: open_axes_of(text) for name, text in open_axes.items()}
         self._whole: dict[str, np.ndarray] = {}
         self._parts: dict[str, list[np.ndarray]] = {}
@@ -36,7 +37,7 @@ class Results:
     def prepare(self, batch: Batch) -> None:
         """Has the call of a full batch write large outputs where they belong."""
         self._written.clear()
-        if not self._total or self._open_axes or not isinstance(batch.rows, slice):
+        if not self._total or self._varies or self._open_axes or not isinstance(batch.rows, slice):
             return
         for name, y in batch.call.outputs.items():
             if len(y) == batch.real and y.nbytes >= DIRECT_BYTES and batch.call.write_to(
@@ -48,11 +49,11 @@ class Results:
         for name, y in batch.call.outputs.items():
             if name in self._written:
                 continue
-            if name in self._open_axes:
+            if self._varies or name in self._open_axes:
                 numbers = (range(batch.rows.start, batch.rows.stop)
                            if isinstance(batch.rows, slice) else batch.rows.tolist())
                 sizes = {axis: which.size(batch.lengths[which.name]).tolist()
-                         for axis, which in self._open_axes[name].items()}
+                         for axis, which in self._open_axes.get(name, {}).items()}
                 parts = [tuple(slice(sizes[axis][k] if axis in sizes else None)
                                for axis in range(y.ndim - 1)) for k in range(len(numbers))]
                 self._rows.setdefault(name, {}).update(

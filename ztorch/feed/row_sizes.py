@@ -11,12 +11,10 @@ from ztorch.errors import ConfigError
 from ztorch.feed.columns import as_array
 from ztorch.feed.sources import is_stream
 
-Range = tuple[int, int]  # the least and the greatest size
 
-
-def size_ranges(x: Any, open_axes: Mapping[str, Mapping[int, str]], inputs: Iterable[str],
-                fix: str) -> dict[str, Range]:
-    """The sizes of rows along each open axis.
+def sizes_seen(x: Any, open_axes: Mapping[str, Mapping[int, str]], inputs: Iterable[str],
+               fix: str) -> dict[str, set[int]]:
+    """The sizes that rows have along each open axis.
 
     Args:
         x: What `fit` or `predict` takes.
@@ -29,8 +27,8 @@ def size_ranges(x: Any, open_axes: Mapping[str, Mapping[int, str]], inputs: Iter
 
     Examples:
         >>> rows = [np.zeros((3, 4)), np.zeros((9, 4))]
-        >>> size_ranges(rows, {"x": {0: "time"}}, ["x"], "")
-        {'time': (3, 9)}
+        >>> sizes_seen(rows, {"x": {0: "time"}}, ["x"], "")
+        {'time': {9, 3}}
     """
     if is_stream(x, None):
         raise ConfigError(f"x gives batches, whose sizes are not known beforehand; {fix}")
@@ -39,13 +37,12 @@ def size_ranges(x: Any, open_axes: Mapping[str, Mapping[int, str]], inputs: Iter
         parts = {names[0]: next(iter(x.values())) if isinstance(x, Mapping) else x}
     else:
         parts = dict(x) if isinstance(x, Mapping) else dict(zip(names, x, strict=False))
-    ranges: dict[str, Range] = {}
+    seen: dict[str, set[int]] = {}
     for name, axes in open_axes.items():
         for axis, label in axes.items():
-            sizes = list(_sizes(parts.get(name, ()), axis)) + list(ranges.get(label, ()))
-            if sizes:
-                ranges[label] = min(sizes), max(sizes)
-    return ranges
+            if sizes := set(_sizes(parts.get(name, ()), axis)):
+                seen[label] = seen.get(label, set()) | sizes
+    return seen
 
 
 def _sizes(rows: Any, axis: int) -> Iterator[int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import math
 import zipfile
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -56,3 +58,11 @@ def _array(data: bytes, name: str) -> tuple[DType, np.ndarray]:
     flat = np.frombuffer(data, kind, offset=begin)
     array = flat.reshape(shape[::-1]).T if by_columns else flat.reshape(shape)
     return d, np.ascontiguousarray(array).reshape(shape).astype(d.numpy)
+
+
+def packed(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The bytes of a file of these arrays, as `numpy.load` reads them."""
+    file = io.BytesIO()
+    members: dict[str, Any] = dict(arrays)
+    np.savez(file, **members)
+    return file.getvalue()

@@ -112,6 +112,13 @@ def named_axes(shape: Shape, owner: str) -> dict[int, str]:
             for k, n in enumerate(shape) if isinstance(n, OpenSize)}
 
 
+def whole_axes(model: Any) -> tuple[str, ...]:
+    """The open axes of a model along which rows are never filled up to a larger size: all, if a
+    layer mixes positions along them."""
+    mixes = any(layer.mixes_open_axes for _, layer in model.walk())
+    return tuple(model.axis_names) if mixes else ()
+
+
 def checked_axes(label: str, axis: Any) -> int | tuple[int, ...]:
     """An integer or a tuple of integers, or a ConfigError that begins with the label."""
     axes = whole_numbers(label, axis if isinstance(axis, (list, tuple)) else (axis,))

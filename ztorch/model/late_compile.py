@@ -10,7 +10,8 @@ import numpy as np
 from ztorch.dtypes import f32, i32
 from ztorch.errors import ConfigError
 from ztorch.feed.row_shapes import row_count, stream_targets
-from ztorch.feed.row_sizes import Range, size_ranges
+from ztorch.feed.row_sizes import sizes_seen
+from ztorch.layers.axes import whole_axes
 from ztorch.losses import TargetSpec
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 STEP = 8  # sizes that are chosen are multiples of it: vectors and tiles are whole
 MOST = {1: 4, 2: 2}  # sizes of an axis at most, by the number of open axes; of three axes one
+MOST_WHOLE = 8  # sizes of an axis along which rows are never filled up
 
 
 class LateCompile:
@@ -38,7 +40,7 @@ class LateCompile:
         self.arguments = dict(arguments)
         self.resume = resume
         self.sizes: dict[str, tuple[int, ...]] = {}
-        self._ranges: dict[str, Range] = {}
+        self._seen: dict[str, set[int]] = {}
         self.targets: dict[str, TargetSpec] | None = None  # of a step of one's own; None: unknown
         self.batches: tuple[int, ...] = ()  # sizes of the batches of such steps
         self._compiled: Any = None  # for which data
@@ -52,14 +54,13 @@ class LateCompile:
         """Chooses sizes that hold x, too."""
         fix = ("say them: compile(..., sizes={" +
                ", ".join(f"{name!r}: (64, 128)" for name in model.axis_names) + "})")
-        ranges = size_ranges(x, model.open_axes, list(model.inputs_by_name), fix)
-        for name, (low, high) in ranges.items():
-            known = self.sizes.get(name, (0,))
-            before = self._ranges.get(name, (low, high))
-            self._ranges[name] = min(low, before[0]), max(high, before[1])
-            if high > known[-1]:
+        for name, sizes in sizes_seen(x, model.open_axes, list(model.inputs_by_name), fix).items():
+            seen = self._seen[name] = self._seen.get(name, set()) | sizes
+            if name in whole_axes(model):
+                self.sizes[name] = _whole(name, seen, model)
+            elif max(sizes) > self.sizes.get(name, (0,))[-1]:
                 most = MOST.get(len(model.axis_names), 1)
-                self.sizes[name] = chosen(*self._ranges[name], most)
+                self.sizes[name] = chosen(min(seen), max(seen), most)
 
     def to_predict(self) -> dict[str, Any]:
         """The arguments to compile with where nothing is trained yet."""
@@ -108,6 +109,15 @@ def target_specs(x: Any, y: Any) -> dict[str, TargetSpec]:
               for name, part in named.items()}
     return {name: TargetSpec((1, *a.shape[1:]), i32 if str(a.dtype).startswith(
         ("int", "uint", "bool")) else f32) for name, a in arrays.items()}
+
+
+def _whole(axis: str, sizes: set[int], model: Network) -> tuple[int, ...]:
+    """Sizes of rows that are never filled up: exactly those that they have."""
+    if len(sizes) > MOST_WHOLE:
+        raise ConfigError(f"rows have {len(sizes)} sizes along axis {axis!r}, and model "
+                          f"{model.name!r}, which mixes positions along it, is compiled for each "
+                          f"of them; bring rows to {MOST_WHOLE} sizes at most")
+    return tuple(sorted(sizes))
 
 
 def chosen(low: int, high: int, most: int) -> tuple[int, ...]:

@@ -169,9 +169,9 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         """Writes the weights to a file, whole or not at all.
 
         Args:
-            path: The file. A name that ends in .weights.h5 makes one for Keras, .safetensors one
-                with names as `layer/weight`.
-            layout: "torch" writes a .safetensors file for PyTorch, with its names and layouts.
+            path: The file. A name that ends in .weights.h5 makes one for Keras, .safetensors and
+                .npz one with names as `layer/weight`, .gguf one for llama.cpp.
+            layout: "torch" writes PyTorch's names and layouts, as those of .gguf always are.
                 Default: `None`.
             names: What layers are called in the file, as {"dense": "fc1"}. Default: `None`.
             flatten_from: The order of the features of images in the file, "channels_first" or

@@ -8,6 +8,7 @@ from typing import Any
 from ztorch.dtypes import DType, f32
 from ztorch.graph.body import Body
 from ztorch.graph.value import Value, topological
+from ztorch.layers.axes import whole_axes
 from ztorch.layers.network import Network
 from ztorch.layers.weight import Weight
 from ztorch.runtime.snapshot import LayerRow
@@ -58,7 +59,8 @@ def print_summary(model: Network, print_fn: Callable[[str], Any] = print) -> Non
     for r in rows:
         name = "  " * r.depth + r.name.rpartition("/")[2]
         table.append((f"{name} ({r.class_})", spelled(r.output_shape, "batch"),
-                      f"{r.parameters:,}", f"{r.flops:,}", f"{r.bytes:,}"))
+                      f"{r.parameters:,}", "?" if whole_axes(model) else f"{r.flops:,}",
+                      f"{r.bytes:,}"))
     widths = [max(len(line[k]) for line in table) for k in range(5)]
     rule = "─" * (sum(widths) + 8)
 
@@ -74,6 +76,10 @@ def print_summary(model: Network, print_fn: Callable[[str], Any] = print) -> Non
     print_fn("\n".join([rule, show(table[0]), rule, *map(show, table[1:]), rule]))
     print_fn(f"Parameters: {total:,} ({_size(size)} as float32), of them {trainable:,} trainable")
     sizes = model.traced_sizes
+    if whole_axes(model):
+        print_fn(f"FLOPs depend on the sizes of {' and '.join(sizes)}: the summary of a program "
+                 "tells")
+        return
     steps = f" of size {max(map(int, sizes.values()))} along {' and '.join(sizes)}" if sizes else ""
     print_fn(f"FLOPs for one example{steps}: {sum(r.flops for r in rows):,} (a multiply-add is 2)")
 

@@ -13,6 +13,7 @@ from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.files.kinds import BadValue
 from ztorch.graph.narrow import products_of
 from ztorch.graph.value import Graph, Value
+from ztorch.layers.axes import whole_axes
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
 from ztorch.layers.network import Network
@@ -26,7 +27,7 @@ from ztorch.model.step import own_functions, predicted, traced_step
 from ztorch.model.summary import layer_rows
 from ztorch.optimizers import Optimizer
 from ztorch.real_sizes import OpenAxis
-from ztorch.runtime.buckets import BATCH, Buckets, Sizes, spelled_axes
+from ztorch.runtime.buckets import BATCH, Buckets, Sizes, open_axes_of, spelled_axes
 from ztorch.runtime.snapshot import IdRange, Metadata, NamedConfig, WeightRow
 from ztorch.runtime.spec import RESULTS
 from ztorch.work_line import at
@@ -79,8 +80,10 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
             functions |= Generation(model, states, decode, {
                 name: axis[-1] for name, axis in open_sizes.items()}).functions()
         for bucket in in_order:
+            smaller = traced(bucket)
+            _need_one_target(largest, smaller)
             functions |= {buckets.name(verb, bucket): graph
-                          for verb, graph in traced(bucket).functions.items() if verb != RESULTS}
+                          for verb, graph in smaller.functions.items() if verb != RESULTS}
     return TracedModel(functions, _with_pipeline(model, Metadata(
         name=model.name,
         declaration=declaration_of(model, largest.outputs, largest.objectives, optimizer),
@@ -89,6 +92,7 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
         dtype=computed.long if narrow is None else f"mixed_{narrow.long}",
         seed=states.seed,
         open_axes=largest.open_axes,
+        whole_axes=whole_axes(model),
         whole_batches=tuple(sorted(own - {"predict"})),
         **_ports(model, largest.x, largest.outputs, largest.context),
         **_training(largest.outputs, largest.objectives),
@@ -233,6 +237,18 @@ def _need_all_inputs(model: Network, x: Mapping[str, Value], predict: Graph) -> 
             raise ConfigError(f"model {model.name!r}: no output depends on the numbers of "
                               f"{f'input {name!r}' if name else 'its input'}; leave it out, or use "
                               "it in the layers that it leads to")
+
+
+def _need_one_target(largest: BucketGraphs, smaller: BucketGraphs) -> None:
+    """Raises where targets of one output have different shapes, and no axis that is open."""
+    for name in largest.objectives:
+        shapes = [graphs.objectives[name].target.shape[1:] for graphs in (largest, smaller)]
+        named = open_axes_of(largest.open_axes.get(port("y", name), ""))
+        for k, (n, m) in enumerate(zip(*shapes, strict=True)):
+            if n != m and k not in named:
+                raise Unsupported(f"output {name or 'y'!r} is trained on targets of shape "
+                                  f"{shapes[0]} or {shapes[1]}, for different sizes of open axes, "
+                                  f"and its axis {k + 1} is none of these; compile for one size")
 
 
 def _need_one_batch_size(buckets: Buckets, context: Context) -> None:

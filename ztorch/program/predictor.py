@@ -66,11 +66,13 @@ class Predictor(Stateful):
         if dispatch.is_tensor(x):
             return self._as_declared(dispatch.predict(self, x))
         columns = None if is_stream(x, None) else self.adapter.inputs(x)
-        if columns is not None and not verbose and rows_of(columns) <= size:
+        if (columns is not None and not verbose and rows_of(columns) <= size
+                and self.adapter.fits_one_bucket(columns)):
             return self._predict_batch(columns)
         from ztorch.feed import loops
         from ztorch.feed.array_batches import ArrayBatches
         from ztorch.feed.datasets import as_stream
+        from ztorch.feed.results import Results
         from ztorch.feed.stream_batches import StreamBatches
         from ztorch.progress import Progress
 
@@ -78,8 +80,9 @@ class Predictor(Stateful):
             StreamBatches(self.adapter, as_stream(self.adapter, x, size, False), size, False)
             if columns is None else ArrayBatches(self.adapter, columns, None, size))
         progress = Progress(verbose) if verbose else None
-        return self._as_declared(loops.predict(self.calls, source, self.metadata.open_axes,
-                                               progress))
+        results = Results(getattr(source, "rows", 0), self.metadata.open_axes,
+                          bool(self.metadata.whole_axes))  # 0: not known beforehand
+        return self._as_declared(loops.predict(self.calls, source, results, progress))
 
     def predict_on_batch(self, x: Any) -> Any:
         """Computes the model's outputs for at most one batch of rows.
@@ -121,7 +124,7 @@ class Predictor(Stateful):
             from ztorch.feed.array_batches import Batch
             from ztorch.feed.results import Results
 
-            results = Results(count, self.metadata.open_axes)
+            results = Results(count, self.metadata.open_axes, bool(self.metadata.whole_axes))
             results.add(Batch(call, count, count, slice(0, count), self.adapter.lengths(columns)))
             return self._as_declared(results.outputs())
 

@@ -41,7 +41,8 @@ class Stateful:
         self.name = metadata.name
         predict = executable.functions["predict"]
         rows = next(iter(predict.inputs.values())).shape[0]
-        self.buckets = Buckets(metadata.axes or {BATCH: (rows,)}, metadata.whole_batches)
+        self.buckets = Buckets(metadata.axes or {BATCH: (rows,)}, metadata.whole_batches,
+                               metadata.whole_axes)
         self.batch_size = self.buckets.batch_size  # the most rows of a call
         stateful = next((name.rpartition("/")[0] for name, state in executable.states.items()
                          if state.role == "memory"), "")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
+from typing import Any
 
 from ztorch.errors import DataError
 from ztorch.real_sizes import OpenAxis
@@ -54,6 +55,8 @@ class Buckets:
     Args:
         axes: The sizes of each axis that varies, in ascending order; that of the batch comes first.
         whole: The functions whose batches are never filled up, since all their rows count.
+        whole_axes: The axes along which rows are never filled up: their sizes must be those of a
+            bucket. Default: `()`.
 
     Examples:
         >>> buckets = Buckets({"batch": (1, 8, 32), "time": (64, 128)})
@@ -61,8 +64,10 @@ class Buckets:
         ('predict@8x128', 'predict')
     """
 
-    def __init__(self, axes: Mapping[str, Sequence[int]], whole: Iterable[str] = ()):
+    def __init__(self, axes: Mapping[str, Sequence[int]], whole: Iterable[str] = (),
+                 whole_axes: Iterable[str] = ()):
         self._whole = frozenset(whole)
+        self.whole_axes = frozenset(whole_axes)
         self.axes = {name: tuple(sizes) for name, sizes in axes.items()}
         self.largest: Sizes = tuple(sizes[-1] for sizes in self.axes.values())
         self._sizes = tuple(self.axes.values())
@@ -93,6 +98,10 @@ class Buckets:
                             "row, so that its batches cannot be filled up to "
                             f"{self.batch_size}; compile(batch_size=({listed})), or pass a "
                             "multiple of the batch size")
+        if self.whole_axes:
+            for name, n in zip(self.axes, sizes, strict=True):
+                if name in self.whole_axes:
+                    self.need_size(name, n, "")
         try:
             return verb + self._suffixes[tuple([
                 axis[bisect_left(axis, n)] for axis, n in zip(self._sizes, sizes)])]  # noqa: B905
@@ -105,13 +114,34 @@ class Buckets:
 
     def _error(self, axis: str, size: int, label: str = "") -> DataError:
         option = "batch_size" if axis == BATCH else f"sizes={{{axis!r}: ...}}"
+        if axis in self.whole_axes:
+            listed = ", ".join(map(str, sorted({*self.axes[axis], size})))
+            return DataError(f"axis {axis!r}{label and f' of {label}'} has size {size}, and this "
+                             f"program is compiled for {' and '.join(map(str, self.axes[axis]))} "
+                             "alone, since the model mixes positions along it, so that rows are "
+                             "never filled up; pass rows of such a size, or compile with "
+                             f"sizes={{{axis!r}: ({listed})}}")
         return DataError(f"axis {axis!r}{label and f' of {label}'} has size {size}, and this "
                          f"program is compiled for sizes up to {self.axes[axis][-1]} "
                          f"({', '.join(map(str, self.axes[axis]))}); pass less, or compile with a "
                          f"larger size in {option}")
 
     def need_size(self, axis: str, size: int, label: str) -> None:
-        """Raises where an axis is longer than in any bucket. Errors call what was passed `label`.
+        """Raises where no bucket holds an axis of this size. Errors call what was passed `label`.
         """
-        if size > self.axes[axis][-1]:
+        if size > self.axes[axis][-1] or (axis in self.whole_axes and size not in self.axes[axis]):
             raise self._error(axis, size, label)
+
+    def are_alike(self, lengths: Mapping[str, Any]) -> bool:
+        """Whether rows of these sizes by axis may be in one batch: they have one size along axes
+        that are never filled up."""
+        return all(len({*lengths[axis].tolist()}) == 1 for axis in self.whole_axes)
+
+    def need_alike(self, lengths: Mapping[str, Any]) -> None:
+        """Raises where rows of these sizes by axis may not be in one batch."""
+        if not self.are_alike(lengths):
+            said = "; ".join(f"{axis!r}: {', '.join(map(str, sorted({*lengths[axis].tolist()})))}"
+                             for axis in sorted(self.whole_axes))
+            raise DataError(f"a batch has rows of several sizes ({said}), and rows of this model "
+                            f"are never filled up; pass batches of {self.batch_size} rows of one "
+                            "size")

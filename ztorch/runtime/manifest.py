@@ -125,6 +125,8 @@ def check_scoring(program: Metadata, spec: ProgramSpec) -> None:
 def check_buckets(program: Metadata, spec: ProgramSpec) -> None:
     """Each bucket that a program may choose has its functions, and they take as many rows."""
     listed = program.axes
+    if not {*program.whole_axes} <= {*listed}:
+        raise BadValue(list(program.whole_axes), "names of axes", "whole_axes")
     if not listed:  # one bucket, that of the only function of each kind
         return
     sizes = next(iter(listed.values()))

@@ -124,6 +124,8 @@ class Metadata(Record):
         MapOf(TEXT), default={})
     whole_batches: tuple[str, ...] = field(  # functions that count all rows of a batch
         ListOf(TEXT), default=())
+    whole_axes: tuple[str, ...] = field(  # axes along which rows are never filled up
+        ListOf(TEXT), default=())
     dtype: str = field(TEXT, default="float32")  # it computes in; mixed_float16, mixed_bfloat16
     input_shape: dict[str, tuple[int, ...]] = field(  # of one row
         OneOrNamed(SHAPE), default={})

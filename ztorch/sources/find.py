@@ -12,8 +12,6 @@ from ztorch.sources.python_files import import_file, recipe_in
 from ztorch.sources.recipe import Recipe
 
 _PROGRAMS = {  # of others, by suffix, and what brings them here
-    ".pt2": "a program of torch.export; torch.onnx.export(torch.export.load(path), (), 'm.onnx') "
-            "writes it as ONNX",
     ".mlir": "MLIR, such as StableHLO; export the model as ONNX",
     ".stablehlo": "StableHLO; export the model as ONNX",
     ".pb": "a graph of TensorFlow; tf2onnx writes it as ONNX",
@@ -43,8 +41,9 @@ def find(name: str, custom: Mapping[str, type] | None = None) -> Recipe:
     An attribute, `path/to/file.py:attribute`, is a Sequential or a Model, or a function without
     arguments that returns one (default: `build`, else the model that the file has). Large models
     of the zoo have a small variant, `name:small`. Files are artifacts (.zt), those of Keras
-    (.keras) and ONNX (.onnx), and weights (.safetensors) whose model is that of the Python file
-    beside them, or of the zoo. A folder is one of Hugging Face: config.json beside safetensors.
+    (.keras), ONNX (.onnx) and torch.export (.pt2), and weights (.safetensors) whose model is that
+    of the Python file beside them, or of the zoo. A folder is one of Hugging Face: config.json
+    beside safetensors.
 
     Args:
         name: The text.
@@ -72,6 +71,10 @@ def find(name: str, custom: Mapping[str, type] | None = None) -> Recipe:
         from ztorch.interchange import onnx
 
         return Recipe(onnx.load(name), trained=True)
+    if suffix == ".pt2":
+        from ztorch.interchange import torch_export
+
+        return Recipe(torch_export.load(name), trained=True)
     if suffix == ".safetensors":
         return _of_weights(name)
     if suffix in _PROGRAMS:
@@ -95,7 +98,7 @@ def _of_zoo(name: str) -> Recipe:
     name, _, variant = name.partition(":")
     if name not in zoo():
         raise ConfigError(f"{unknown('model', name, zoo())}, path/to/file.py:attribute, a file "
-                          "named .zt, .keras or .onnx, or a folder with config.json")
+                          "named .zt, .keras, .onnx or .pt2, or a folder with config.json")
     if variant not in ("", "small"):
         raise ConfigError(f"model {name!r} has no variant {variant!r}; large ones have "
                           f"{name}:small")

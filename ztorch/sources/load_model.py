@@ -22,8 +22,8 @@ def load_model(path: str | os.PathLike[str], *, custom_objects: Any = None) -> M
     """Loads a model with its weights, to compile, train or export it as any other.
 
     Args:
-        path: An artifact (.zt), a file of Keras (.keras) or ONNX (.onnx), a folder of Hugging Face
-            (config.json and safetensors), the name of a model of the zoo,
+        path: An artifact (.zt), a file of Keras (.keras), ONNX (.onnx) or torch.export (.pt2), a
+            folder of Hugging Face (config.json and safetensors), the name of a model of the zoo,
             `path/to/file.py:attribute`, or a .safetensors file of weights: its model is that of the
             .py file of the same name beside it, or the one of the zoo that it names.
         custom_objects: Classes of your own that an artifact names: layers, losses, metrics and

@@ -26,24 +26,32 @@ LAYOUTS = ("ztorch", "keras", "torch")
 def save(model: Network, path: str | os.PathLike[str], layout: str | None = None,
          names: Mapping[str, str] | None = None, flatten_from: str | None = None) -> None:
     """Writes the weights of a model; arguments as those of `Model.save_weights`. Without a layout
-    the name decides: .h5 is for Keras, all else ours."""
+    the name decides: .h5 is for Keras, .gguf in PyTorch's layouts, all else ours."""
     file = os.fspath(path)
-    h5 = file.endswith(".h5")
+    h5, is_gguf, is_npz = (file.lower().endswith(end) for end in (".h5", ".gguf", ".npz"))
     if layout not in (None, *LAYOUTS):
         raise ConfigError(f"layout={layout!r} must be one of {', '.join(LAYOUTS)}")
-    layout = layout or ("keras" if h5 else "ztorch")
-    fix = ("give a path that ends in .weights.h5 for Keras, or in .safetensors for ztorch and "
-           "PyTorch (safetensors.torch.load_file reads it)")
+    layout = layout or ("keras" if h5 else "torch" if is_gguf else "ztorch")
+    fix = ("give a path that ends in .weights.h5 for Keras, .npz for NumPy, .gguf for llama.cpp, "
+           "or in .safetensors for ztorch and PyTorch (safetensors.torch.load_file reads it)")
+    if is_gguf and layout != "torch":
+        raise ConfigError(f"cannot write {file!r} in the layout {layout!r}: GGUF files have "
+                          "PyTorch's; leave layout out")
     if layout == "keras" and not h5:
         raise ConfigError(f"cannot write {file!r} in the layout 'keras'; {fix}")
-    suffix = ".h5" if h5 and layout == "keras" else ".safetensors"
+    suffix = (".h5" if h5 and layout == "keras" else ".gguf" if is_gguf else ".npz" if is_npz
+              else ".safetensors")
     need_name(path, f"weights in the layout {layout!r}", suffix, fix)
     if (names or flatten_from) and layout != "torch":
         raise ConfigError("names and flatten_from are for layout='torch'")
     _need_mapping(names)
     values = {w: w.value for w in model.weights}
     if layout == "ztorch":
-        own_files.write(path, {n: w.value for n, w in model.named_weights().items()}, model.name)
+        own = {n: w.value for n, w in model.named_weights().items()}
+        if is_npz:
+            write_atomic(path, npz.packed(own))
+        else:
+            own_files.write(path, own, model.name)
     elif layout == "keras":
         write_atomic(path, keras_files.write(keras_layouts.parts(model), values, model.name))
     else:
@@ -54,8 +62,13 @@ def save(model: Network, path: str | os.PathLike[str], layout: str | None = None
             prefix = renamed(part.names[0], names or {})
             tensors |= {f"{prefix}.{end}" if prefix else end: a
                         for end, a in part.write(values).items()}
-        safetensors.write(path, {n: (dtype(a.dtype), a) for n, a in tensors.items()},
-                         {"format": "pt"})
+        if is_gguf:
+            write_atomic(path, gguf.written(tensors, model.name))
+        elif is_npz:
+            write_atomic(path, npz.packed(tensors))
+        else:
+            safetensors.write(path, {n: (dtype(a.dtype), a) for n, a in tensors.items()},
+                             {"format": "pt"})
 
 
 def _need_mapping(names: object) -> None:

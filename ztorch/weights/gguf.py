@@ -1,9 +1,10 @@
-"""GGUF files, those of llama.cpp: their tensors, quantised ones as float32."""
+"""GGUF files, those of llama.cpp: their tensors, quantised ones as float32; written as float32."""
 
 from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
             12: "d"}  # types of metadata as `struct` has them
 _TEXT, _LIST = 8, 9
 _MOST_AXES = 8
+_WRITTEN_AXES = 4  # as many as llama.cpp takes
+_ALIGNMENT = 32  # bytes of which the place of a tensor is a multiple
 _DEEPEST = 4  # lists in lists
 
 
@@ -77,6 +80,28 @@ def tensors(data: bytes, source: str) -> Tensors:
         return _tensors(_Cursor(memoryview(data)), source)
 
 
+def written(arrays: Mapping[str, np.ndarray], name: str) -> bytes:
+    """The bytes of a file of float32 tensors; `name` is that of the model."""
+
+    def text(x: str) -> bytes:
+        return struct.pack("<Q", len(x.encode())) + x.encode()
+
+    header = [SIGNATURE, struct.pack("<IQQ", 3, len(arrays), 2)]
+    for key, value in (("general.architecture", "ztorch"), ("general.name", name)):
+        header += [text(key), struct.pack("<I", _TEXT), text(value)]
+    data = bytearray()
+    for label, array in arrays.items():
+        if array.ndim > _WRITTEN_AXES:
+            raise Unsupported(f"weight {label!r} has {array.ndim} axes; a GGUF file has "
+                              f"{_WRITTEN_AXES} at most: write .safetensors")
+        header += [text(label), struct.pack(f"<I{array.ndim}QIQ", array.ndim, *array.shape[::-1], 0,
+                                            len(data))]
+        data += np.ascontiguousarray(array, "<f4").tobytes()
+        data += bytes(-len(data) % _ALIGNMENT)
+    before = b"".join(header)
+    return before + bytes(-len(before) % _ALIGNMENT) + bytes(data)
+
+
 def _tensors(cursor: _Cursor, source: str) -> Tensors:
     cursor.take(len(SIGNATURE))
     version, count, pairs = (cursor.number(code) for code in "IQQ")
@@ -88,7 +113,7 @@ def _tensors(cursor: _Cursor, source: str) -> Tensors:
         key = cursor.text()
         metadata[key] = cursor.value(cursor.number("I"))
     infos = [_info(cursor) for _ in range(count)]
-    align = metadata.get("general.alignment", 32)
+    align = metadata.get("general.alignment", _ALIGNMENT)
     if type(align) is not int or not 1 <= align <= 1 << 20:
         raise ValueError(f"its alignment is {align!r}")
     begin = -(-cursor.at // align) * align

@@ -23,8 +23,10 @@ from ztorch.interchange.onnx.node import (
     Node,
     Tensor,
 )
+from ztorch.interchange.onnx.open_axes import OpenAxes
 from ztorch.interchange.onnx.protobuf import Port
 from ztorch.interchange.onnx.runner import NodeRunner, present
+from ztorch.layers.axes import TRACED
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import leaves
@@ -151,6 +153,9 @@ class OnnxGraph(Layer):
 class BatchedGraph(OnnxGraph):
     """The nodes of a file whose inputs have the batch as their first axis.
 
+    Where other axes are open, nodes are imported again for each size: what computes shapes gives
+    other numbers then. Rows are never filled up along them, so any node may mix positions.
+
     Floats outside have the dtype of the model. Where those of the file are kept, inputs are rounded
     to them, and outputs widened.
     """
@@ -161,6 +166,11 @@ class BatchedGraph(OnnxGraph):
                  keeps_floats: bool = False, **common: Any):
         super().__init__(file, outputs, sizes, keeps_floats, **common)
         self.fixed = batch_of(file, sizes)
+        self.open_axes: OpenAxes | None = None
+
+    def leave_open(self, axes: OpenAxes) -> None:
+        """Leaves the sizes of axes to whoever compiles a model."""
+        self.open_axes, self.mixes_open_axes = axes, True
 
     def run(self, x: Sequence[Value], context: Context) -> list[Value]:
         """The outputs for these inputs. One Unsupported lists all nodes that are not imported."""
@@ -174,8 +184,10 @@ class BatchedGraph(OnnxGraph):
     def call(self, x: Any, context: Context) -> Any:
         """The output; a dict where there are several."""
         inputs = leaves(x)
+        if self.open_axes is not None:
+            return self.by_name(self._sized(inputs, context, self.open_axes))
         if self.fixed is None or inputs[0].shape[0] == self.fixed:
-            return self.by_name(self.run(inputs, context))
+            return self.by_name(self._of_rows(inputs, context))
         if inputs[0].shape[0] != 1 or context.states.data:
             raise ConfigError(f"{self.file.path} is made for batches of {self.fixed}, not "
                               f"{inputs[0].shape[0]}: compile(batch_size={self.fixed}), or export "
@@ -184,6 +196,36 @@ class BatchedGraph(OnnxGraph):
         full_batch = [leaf("input", "x", (self.fixed, *v.shape[1:]), v.dtype) for v in inputs]
         return self.by_name([leaf("input", "y", (1, *y.shape[1:]), y.dtype)
                            for y in self.run(full_batch, context)])
+
+
+    def _of_rows(self, inputs: Sequence[Value], context: Context) -> list[Value]:
+        """The outputs, each with a row for each of the inputs."""
+        results, batch = self.run(inputs, context), inputs[0].shape[0]
+        for name, y in zip(self.outputs, results, strict=True):
+            if y.shape[:1] != (batch,):
+                raise Unsupported(f"{self.file.path}: the output {name!r} of shape {y.shape} has "
+                                  f"no row for each of {batch} in the batch, the first axis of "
+                                  "inputs; compile(batch_size=1), or outputs=[...] of others")
+        return results
+
+    def _sized(self, inputs: Sequence[Value], context: Context, axes: OpenAxes) -> list[Value]:
+        """The outputs for inputs of any sizes; placeholders until sizes are chosen."""
+        padded = [context.padding.of(v) for v in inputs]
+        batch = inputs[0].shape[0]
+        if context.states.data or any(inputs[k].shape[axis] not in TRACED
+                                      for k, axis in axes.names):
+            results = self._of_rows(inputs, context)
+        else:
+            rows = self.fixed or batch
+            self.run([leaf("input", "x", (rows, *shape), v.dtype)
+                      for v, shape in zip(inputs, axes.tried, strict=True)], context)
+            results = [leaf("input", "y", (batch, *(
+                inputs[y.axes[k][0]].shape[y.axes[k][1]] if k in y.axes else n
+                for k, n in enumerate(y.shape) if k)), y.dtype) for y in axes.outputs]
+        for result, y in zip(results, axes.outputs, strict=True):
+            masks = {axis: padded[k].get(source) for axis, (k, source) in y.axes.items()}
+            context.padding.declare(result, {k: mask for k, mask in masks.items() if mask})
+        return results
 
 
 def batch_of(file: OnnxFile, sizes: Mapping[str, int]) -> int | None:
@@ -224,8 +266,10 @@ def _needed(specs: tuple[NodeSpec, ...], outputs: Sequence[str]) -> tuple[NodeSp
     return tuple(reversed(needed))
 
 
-def unsupported(path: str, faults: Sequence[UnsupportedNode], count: int) -> Unsupported:
-    """One error for all nodes that cannot be imported; nodes of one op and reason share a line."""
+def unsupported(path: str, faults: Sequence[UnsupportedNode], count: int,
+                kind: str = "nodes") -> Unsupported:
+    """One error for all nodes that cannot be imported; nodes of one op and reason share a line.
+    `kind` is what the file calls them."""
     alike: dict[tuple[str, str], list[str]] = {}
     for fault in faults:
         op, _, name = str(fault.node).partition(" ")
@@ -234,8 +278,10 @@ def unsupported(path: str, faults: Sequence[UnsupportedNode], count: int) -> Uns
     for (op, reason), names in alike.items():
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         lines.append(f"  {op} {', '.join(names[:NAMED])}{more}: {reason}")
-    message = f"{path}: {len(faults)} of {count} nodes cannot be imported:\n" + "\n".join(lines)
-    message += "\noutputs=[...] of tensors before them leaves them out, if such a part is enough"
+    message = f"{path}: {len(faults)} of {count} {kind} cannot be imported:\n" + "\n".join(lines)
+    if kind == "nodes":
+        message += ("\noutputs=[...] of tensors before them leaves them out, if such a part is "
+                    "enough")
     needed = [name for fault in faults if isinstance(fault.error, NeedsNumbers)
               for name in fault.error.inputs]
     if not needed:

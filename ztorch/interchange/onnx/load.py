@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ from ztorch.config import flag, positive
 from ztorch.dtypes import to_storage
 from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.graph.op import leaf
+from ztorch.graph.value import Value
 from ztorch.interchange.onnx.contents import OnnxFile, StoredCodes
 from ztorch.interchange.onnx.file import read
 from ztorch.interchange.onnx.formats import FORMATS
 from ztorch.interchange.onnx.graph import BatchedGraph, OnnxGraph, plain
+from ztorch.interchange.onnx.open_axes import InputAxis, explored
 from ztorch.interchange.onnx.protobuf import Port
+from ztorch.layers.axes import OpenSize, named_axes
 from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
@@ -39,7 +43,8 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
 
     Args:
         path: The file.
-        sizes: The sizes of other symbolic axes, by name, as {"sequence": 128}. Default: `None`.
+        sizes: Sizes of other symbolic axes, by name, as {"sequence": 128}. Those that are not here
+            stay open: `compile(sizes=...)` says for which sizes, or data do. Default: `None`.
         outputs: The names of outputs to keep; None: all. Default: `None`.
         name: The name of the model; None: that of the file. Default: `None`.
         keep_dtypes: Whether to compute in the floats of the file, such as float16, bfloat16 and
@@ -52,8 +57,8 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
     Raises:
         ArtifactError: The file is no ONNX file, or is damaged.
         Unsupported: It has nodes that ztorch cannot import; the message lists all of them.
-        ConfigError: A size is missing, or there is no such output. Or the package onnx is not
-            installed: pip install ztorch[onnx].
+        ConfigError: There is no such output, or no size of an open axis fits the nodes. Or the
+            package onnx is not installed: pip install ztorch[onnx].
 
     Examples:
         ```python
@@ -61,7 +66,13 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
         program = model.compile(batch_size=1)
         ```
     """
-    file = read(path)
+    return model_of(read(path), sizes, outputs, name, keep_dtypes)
+
+
+def model_of(file: OnnxFile, sizes: Mapping[str, int] | None = None,
+             outputs: Sequence[str] | None = None, name: str | None = None,
+             keep_dtypes: bool = False) -> Model:
+    """The graph of a file as a model; arguments as those of `load`."""
     if sizes is not None and not isinstance(sizes, Mapping):
         raise ConfigError(f"sizes={sizes!r} must give sizes by the names of axes: "
                           "sizes={'sequence': 128}")
@@ -70,11 +81,16 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
         raise Unsupported(f"{file.path} has no inputs; ztorch imports models that have some")
     graph = BatchedGraph(file, _outputs(file, outputs), known,
                          flag("keep_dtypes", keep_dtypes), name="graph")
-    examples = [_example(file.path, port, known) for port in file.inputs]
-    _need_supported(graph, examples)
-    model_name = name or _name(path)
-    inputs = [Input(shape, None if port.dtype.is_float else port.dtype.long, name=plain(port.name))
-              for port, shape in zip(file.inputs, examples, strict=True)]
+    rows = [_row(file.path, port, known) for port in file.inputs]
+    if names := _open_names(file, rows):
+        graph.leave_open(axes := explored(file.path, rows, names, partial(_imported, graph)))
+        rows = [tuple(OpenSize(axes.names[k, a]) if (k, a) in names else n
+                      for a, n in enumerate(row, 1)) for k, row in enumerate(rows)]
+    else:
+        _imported(graph, rows)
+    model_name = name or _name(file.path)
+    inputs = [Input(row, None if port.dtype.is_float else port.dtype.long, name=plain(port.name))
+              for port, row in zip(file.inputs, rows, strict=True)]
     model: Model
     if len(inputs) == len(graph.outputs) == 1:
         model = Sequential([inputs[0], graph], name=model_name)
@@ -157,25 +173,34 @@ def _outputs(file: OnnxFile, requested: Sequence[str] | None) -> list[str]:
     return list(requested or names)
 
 
-def _example(path: str, source: Port, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape of one row of an input."""
-    shape = []
+def _row(path: str, source: Port, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of one row of an input; axes without a size are open."""
+    shape: list[int] = []
     for axis, n in enumerate(source.dims[1:], 1):
         size = n if isinstance(n, int) else sizes.get(n or "")
-        if size is None:
-            fix = (f"give its size: sizes={{{n!r}: 32}}" if n else
-                   "export it with a size or a name for that axis")
-            raise ConfigError(f"{path}: axis {axis} of the input {source.name!r} has no fixed "
-                              f"size; {fix}")
-        shape.append(positive(f"{path}: axis {axis} of the input {source.name!r}", size))
+        shape.append(OpenSize(_axis_name(str(n or ""))) if size is None else
+                     positive(f"{path}: axis {axis} of the input {source.name!r}", size))
     return tuple(shape)
 
 
-def _need_supported(graph: BatchedGraph, examples: Sequence[tuple[int, ...]]) -> None:
-    """Raises one Unsupported for all nodes that cannot be imported."""
+def _axis_name(name: str) -> str | None:
+    """A name of the file as one that an axis may have; None where the file has none."""
+    cleaned = "".join("_" if c in "/@," else c for c in name if c.isprintable())
+    return "batch axis" if cleaned == "batch" else cleaned or None
+
+
+def _open_names(file: OnnxFile, rows: Sequence[tuple[int, ...]]) -> dict[InputAxis, str]:
+    """The names of all open axes."""
+    return {(k, axis + 1): name for k, (port, row) in enumerate(zip(file.inputs, rows, strict=True))
+            for axis, name in named_axes(row, plain(port.name) if len(rows) > 1 else "").items()}
+
+
+def _imported(graph: BatchedGraph, rows: Sequence[tuple[int, ...]]) -> list[Value]:
+    """The outputs for one example, or a batch of the size that the file fixes, of such rows. Raises
+    one Unsupported for all nodes that cannot be imported."""
     batch, path = graph.fixed or 1, graph.file.path
-    x = [leaf("input", port.name, (batch, *shape), "float32" if port.dtype.is_float else port.dtype)
-         for port, shape in zip(graph.file.inputs, examples, strict=True)]
+    x = [leaf("input", port.name, (batch, *row), "float32" if port.dtype.is_float else port.dtype)
+         for port, row in zip(graph.file.inputs, rows, strict=True)]
     results = graph.run(x, Context(states=States(data=False)))
     graph.own_weights.clear()
     graph.stored.clear()
@@ -183,6 +208,7 @@ def _need_supported(graph: BatchedGraph, examples: Sequence[tuple[int, ...]]) ->
         if y.shape[:1] != (batch,):
             raise Unsupported(f"{path}: the output {name!r} of shape {y.shape} has no row for "
                               f"each of {batch} in the batch, the first axis of inputs")
+    return results
 
 
 def _name(path: str | os.PathLike[str]) -> str:

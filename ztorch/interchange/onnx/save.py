@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +12,14 @@ import numpy as np
 
 from ztorch.arguments import checked
 from ztorch.config import positive
-from ztorch.errors import ConfigError, Unsupported, WeightsError, unknown
-from ztorch.files.atomic import write_atomic
+from ztorch.errors import ConfigError, Unsupported, WeightsError, ZtorchError, unknown
+from ztorch.files.atomic import need_name, write_atomic
 from ztorch.graph.op import OpCall, remember_calls
 from ztorch.graph.value import Value, topological
 from ztorch.interchange.onnx import writers as _writers  # noqa: F401 (fills the registries)
 from ztorch.interchange.onnx.protobuf import Port, converted, packed
 from ztorch.interchange.onnx.selection import WriteSelector
-from ztorch.interchange.onnx.writer import Writer
+from ztorch.interchange.onnx.writer import BATCH, OpenAxis, Writer
 from ztorch.interchange.onnx.writing import name_output, write_values
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 OPSET = 21  # the version of ONNX's ops that is written
 _BATCHES = (104_729, 1_299_709)  # primes that are no other size in a model
+# Sizes of axes that Inputs leave open; smaller ones where a model has a limit. What depends on
+# remainders, such as the padding of strides, differs in one of so many traces of sizes in a row.
+_OPEN = ((10_007, 14_009, 17_011), (211, 251, 293), (41, 53, 67), (5, 11, 17))
+_TRACES = 4
 
 
 @checked
@@ -47,8 +51,8 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
         weights: Arrays by name, in place of the model's own; `program.weights` fits. Default:
             `None`.
         dtype: "float32" or "float64". Default: `"float32"`.
-        sizes: The size of each axis that an Input leaves open, by name: all rows of the file have
-            it. Default: `None`.
+        sizes: The size of each axis that an Input leaves open, by name; None: the file takes any.
+            All rows of a batch have one size then: nothing is filled up. Default: `None`.
         opset: The version of ONNX's ops. Others than 21 are what the converter of the package onnx
             makes of it. Default: `21`.
 
@@ -72,6 +76,7 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
         raise ConfigError("zt.onnx.save(weights=...) takes arrays by the names of weights, such as "
                           f"program.weights, not a {type(weights).__name__}")
     version = positive("opset", opset)
+    need_name(path, "an ONNX file", ".onnx", "name it .onnx")
     data = encode(model, batch_size, weights, dtype, sizes)
     write_atomic(path, data if version == OPSET else
                  converted(data, version, f"model {model.name!r}"))
@@ -90,28 +95,41 @@ def encode(model: Model, batch_size: int | None = None, weights: Mapping[str, An
     model.build()
     model.need_memory(4 + 4 * d.bytes)  # the model's own, in the graph, and twice in the file
     states = States(d, seed=model.seed, root=model.path)
-    fixed = _fixed(model, sizes)
-    if batch_size is not None:
-        rows = positive("batch_size", batch_size)
-        return _draft(model, rows, False, states, weights, fixed).packed()
-    first, second = (_draft(model, size, True, states, weights, fixed) for size in _BATCHES)
-    if not first.same_as(second):
-        raise Unsupported(f"model {model.name!r} computes with the number of rows in a batch; "
-                          "give batch_size=, and the file is for batches of that size")
-    return first.packed()
+    rows = None if batch_size is None else positive("batch_size", batch_size)
+    fixed = None if model.open_axes and sizes is None else _fixed(model, sizes)
+    if rows is not None and fixed is not None:
+        return _draft(model, rows, fixed, (), states, weights).packed()
+    fault: ZtorchError | None = None
+    varying = [*([BATCH] if rows is None else []), *(model.axis_names if fixed is None else ())]
+    for least in _OPEN if fixed is None else _OPEN[:1]:
+        try:
+            first, *others = (_draft(
+                model, rows or _BATCHES[turn % 2], fixed if fixed is not None else {
+                    name: size + turn for name, size in zip(model.axis_names, least, strict=False)},
+                varying, states, weights) for turn in range(2 if fixed is not None else _TRACES))
+        except ZtorchError as error:  # a limit of the model, perhaps
+            fault = fault or error
+            continue
+        if all(first.same_as(other) for other in others):
+            return first.packed()
+        if fixed is not None:
+            raise Unsupported(f"model {model.name!r} computes with the number of rows in a batch; "
+                              "give batch_size=, and the file is for batches of that size")
+    if fixed is not None and fault is not None:
+        raise fault
+    axes = ", ".join(f"{name!r}: 64" for name in model.axis_names)
+    raise Unsupported(f"model {model.name!r} cannot be written for any size of its open axes: "
+                      f"{fault or 'it computes with their sizes, or with the number of rows'}; "
+                      f"give them: sizes={{{axes}}}, and the file is for rows of these sizes alone")
 
 
 def _fixed(model: Model, sizes: Any) -> dict[str, int]:
     """The one size of each axis that Inputs leave open."""
-    if model.open_axes and sizes is None:
-        axes = ", ".join(f"{name!r}: 64" for name in model.axis_names)
-        raise Unsupported(f"all rows of an ONNX file have one size, and model {model.name!r} "
-                          f"leaves axes open; say them: sizes={{{axes}}}")
     choices = sizes_of(model, sizes)
     for name, choice in choices.items():
         if len(choice) > 1:
-            raise ConfigError(f"sizes[{name!r}]={choice}: all rows of an ONNX file have one size; "
-                              "write a file for each, or a .zt")
+            raise ConfigError(f"sizes[{name!r}]={choice}: an ONNX file is for one size, or for any "
+                              "where sizes are left out")
     return {name: size for name, [size] in choices.items()}
 
 
@@ -126,8 +144,10 @@ class Draft:
 
     def same_as(self, other: Draft) -> bool:
         ours, theirs = self.writer.arrays, other.writer.arrays
-        return ((self.inputs, self.outputs, self.writer.nodes, list(ours)) ==
-                (other.inputs, other.outputs, other.writer.nodes, list(theirs))
+        return ((self.inputs, [(y.name, len(y.dims), y.dtype) for y in self.outputs],
+                 self.writer.nodes, list(ours)) ==
+                (other.inputs, [(y.name, len(y.dims), y.dtype) for y in other.outputs],
+                 other.writer.nodes, list(theirs))
                 and all(a is theirs[name] or np.array_equal(a, theirs[name], equal_nan=True)
                         for name, a in ours.items()))
 
@@ -136,8 +156,9 @@ class Draft:
                       OPSET)
 
 
-def _draft(model: Model, batch: int, symbolic: bool, states: States,
-           weights: Mapping[str, Any] | None, sizes: Mapping[str, int]) -> Draft:
+def _draft(model: Model, batch: int, sizes: Mapping[str, int], varying: Sequence[str],
+           states: States, weights: Mapping[str, Any] | None) -> Draft:
+    """The file for these sizes, of which those of the axes in `varying` stand for any."""
     context = Context(states=states)
     x = model.leaves(batch, states.dtype, sizes)
     with remember_calls() as calls:
@@ -148,18 +169,23 @@ def _draft(model: Model, batch: int, symbolic: bool, states: States,
                           "states from call to call; leave stateful=True out, and "
                           "declare the states as inputs and outputs")
     _replace(context, weights or {})
-    return drafted(model.name, x, outputs, context, calls, batch if symbolic else 0)
+    named = {BATCH: batch, **sizes}
+    places = {BATCH: (next(iter(x)), 0)} | {name: (key, axis + 1) for key, axes in
+                                            model.open_axes.items() for axis, name in axes.items()}
+    return drafted(model.name, x, outputs, context, calls, {
+        named[name]: OpenAxis(name, port("x", key), axis)
+        for name, (key, axis) in places.items() if name in varying})
 
 
 def drafted(name: str, x: Mapping[str, Value], outputs: Mapping[str, Value], context: Context,
-            calls: Mapping[Value, list[OpCall]], batch: int = 0) -> Draft:
+            calls: Mapping[Value, list[OpCall]],
+            open_sizes: Mapping[int, OpenAxis] | None = None) -> Draft:
     """The file of a graph from its inputs to its outputs."""
     order = topological(outputs.values())
     uses = Counter(a for v in order for a in v.args) + Counter(outputs.values())
-    writer = Writer(batch, checked=frozenset(context.ranges))
+    writer = Writer(open_sizes or {}, checked=frozenset(context.ranges))
     for key, v in x.items():
-        writer.source = writer.unique(port("x", key))
-        writer.give(v, writer.source)
+        writer.give(v, writer.unique(port("x", key)))
     for key in outputs:
         writer.unique(port("y", key))
     write_values(writer, WriteSelector(context, calls, uses), list(outputs.values()))

@@ -8,7 +8,7 @@ Constants, such as weights, are numbers until a node reads them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,18 @@ from ztorch.interchange.onnx.protobuf import Row
 Shape = tuple[int, ...]
 Order = tuple[int, ...]  # axis k of the tensor is axis order[k] of the value; () for its own order
 
+END = (1 << 63) - 1  # past the end of any axis
+BATCH = "batch"  # the name of the first axis of inputs
 SMALL = 1 << 16  # elements; larger arrays are only computed now if they become smaller
+
+
+@dataclass(frozen=True)
+class OpenAxis:
+    """An axis of any size: that of the batch, or one that Inputs leave open."""
+
+    name: str  # as the file has it
+    source: str  # an input that has it
+    number: int  # of the axis there
 
 
 @dataclass(frozen=True)
@@ -37,13 +48,12 @@ class FileTensor:
 class Writer:
     """Collects nodes and initializers."""
 
-    batch: int = 0  # a size that is written as the symbolic batch; 0: none
+    open_sizes: Mapping[int, OpenAxis] = field(default_factory=dict)  # by the size in this trace
     nodes: list[Row] = field(default_factory=list)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)  # initializers
     tensors: dict[Value, list[FileTensor]] = field(default_factory=dict)  # that hold each value
     numbers: dict[Value, tuple[np.ndarray, str]] = field(default_factory=dict)  # and their names
     checked: frozenset[Value] = frozenset()  # indices that are never out of range
-    source: str = ""  # an input: its first axis is the batch
     layer: str = ""  # of the value being written
     outputs_named: set[str] = field(default_factory=set)  # outputs of the file so far
     loops: dict[Value, list[str]] = field(default_factory=dict)  # the outputs of each
@@ -155,11 +165,16 @@ class Writer:
         """A writer of the body of a node, which reads tensors around it by their names."""
         return replace(self, nodes=[], tensors={}, numbers={}, loops={})
 
-    # -- the batch ---------------------------------------------------------------------------------
+    # -- open sizes --------------------------------------------------------------------------------
 
     def varies(self, n: int) -> bool:
-        """Whether this size is a multiple of the symbolic batch."""
-        return bool(self.batch and n and n % self.batch == 0)
+        """Whether this size is a multiple of one that is open."""
+        return 0 < n < END and any(n % size == 0 for size in self.open_sizes)
+
+    def counts_rows(self, n: int) -> bool:
+        """Whether this size is a multiple of the batch, which is open."""
+        return n > 0 and any(n % size == 0 for size, axis in self.open_sizes.items()
+                             if axis.name == BATCH)
 
     def shape(self, shape: Shape, infer: bool = False) -> str:
         """A shape as a tensor; with `infer`, one axis may be -1."""
@@ -168,18 +183,24 @@ class Writer:
             return self.integers(shape)
         if infer and len(moving) == 1:
             return self.integers(-1 if k in moving else n for k, n in enumerate(shape))
-        now = self.node("Shape", [self.source], start=0, end=1)
-        parts: list[str] = []
-        for k, n in enumerate(shape):
-            times = n // self.batch if k in moving else n
-            parts.append(self.integers([n]) if k not in moving else now if times == 1 else
-                         self.node("Mul", [now, self.integers([times])]))
-        return self.node("Concat", parts, axis=0)
+        parts = [self._open_size(n) if k in moving else self.integers([n])
+                 for k, n in enumerate(shape)]
+        return self.node("Concat", parts, axis=0) if len(parts) > 1 else parts[0]
+
+    def _open_size(self, n: int) -> str:
+        """A multiple of open sizes, computed from the shapes of inputs."""
+        product, rest = "", n
+        for size, axis in self.open_sizes.items():
+            while rest % size == 0:
+                rest //= size
+                now = self.node("Shape", [axis.source], start=axis.number, end=axis.number + 1)
+                product = self.node("Mul", [product, now]) if product else now
+        return product if rest == 1 else self.node("Mul", [product, self.integers([rest])])
 
     def dims(self, shape: Shape) -> tuple[int | str | None, ...]:
         """A shape as inputs and outputs declare it."""
-        return tuple("batch" if self.batch and n == self.batch else None if self.varies(n) else n
-                     for n in shape)
+        return tuple(self.open_sizes[n].name if n in self.open_sizes else
+                     None if self.varies(n) else n for n in shape)
 
     def unsupported(self, why: str) -> Unsupported:
         return Unsupported(f"{f'layer {self.layer!r}: ' if self.layer else ''}{why}")

@@ -42,12 +42,21 @@ def _conv(w: Writer, v: Value, x: Value, kernel: Value, stride: Any, padding: An
           groups: int, bias: Value | None = None) -> None:
     count = x.rank - 2
     stride, dilation = for_each("", stride, count), for_each("", dilation, count)
-    low, high = paddings(padding, x.shape[1:-1], spans(kernel.shape[:-2], dilation), stride)
+    pads = _pads(w, padding, x, spans(kernel.shape[:-2], dilation), stride)
     order = (kernel.rank - 1, kernel.rank - 2, *range(count))
     name = w.node("Conv", [w.name(x, _first(x.rank)), w.name(kernel, order), *_bias(w, bias)],
                   kernel_shape=kernel.shape[:-2], strides=stride, dilations=dilation,
-                  pads=(*low, *high), group=groups)
+                  group=groups, **pads)
     w.give(v, name, _first(x.rank))
+
+
+def _pads(w: Writer, padding: Any, x: Value, window: Any, stride: Any) -> dict[str, Any]:
+    """The padding of windows; where it depends on sizes that are open, whoever runs the file works
+    it out."""
+    if padding == "same" and max(stride) > 1 and any(map(w.varies, x.shape[1:-1])):
+        return {"auto_pad": "SAME_UPPER"}
+    low, high = paddings(padding, x.shape[1:-1], window, stride)
+    return {"pads": (*low, *high)}
 
 
 @call("conv_transpose", onnx="ConvTranspose")
@@ -84,9 +93,8 @@ def _pool(w: Writer, v: Value, op: str, x: Value, size: Any, stride: Any, paddin
     count = x.rank - 2
     size = for_each("", size, count)
     stride = size if stride is None else for_each("", stride, count)
-    low, high = paddings(padding, x.shape[1:-1], size, stride)
     name = w.node(op, [w.name(x, _first(x.rank))], kernel_shape=size, strides=stride,
-                  pads=(*low, *high))
+                  **_pads(w, padding, x, size, stride))
     w.give(v, name, _first(x.rank))
 
 
@@ -220,6 +228,8 @@ def _attention_weights(w: Writer, v: Value, q: Value, k: Value, mask: None, caus
     factor = w.scalar(q.shape[-1] ** -0.5 if scale is None else scale, q)
     scores = w.node("Mul", [w.node("MatMul", [w.name(q), turned]), factor])
     if causal:
-        seen = w.array(np.tri(*v.shape[-2:], dtype=bool))
+        seen = (w.node("Trilu", [w.node("Expand", [w.array(np.array(True)), w.shape(
+            v.shape[-2:])])], upper=0) if any(map(w.varies, v.shape[-2:])) else
+                w.array(np.tri(*v.shape[-2:], dtype=bool)))
         scores = w.node("Where", [seen, scores, w.scalar(-math.inf, q)])
     w.give(v, w.node("Softmax", [scores], axis=-1))

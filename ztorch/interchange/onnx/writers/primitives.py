@@ -8,7 +8,7 @@ import numpy as np
 
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.selection import primitive
-from ztorch.interchange.onnx.writer import SMALL, Writer, moved
+from ztorch.interchange.onnx.writer import END, SMALL, Writer, moved
 
 # -- element by element ----------------------------------------------------------------------------
 
@@ -110,12 +110,25 @@ def _full(w: Writer, v: Value) -> None:
 def _iota(w: Writer, v: Value) -> None:
     """It varies along one axis only."""
     axis = v.attrs["axis"]
-    if w.varies(v.shape[axis]):
+    if w.counts_rows(v.shape[axis]):
         raise w.unsupported("it counts along the batch")
+    if w.varies(v.shape[axis]):
+        _range(w, v, axis)
+        return
     w.set_numbers(v, np.arange(v.shape[axis]).reshape(-1, *(1,) * (v.rank - 1 - axis)))
 
 
 # -- movement --------------------------------------------------------------------------------------
+
+
+def _range(w: Writer, v: Value, axis: int) -> None:
+    """Numbers along an axis of any size."""
+    ends = w.node("Squeeze", [w.shape((v.shape[axis],)), w.integers([0])])
+    numbers = w.node("Range", [w.array(np.array(0)), ends, w.array(np.array(1))])
+    later = v.rank - 1 - axis
+    if later:
+        numbers = w.node("Unsqueeze", [numbers, w.integers(range(1, later + 1))])
+    w.give(v, w.node("Cast", [numbers], to=v.dtype.onnx), shape=(v.shape[axis], *(1,) * later))
 
 
 @primitive("stop_gradient", "custom_gradient", "rows", "convolved")
@@ -179,17 +192,25 @@ def _reshape(w: Writer, v: Value) -> None:
 @primitive("slice")
 def _slice(w: Writer, v: Value) -> None:
     [x] = v.args
-    if _moved_numbers(w, v):
+    if not any(map(w.varies, (*v.shape, *x.shape))) and _moved_numbers(w, v):
         return
     order = w.order_of(x)
     start, step, size = (v.attrs[k] for k in ("start", "step", "size"))
     cut = [k for k in range(x.rank) if (start[k], step[k], size[k]) != (0, 1, x.shape[k])]
+    starts = [_from_end(w, start[k], x.shape[k]) for k in cut]
     ends = [start[k] + step[k] * (size[k] - 1) + (1 if step[k] > 0 else -1) for k in cut]
-    ends = [e if e >= 0 else np.iinfo(np.int64).min for e in ends]
+    ends = [_from_end(w, e, x.shape[k]) if e >= 0 else -END - 1
+            for e, k in zip(ends, cut, strict=True)]
     axes = [order.index(k) if order else k for k in cut]
-    w.give(v, w.node("Slice", [w.name(x, order), w.integers(start[k] for k in cut),
-                               w.integers(ends), w.integers(axes),
-                               w.integers(step[k] for k in cut)]), order)
+    w.give(v, w.node("Slice", [w.name(x, order), w.integers(starts), w.shape(tuple(ends)),
+                               w.integers(axes), w.integers(step[k] for k in cut)]), order)
+
+
+def _from_end(w: Writer, place: int, size: int) -> int:
+    """A place on an axis; on one of any size, those of the second half count from its end."""
+    if not w.varies(size) or place <= size // 2:
+        return place
+    return place - size if place < size else END
 
 
 @primitive("pad")

@@ -20,7 +20,7 @@ def _pick(w: Writer, v: Value) -> None:
     axes, counts, stride, dilation = (v.attrs[k] for k in ("axes", "counts", "stride", "dilation"))
     sizes, inner = x.shape[:len(axes)], x.shape[len(axes):]
     if any(w.varies(inner[axis]) for axis in axes):
-        raise w.unsupported("its windows move along the batch")
+        raise w.unsupported("its windows move along an axis of any size")
     if math.prod(sizes) > MOST_PLACES:
         raise w.unsupported(f"its windows have {math.prod(sizes)} places, more than {MOST_PLACES}")
     tensor = w.tensor(x)

@@ -1,0 +1,100 @@
+"""What PyTorch's operators compute, as functions of one tensor of shape (batch, 4, 6, 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
+    # -- each element by itself
+    torch.abs, torch.neg, F.relu, torch.sigmoid, torch.tanh, torch.exp, torch.sin, torch.cos,
+    torch.atan, torch.asinh, torch.erf, torch.floor, torch.round, torch.sign, torch.reciprocal,
+    F.hardswish, F.mish, F.selu, torch.square, F.silu, F.gelu, F.elu, F.celu, F.leaky_relu,
+    F.hardsigmoid, F.softplus, F.logsigmoid, F.hardtanh, F.relu6, torch.expm1, torch.exp2,
+    lambda x: F.gelu(x, approximate="tanh"), lambda x: F.softplus(x, beta=2.0),
+    lambda x: x.clamp(-0.3, 0.4), lambda x: x.clamp(min=0.1), lambda x: x.clamp_max(0.2),
+    lambda x: torch.isnan(x).float(), lambda x: (x > 0.2).to(torch.int32),
+    lambda x: (x.abs() + 1).rsqrt() + (x.abs() + 1).log2() + (x.abs() + 1).log10(),
+    lambda x: x.abs().sqrt() + x.abs().log1p(),
+    lambda x: F.prelu(x, torch.tensor([0.1, 0.2, 0.3, 0.4])),
+    lambda x: F.dropout(x, training=False), lambda x: x.contiguous().clone().detach(),
+    # -- of two tensors, and of numbers
+    lambda x: 2 - x, lambda x: torch.add(x, x, alpha=2.5),
+    lambda x: torch.sub(x, x * x, alpha=0.5),
+    lambda x: x / 3, lambda x: torch.div(x, 0.3, rounding_mode="floor"),
+    lambda x: torch.div(x, 0.3, rounding_mode="trunc"), lambda x: x // 0.3, lambda x: x % 0.3,
+    lambda x: torch.fmod(x, 0.3), lambda x: x**2, lambda x: (x.abs() + 0.1) ** x, lambda x: 2**x,
+    lambda x: torch.maximum(x, x * x) + torch.minimum(x, x * x),
+    lambda x: ((x == x.round()) | (x > 0) & (x < 0.5) | (x != x) | ~(x >= 0.1) ^ (x <= 0.3)).float(),
+    lambda x: torch.logical_and(x, x > 0).float() + torch.logical_not(x > 0)
+    + torch.logical_xor(x > 0, x < 0.5),
+    lambda x: torch.where(x > 0, x, x * x), lambda x: torch.where(x > 0, x, 0.5),
+    lambda x: x.masked_fill(x > 0, -1.0), lambda x: (x * 8).int() // 3, lambda x: (x * 8).int() % 3,
+    lambda x: (x * 8).int() & 3, lambda x: (x * 8).int() / 3, lambda x: ~(x * 8).int(),
+    lambda x: x + x.shape[0],
+    # -- shapes, order and parts
+    lambda x: x.flatten(1), lambda x: x.flatten(1, 2), lambda x: x.unflatten(2, (2, 3)),
+    lambda x: x.unflatten(-1, (2, -1)), lambda x: x[:, :1].squeeze(1),
+    lambda x: x.unsqueeze(-1).expand(-1, -1, -1, -1, 3), lambda x: x.repeat(1, 2, 1, 3),
+    lambda x: x.permute(0, 3, 1, 2), lambda x: x.transpose(-1, 1), lambda x: x.mT,
+    lambda x: x.flip([1, 3]), lambda x: x.roll((2, -1), (2, 3)), lambda x: x[:, 1:3, ::2, -2:],
+    lambda x: x[:, -1], lambda x: torch.cat(list(x.unbind(1)), -1),
+    lambda x: torch.cat(x.split(3, 2), 1), lambda x: torch.stack(x.chunk(2, 3)[::-1], 1),
+    lambda x: torch.cat(x.split([1, 5], 2)[::-1], 2), lambda x: x.narrow(2, 1, 3),
+    lambda x: F.pad(x, (1, 2, 0, 3), value=0.5), lambda x: F.pad(x, (1, 2, 2, 1), mode="reflect"),
+    lambda x: F.pad(x, (1, 2, 2, 1), mode="replicate"), lambda x: F.pad(x, (-1, 1)),
+    lambda x: F.pixel_shuffle(x, 2), lambda x: x.tril(), lambda x: x.triu(1),
+    # -- by position, and what shapes make
+    lambda x: x.index_select(2, torch.tensor([2, 0, 5])), lambda x: x.gather(3, (x > 0).long()),
+    lambda x: x[:, torch.tensor([1, 0])],
+    lambda x: x[:, torch.tensor([0, 1]), torch.tensor([3, 4])],
+    lambda x: F.one_hot((x > 0).long(), 3),
+    lambda x: F.embedding((x > 0).long(), torch.arange(6.0).reshape(2, 3)),
+    lambda x: x.new_zeros(x.shape[0], 3) + x.new_ones(x.shape[0], 1) + x[:, 0, :3, 0],
+    lambda x: torch.ones_like(x) * torch.full_like(x, 3.0) + x + torch.zeros_like(x),
+    lambda x: x + torch.arange(6) + torch.arange(1, 7) + torch.arange(0, 3, 0.5),
+    # -- reductions
+    lambda x: x.sum(3), lambda x: x.sum((1, 2), keepdim=True), lambda x: x.mean((2, 3)),
+    lambda x: x.amax(1) + x.amin(1), lambda x: x.max(2)[0] + x.max(2)[1],
+    lambda x: x.min(3, keepdim=True)[0], lambda x: x.min(3)[1], lambda x: x.prod(3),
+    lambda x: torch.logsumexp(x, (2, 3)), lambda x: x.argmax(2),
+    lambda x: x.argmin(-1, keepdim=True), lambda x: (x > 0).any(2).float() + (x > -1).all(2),
+    lambda x: x.var(3), lambda x: x.std((2, 3), keepdim=True), lambda x: x.var(1, unbiased=False),
+    lambda x: torch.var_mean(x, 3)[0] + torch.var_mean(x, 3)[1], lambda x: x.norm(dim=2),
+    lambda x: torch.linalg.vector_norm(x, 1, dim=(2, 3)), lambda x: x.cumsum(2),
+    lambda x: x.topk(3, dim=3)[0], lambda x: x.topk(2, dim=2, largest=False)[1],
+    lambda x: (x > 0).sum(3),
+    # -- products and attention
+    lambda x: x @ x.mT, lambda x: torch.bmm(x[:, 0], x[:, 1]),
+    lambda x: torch.einsum("bchw,bcwk->bhk", x, x),
+    lambda x: torch.baddbmm(x[:, 0], x[:, 0], x[:, 1], beta=0.5, alpha=2.0),
+    lambda x: F.scaled_dot_product_attention(x, x, x),
+    lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True, scale=0.3),
+    lambda x: F.scaled_dot_product_attention(x, x, x, attn_mask=(torch.arange(6) > 1)[None]),
+    lambda x: F.scaled_dot_product_attention(x[:, 0], x[:, 1], x[:, 0],
+                                             attn_mask=torch.ones(6, 6).tril()),
+    # -- convolutions, pooling, images of other sizes
+    lambda x: F.conv2d(x, torch.ones(2, 4, 2, 2), padding="same"),
+    lambda x: F.conv1d(x[:, 0], torch.ones(2, 6, 2)),
+    lambda x: F.conv3d(x[:, None], torch.ones(2, 1, 2, 2, 2), stride=(1, 2, 1)),
+    lambda x: F.conv_transpose2d(x, torch.ones(4, 2, 3, 3), stride=2, padding=1, output_padding=1),
+    lambda x: F.conv_transpose1d(x[:, 0], torch.ones(6, 2, 3)), lambda x: F.max_pool2d(x, 2),
+    lambda x: F.max_pool2d(x, 3, 2, 1, ceil_mode=True), lambda x: F.max_pool1d(x[:, 0], 2),
+    lambda x: F.avg_pool2d(x, 3, 1, 1),
+    lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+    lambda x: F.avg_pool1d(x[:, 0], 2), lambda x: F.adaptive_avg_pool2d(x, 1),
+    lambda x: F.adaptive_avg_pool2d(x, (3, 2)), lambda x: F.adaptive_max_pool2d(x, 1),
+    lambda x: F.adaptive_avg_pool1d(x[:, 0], 1), lambda x: F.interpolate(x, scale_factor=2),
+    lambda x: F.interpolate(x, size=(9, 4), mode="bilinear"),
+    lambda x: F.interpolate(x, size=(9, 4), mode="bilinear", align_corners=True),
+    lambda x: F.interpolate(x, scale_factor=1.5, mode="bicubic"),
+    lambda x: F.interpolate(x[:, 0], scale_factor=2, mode="linear"),
+    # -- normalisations
+    lambda x: F.layer_norm(x, (6,)),
+    lambda x: F.layer_norm(x, (6, 6), weight=torch.ones(6, 6) * 2), lambda x: F.rms_norm(x, (6,)),
+    lambda x: F.group_norm(x, 2), lambda x: F.instance_norm(x), lambda x: F.softmax(x, 1),
+    lambda x: F.log_softmax(x, -1), lambda x: F.normalize(x, dim=1),
+]

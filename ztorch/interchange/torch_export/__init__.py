@@ -1,0 +1,7 @@
+"""Programs of torch.export (.pt2): `zt.torch_export.load` reads a model, without PyTorch."""
+
+from __future__ import annotations
+
+from ztorch.interchange.torch_export.load import load
+
+__all__ = ["load"]

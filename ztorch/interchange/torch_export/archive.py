@@ -1,0 +1,198 @@
+"""The file that torch.export.save writes: a zip of JSON and of raw arrays. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from ztorch.errors import ArtifactError, Unsupported, WeightsError
+from ztorch.files.zips import StoredZip
+
+SCHEMA = 8  # major version of the JSON
+
+# PyTorch's numbers of dtypes.
+DTYPES: dict[int, DType] = {1: u8, 2: i8, 3: i16, 4: i32, 5: i64, 6: f16, 7: f32, 8: f64,
+                            12: boolean, 13: bf16, 28: u16, 34: u32, 35: u64}
+
+_FIX = "save the program again with torch.export.save of PyTorch 2.9 or later"
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """The dtype and shape of a tensor."""
+
+    dtype: DType
+    dims: tuple[int | str, ...]  # numbers, or expressions of symbols
+
+
+@dataclass(frozen=True)
+class CallSpec:
+    """A call of an operator, as the file has it."""
+
+    target: str  # such as torch.ops.aten.relu.default
+    name: str
+    inputs: dict[str, Mapping[str, Any]]  # arguments by name: a kind and a value
+    outputs: list[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class ExportedProgram:
+    """The program in a file."""
+
+    path: str
+    inputs: dict[str, TensorType]  # that users pass, by name
+    outputs: list[str]  # names of tensors
+    calls: list[CallSpec]
+    types: dict[str, TensorType]  # of all tensors
+    arrays: dict[str, tuple[str, np.ndarray, DType]]  # by name: the name in the module, numbers
+    frozen: frozenset[str]  # names in the module of what does not train
+
+
+def read(path: str | os.PathLike[str]) -> ExportedProgram:
+    """Reads a file.
+
+    Raises:
+        ArtifactError: It is none that torch.export.save writes, or is damaged.
+        Unsupported: It holds pickled objects, or is of a version that is not known.
+    """
+    name = os.fspath(path)
+    try:
+        with open(name, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise ArtifactError(f"{name} cannot be read: {error.strerror}") from None
+    try:
+        archive = StoredZip(data, name)
+    except WeightsError as error:
+        raise ArtifactError(str(error)) from None
+    with damage(name):
+        return _Reader(name, archive).program()
+
+
+@contextmanager
+def damage(path: str) -> Iterator[None]:
+    """What a damaged file raises is an ArtifactError."""
+    try:
+        yield
+    except WeightsError as error:
+        raise ArtifactError(str(error)) from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError,
+            RecursionError) as error:
+        raise ArtifactError(f"{path} is damaged, or no program of torch.export "
+                            f"({type(error).__name__}: {str(error)[:120]}); {_FIX}") from None
+
+
+class _Reader:
+    """Reads the members of one file."""
+
+    def __init__(self, path: str, archive: StoredZip):
+        self.path, self.archive = path, archive
+        formats = [n for n in archive.names if n.rpartition("/")[2] == "archive_format"]
+        if not formats:
+            older = any(n.endswith("serialized_exported_program.json") for n in archive.names)
+            raise Unsupported(f"{path} is of an older PyTorch, which pickles weights; {_FIX}"
+                              ) if older else ArtifactError(
+                f"{path} is no program of torch.export; {_FIX}")
+        self.root = formats[0].removesuffix("archive_format")
+        order = self.archive.read(f"{self.root}byteorder").decode("ascii", "replace")
+        if order != "little":
+            raise Unsupported(f"{path} holds numbers in {order!r} byte order; ztorch reads little "
+                              "endian")
+        self._configs: dict[str, Any] = {}
+
+    def program(self) -> ExportedProgram:
+        """The program: a file has one, called model."""
+        document = self._json("models/model.json")
+        version = document["schema_version"]["major"]
+        if version != SCHEMA:
+            raise Unsupported(f"{self.path} has version {version} of the schema of torch.export; "
+                              f"ztorch reads {SCHEMA}: {_FIX}")
+        module = document["graph_module"]
+        graph, signature = module["graph"], module["signature"]
+        types = {name: _type(self.path, meta) for name, meta in graph["tensor_values"].items()}
+        inputs: dict[str, TensorType] = {}
+        arrays: dict[str, tuple[str, np.ndarray, DType]] = {}
+        frozen = set()
+        for spec in signature["input_specs"]:
+            [(kind, said)] = spec.items()
+            if kind == "user_input":
+                [(form, value)] = said["arg"].items()
+                if form != "as_tensor":
+                    raise Unsupported(f"{self.path}: an input is {form.removeprefix('as_')}, not "
+                                      "a tensor; export the module with tensors alone")
+                inputs[value["name"]] = types[value["name"]]
+            elif kind in ("parameter", "buffer", "tensor_constant"):
+                own = said[f"{kind}_name"]
+                folder = ("constants" if kind == "tensor_constant" or not said.get(
+                    "persistent", True) else "weights")
+                arrays[said["arg"]["name"]] = (own, *self._array(folder, own))
+                frozen |= set() if kind == "parameter" else {own}
+            else:
+                raise Unsupported(f"{self.path}: an input is a {kind}; export a module of tensors "
+                                  "alone")
+        return ExportedProgram(self.path, inputs, self._outputs(signature), [
+            CallSpec(str(n["target"]), str(n.get("name") or n["target"]),
+                     {a["name"]: a["arg"] for a in n["inputs"]}, n["outputs"])
+            for n in graph["nodes"]], types, arrays, frozenset(frozen))
+
+    def _outputs(self, signature: Mapping[str, Any]) -> list[str]:
+        names = []
+        for spec in signature["output_specs"]:
+            [(kind, said)] = spec.items()
+            if kind == "buffer_mutation":
+                raise Unsupported(f"{self.path} changes the buffer {said['buffer_name']!r} when it "
+                                  "predicts; export module.eval()")
+            [(form, value)] = said["arg"].items()
+            if kind != "user_output" or form not in ("as_tensor", "as_none"):
+                raise Unsupported(f"{self.path}: an output is {kind} of {form}; export a module "
+                                  "that returns tensors")
+            if form == "as_tensor":
+                names.append(value["name"])
+        return names
+
+    def _json(self, member: str) -> Any:
+        return json.loads(self.archive.read(self.root + member))
+
+    def _array(self, folder: str, name: str) -> tuple[np.ndarray, DType]:
+        """The numbers of a weight or constant, as the file stores them."""
+        if folder not in self._configs:
+            said = self._json(f"data/{folder}/model_{folder}_config.json")
+            self._configs[folder] = said["config"]
+        entry = self._configs[folder][name]
+        member = f"{self.root}data/{folder}/{entry['path_name']}"
+        if entry["use_pickle"]:
+            raise Unsupported(f"{self.path}: {name!r} is pickled, since it is no plain dense "
+                              "tensor; ztorch unpickles nothing")
+        kind, meta = _type(self.path, entry["tensor_meta"]), entry["tensor_meta"]
+        shape = tuple(int(n) for n in kind.dims)
+        strides = tuple(n["as_int"] for n in meta["strides"])
+        offset, size = meta["storage_offset"]["as_int"], kind.dtype.bytes
+        data = self.archive.read(member)
+        last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+        if min((*shape, *strides, offset), default=0) < 0 or (
+                math.prod(shape) and (last + 1) * size > len(data)):
+            raise ValueError(f"{name!r} is larger than its {len(data)} bytes")
+        stored = np.frombuffer(data, kind.dtype.numpy, len(data) // size)
+        array = np.lib.stride_tricks.as_strided(
+            stored[offset:], shape, tuple(size * s for s in strides), writeable=False)
+        return np.ascontiguousarray(array).reshape(shape), kind.dtype
+
+
+def _type(path: str, meta: Mapping[str, Any]) -> TensorType:
+    if meta["dtype"] not in DTYPES:
+        raise Unsupported(f"{path}: a tensor has PyTorch's dtype number {meta['dtype']}, which "
+                          "ztorch does not compute with")
+    return TensorType(DTYPES[meta["dtype"]], tuple(_size(n) for n in meta["sizes"]))
+
+
+def _size(size: Mapping[str, Any]) -> int | str:
+    [(form, value)] = size.items()
+    return int(value) if form == "as_int" else str(value["expr_str"])

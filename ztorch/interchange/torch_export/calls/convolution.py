@@ -1,0 +1,132 @@
+"""Convolutions, pooling and images of other sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
+
+
+def _each(c: OperatorCall, name: str, axes: int, default: int | None = None) -> list[int]:
+    """An integer for each axis of an image, where one number stands for all."""
+    values = c.integers(name, None if default is None else [default])
+    return values * axes if len(values) == 1 else values
+
+
+@call("conv1d", "conv2d", "conv3d", "conv1d.padding", "conv2d.padding", "conv3d.padding",
+      "convolution")
+def _conv(c: OperatorCall) -> Result:
+    x = c.tensor("input")
+    axes = x.rank - 2
+    if c.get("transposed", False):
+        return _transposed(c, x)
+    padding: Any = c.get("padding", 0)
+    attrs: dict[str, Any] = {}
+    if isinstance(padding, str):
+        attrs["auto_pad"] = {"same": "SAME_UPPER", "valid": "VALID"}[padding]
+    else:
+        attrs["pads"] = _each(c, "padding", axes, 0) * 2
+    return c.node("Conv", *_operands(c, x), strides=_each(c, "stride", axes, 1),
+                  dilations=_each(c, "dilation", axes, 1), group=c.get("groups", 1), **attrs)
+
+
+def _operands(c: OperatorCall, x: CallTensor) -> list[str]:
+    bias = c.get("bias")
+    return [x.name, c.x("weight"), *([] if bias is None else [bias.name])]
+
+
+@call("conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input")
+def _conv_transpose(c: OperatorCall) -> Result:
+    return _transposed(c, c.tensor("input"))
+
+
+def _transposed(c: OperatorCall, x: CallTensor) -> str:
+    axes = x.rank - 2
+    return c.node("ConvTranspose", *_operands(c, x), strides=_each(c, "stride", axes, 1),
+                  pads=_each(c, "padding", axes, 0) * 2, group=c.get("groups", 1),
+                  output_padding=_each(c, "output_padding", axes, 0),
+                  dilations=_each(c, "dilation", axes, 1))
+
+
+# -- pooling ---------------------------------------------------------------------------------------
+
+
+def _window(c: OperatorCall, axes: int) -> dict[str, Any]:
+    kernel = _each(c, "kernel_size", axes)
+    return {"kernel_shape": kernel, "pads": _each(c, "padding", axes, 0) * 2,
+            "strides": _each(c, "stride", axes) if c.get("stride") else kernel,
+            "ceil_mode": int(c.get("ceil_mode", False))}
+
+
+def _axes(c: OperatorCall) -> int:
+    return next(int(digit) for digit in c.op if digit.isdigit())
+
+
+@call("max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices",
+      "max_pool3d_with_indices")
+def _max_pool(c: OperatorCall) -> Result:
+    axes = _axes(c)
+    return _batched(c, axes, lambda x: c.node("MaxPool", x, **_window(c, axes), dilations=_each(
+        c, "dilation", axes, 1)))
+
+
+@call("avg_pool1d", "avg_pool2d", "avg_pool3d")
+def _average_pool(c: OperatorCall) -> Result:
+    if c.get("divisor_override"):
+        c.unsupported("a divisor of its own")
+    return _batched(c, _axes(c), lambda x: c.node(
+        "AveragePool", x, **_window(c, _axes(c)),
+        count_include_pad=int(c.get("count_include_pad", True))))
+
+
+def _batched(c: OperatorCall, axes: int, pooled: Any) -> str:
+    """The pool of images; of a single one, as one of a batch."""
+    x = c.tensor()
+    if x.rank == axes + 2:
+        return pooled(x.name)
+    first = c.ints(0)
+    return c.node("Squeeze", pooled(c.node("Unsqueeze", x.name, first)), first)
+
+
+@call("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool2d",
+      "_adaptive_avg_pool2d")
+def _adaptive_pool(c: OperatorCall) -> Result:
+    x, axes = c.tensor(), _axes(c)
+    sizes, kind = _each(c, "output_size", axes), "Max" if "max" in c.op else "Average"
+    if set(sizes) == {1}:
+        return c.node(f"Global{kind}Pool", x.name)
+    before = x.dims[-axes:]
+    if not all(isinstance(n, int) and n % size == 0 for n, size in zip(before, sizes, strict=True)):
+        c.unsupported(f"windows of several sizes, which make {tuple(sizes)} of {before}")
+    window = [int(n) // size for n, size in zip(before, sizes, strict=True)]
+    return c.node(f"{kind}Pool", x.name, kernel_shape=window, strides=window)
+
+
+# -- other sizes -----------------------------------------------------------------------------------
+
+
+@call(*(f"upsample_{kind}.{overload}" for kind in (
+    "nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d", "trilinear3d")
+    for overload in ("vec", "default")))
+def _upsample(c: OperatorCall) -> Result:
+    x = c.tensor("input" if "input" in c.spec.inputs else "self")
+    size, factors = c.get("output_size"), c.get("scale_factors")
+    if factors is None:
+        named = [c.get(name) for name in ("scales_d", "scales_h", "scales", "scales_w")]
+        factors = [n for n in named if n is not None]
+    if "nearest" in c.op:
+        how: dict[str, Any] = {"mode": "nearest", "nearest_mode": "floor",
+                               "coordinate_transformation_mode": "asymmetric"}
+    else:
+        how = {"mode": "cubic" if "cubic" in c.op else "linear", "cubic_coeff_a": -0.75,
+               "coordinate_transformation_mode":
+                   "align_corners" if c.get("align_corners", False) else "half_pixel"}
+        if how["mode"] == "linear":
+            del how["cubic_coeff_a"]
+    if factors:
+        return c.node("Resize", x.name, "", c.constant(np.array([1, 1, *factors], np.float32)),
+                      **how)
+    sizes = c.node("Concat", c.node("Shape", x.name, start=0, end=2), c.ints(*size), axis=0)
+    return c.node("Resize", x.name, "", "", sizes, **how)

@@ -1,0 +1,46 @@
+"""Operators that make tensors from shapes and numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ztorch.interchange.torch_export.translation import OperatorCall, Result, call
+
+
+@call("sym_size.int")
+def _size(c: OperatorCall) -> Result:
+    shape = c.node("Shape", c.x())
+    return c.node("Gather", shape, c.constant(np.int64(c.get("dim"))), axis=0)
+
+
+def _filled(c: OperatorCall, shape: str) -> str:
+    value = {"zeros": 0, "ones": 1}.get(c.op.removeprefix("new_").removesuffix("_like"))
+    value = c.get("fill_value", value)
+    d = c.result.dtype
+    if isinstance(value, (bool, int, float)):
+        array = np.array([value], d.working)
+        if d.in_numpy:
+            return c.node("ConstantOfShape", shape, value=array)
+    return c.node("Expand", c.number(value, d), shape)
+
+
+@call("zeros", "ones", "full", "new_zeros", "new_ones", "new_full")
+def _fill(c: OperatorCall) -> Result:
+    return _filled(c, c.ints(*c.get("size")))
+
+
+@call("zeros_like", "ones_like", "full_like")
+def _fill_like(c: OperatorCall) -> Result:
+    return _filled(c, c.node("Shape", c.x()))
+
+
+@call("scalar_tensor")
+def _scalar(c: OperatorCall) -> Result:
+    return c.number(c.get("s"), c.result.dtype)
+
+
+@call("arange", "arange.start", "arange.start_step")
+def _range(c: OperatorCall) -> Result:
+    d = c.result.dtype
+    return c.node("Range", c.number(c.get("start", 0), d), c.number(c.get("end"), d),
+                  c.number(c.get("step", 1), d))

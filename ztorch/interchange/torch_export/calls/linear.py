@@ -1,0 +1,54 @@
+"""Products of matrices, and attention."""
+
+from __future__ import annotations
+
+from ztorch.interchange.torch_export.translation import OperatorCall, Result, call
+
+
+@call("matmul", "mm", "bmm", "dot", "mv")
+def _matmul(c: OperatorCall) -> Result:
+    return c.node("MatMul", c.x(), c.x(next(name for name in c.spec.inputs if name != "self")))
+
+
+@call("linear")
+def _linear(c: OperatorCall) -> Result:
+    weight = c.tensor("weight")
+    y = c.node("MatMul", c.x("input"),
+               c.node("Transpose", weight.name, perm=[1, 0]) if weight.rank == 2 else weight.name)
+    bias = c.get("bias")
+    return y if bias is None else c.node("Add", y, bias.name)
+
+
+@call("addmm", "baddbmm")
+def _added(c: OperatorCall) -> Result:
+    x = c.tensor()
+    a, b = [name for name in c.spec.inputs if name not in ("self", "alpha", "beta")]
+    y = c.node("MatMul", c.x(a), c.x(b))
+    alpha, beta = c.get("alpha", 1), c.get("beta", 1)
+    if alpha != 1:
+        y = c.node("Mul", y, c.number(alpha, x.dtype))
+    added = x.name if beta == 1 else c.node("Mul", x.name, c.number(beta, x.dtype))
+    return c.node("Add", y, added)
+
+
+@call("einsum")
+def _einsum(c: OperatorCall) -> Result:
+    return c.node("Einsum", *(x.name for x in c.get("tensors")), equation=c.get("equation"))
+
+
+@call("scaled_dot_product_attention")
+def _attention(c: OperatorCall) -> Result:
+    if c.get("dropout_p", 0.0):
+        c.unsupported("it drops elements; export module.eval()")
+    names = [c.tensor(name) for name in ("query", "key", "value")]
+    mask, rank = c.get("attn_mask"), names[0].rank
+    if rank not in (3, 4):
+        c.unsupported(f"attention of {rank} axes")
+    heads = c.ints(1) if rank == 3 else ""
+    q, k, v = (c.node("Unsqueeze", x.name, heads) if heads else x.name for x in names)
+    inputs = [q, k, v]
+    if mask is not None:
+        inputs.append(c.node("Unsqueeze", mask.name, heads) if heads and mask.rank == 3
+                      else mask.name)
+    y = c.node("Attention", *inputs, is_causal=int(c.get("is_causal", False)), scale=c.get("scale"))
+    return c.node("Squeeze", y, heads) if heads else y

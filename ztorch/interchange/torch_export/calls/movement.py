@@ -1,0 +1,268 @@
+"""Operators that only move elements."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import numpy as np
+
+from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
+
+_END = np.iinfo(np.int64).max
+
+
+def _axis(c: OperatorCall, x: CallTensor, name: str = "dim", default: int = 0) -> int:
+    axis = c.get(name, default)
+    if not isinstance(axis, int):
+        c.unsupported(f"{name}={axis!r}")
+    return axis % max(x.rank, 1)
+
+
+def part(c: OperatorCall, x: str, axis: int, start: int | CallTensor, end: int | CallTensor,
+         step: int | CallTensor = 1) -> str:
+    """A slice along one axis."""
+    return c.node("Slice", x, c.ints(start), c.ints(end), c.ints(axis), c.ints(step))
+
+
+# -- shapes ----------------------------------------------------------------------------------------
+
+
+@call("view", "reshape", "_unsafe_view", "_reshape_copy")
+def _view(c: OperatorCall) -> Result:
+    return c.node("Reshape", c.x(), c.ints(*c.get("size" if "size" in c.spec.inputs else "shape")))
+
+
+@call("flatten.using_ints")
+def _flatten(c: OperatorCall) -> Result:
+    x = c.tensor()
+    first, last = _axis(c, x, "start_dim"), _axis(c, x, "end_dim", -1)
+    shape = (0,) * first + (-1,)  # 0: as it is
+    if last == x.rank - 1:
+        return c.node("Reshape", x.name, c.ints(*shape))
+    rest = c.node("Shape", x.name, start=last + 1)
+    return c.node("Reshape", x.name, c.node("Concat", c.ints(*shape), rest, axis=0))
+
+
+@call("unflatten.int")
+def _unflatten(c: OperatorCall) -> Result:
+    x = c.tensor()
+    axis = _axis(c, x)
+    parts = [c.node("Shape", x.name, start=0, end=axis)] if axis else []
+    parts.append(c.ints(*c.get("sizes")))
+    if axis < x.rank - 1:
+        parts.append(c.node("Shape", x.name, start=axis + 1))
+    return c.node("Reshape", x.name, c.node("Concat", *parts, axis=0))
+
+
+@call("squeeze.dim", "squeeze.dims", "squeeze")
+def _squeeze(c: OperatorCall) -> Result:
+    x = c.tensor()
+    axes = c.integers("dim", range(x.rank)) if "dim" in c.spec.inputs else list(range(x.rank))
+    gone = [a for a in axes if x.dims[a] == 1]
+    return c.node("Squeeze", x.name, c.ints(*gone)) if gone else x.name
+
+
+@call("unsqueeze")
+def _unsqueeze(c: OperatorCall) -> Result:
+    return c.node("Unsqueeze", c.x(), c.ints(c.get("dim")))
+
+
+@call("expand")
+def _expand(c: OperatorCall) -> Result:
+    sizes = [1 if n == -1 else n for n in c.get("size")]  # 1: as it is
+    return c.node("Expand", c.x(), c.ints(*sizes))
+
+
+@call("expand_as")
+def _expand_as(c: OperatorCall) -> Result:
+    return c.node("Expand", c.x(), c.node("Shape", c.x("other")))
+
+
+@call("repeat")
+def _repeat(c: OperatorCall) -> Result:
+    x, times = c.tensor(), c.get("repeats")
+    missing = len(times) - x.rank
+    wide = c.node("Unsqueeze", x.name, c.ints(*range(missing))) if missing else x.name
+    return c.node("Tile", wide, c.ints(*times))
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+
+@call("permute")
+def _permute(c: OperatorCall) -> Result:
+    x = c.tensor()
+    return c.node("Transpose", x.name, perm=[a % x.rank for a in c.integers("dims")])
+
+
+@call("mT", "mH", "numpy_T")
+def _turned(c: OperatorCall) -> Result:
+    rank = c.tensor().rank
+    order = list(range(rank))
+    turned = order[::-1] if c.op == "numpy_T" else [*order[:-2], rank - 1, rank - 2]
+    return c.node("Transpose", c.x(), perm=turned)
+
+
+@call("transpose.int", "t", "swapaxes")
+def _transpose(c: OperatorCall) -> Result:
+    x = c.tensor()
+    if x.rank < 2:
+        return x.name
+    order = list(range(x.rank))
+    a, b = (_axis(c, x, "dim0", 0), _axis(c, x, "dim1", 1))
+    order[a], order[b] = order[b], order[a]
+    return c.node("Transpose", x.name, perm=order)
+
+
+@call("flip")
+def _flip(c: OperatorCall) -> Result:
+    axes = c.integers("dims")
+    ends = [-_END] * len(axes)
+    return c.node("Slice", c.x(), c.ints(*[-1] * len(axes)), c.ints(*ends), c.ints(*axes),
+                  c.ints(*[-1] * len(axes)))
+
+
+@call("roll")
+def _roll(c: OperatorCall) -> Result:
+    y = c.x()
+    if not c.integers("dims", ()):
+        c.unsupported("a roll of all elements in a row")
+    for shift, axis in zip(c.integers("shifts"), c.integers("dims"), strict=True):
+        if shift:
+            y = c.node("Concat", part(c, y, axis, -shift, _END), part(c, y, axis, 0, -shift),
+                       axis=axis)
+    return y
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+@call("slice.Tensor")
+def _slice(c: OperatorCall) -> Result:
+    x = c.tensor()
+    return part(c, x.name, _axis(c, x), c.get("start", 0), c.get("end", _END), c.get("step", 1))
+
+
+@call("narrow")
+def _narrow(c: OperatorCall) -> Result:
+    x, [start, length] = c.tensor(), (c.integers("start")[0], c.integers("length")[0])
+    return part(c, x.name, _axis(c, x), start, start + length)
+
+
+@call("select.int")
+def _select(c: OperatorCall) -> Result:
+    x, index = c.tensor(), c.get("index")
+    at = index.name if isinstance(index, CallTensor) else c.constant(np.int64(index))
+    return c.node("Gather", x.name, at, axis=_axis(c, x))
+
+
+@call("unbind.int")
+def _unbind(c: OperatorCall) -> Result:
+    x = c.tensor()
+    return [c.node("Gather", x.name, c.constant(np.int64(k)), axis=_axis(c, x))
+            for k in range(len(c.result_names))]
+
+
+@call("split.Tensor", "split_with_sizes", "split.sizes", "chunk")
+def _split(c: OperatorCall) -> Result:
+    x, count = c.tensor(), len(c.result_names)
+    axis, size = _axis(c, x), c.get("split_size", c.get("split_sizes"))
+    if size is None:
+        whole = x.dims[axis]
+        if not isinstance(whole, int):
+            c.unsupported("chunks of an axis whose size is open")
+        size = -(-whole // c.get("chunks"))
+    if isinstance(size, int):
+        size = [size] * count
+    if not all(isinstance(n, int) for n in size):
+        c.unsupported("parts whose sizes depend on shapes")
+    ends = list(accumulate(size))
+    return [part(c, x.name, axis, end - n, end) for n, end in zip(size, ends, strict=True)]
+
+
+@call("cat", "concat", "concatenate")
+def _concat(c: OperatorCall) -> Result:
+    parts = [x for x in c.get("tensors") if x.dims != (0,)]  # PyTorch leaves such out
+    return c.node("Concat", *(c.cast(x, c.result.dtype) for x in parts),
+                  axis=_axis(c, parts[0]))
+
+
+@call("stack")
+def _stack(c: OperatorCall) -> Result:
+    parts = c.get("tensors")
+    axis = c.get("dim", 0) % (parts[0].rank + 1)
+    return c.node("Concat", *(c.node("Unsqueeze", x.name, c.ints(axis)) for x in parts), axis=axis)
+
+
+@call("constant_pad_nd", "pad")
+def _pad(c: OperatorCall) -> Result:
+    x, pads = c.tensor(), c.integers("pad")
+    mode = {"constant": "constant", "reflect": "reflect", "replicate": "edge",
+            "circular": "wrap"}[c.get("mode", "constant")]
+    low = [0] * (x.rank - len(pads) // 2) + pads[-2::-2]
+    high = [0] * (x.rank - len(pads) // 2) + pads[::-2]
+    value = c.number(c.get("value", 0), x.dtype) if mode == "constant" else ""
+    return c.node("Pad", x.name, c.ints(*low, *high), value, mode=mode)
+
+
+# -- by position -----------------------------------------------------------------------------------
+
+
+@call("embedding")
+def _embedding(c: OperatorCall) -> Result:
+    return c.node("Gather", c.x("weight"), c.x("indices"), axis=0)
+
+
+@call("index_select")
+def _index_select(c: OperatorCall) -> Result:
+    return c.node("Gather", c.x(), c.x("index"), axis=_axis(c, c.tensor()))
+
+
+@call("gather")
+def _gather(c: OperatorCall) -> Result:
+    return c.node("GatherElements", c.x(), c.x("index"), axis=_axis(c, c.tensor()))
+
+
+@call("index.Tensor")
+def _index(c: OperatorCall) -> Result:
+    x, indices = c.tensor(), c.get("indices")
+    chosen = [(k, index) for k, index in enumerate(indices) if index is not None]
+    if any(not index.dtype.is_int for _, index in chosen):
+        c.unsupported("as many elements as a mask has")
+    if len(chosen) == 1:
+        [(axis, index)] = chosen
+        return c.node("Gather", x.name, index.name, axis=axis)
+    axes = [k for k, _ in chosen]
+    rest = [k for k in range(x.rank) if k not in axes]
+    zero = c.constant(np.int64(0))
+    alike = c.node("Mul", chosen[0][1].name, zero)
+    for _, index in chosen[1:]:
+        alike = c.node("Add", alike, c.node("Mul", index.name, zero))
+    last = c.ints(-1)
+    parts = [c.node("Unsqueeze", c.node("Add", index.name, alike), last) for _, index in chosen]
+    front = x.name if axes == list(range(len(axes))) else c.node(
+        "Transpose", x.name, perm=[*axes, *rest])
+    y = c.node("GatherND", front, c.node("Concat", *parts, axis=-1))
+    before = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
+    if not before:  # positions come first where their axes lie apart
+        return y
+    rank = max(index.rank for _, index in chosen)
+    return c.node("Transpose", y, perm=[
+        *range(rank, rank + before), *range(rank), *range(rank + before, rank + len(rest))])
+
+
+@call("tril", "triu")
+def _triangle(c: OperatorCall) -> Result:
+    return c.node("Trilu", c.x(), c.constant(np.int64(c.get("diagonal", 0))),
+                  upper=int(c.op == "triu"))
+
+
+@call("pixel_shuffle")
+def _pixel_shuffle(c: OperatorCall) -> Result:
+    return c.node("DepthToSpace", c.x(), blocksize=c.get("upscale_factor"), mode="CRD")
+
+
+@call("one_hot")
+def _one_hot(c: OperatorCall) -> Result:
+    return c.node("OneHot", c.x(), c.constant(np.int64(c.get("num_classes"))),
+                  c.constant(np.array([0, 1], np.int64)))

@@ -1,0 +1,69 @@
+"""Normalisations and softmax."""
+
+from __future__ import annotations
+
+import math
+
+from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
+
+
+def _scale_and_shift(c: OperatorCall, channels: int | str) -> list[str]:
+    """The weight and the bias, or ones and zeros."""
+    weight, bias = c.get("weight"), c.get("bias")
+    return [weight.name if weight else c.ones(channels),
+            bias.name if bias else c.zeros(channels)]
+
+
+@call("batch_norm", "_native_batch_norm_legit_no_training", "cudnn_batch_norm")
+def _batch_norm(c: OperatorCall) -> Result:
+    if c.get("training", False):
+        c.unsupported("it uses the statistics of the batch; export module.eval()")
+    x = c.tensor("input")
+    return c.node("BatchNormalization", x.name, *_scale_and_shift(c, x.dims[1]),
+                  c.x("running_mean"), c.x("running_var"), epsilon=c.get("eps"))
+
+
+def _shaped(c: OperatorCall, x: CallTensor) -> tuple[list[str], int]:
+    """Weights of the last axes, and the first of these."""
+    shape = c.integers("normalized_shape")
+    weight, bias = c.get("weight"), c.get("bias")
+    names = [weight.name if weight else c.node("Reshape", c.ones(math.prod(shape)),
+                                               c.ints(*shape))]
+    return [*names, *([bias.name] if bias else [])], x.rank - len(shape)
+
+
+@call("layer_norm", "native_layer_norm")
+def _layer_norm(c: OperatorCall) -> Result:
+    x = c.tensor("input")
+    names, axis = _shaped(c, x)
+    return c.node("LayerNormalization", x.name, *names, axis=axis, epsilon=c.get("eps", 1e-5))
+
+
+@call("rms_norm", "_fused_rms_norm")
+def _rms_norm(c: OperatorCall) -> Result:
+    x = c.tensor("input")
+    names, axis = _shaped(c, x)
+    epsilon = c.get("eps", 2.0 ** -23)  # PyTorch's: that of float32
+    return c.node("RMSNormalization", x.name, *names, axis=axis, epsilon=epsilon)
+
+
+@call("group_norm", "native_group_norm")
+def _group_norm(c: OperatorCall) -> Result:
+    x = c.tensor("input")
+    return c.node("GroupNormalization", x.name, *_scale_and_shift(c, x.dims[1]),
+                  num_groups=c.get("num_groups", c.get("group")), epsilon=c.get("eps", 1e-5))
+
+
+@call("instance_norm")
+def _instance_norm(c: OperatorCall) -> Result:
+    x = c.tensor("input")
+    if not c.get("use_input_stats", True):
+        c.unsupported("statistics that are stored")
+    return c.node("InstanceNormalization", x.name, *_scale_and_shift(c, x.dims[1]),
+                  epsilon=c.get("eps", 1e-5))
+
+
+@call("softmax.int", "_softmax", "log_softmax.int", "_log_softmax")
+def _softmax(c: OperatorCall) -> Result:
+    x = c.cast(c.tensor(), c.result.dtype)
+    return c.node("LogSoftmax" if "log" in c.op else "Softmax", x, axis=c.get("dim"))

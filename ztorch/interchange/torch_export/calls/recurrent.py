@@ -1,0 +1,61 @@
+"""Recurrent layers, one node of ONNX for each layer of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ztorch.interchange.torch_export.calls.movement import part
+from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
+
+_GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}  # ONNX's in the order of PyTorch's
+
+
+def _reordered(c: OperatorCall, kind: str, weight: CallTensor) -> str:
+    """Gates in ONNX's order."""
+    order, rows = _GATES[kind], weight.dims[0]
+    if not isinstance(rows, int):
+        c.unsupported("weights of a size that is open")
+    size = rows // len(order)
+    parts = [part(c, weight.name, 0, k * size, (k + 1) * size) for k in order]
+    return c.node("Concat", *parts, axis=0) if len(parts) > 1 else weight.name
+
+
+@call("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
+def _recurrent(c: OperatorCall) -> Result:
+    if c.get("train", False) and c.get("dropout", 0.0):
+        c.unsupported("it drops elements; export module.eval()")
+    kind = {"lstm": "LSTM", "gru": "GRU"}.get(c.op, "RNN")
+    states, directions = c.get("hx"), 2 if c.get("bidirectional", False) else 1
+    states = states if isinstance(states, list) else [states]
+    params: Sequence[CallTensor] = c.get("params")
+    layers = c.get("num_layers")
+    each = len(params) // (layers * directions)
+    if each not in (2, 4) or not isinstance(c.tensor("input").rank, int):
+        c.unsupported("projections of states")
+    x = c.x("input")
+    if c.get("batch_first", False):
+        x = c.node("Transpose", x, perm=[1, 0, 2])
+    first = c.ints(0)
+    last: list[list[str]] = [[] for _ in states]
+    for layer in range(layers):
+        own = [params[(layer * directions + d) * each:][:each] for d in range(directions)]
+        w, r = (c.node("Concat", *(c.node("Unsqueeze", _reordered(c, kind, p[k]), first)
+                                   for p in own), axis=0) for k in (0, 1))
+        bias = c.node("Concat", *(c.node("Unsqueeze", c.node(
+            "Concat", *(_reordered(c, kind, p[k]) for k in (2, 3)), axis=0), first)
+            for p in own), axis=0) if each == 4 else ""
+        begun = [part(c, s.name, 0, layer * directions, (layer + 1) * directions) for s in states]
+        attrs: dict[str, Any] = {"direction": "bidirectional" if directions == 2 else "forward",
+                                 "hidden_size": int(own[0][1].dims[1])}
+        if kind == "GRU":
+            attrs["linear_before_reset"] = 1
+        if c.op == "rnn_relu":
+            attrs["activations"] = ["Relu"] * directions
+        every, *ends = c.nodes(kind, [x, w, r, bias, "", *begun], 1 + len(states), **attrs)
+        x = c.node("Reshape", c.node("Transpose", every, perm=[0, 2, 1, 3]), c.ints(0, 0, -1))
+        for k, end in enumerate(ends):
+            last[k].append(end)
+    if c.get("batch_first", False):
+        x = c.node("Transpose", x, perm=[1, 0, 2])
+    return [x, *(c.node("Concat", *ends, axis=0) for ends in last)]

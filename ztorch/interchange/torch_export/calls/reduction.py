@@ -1,0 +1,96 @@
+"""Reductions, and positions of the largest."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ztorch.dtypes import boolean, i32
+from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
+
+_KINDS = {"sum": "ReduceSum", "mean": "ReduceMean", "amax": "ReduceMax", "amin": "ReduceMin",
+          "max": "ReduceMax", "min": "ReduceMin", "prod": "ReduceProd",
+          "logsumexp": "ReduceLogSumExp"}
+
+
+def _reduced(c: OperatorCall, kind: str, x: str) -> str:
+    """Over the axes that are asked for, or all."""
+    axes = c.integers("dim", ()) if "dim" in c.spec.inputs else []
+    keep = int(c.get("keepdim", False))
+    return c.node(kind, x, c.ints(*axes), keepdims=keep) if axes else c.node(kind, x, keepdims=keep)
+
+
+@call("sum", "sum.dim_IntList", "mean", "mean.dim", "amax", "amin", "max", "min", "prod",
+      "prod.dim_int", "logsumexp")
+def _reduce(c: OperatorCall) -> Result:
+    return _reduced(c, _KINDS[c.op], c.cast(c.tensor(), c.result.dtype))
+
+
+@call("max.dim", "min.dim")
+def _largest(c: OperatorCall) -> Result:
+    return [_reduced(c, _KINDS[c.op], c.x()), _position(c, c.op)]
+
+
+@call("argmax", "argmin")
+def _argmax(c: OperatorCall) -> Result:
+    if c.get("dim") is None:
+        c.unsupported("the position among all elements")
+    return _position(c, c.op.removeprefix("arg"))
+
+
+def _position(c: OperatorCall, kind: str) -> str:
+    return c.node(f"Arg{kind.capitalize()}", c.x(), axis=c.get("dim"),
+                  keepdims=int(c.get("keepdim", False)))
+
+
+@call("any", "any.dim", "any.dims", "all", "all.dim", "all.dims")
+def _any(c: OperatorCall) -> Result:
+    truth = c.cast(c.tensor(), boolean)
+    numbers = c.node("Cast", truth, to=i32.onnx)
+    kind = "ReduceMax" if c.op == "any" else "ReduceMin"
+    return c.node("Cast", _reduced(c, kind, numbers), to=boolean.onnx)
+
+
+@call(*(f"{op}.{overload}" for op in ("var", "std", "var_mean") for overload in (
+    "correction", "dim")))
+def _variance(c: OperatorCall) -> Result:
+    x, axes = c.tensor(), c.integers("dim", ())
+    axes = axes or list(range(x.rank))
+    correction = c.get("correction", int(c.get("unbiased", True)))
+    count = _count(c, x, axes)
+    over = c.ints(*axes)
+    apart = c.node("Sub", x.name, c.node("ReduceMean", x.name, over, keepdims=1))
+    total = c.node("ReduceSum", c.node("Mul", apart, apart), over,
+                   keepdims=int(c.get("keepdim", False)))
+    variance = c.node("Div", total, c.number(float(count - correction), x.dtype))
+    if c.op == "var_mean":
+        return [variance, c.node("ReduceMean", x.name, over, keepdims=int(c.get("keepdim", False)))]
+    return c.node("Sqrt", variance) if c.op == "std" else variance
+
+
+def _count(c: OperatorCall, x: CallTensor, axes: list[int]) -> int:
+    sizes = [x.dims[a] for a in axes]
+    if not all(isinstance(n, int) for n in sizes):
+        c.unsupported("the variance along an axis whose size is open")
+    return math.prod(int(n) for n in sizes)
+
+
+@call("linalg_vector_norm", "norm.ScalarOpt_dim")
+def _norm(c: OperatorCall) -> Result:
+    order = c.get("ord", c.get("p", 2))
+    if order not in (1, 2):
+        c.unsupported(f"a norm of order {order}")
+    return _reduced(c, f"ReduceL{int(order)}", c.x())
+
+
+@call("cumsum")
+def _cumsum(c: OperatorCall) -> Result:
+    return c.node("CumSum", c.cast(c.tensor(), c.result.dtype),
+                  c.constant(np.int64(c.get("dim"))))
+
+
+@call("topk")
+def _top(c: OperatorCall) -> Result:
+    return c.nodes("TopK", [c.x(), c.ints(c.get("k"))], 2, axis=c.get("dim", -1),
+                   largest=int(c.get("largest", True)))

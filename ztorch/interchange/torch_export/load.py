@@ -1,0 +1,162 @@
+"""Loads the model in a program of torch.export."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from ztorch.arguments import checked
+from ztorch.dtypes import i64
+from ztorch.errors import ArtifactError, Unsupported
+from ztorch.interchange.onnx.contents import NodeSpec, OnnxFile, StoredCodes
+from ztorch.interchange.onnx.graph import UnsupportedNode, unsupported
+from ztorch.interchange.onnx.load import model_of
+from ztorch.interchange.onnx.protobuf import Port
+from ztorch.interchange.torch_export import calls as _calls  # noqa: F401 (fills CALLS)
+from ztorch.interchange.torch_export.archive import CallSpec, ExportedProgram, damage, read
+from ztorch.interchange.torch_export.translation import (
+    CALLS,
+    IGNORED,
+    OPSET,
+    CallTensor,
+    OperatorCall,
+    Translation,
+    key_of,
+)
+from ztorch.model.model import Model
+
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
+
+
+@checked
+def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None,
+         name: str | None = None, keep_dtypes: bool = False) -> Model:
+    """Loads the model in a program of torch.export (.pt2). It compiles, predicts and trains like
+    any other. PyTorch is not needed, and nothing is unpickled.
+
+    Parameters become weights, named `graph/` and their name in the module. The first axis of each
+    input is the batch; other axes of no fixed size are open, as `axis1`.
+
+    Args:
+        path: The file.
+        sizes: Sizes of open axes that are fixed, by name. Default: `None`.
+        name: The name of the model; None: that of the file. Default: `None`.
+        keep_dtypes: As that of `zt.onnx.load`. Default: `False`.
+
+    Returns:
+        A Sequential for one input and one output, else a Model.
+
+    Raises:
+        ArtifactError: The file is no such program, or is damaged.
+        Unsupported: It has calls that ztorch cannot import; the message lists all of them.
+        ConfigError: No size of an open axis fits the calls.
+
+    Examples:
+        ```python
+        torch.export.save(torch.export.export(net.eval(), (x,), dynamic_shapes=...), "net.pt2")
+        program = zt.torch_export.load("net.pt2").compile(batch_size=8)
+        ```
+    """
+    program = read(path)
+    with damage(program.path):
+        file = _translated(program)
+    model = model_of(file, sizes=sizes, name=name, keep_dtypes=keep_dtypes)
+    for label, weight in model.named_weights().items():
+        if label.removeprefix("graph/") in program.frozen:
+            weight.trainable = False
+    return model
+
+
+def _translated(program: ExportedProgram) -> OnnxFile:
+    """The program as a graph of ONNX nodes."""
+    if not program.inputs:
+        raise Unsupported(f"{program.path} has no inputs; ztorch imports models that have some")
+    translation = Translation(program.types)
+    for name, kind in program.inputs.items():
+        translation.tensors[name] = CallTensor(name, kind.dtype, kind.dims)
+    for name, (own, array, d) in program.arrays.items():
+        translation.tensors[name] = CallTensor(own, d, array.shape)
+        translation.arrays[own] = array if d.in_numpy else StoredCodes(array, d)
+    faults = []
+    needed = _needed(program)
+    for spec in needed:
+        try:
+            _call(spec, translation, program.path)
+        except Unsupported as error:
+            faults.append(UnsupportedNode(NodeSpec(key_of(spec), "", spec.name, {}, (), ()), error))
+            results = OperatorCall(spec, translation).result_names
+            for name in results:  # so that later calls are looked at
+                if name in program.types:
+                    kind = program.types[name]
+                    translation.tensors[name] = CallTensor(name, kind.dtype, kind.dims)
+    if faults:
+        raise unsupported(program.path, faults, len(needed), "calls")
+    outputs = tuple(_output(name, translation) for name in program.outputs)
+    return OnnxFile(program.path, {"": OPSET}, _ports(program), outputs, tuple(translation.nodes),
+                    translation.arrays, dict)
+
+
+def _output(name: str, translation: Translation) -> Port:
+    """An output, with the name of its tensor in the program, or one like it."""
+    y = translation.tensor(name)
+    taken = {y.name, *translation.arrays, *(n for node in translation.nodes for n in node.outputs)}
+    while name in taken:
+        name += "_"
+    translation.nodes.append(NodeSpec("Identity", "", name, {}, (y.name,), (name,), OPSET))
+    return Port(name, y.dims, y.dtype)
+
+
+def _needed(program: ExportedProgram) -> list[CallSpec]:
+    """The calls that outputs depend on: not those that check sizes."""
+    names, needed = set(program.outputs), []
+    for spec in reversed(program.calls):
+        results = OperatorCall(spec, Translation({})).result_names
+        if key_of(spec) not in IGNORED and names.intersection(results):
+            names.update(_read(spec.inputs))
+            needed.append(spec)
+    return needed[::-1]
+
+
+def _read(value: object) -> list[str]:
+    """The names of all tensors in the arguments of a call."""
+    if isinstance(value, Mapping):
+        own = [v for key, v in value.items() if key in ("name", "as_name") and isinstance(v, str)]
+        return own + [name for v in value.values() for name in _read(v)]
+    if isinstance(value, list):
+        return [name for v in value for name in _read(v)]
+    return []
+
+
+def _call(spec: CallSpec, translation: Translation, path: str) -> None:
+    """Adds the nodes of a call."""
+    key = key_of(spec)
+    if key not in CALLS:
+        raise Unsupported("ztorch translates no such operator; run_decompositions() of the "
+                          "exported program may make it of others")
+    call = OperatorCall(spec, translation)
+    try:
+        results = CALLS[key](call)
+    except Unsupported:
+        raise
+    except _DAMAGE as error:
+        raise ArtifactError(f"{path}: call {spec.name!r} of {key} makes no sense: "
+                            f"{type(error).__name__}: {error}") from None
+    results = [results] if isinstance(results, str) else results
+    for name, result in zip(call.result_names, results, strict=False):
+        kind = translation.types.get(name)
+        translation.tensors[name] = (CallTensor(result, kind.dtype, kind.dims) if kind else
+                                     CallTensor(result, i64, ()))  # computed from shapes
+
+
+def _ports(program: ExportedProgram) -> tuple[Port, ...]:
+    """The inputs; axes of one symbol are named by their first place, as those of an Input."""
+    names: dict[str, str] = {}
+    ports = []
+    for label, kind in program.inputs.items():
+        for k, n in enumerate(kind.dims):
+            if isinstance(n, str):
+                owner = f"{label}." if len(program.inputs) > 1 else ""
+                names.setdefault(n, f"{owner}axis{k}" if k else "batch")
+        ports.append(Port(label, tuple(names[n] if isinstance(n, str) else n for n in kind.dims),
+                          kind.dtype))
+    return tuple(ports)

@@ -1,0 +1,234 @@
+"""Calls of PyTorch's operators as nodes of ONNX, which the importers of ONNX files take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ztorch.dtypes import DType, boolean, f32, i64
+from ztorch.errors import Unsupported
+from ztorch.interchange.onnx.contents import NodeSpec, StoredCodes
+from ztorch.interchange.torch_export.archive import DTYPES, CallSpec, TensorType
+
+OPSET = 23  # the version of ONNX's ops that calls become
+
+
+@dataclass(frozen=True)
+class CallTensor:
+    """A tensor of the program, or an integer that is computed from shapes."""
+
+    name: str  # in the ONNX graph
+    dtype: DType
+    dims: tuple[int | str, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+
+@dataclass
+class Translation:
+    """The nodes so far."""
+
+    types: Mapping[str, TensorType]
+    nodes: list[NodeSpec] = field(default_factory=list)
+    arrays: dict[str, np.ndarray | StoredCodes] = field(default_factory=dict)
+    tensors: dict[str, CallTensor] = field(default_factory=dict)  # by name in the program
+
+    def tensor(self, name: str) -> CallTensor:
+        """A tensor of the program that a node or an input gives."""
+        if name not in self.tensors:
+            raise Unsupported(f"it reads {name!r}, a result that is not computed")
+        return self.tensors[name]
+
+
+Result = str | list[str]  # names of tensors in the ONNX graph
+Translator = Callable[["OperatorCall"], Result]
+
+CALLS: dict[str, Translator] = {}  # by name of the operator, such as aten.relu.default
+IGNORED = {"aten._assert_scalar.default", "aten._assert_tensor_metadata.default",
+           "aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default"}
+
+
+def call(*operators: str) -> Callable[[Translator], Translator]:
+    """Registers the function that translates these operators; `aten.` is left out, and `.default`
+    is the overload of a name that has none."""
+
+    def register(function: Translator) -> Translator:
+        for name in operators:
+            key = name if name.startswith("_operator") else (
+                f"aten.{name}" if "." in name else f"aten.{name}.default")
+            assert key not in CALLS, f"{key} is registered twice"
+            CALLS[key] = function
+        return function
+
+    return register
+
+
+def key_of(spec: CallSpec) -> str:
+    """The key of a call's operator in the registry."""
+    return spec.target.removeprefix("torch.ops.")
+
+
+class OperatorCall:
+    """A call that is being translated."""
+
+    def __init__(self, spec: CallSpec, translation: Translation):
+        self.spec = spec
+        self._translation = translation
+        self._count = 0
+
+    @property
+    def op(self) -> str:
+        """The name of the operator without its overload, such as relu."""
+        return key_of(self.spec).split(".")[1]
+
+    # -- arguments ---------------------------------------------------------------------------------
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An argument: a tensor, a number, a list of them; the default where it is left out."""
+        if name not in self.spec.inputs:
+            return default
+        [(form, value)] = self.spec.inputs[name].items()
+        decoded = self._decoded(form, value)
+        return default if decoded is None else decoded
+
+    def _decoded(self, form: str, value: Any) -> Any:
+        match form:
+            case "as_none":
+                return None
+            case "as_tensor":
+                return self._translation.tensor(value["name"])
+            case "as_tensors":
+                return [self._translation.tensor(v["name"]) for v in value]
+            case "as_optional_tensors" | "as_sym_ints":
+                return [self._decoded(*next(iter(v.items()))) for v in value]
+            case "as_sym_int" | "as_optional_tensor":
+                return self._decoded(*next(iter(value.items())))
+            case "as_name":
+                return self._translation.tensor(value)
+            case "as_scalar_type":
+                return DTYPES[value]
+            case "as_int" | "as_ints" | "as_float" | "as_floats" | "as_bool" | "as_string":
+                return value
+        return self.unsupported(f"an argument that is {form.removeprefix('as_')}")
+
+    def tensor(self, name: str = "self") -> CallTensor:
+        """An argument that is a tensor."""
+        value = self.get(name)
+        if not isinstance(value, CallTensor):
+            self.unsupported(f"{name}={value!r}, which is no tensor")
+        return value
+
+    def x(self, name: str = "self") -> str:
+        """The name of an argument that is a tensor."""
+        return self.tensor(name).name
+
+    def integers(self, name: str, default: Sequence[int] | None = None) -> list[int]:
+        """An argument that lists integers which are known."""
+        values = self.get(name, default)
+        values = [values] if isinstance(values, int) else values
+        if not isinstance(values, (list, tuple)) or not all(isinstance(n, int) for n in values):
+            self.unsupported(f"{name}={values!r}, which are no known integers")
+        return list(values)
+
+    @property
+    def result(self) -> TensorType:
+        """The type of the first result."""
+        return self._translation.types[self.result_names[0]]
+
+    @property
+    def result_names(self) -> list[str]:
+        """The names of results in the program."""
+        names = []
+        for output in self.spec.outputs:
+            [(form, value)] = output.items()
+            if form == "as_tensors":
+                names += [v["name"] for v in value]
+            elif form in ("as_tensor", "as_sym_int", "as_optional_tensor"):
+                names.append(value.get("name") or value.get("as_name") or "")
+            else:
+                names.append("")
+        return names
+
+    def unsupported(self, why: str) -> NoReturn:
+        raise Unsupported(why)
+
+    # -- nodes -------------------------------------------------------------------------------------
+
+    def nodes(self, op: str, inputs: Sequence[str], count: int, **attrs: Any) -> list[str]:
+        """The results of a new node; an empty name is an input that is left out."""
+        names = [f"{self.spec.name}/{self._count + k}" for k in range(count)]
+        self._count += count
+        known = {key: value for key, value in attrs.items() if value is not None}
+        self._translation.nodes.append(NodeSpec(
+            op, "", f"{key_of(self.spec)} {self.spec.name}", known, tuple(inputs), tuple(names),
+            OPSET))
+        return names
+
+    def node(self, op: str, *inputs: str, **attrs: Any) -> str:
+        """The result of a new node that has only one."""
+        return self.nodes(op, inputs, 1, **attrs)[0]
+
+    def constant(self, array: Any) -> str:
+        """A tensor of these numbers."""
+        name = f"{self.spec.name}/{self._count}"
+        self._count += 1
+        self._translation.arrays[name] = np.asarray(array)
+        return name
+
+    def number(self, value: Any, d: DType) -> str:
+        """A number, or an integer computed from shapes, as a tensor without axes of a dtype."""
+        if isinstance(value, CallTensor):
+            return self.cast(value, d)
+        return self.constant(np.array(value, d.working))
+
+    def ints(self, *values: int | CallTensor) -> str:
+        """A tensor of integers, some of them computed from shapes."""
+        if all(isinstance(n, int) for n in values):
+            return self.constant(np.array(values, np.int64))
+        axis = self.constant(np.array([0], np.int64))
+        parts = [self.constant(np.array([n], np.int64)) if isinstance(n, int) else
+                 self.node("Unsqueeze", n.name, axis) for n in values]
+        return self.node("Concat", *parts, axis=0)
+
+    def cast(self, x: CallTensor, d: DType) -> str:
+        """A tensor in a dtype."""
+        return x.name if x.dtype is d else self.node("Cast", x.name, to=d.onnx)
+
+    def ones(self, n: int | str) -> str:
+        """Ones for a weight that is left out."""
+        if not isinstance(n, int):
+            self.unsupported("a normalisation without a weight, of as many channels as data have")
+        return self.constant(np.ones(n, np.float32))
+
+    def zeros(self, n: int | str) -> str:
+        """Zeros for a weight that is left out."""
+        return self.node("Sub", self.ones(n), self.constant(np.float32(1)))
+
+    def promoted(self, *names: str) -> tuple[list[str], DType]:
+        """Arguments in the dtype that PyTorch computes with, and that dtype."""
+        values = [self.get(name) for name in names]
+        d = promotion(values)
+        return [self.cast(v, d) if isinstance(v, CallTensor) else self.number(v, d)
+                for v in values], d
+
+
+def promotion(values: Sequence[Any]) -> DType:
+    """The dtype that PyTorch computes with: that of tensors with axes first, then of those without,
+    then of numbers; a higher kind (bool, integer, float) always counts."""
+    ranked = []
+    for v in values:
+        if isinstance(v, CallTensor):
+            ranked.append((_kind(v.dtype), 2 if v.rank else 1, v.dtype.bytes, v.dtype))
+        else:
+            d = boolean if isinstance(v, bool) else i64 if isinstance(v, int) else f32
+            ranked.append((_kind(d), 0, d.bytes, d))
+    return max(ranked, key=lambda row: row[:3])[3]
+
+
+def _kind(d: DType) -> int:
+    return 2 if d.is_float else 1 if d.is_int else 0
