@@ -109,7 +109,7 @@ CASES: dict[str, Case] = {
     "a normalisation of integers": lambda: zt.Sequential(
         [L.Input((4,), dtype="int32"), L.BatchNormalization()]).build(),
     "a layer that returns nothing": lambda: row(Silent()),
-    "a layer called on an array": lambda: L.Dense(3)(rows(2, 4)),
+    "a layer called on a number": lambda: L.Dense(3)(2.0),
     "a layer called on nothing": lambda: L.Dense(3)(),
     "a layer called on a layer": lambda: L.Dense(3)(L.Dense(4, name="before")),
 }
