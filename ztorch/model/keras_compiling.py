@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ztorch import losses, metrics, optimizers, schedules
+from ztorch import losses, metrics, optimizers
 from ztorch.config import Named
 from ztorch.errors import ZtorchError
 from ztorch.layers.symbol import nested
@@ -43,10 +43,10 @@ def compile_arguments(config: Mapping[str, Any]) -> dict[str, Any] | None:
     """The arguments of `compile` from Keras' description; None where it was not compiled, or with
     something that there is not here."""
     try:
-        read = {room.__name__.rpartition(".")[2]: nested_nodes(room, config.get(key))
+        read = {room.__name__.rpartition(".")[2]: as_members(room, config.get(key))
                 for room, key in ((optimizers, "optimizer"), (losses, "loss"),
                                   (metrics, "metrics"))}
-        weighted = nested_nodes(metrics, config.get("weighted_metrics"))
+        weighted = as_members(metrics, config.get("weighted_metrics"))
     except (ZtorchError, TypeError, AttributeError, KeyError):
         return None
     if read["losses"] is None or read["optimizers"] is None or weighted:
@@ -55,16 +55,22 @@ def compile_arguments(config: Mapping[str, Any]) -> dict[str, Any] | None:
             "metrics": read["metrics"] or (), "loss_weights": config.get("loss_weights")}
 
 
-def nested_nodes(room: Any, x: Any) -> Any:
+def as_members(room: Any, x: Any) -> Any:
     """What Keras describes, also in lists and dicts, as members of a room here."""
     if isinstance(x, Mapping) and "class_name" in x:
-        settings = {name: nested_nodes(schedules, value) for name, value in x["config"].items()
-                    if value is not None and (name, value) not in _WITHOUT_EFFECT
-                    and name not in ("name", "dtype")}
-        return getattr(room, x["class_name"])(**settings)
+        name = {"name": x["config"]["name"]} if room is metrics and "name" in x["config"] else {}
+        return getattr(room, x["class_name"])(**_settings(x["config"]), **name)
     if isinstance(x, Mapping):
-        return {key: nested_nodes(room, value) for key, value in x.items()}
-    return [nested_nodes(room, value) for value in x] if isinstance(x, (list, tuple)) else x
+        return {key: as_members(room, value) for key, value in x.items()}
+    return [as_members(room, value) for value in x] if isinstance(x, (list, tuple)) else x
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments in a config of Keras that say something here."""
+    return {name: {"class_name": x["class_name"], "config": _settings(x["config"])}
+            if isinstance(x, Mapping) and "class_name" in x else x  # a schedule
+            for name, x in config.items() if x is not None and name not in ("name", "dtype")
+            and (name, x) not in _WITHOUT_EFFECT}
 
 
 def _listed(x: Any) -> Any:
