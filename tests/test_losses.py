@@ -28,7 +28,7 @@ def scored(loss, y_true, y_pred, dtype="float64"):
     """(values a row, gradient of their sum) by the oracle."""
     p = leaf("input", "p", y_pred.shape, dtype)
     y = leaf("input", "y", y_true.shape, "int32" if y_true.dtype.kind == "i" else dtype)
-    row = losses.get(loss)(y, p)
+    row = losses.get(loss).per_row(y, p)
     assert row.shape == y_pred.shape[:1] and row.dtype == p.dtype
     oracle = dtype == "float64"
     return evaluate([row, *gradients(row, [p])], {p: y_pred, y: y_true}, oracle=oracle)
@@ -86,8 +86,8 @@ def test_probabilities_and_logits_agree(loss, y, of):
     p = leaf("input", "p", (B, C), "float64")
     t = leaf("input", "y", y.shape, "int32" if y is LABELS else "float64")
     plain, logits = losses.Loss.get(loss), losses.Loss.named(loss)(from_logits=True)
-    a, b, c = evaluate([plain(t, getattr(OPS, of)(p)), logits(t, p),
-                        plain(t, getattr(OPS, of)(p), logits=p)],
+    a, b, c = evaluate([plain.per_row(t, getattr(OPS, of)(p)), logits.per_row(t, p),
+                        plain.per_row(t, getattr(OPS, of)(p), logits=p)],
                        {p: PREDICTED, t: y}, oracle=True)
     np.testing.assert_allclose(a, b, rtol=1e-6)
     np.testing.assert_allclose(c, b, rtol=1e-14)

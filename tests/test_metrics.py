@@ -22,7 +22,7 @@ ONE_HOT = TargetSpec((4, 3), f32)
 def measured(metric, y_true, y_pred, target=SPARSE):
     y = leaf("input", "y", y_true.shape, "int32" if y_true.dtype.kind == "i" else "float32")
     p = leaf("input", "p", y_pred.shape, "float32")
-    row = metrics.get(metric, target, y_pred.shape)(y, p)
+    row = metrics.get(metric, target, y_pred.shape).per_row(y, p)
     assert row.shape == y_pred.shape[:1] and row.dtype == f32
     return evaluate([row], {y: y_true, p: y_pred})[0]
 

@@ -79,7 +79,7 @@ def measured(metric: M.Metric, y: np.ndarray, p: np.ndarray, w: np.ndarray) -> f
             sums = metric.sums(y_true, OPS.cast(y_pred, "float32"),
                                lambda x, w=weights: weigh_all(x, w))  # type: ignore[misc]
         else:
-            sums = {"row": OPS.sum(metric(y_true, y_pred) * weights), "w": OPS.sum(weights)}
+            sums = {"row": OPS.sum(metric.per_row(y_true, y_pred) * weights), "w": OPS.sum(weights)}
         for name, value in zip(sums, evaluate(list(sums.values()), feeds), strict=True):
             totals[name] = totals.get(name, 0.0) + value.astype(np.float64)
     if not isinstance(metric, SumMetric):

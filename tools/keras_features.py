@@ -12,7 +12,6 @@ from typing import Any
 
 import ztorch as zt
 from ztorch.errors import ZtorchError
-from ztorch.losses import Loss
 
 HEAD = """# Keras, name by name
 
@@ -24,7 +23,7 @@ GROUPS = {  # of Keras: the module here that has the same names
     "layers": zt.layers, "losses": zt.losses, "metrics": zt.metrics, "optimizers": zt.optimizers,
     "optimizers.schedules": zt.schedules, "callbacks": zt.callbacks,
     "initializers": zt.initializers, "regularizers": None, "constraints": None, "ops": zt.ops,
-    "utils": None}
+    "random": None, "utils": None}
 # What has another name here.
 OTHER_NAMES = {
     ("layers", "TorchModuleWrapper"): "`model.load_weights`",
@@ -57,7 +56,7 @@ def page() -> str:
 def _counts(group: str, name: str, member: Any) -> bool:
     """Whether a member of a module is one of its features: a class, not its alias in snake case,
     or a function of ops."""
-    if group in ("ops", "utils"):
+    if group in ("ops", "random", "utils"):
         return callable(member) and not name.startswith("_")
     return inspect.isclass(member) and name[0].isupper()
 
@@ -67,9 +66,8 @@ def _here(group: str, name: str, module: Any) -> str:
     if (group, name) in OTHER_NAMES:
         return OTHER_NAMES[group, name]
     if module is not None and _offers(module, name):
-        return f"`{module.__name__.removeprefix('ztorch.')}.{name}`"
-    if group == "metrics" and name in Loss.known:
-        return f"`\"{Loss.known[name].names[0]}\"`"
+        room = "random" if group == "random" else module.__name__.removeprefix("ztorch.")
+        return f"`{room}.{name}`"
     return "-"
 
 

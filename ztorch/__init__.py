@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         regularizers as regularizers,
         schedules as schedules,
     )
+    import ztorch.arrays.draws as random  # noqa: F401  # isort: skip
     import ztorch.conveniences as utils  # noqa: F401  # isort: skip
     import ztorch.ops as activations  # noqa: F401  # isort: skip
     from ztorch.arrays import array_api as array_api
@@ -123,13 +124,13 @@ _NAMES = {"Input": "layers.core", "Layer": "layers.layer", "Model": "model.model
           **dict.fromkeys(("device", "set_default_device"), "arrays.placement")}
 # Modules of rooms.
 _INNER = {"array_api": "arrays.array_api", "onnx": "interchange.onnx",
-          "settings": "host.settings", "utils": "conveniences", "activations": "ops",
+          "settings": "host.settings", "random": "arrays.draws",
+          "utils": "conveniences", "activations": "ops",
           "models": "sources.models", "torch_export": "interchange.torch_export"}
 # Names that other libraries have, and what to use here.
 _REPLACEMENTS = {
     "nn": "zt.layers", "optim": "zt.optimizers", "datasets": "zt.data",
     "save": "program.save(path)",
-    "random": "zt.rand, zt.randn, zt.randint, and the seed= of models and of compile",
     "manual_seed": "zt.set_seed for tensors, and the seed= of models",
     "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists what is there"}
 
@@ -172,6 +173,7 @@ _dispatch("schedules_of", "arrays.explaining", "schedules_of")
 _dispatch("array_namespace", "arrays.array_api", "namespace")
 _dispatch("update", "arrays.updates", "update")
 _dispatch("call_layer", "arrays.layer_calls", "call_layer")
+_dispatch("on_numbers", "arrays.value_functions", "on_numbers")
 _dispatch("predict", "arrays.program_calls", "predict")
 _dispatch("call_function", "arrays.program_calls", "call_function")
 _dispatch("feed", "arrays.program_feed", "feed")

@@ -27,6 +27,7 @@ schedules_of: Callable[..., list[str]]  # a name, the results of a kernel, a dev
 array_namespace: Callable[[str | None], Any]  # a version of the array API -> the module
 update: Callable[[Any, Any, Any], Any]  # an optimizer, parameters, gradients -> parameters
 call_layer: Callable[..., Any]  # a layer, its inputs, training= -> its output
+on_numbers: Callable[..., Any]  # a name, a key, a function of values, operands -> its results
 stateless_call: Callable[[Any, Any, Any, Any, bool], Any]  # a layer, weights, inputs, training
 reset_states: Callable[[Any], None]  # a layer
 from_library: Callable[[str], Any]  # a public name of `library/` -> what has that name

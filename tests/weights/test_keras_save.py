@@ -204,3 +204,42 @@ def test_functions_leave_out_how_it_was_compiled(tmp_path: Path) -> None:
                   loss=lambda y_true, y_pred: zt.ops.mean(y_pred - y_true, axis=-1))
     model.save(tmp_path / "m.keras")
     assert not references.keras().models.load_model(tmp_path / "m.keras").compiled
+
+
+@pytest.mark.parametrize("name, arguments", [
+    ("Adam", {"amsgrad": True}), ("Adagrad", {})])
+def test_training_goes_on_in_both_directions(tmp_path: Any, name: str,
+                                             arguments: dict[str, Any]) -> None:
+    """With the states of the optimizer, whose slots have the layout of Keras' weights."""
+    keras = references.keras()
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(16, 4, 3)).astype("f"), random.integers(0, 3, 16)
+    theirs = keras.Sequential([keras.Input((4, 3)), keras.layers.BatchNormalization(),
+                               keras.layers.GRU(2), keras.layers.Dense(3)])
+    theirs.compile(getattr(keras.optimizers, name)(0.01, **arguments),
+                   keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                   metrics=["accuracy"])
+    plain: dict[str, Any] = {"batch_size": 8, "epochs": 2, "shuffle": False, "verbose": 0}
+    theirs.fit(x, y, **plain)
+    theirs.save(tmp_path / "theirs.keras")
+    ours = zt.load_model(tmp_path / "theirs.keras")
+    history = ours.fit(x, y, **plain).history
+    np.testing.assert_allclose(history["loss"], theirs.fit(x, y, **plain).history["loss"],
+                               rtol=2e-6)
+    assert len(history["accuracy"]) == 2
+    ours.save(tmp_path / "ours.keras")
+    again = zt.load_model(tmp_path / "ours.keras").fit(x, y, **plain).history
+    there = keras.models.load_model(tmp_path / "ours.keras").fit(x, y, **plain).history
+    assert again == ours.fit(x, y, **plain).history
+    np.testing.assert_allclose(again["loss"], there["loss"], rtol=2e-6)
+
+
+def test_optimizers_with_other_states_begin_anew(tmp_path: Any) -> None:
+    model = zt.Sequential([zt.Input((3,)), zt.layers.Dense(2)])
+    model.compile("cpu:scalar", optimizer="nadam", loss="mse")
+    x = np.ones((4, 3), np.float32)
+    model.fit(x, x[:, :2], verbose=0)
+    model.save(tmp_path / "m.keras")
+    again = zt.load_model(tmp_path / "m.keras")
+    assert again.evaluate(x, x[:, :2], verbose=0) == model.evaluate(x, x[:, :2], verbose=0)
+    assert again.optimizer.learning_rate == np.float32(0.001)

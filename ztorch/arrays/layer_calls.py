@@ -17,6 +17,7 @@ from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import Tensor, tensor_of
+from ztorch.arrays.value_functions import as_layer_input
 from ztorch.dtypes import DType, f32
 from ztorch.errors import ConfigError, ShapeError, WeightsError
 from ztorch.graph.op import leaf
@@ -63,11 +64,15 @@ _tensors: weakref.WeakKeyDictionary[Weight, dict[str, tuple[np.ndarray, TensorNo
 
 def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool = False,
                **keywords: Any) -> Any:
-    """The output of a layer for tensors, with its weights as they are; see `Layer.__call__`."""
-    arguments = tuple(inputs), keywords
-    leaves, _ = flatten(arguments)
-    place = common_memory(f"layer {layer.name!r}", [f"input {k}" for k in range(len(leaves))],
-                          leaves)
+    """The output of a layer for tensors or arrays, with its weights as they are; see
+    `Layer.__call__`."""
+    leaves, tree = flatten((tuple(inputs), keywords))
+    labels = [f"input {k}" for k in range(len(leaves))]
+    place = common_memory(f"layer {layer.name!r}", labels, leaves)
+    arguments: _Arguments = unflatten(tree, iter([
+        x if isinstance(x, Tensor) else tensor_of(
+            as_layer_input(f"layer {layer.name!r}: {label}", x, place))
+        for label, x in zip(labels, leaves, strict=True)]))
     _build(layer, arguments)
     weights = [_weight_node(w, place) for w in layer.weights]
     outputs, new = _called(layer, weights, arguments, training, place)

@@ -23,7 +23,7 @@ from ztorch.dtypes import dtype as dtype_named
 from ztorch.errors import ConfigError, ShapeError
 
 
-class _Counter:
+class Counter:
     """The seed of a memory's random numbers, and how many times it was asked for some."""
 
     def __init__(self, seed: int, place: str):
@@ -41,7 +41,7 @@ class _Counter:
 
 _lock = threading.Lock()
 _seed: int | None = None  # of the process; None before it is needed or set
-_counters: dict[str, _Counter] = {}  # by memory
+_counters: dict[str, Counter] = {}  # by memory
 
 
 @explained
@@ -63,24 +63,36 @@ def set_seed(seed: int) -> None:
         True
     """
     global _seed
-    if not hasattr(seed, "__index__") or not 0 <= operator.index(seed) < 1 << 64:
-        raise ConfigError(f"a seed is an integer from 0 to below 2**64, not {seed!r}")
     with _lock:
-        _seed = operator.index(seed)
+        _seed = checked_seed(seed)
         _counters.clear()
 
 
-def _next(seed: int | None) -> tuple[Tensor, Tensor]:
+def checked_seed(seed: Any) -> int:
+    """A seed as an int, or a ConfigError."""
+    if not hasattr(seed, "__index__") or not 0 <= operator.index(seed) < 1 << 64:
+        raise ConfigError(f"a seed is an integer from 0 to below 2**64, not {seed!r}")
+    return operator.index(seed)
+
+
+def random_seed() -> int:
+    """A seed for numbers of their own: the next number of `set_seed`."""
+    low, high = randint(0, (1 << 32) - 1, (2,)).tolist()
+    return int(low | high << 32)
+
+
+def next_draw(seed: int | None) -> tuple[Tensor, Tensor]:
+    """Seed and step of the next random tensor: those of a seed, or the next of `set_seed`."""
     global _seed
     place = memory_of(default_device())
     if seed is not None:
-        return _Counter(operator.index(seed), place).next()
+        return Counter(operator.index(seed), place).next()
     with _lock:
         if _seed is None:
             _seed = secrets.randbits(64)
         counter = _counters.get(place)
         if counter is None or counter.pool.closed:  # a device that is opened again begins anew
-            counter = _counters[place] = _Counter(_seed, place)
+            counter = _counters[place] = Counter(_seed, place)
         return counter.next()
 
 
@@ -160,7 +172,7 @@ def randint(low: int, high: int, shape: Any = (), dtype: DType | str = "int64",
     if not 0 < high - low < 1 << 32:
         raise ConfigError(f"randint takes a range of 1 to 2**32 - 1 integers, not {low} to {high}")
     with placed(device):
-        bits = compute("random_bits", (_sizes((shape,)), *_next(seed)), {})
+        bits = compute("random_bits", (_sizes((shape,)), *next_draw(seed)), {})
         scaled = compute("mulhi", (bits, high - low), {})
         result: Tensor = scaled.astype(dtype_named(dtype)) + low
     return result
@@ -185,7 +197,7 @@ def permutation(n: int, device: str | None = None, seed: int | None = None) -> T
         [0, 1, 2, 3, 4]
     """
     with placed(device):
-        bits = compute("random_bits", ((operator.index(n),), *_next(seed)), {})
+        bits = compute("random_bits", ((operator.index(n),), *next_draw(seed)), {})
         order: Tensor = compute("argsort", (bits,), {}).astype("int64")
     return order
 
@@ -193,7 +205,8 @@ def permutation(n: int, device: str | None = None, seed: int | None = None) -> T
 def _drawn(op: str, shape: tuple[Any, ...], dtype: DType | str, device: str | None,
            seed: int | None) -> Tensor:
     with placed(device):
-        result: Tensor = compute(op, (_sizes(shape), *_next(seed)), {"dtype": dtype_named(dtype)})
+        result: Tensor = compute(op, (_sizes(shape), *next_draw(seed)),
+                                 {"dtype": dtype_named(dtype)})
     return result
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from ztorch.arguments import checked
 from ztorch.errors import WeightsError
 from ztorch.files.parsing import parsing
 from ztorch.files.zips import StoredZip
 from ztorch.interchange.keras_reader import KerasReader
+from ztorch.model.keras_compiling import compile_arguments
 from ztorch.model.model import Model
-from ztorch.weights import keras_files
+from ztorch.weights import keras_files, keras_layouts, keras_optimizers
 from ztorch.weights.files import whole_file
 
 
@@ -20,7 +22,8 @@ def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | Non
                ignore: Collection[str] = ()) -> Model:
     """Loads a model that Keras 3 saved: a Sequential, or a functional Model.
 
-    Layers keep their names.
+    Layers keep their names. A model that was compiled is compiled in the same way when it is first
+    trained or evaluated, and its optimizer goes on where it stood.
 
     Args:
         path: The .keras file.
@@ -51,4 +54,26 @@ def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | Non
                  keras_files.CONFIG):
         model = reader.model(keras_files.config(archive))
     model.load_weights(path)
+    _compile_as_saved(model, archive, source)
     return model
+
+
+def _compile_as_saved(model: Model, archive: StoredZip, source: str) -> None:
+    """Lets a model that was compiled be compiled again when it is trained or evaluated."""
+    described = keras_files.config(archive).get("compile_config")
+    if not isinstance(described, dict) or (arguments := compile_arguments(described)) is None:
+        return
+    stored = keras_files.optimizer_variables(archive.read(keras_files.WEIGHTS), source)
+    states = keras_optimizers.states(described["optimizer"], model, keras_layouts.parts(model),
+                                     stored)
+
+    def resume(program: Any) -> None:
+        executable = program.executable
+        for name, array in states.items():
+            if name in executable.states:
+                executable.set_state(name, array.astype(executable.states[name].dtype.numpy))
+
+    model.compile_later({
+        "device": "auto", "batch_size": None, "dtype": "float32", "threads": None, "seed": None,
+        "decode": False, "matmul_precision": "float32", "sizes": None, "memory_limit": None,
+        **arguments}, resume)

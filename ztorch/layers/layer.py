@@ -18,7 +18,7 @@ from ztorch.layers.context import Context
 from ztorch.layers.layer_weights import LayerWeights
 from ztorch.layers.masks import WithMasks
 from ztorch.layers.naming import checked_name, need_shallow, snake_case
-from ztorch.layers.on_tensors import OnTensors, has_tensors
+from ztorch.layers.on_tensors import OnTensors, has_numbers
 from ztorch.layers.plain_calls import adopt_attributes, is_plain, weight_arguments, with_context
 from ztorch.layers.symbol import declare, leaves, symbols
 from ztorch.layers.tree import LayerNode
@@ -97,11 +97,11 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, Call
         raise NotImplementedError(f"{type(self).__name__}.call")
 
     def __call__(self, *inputs: Any, context: Context | None = None, **keywords: Any) -> Any:
-        """Computes the output for tensors; traces the layer; or declares a part of a Model.
+        """Computes the output for numbers; traces the layer; or declares a part of a Model.
 
         Args:
-            *inputs: Tensors; values of a graph; or symbolic tensors such as an Input. The context
-                of a trace may be the last of them.
+            *inputs: Tensors or arrays; values of a graph; or symbolic tensors such as an Input. The
+                context of a trace may be the last of them.
             context: Context of the trace. `None` makes a new one. Default: `None`.
             **keywords: Other arguments of `call`; `mask`, the mask of the input, in place of the
                 one that travels with it; `training`, whether to behave as in training, in place of
@@ -116,7 +116,8 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, Call
         if inputs and isinstance(inputs[-1], Context):
             *inputs, context = inputs  # type: ignore[assignment]
         inputs = tuple(map(tensors_of, inputs))
-        if context is None and has_tensors((inputs, keywords)):
+        inside = bool(current_layer()) or tracing.get() is not None  # the call of another layer
+        if context is None and has_numbers((inputs, keywords), arrays=not inside):
             return dispatch.call_layer(self, inputs, **keywords)
         symbolic = context is None and bool(symbols((inputs, keywords)))
         passed = context is not None
@@ -128,7 +129,7 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, Call
         if symbolic:
             return declare(self, inputs, keywords if training is None else
                            {**keywords, "training": training})
-        if current_layer() or tracing.get() is not None:  # inside the call of another layer
+        if inside:
             need_adopted(self, context, passed)
         context = context if context is not None else Context()
         with layer_scope(self.path or self.name), context.calling(training):

@@ -11,10 +11,14 @@ from ztorch.graph.value import StandIn, Value
 from ztorch.layers.symbol import leaves
 
 
-def has_tensors(inputs: Sequence[Any]) -> bool:
-    """Whether a layer is called on tensors, which are no values of a graph."""
-    return any(isinstance(x, Operators) and not isinstance(x, (Value, StandIn))
-               for x in leaves(inputs))
+def has_numbers(inputs: Sequence[Any], arrays: bool) -> bool:
+    """Whether a layer is called on numbers: tensors that are no values of a graph, or, with
+    `arrays`, arrays too."""
+    parts = leaves(inputs)
+    if any(isinstance(x, (Value, StandIn)) or hasattr(type(x), "symbol") for x in parts):
+        return any(isinstance(x, Operators) and not isinstance(x, (Value, StandIn)) for x in parts)
+    return any(isinstance(x, Operators) or (arrays and hasattr(x, "shape") and (
+        hasattr(x, "__array__") or hasattr(x, "__dlpack__"))) for x in parts)
 
 
 class OnTensors:

@@ -3,7 +3,7 @@ elements."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from ztorch.errors import unknown
 from ztorch.losses.classification import (
@@ -17,7 +17,7 @@ from ztorch.losses.classification import (
 )
 from ztorch.losses.ctc import CTC
 from ztorch.losses.focal import BinaryFocalCrossentropy, CategoricalFocalCrossentropy
-from ztorch.losses.loss import Loss, TargetSpec, get
+from ztorch.losses.loss import Loss, LossFunction, TargetSpec, get
 from ztorch.losses.overlap import Dice, Tversky
 from ztorch.losses.regression import (
     CosineSimilarity,
@@ -37,11 +37,15 @@ __all__ = ["CTC", "BinaryCrossentropy", "BinaryFocalCrossentropy", "CategoricalC
            "Poisson", "SparseCategoricalCrossentropy", "SquaredHinge", "TargetSpec", "Tversky",
            "get"]
 
-if not TYPE_CHECKING:  # it knows what is here
+if TYPE_CHECKING:
+    def __getattr__(name: str) -> LossFunction: ...
+else:
 
-    def __getattr__(name: str) -> NoReturn:
+    def __getattr__(name: str) -> LossFunction:
         if name.startswith("_"):
             raise AttributeError(name)
+        if name in Loss.known:  # mean_squared_error and its kin
+            return LossFunction(Loss.known[name], name)
         helpers = ("Loss", "TargetSpec", "get")
         names = [other for other in __all__ if other not in helpers]
         raise AttributeError(str(unknown("loss", name, names)))

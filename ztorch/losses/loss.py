@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ztorch.ops  # noqa: F401 (fills OPS)
 from ztorch.config import Named
 from ztorch.dtypes import DType
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, unknown
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.tracing import traced
 from ztorch.graph.value import Value
+from ztorch.losses.numbers import fitting_weights, on_numbers
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # in typing from Python 3.11 on
 
 Shape = tuple[int, ...]
 EPSILON = 1e-7  # as in Keras: probabilities are clipped to this distance from 0 and 1
+MEAN = "sum_over_batch_size"  # Keras' name of the default reduction
+REDUCTIONS = (MEAN, "mean", "mean_with_sample_weight", "sum", "none", None)
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,27 @@ def rows(x: Value) -> Value:
     return OPS.mean(x, axis=tuple(range(1, x.rank))) if x.rank > 1 else x
 
 
+def _with_shared_arguments(init: Callable[..., None]) -> Callable[..., None]:
+    """`init` of a loss, which then takes `name`, `reduction` and `dtype` too."""
+
+    @functools.wraps(init)
+    def shared(self: Any, *args: Any, **keywords: Any) -> None:
+        own = inspect.signature(init).parameters
+        if "reduction" in keywords and "reduction" not in own:
+            reduction = keywords.pop("reduction")
+            if reduction not in REDUCTIONS:
+                raise unknown("reduction", str(reduction), [str(r) for r in REDUCTIONS])
+            self.reduction = reduction
+        if "dtype" not in own:
+            keywords.pop("dtype", None)
+        name = keywords.pop("name", None) if "name" not in own else None
+        init(self, *args, **keywords)
+        if name is not None:
+            self.own_name = name
+
+    return shared
+
+
 class Loss(Named, family="loss", such_as="mean_squared_error"):
     """Base class of losses.
 
@@ -39,21 +69,32 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
     `target`, the description of the targets that it takes. Calling a loss averages the values over
     all axes but the batch. As in Keras, a subclass may implement `call(y_true, y_pred)` instead.
 
+    Every loss also takes Keras' `name`, `dtype`, which has no effect, and `reduction`, which says
+    what calling it on numbers gives: `"sum_over_batch_size"`, the mean over all elements; `"sum"`;
+    `"mean_with_sample_weight"`; or `None`, one number for each row or position.
+
     Args:
         name: Name of the loss. `None` uses that of its class. Default: `None`.
 
     Examples:
-        >>> from ztorch.graph.op import leaf
-        >>> y = leaf("input", "y", (32, 3), "float32")
-        >>> get("mse")(y, y).shape
-        (32,)
+        >>> import numpy as np
+        >>> loss = get("mse")
+        >>> float(loss(np.array([[0.0, 1.0]]), np.array([[1.0, 3.0]])))
+        2.5
     """
 
     logits_of: str | None = None  # activation whose input the loss prefers to its output
     probabilities = False  # whether targets hold only numbers from 0 to 1
+    reduction: str | None = MEAN  # of what calls on numbers give; training weighs rows itself
 
+    @_with_shared_arguments
     def __init__(self, name: str | None = None):
         self.own_name = name
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "__init__" in vars(cls):
+            cls.__init__ = _with_shared_arguments(cls.__init__)  # type: ignore[method-assign]
 
     def target(self, shape: Shape, d: DType) -> TargetSpec:
         """The targets for predictions of this shape and dtype."""
@@ -76,9 +117,9 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
         """The loss of each element, or of each position: `values` as in Keras."""
         raise NotImplementedError(f"{type(self).__name__} implements neither values nor call")
 
-    def __call__(self, y_true: Value, y_pred: Value, logits: Value | None = None,
-                 mean: Callable[[Value], Value] = rows) -> Value:
-        """The loss of each row.
+    def per_row(self, y_true: Value, y_pred: Value, logits: Value | None = None,
+                mean: Callable[[Value], Value] = rows) -> Value:
+        """The loss of each row of a batch, in a graph.
 
         Args:
             y_true: The targets, as `target` describes them.
@@ -102,16 +143,90 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
             return mean(self.values(y_true, logits, True))
         return mean(self.values(y_true, y_pred, from_logits))
 
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """The loss of numbers, as in Keras: on arrays or tensors, or in a `train_step`.
+
+        Args:
+            y_true: The targets, as `target` describes them, or with as many elements.
+            y_pred: The predictions.
+            sample_weight: The weight of each row or position. Default: `None`.
+
+        Returns:
+            A tensor: one number, unless `reduction` says otherwise.
+
+        Raises:
+            ShapeError: Targets or weights do not fit the predictions.
+        """
+        operands = [y_true, y_pred, *([] if sample_weight is None else [sample_weight])]
+        return on_numbers(f"loss {self.name!r}", self, self._reduced, operands)
+
+    def _reduced(self, y_true: Value, y_pred: Value, weight: Value | None = None) -> Value:
+        """What a call on numbers gives, in a graph."""
+        if not y_pred.dtype.is_float:
+            y_pred = OPS.cast(y_pred, "float32")
+        y_true = as_target(y_true, self.target(y_pred.shape, y_pred.dtype))
+        values = self.values(y_true, y_pred, getattr(self, "from_logits", False))
+        if values.rank == y_pred.rank > 1:  # Keras' functions give the mean over the last axis
+            values = OPS.mean(values, axis=-1)
+        if weight is not None:
+            weight = fitting_weights(f"loss {self.name!r}", weight, values)
+            values = values * weight
+        if self.reduction in ("none", None):
+            return values
+        total = OPS.sum(values)
+        if self.reduction == "sum":
+            return total
+        if weight is None or self.reduction in (MEAN, "mean"):
+            return total / max(values.size, 1)
+        weights = OPS.sum(weight)
+        return OPS.where(OPS.equal(weights, 0.0), 0.0, total / weights)
+
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        if getattr(self, "own_name", None) is None:
-            config.pop("name", None)
-        return config
+        config.pop("name", None)
+        if getattr(self, "own_name", None) is not None:
+            config["name"] = self.own_name
+        return config if self.reduction == MEAN else {**config, "reduction": self.reduction}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        shared = {name: config[name] for name in ("name", "reduction") if name in config}
+        loss = super().from_config({k: x for k, x in config.items() if k not in shared})
+        loss.own_name = shared.get("name")
+        loss.reduction = shared.get("reduction", MEAN)
+        return loss
 
     @property
     def name(self) -> str:
         own_name = getattr(self, "own_name", None)
         return own_name or (self.names[0] if self.names else type(self).__name__)
+
+
+class LossFunction:
+    """A loss as a function of `(y_true, y_pred)`, as in Keras: it gives one number for each row or
+    position, the mean over the last axis.
+
+    >>> import numpy as np
+    >>> from ztorch import losses
+    >>> losses.mean_squared_error(np.zeros((2, 2)), np.ones((2, 2))).tolist()
+    [1.0, 1.0]
+    """
+
+    def __init__(self, loss: type[Loss], name: str):
+        self.loss, self.__name__ = loss, name
+
+    def __call__(self, y_true: Any, y_pred: Any, **arguments: Any) -> Any:
+        return self.loss(**arguments, reduction=None)(y_true, y_pred)
+
+    def __repr__(self) -> str:
+        return f"<loss function {self.__name__}>"
+
+
+def as_target(y_true: Value, target: TargetSpec) -> Value:
+    """Targets in the shape and dtype that a loss takes, if they have as many elements."""
+    y_true = y_true if y_true.dtype == target.dtype else OPS.cast(y_true, target.dtype)
+    fits = y_true.shape != target.shape and y_true.size == math.prod(target.shape)
+    return OPS.reshape(y_true, target.shape) if fits else y_true
 
 
 def called(function: Callable[[Value, Value], Value], culprit: str, y_true: Value,
@@ -159,6 +274,8 @@ def get(spec: Any) -> Loss:
         >>> get("mae").name
         'mean_absolute_error'
     """
+    if isinstance(spec, LossFunction):
+        return spec.loss()
     if callable(spec) and not isinstance(spec, (Loss, type)):
         return _FunctionLoss(spec)
     return Loss.get(spec)

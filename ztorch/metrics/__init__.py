@@ -3,9 +3,10 @@ epoch reports; others add up sums over all rows, and compute one number from the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ztorch.errors import unknown
+from ztorch.losses.loss import Loss, LossFunction
 from ztorch.metrics.accuracy import (
     BinaryAccuracy,
     CategoricalAccuracy,
@@ -31,6 +32,7 @@ from ztorch.metrics.curves import (
     SensitivityAtSpecificity,
     SpecificityAtSensitivity,
 )
+from ztorch.metrics.functions import LossAsMetric, MetricFunction
 from ztorch.metrics.mean import Mean
 from ztorch.metrics.metric import LossMetric, Metric, SumMetric
 from ztorch.metrics.named import get, resolve
@@ -44,11 +46,20 @@ __all__ = ["AUC", "BinaryAccuracy", "CategoricalAccuracy", "CosineSimilarity", "
            "SparseTopKCategoricalAccuracy", "SpecificityAtSensitivity", "SumMetric",
            "TopKCategoricalAccuracy", "TrueNegatives", "TruePositives", "get", "resolve"]
 
-if not TYPE_CHECKING:  # it knows what is here
+_OF_LOSSES = {"LogCoshError": "LogCosh"}  # what Keras calls a loss as a metric
 
-    def __getattr__(name: str) -> NoReturn:
+if TYPE_CHECKING:
+    def __getattr__(name: str) -> Any: ...
+else:
+
+    def __getattr__(name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
+        metric, loss = Metric.known.get(name), Loss.known.get(_OF_LOSSES.get(name, name))
+        if metric is not None and not issubclass(metric, SumMetric):
+            return MetricFunction(metric, name)
+        if metric is None and loss is not None:  # a class, or a function in small letters
+            return LossAsMetric(loss) if name[0].isupper() else LossFunction(loss, name)
         helpers = ("LossMetric", "Metric", "SumMetric", "get", "resolve")
         names = [other for other in __all__ if other not in helpers]
         raise AttributeError(str(unknown("metric", name, names)))

@@ -1,28 +1,34 @@
-"""The mean of a number over the steps of an epoch, for a `train_step` of one's own."""
+"""The mean of numbers, over the steps of an epoch in a `train_step` of one's own."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS
+from ztorch.graph.running_step import running_step
 from ztorch.graph.value import Value
 from ztorch.metrics.metric import Metric
 
 
 class Mean(Metric, abstract=True):
-    """The mean of what `update_state` is given, as in Keras, in a `train_step` or `test_step`.
+    """The mean of what `update_state` is given, as in Keras.
 
-    The step computes the mean of a batch. An epoch averages these, each batch by its rows.
+    In a `train_step` or `test_step`, the step computes the mean of a batch, and an epoch averages
+    these, each batch by its rows. Outside it is the mean of all numbers since `reset_state`.
 
     Args:
         name: Name in the history. Default: `"mean"`.
 
     Examples:
-        ```python
-        self.loss_tracker.update_state(loss)
-        return {"loss": self.loss_tracker.result()}
-        ```
+        >>> import ztorch as zt
+        >>> losses = zt.metrics.Mean(name="loss")
+        >>> losses.update_state([1.0, 2.0])
+        >>> losses.update_state(6.0)
+        >>> losses.result().item()
+        3.0
     """
 
     def __init__(self, name: str = "mean"):
@@ -33,22 +39,36 @@ class Mean(Metric, abstract=True):
         """Takes the values of a batch.
 
         Args:
-            values: A tensor of any shape.
+            values: A tensor of any shape; outside of a step also an array or a number.
             sample_weight: The weight of each value; None: all count alike. Default: `None`.
         """
-        if sample_weight is None:
+        if not isinstance(values, Value):
+            numbers = np.asarray(values, np.float64)
+            weights = np.broadcast_to(1.0 if sample_weight is None else np.asarray(
+                sample_weight, np.float64), numbers.shape)
+            self.totals = {"total": self.totals.get("total", 0.0) + (numbers * weights).sum(),
+                           "count": self.totals.get("count", 0.0) + weights.sum()}
+        elif sample_weight is None:
             self._mean = OPS.mean(values)
         else:
             weights = OPS.broadcast_to(OPS.cast(sample_weight, values.dtype), values.shape)
             self._mean = OPS.sum(values * weights) / OPS.sum(weights)
 
-    def result(self) -> Value:
-        """The mean of the batch."""
-        if self._mean is None:
-            raise ConfigError(f"metric {self.name!r} has no result before update_state, which a "
-                              "train_step calls for each batch")
-        return self._mean
+    def result(self) -> Any:
+        """The mean."""
+        if self._mean is not None and running_step.get() is not None:
+            return self._mean
+        if self.totals:
+            return self._measured()
+        raise ConfigError(f"metric {self.name!r} has no result before update_state, which a "
+                          "train_step calls for each batch")
 
     def reset_state(self) -> None:
         """Forgets the values."""
         self._mean = None
+        super().reset_state()
+
+    def __call__(self, values: Any, sample_weight: Any = None) -> Any:  # type: ignore[override]
+        """Adds values, and gives the mean of all so far."""
+        self.update_state(values, sample_weight)
+        return self.result()

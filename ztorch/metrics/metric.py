@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from ztorch.config import Named
 from ztorch.errors import ConfigError, Unsupported
 from ztorch.graph.op import OPS, shape_error
-from ztorch.graph.running_step import need_step
+from ztorch.graph.running_step import running_step
 from ztorch.graph.value import Value
-from ztorch.losses.loss import Loss, called, rows
+from ztorch.losses.loss import Loss, as_target, called, rows
+from ztorch.losses.numbers import fitting_weights, on_numbers
 from ztorch.metrics.variables import MetricVariable
 
 Weigh = Callable[[Value], Value]  # values times the weights of their rows; 0 where they are masked
@@ -48,6 +52,7 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
     def __init__(self, name: str | None = None):
         self.name = name or (self.names[0] if self.names else type(self).__name__)
         self.variables: list[MetricVariable] = []
+        self.totals: dict[str, Any] = {}  # sums of the numbers that `update_state` was given
 
     def add_weight(self, name: str | None = None, shape: Any = (), initializer: Any = "zeros",
                    dtype: Any = None) -> MetricVariable:
@@ -81,26 +86,81 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         return self.add_weight(name, shape, initializer, dtype)
 
     def update_state(self, y_true: Value, y_pred: Value, sample_weight: Any = None) -> None:
-        """Adds a batch to the variables. In a `train_step` or `test_step`, measures its batch.
+        """Adds a batch of arrays or tensors. In a `train_step` or `test_step`, measures its batch.
 
         Args:
             y_true: The targets of the loss.
             y_pred: The predictions.
             sample_weight: The weight of each row; 0 for rows that fill up a batch. Default: `None`.
         """
-        need_step(f"{type(self).__name__}.update_state").measure(
-            self, y_true, y_pred, sample_weight)
+        step = running_step.get()
+        if step is not None:
+            step.measure(self, y_true, y_pred, sample_weight)
+            return
+        operands = [y_true, y_pred, *([] if sample_weight is None else [sample_weight])]
+        added = on_numbers(f"metric {self.name!r}", self, self._sums_of_numbers, operands)
+        for name, x in added.items():
+            self.totals[name] = self.totals.get(name, 0.0) + np.asarray(x.numpy(), np.float64)
+
+    def _sums_of_numbers(self, y_true: Value, y_pred: Value,
+                         weight: Value | None = None) -> dict[str, Value]:
+        """The sums of a batch of numbers, in a graph."""
+        if not y_pred.dtype.is_float:
+            y_pred = OPS.cast(y_pred, "float32")
+        if not y_true.dtype.is_float:
+            y_true = OPS.cast(y_true, "int32")
+
+        def weigh(values: Value) -> Value:
+            return values if weight is None else values * fitting_weights(
+                f"metric {self.name!r}", weight, values)
+
+        return self._sums(y_true, y_pred, weigh)
+
+    def _sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
+        """The sums that the metric of many batches is computed from."""
+        values = self.per_row(y_true, y_pred)
+        ones = OPS.ones_like(values)
+        return {"total": OPS.sum(weigh(values)), "count": OPS.sum(weigh(ones))}
+
+    def _of_sums(self, sums: Mapping[str, Value]) -> Value:
+        """The metric, from totals."""
+        count = OPS.where(OPS.equal(sums["count"], 0.0), 1.0, sums["count"])
+        return sums["total"] / count
 
     def _measured(self) -> Any:
-        """What was measured, in a `train_step` or `test_step`."""
-        return need_step(f"{type(self).__name__}.result").measured(self)
+        """What was measured: in a `train_step` or `test_step` of its batch, else of all numbers
+        since the last `reset_state`, as a tensor."""
+        step = running_step.get()
+        if step is not None:
+            return step.measured(self)
+        if not self.totals:
+            raise ConfigError(f"metric {self.name!r} has no result before update_state(y_true, "
+                              "y_pred)")
+        names = list(self.totals)
+        return on_numbers(f"metric {self.name!r}", self, lambda *xs: self._of_sums(
+            dict(zip(names, xs, strict=True))), [np.float32(x) for x in self.totals.values()])
 
     result: Callable[..., Any] = _measured  # of the totals, where a metric has such
 
     def reset_state(self) -> None:
-        """Makes the variables zero, outside of programs: there, each epoch begins at zero."""
+        """Forgets what was measured outside of programs: there, each epoch begins at zero."""
+        self.totals = {}
         for variable in self.variables:
             variable.assign(0.0)
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """Adds a batch, and gives the metric of all batches so far: `update_state` and `result`.
+
+        Args:
+            y_true: The targets.
+            y_pred: The predictions.
+            sample_weight: The weight of each row. Default: `None`.
+
+        Returns:
+            A tensor.
+        """
+        self.update_state(y_true, y_pred, sample_weight)
+        return self.result()
 
     def values(self, y_true: Value, y_pred: Value) -> Value:
         """The metric of each element, or of each position.
@@ -114,8 +174,8 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         """
         raise NotImplementedError
 
-    def __call__(self, y_true: Value, y_pred: Value,
-                 mean: Callable[[Value], Value] = rows) -> Value:
+    def per_row(self, y_true: Value, y_pred: Value,
+                mean: Callable[[Value], Value] = rows) -> Value:
         """The metric of each row, in the dtype of the predictions. `mean` gives the mean of the
         values of each row."""
         return mean(OPS.cast(self.values(y_true, y_pred), y_pred.dtype))
@@ -124,12 +184,17 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
 class SumMetric(Metric, abstract=True):
     """Base class of metrics that are no mean over rows, such as a ratio of sums.
 
-    A subclass implements `sums` and `result`. An epoch adds up the sums of its batches, and
-    reports the result of the totals.
+    A subclass implements `sums` and `result`, which takes them. An epoch adds up the sums of its
+    batches, and reports the result of the totals.
 
     Args:
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
     """
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "result" in vars(cls):
+            cls.result = _with_own_totals(cls.result)  # type: ignore[method-assign]
 
     def sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
         """The sums of a batch by name.
@@ -149,9 +214,25 @@ class SumMetric(Metric, abstract=True):
         """The metric, a scalar, from totals by name."""
         raise NotImplementedError
 
-    def __call__(self, y_true: Value, y_pred: Value,
-                 mean: Callable[[Value], Value] = rows) -> Value:
+    def per_row(self, y_true: Value, y_pred: Value,
+                mean: Callable[[Value], Value] = rows) -> Value:
         raise TypeError(f"metric {self.name!r} is no mean over rows; it has sums and a result")
+
+    def _sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
+        return self.sums(y_true, y_pred, weigh)
+
+    def _of_sums(self, sums: Mapping[str, Value]) -> Value:
+        return self.result(sums)
+
+
+def _with_own_totals(result: Callable[..., Any]) -> Callable[..., Any]:
+    """The `result` of a SumMetric, which without sums takes those that the metric has measured."""
+
+    @functools.wraps(result)
+    def measured(self: Any, sums: Mapping[str, Value] | None = None) -> Any:
+        return self._measured() if sums is None else result(self, sums)
+
+    return measured
 
 
 def alike(name: str, y_true: Value, y_pred: Value) -> Value:
@@ -188,12 +269,12 @@ class LossMetric(Metric):
         self.loss = Loss.get(loss)
         super().__init__(name or self.loss.name)
 
-    def __call__(self, y_true: Value, y_pred: Value,
-                 mean: Callable[[Value], Value] = rows) -> Value:
+    def per_row(self, y_true: Value, y_pred: Value,
+                mean: Callable[[Value], Value] = rows) -> Value:
         expected = self.loss.target(y_pred.shape, y_pred.dtype)
-        if y_true.dtype != expected.dtype and expected.classes is None:
-            y_true = OPS.cast(y_true, expected.dtype)
-        return self.loss(y_true, y_pred, mean=mean)
+        if expected.classes is None or y_true.dtype.is_int:
+            y_true = as_target(y_true, expected)
+        return self.loss.per_row(y_true, y_pred, mean=mean)
 
 
 class FunctionMetric(Metric, abstract=True):

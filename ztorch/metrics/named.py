@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from ztorch.errors import ConfigError, UnknownName, unknown
-from ztorch.losses.loss import Loss, TargetSpec
+from ztorch.losses.loss import Loss, LossFunction, TargetSpec
 from ztorch.metrics.accuracy import (
     BinaryAccuracy,
     CategoricalAccuracy,
     SparseCategoricalAccuracy,
 )
+from ztorch.metrics.functions import LossAsMetric, MetricFunction
 from ztorch.metrics.metric import FunctionMetric, LossMetric, Metric
 from ztorch.metrics.updated import as_program_metric
 
@@ -53,6 +54,10 @@ def get(spec: Any, target: TargetSpec, prediction: tuple[int, ...]) -> Metric:
         known = {"accuracy", *(m.names[0] for m in Metric.known.values() if m.names)}
         error = unknown("metric", spec, known, [*ACCURACY, *Metric.known, *Loss.known])
         raise UnknownName(f"{error}, and all losses")
+    if isinstance(spec, (LossFunction, MetricFunction)):
+        return get(spec.__name__, target, prediction)
+    if isinstance(spec, LossAsMetric):
+        return spec()
     if isinstance(spec, Loss):
         return LossMetric(spec)
     if callable(spec) and not isinstance(spec, (Metric, type)):

@@ -1,10 +1,11 @@
-"""Describes how a model was compiled as Keras does in a .keras file."""
+"""How a model was compiled, as Keras describes it in a .keras file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ztorch import losses, metrics, optimizers
 from ztorch.config import Named
 from ztorch.errors import ZtorchError
 from ztorch.layers.symbol import nested
@@ -15,6 +16,9 @@ from ztorch.weights.keras_describing import named
 
 # Short names that Keras knows as well, which name the scores of metrics.
 _SHORT = frozenset(("acc", "accuracy", "ce", "crossentropy", "mae", "mape", "mse", "msle"))
+
+# Arguments that Keras writes and that say what is so here anyway.
+_WITHOUT_EFFECT = (("axis", -1), ("reduction", "sum_over_batch_size"), ("staircase", False))
 
 
 def compile_config(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -33,6 +37,40 @@ def compile_config(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
             "jit_compile": False}
     except ZtorchError:
         return None
+
+
+def compile_arguments(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The arguments of `compile` from Keras' description; None where it was not compiled, or with
+    something that there is not here."""
+    try:
+        read = {room.__name__.rpartition(".")[2]: as_members(room, config.get(key))
+                for room, key in ((optimizers, "optimizer"), (losses, "loss"),
+                                  (metrics, "metrics"))}
+        weighted = as_members(metrics, config.get("weighted_metrics"))
+    except (ZtorchError, TypeError, AttributeError, KeyError):
+        return None
+    if read["losses"] is None or read["optimizers"] is None or weighted:
+        return None
+    return {"optimizer": read["optimizers"], "loss": read["losses"],
+            "metrics": read["metrics"] or (), "loss_weights": config.get("loss_weights")}
+
+
+def as_members(room: Any, x: Any) -> Any:
+    """What Keras describes, also in lists and dicts, as members of a room here."""
+    if isinstance(x, Mapping) and "class_name" in x:
+        name = {"name": x["config"]["name"]} if room is metrics and "name" in x["config"] else {}
+        return getattr(room, x["class_name"])(**_settings(x["config"]), **name)
+    if isinstance(x, Mapping):
+        return {key: as_members(room, value) for key, value in x.items()}
+    return [as_members(room, value) for value in x] if isinstance(x, (list, tuple)) else x
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments in a config of Keras that say something here."""
+    return {name: {"class_name": x["class_name"], "config": _settings(x["config"])}
+            if isinstance(x, Mapping) and "class_name" in x else x  # a schedule
+            for name, x in config.items() if x is not None and name not in ("name", "dtype")
+            and (name, x) not in _WITHOUT_EFFECT}
 
 
 def _listed(x: Any) -> Any:

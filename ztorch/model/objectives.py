@@ -9,11 +9,13 @@ from typing import Any
 from ztorch import losses
 from ztorch import metrics as metrics_
 from ztorch.config import number
-from ztorch.errors import ConfigError, unknown
+from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.graph.value import Value, layer_scope
 from ztorch.layers.network import Network
 from ztorch.losses import Loss, TargetSpec
 from ztorch.metrics import Metric
+
+MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")  # all equal without weights
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,10 @@ def objectives_of(model: Network, outputs: Mapping[str, Value], loss_of: Mapping
             y, loss = outputs[name], loss_of[name]
             with layer_scope(name):
                 target = loss.target(y.shape, y.dtype)
+            if loss.reduction not in MEANS:
+                raise Unsupported(f"loss {loss.name!r} has reduction={loss.reduction!r}, and "
+                                  "compile takes means over the rows; call such a loss yourself, "
+                                  "in a train_step or on numbers")
             metrics_list = metrics_.resolve(metrics_of.get(name, ()), target, y.shape)
             objectives[name] = Objective(loss, target, metrics_list, weight_of.get(name, 1.0))
     return objectives

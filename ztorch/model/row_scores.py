@@ -66,7 +66,7 @@ class RowScores:
             if isinstance(metric, SumMetric):
                 sums = metric.sums(y_true, y_pred, weigher(y_pred, self.row_weights, self.context))
                 return {f"{SUMS}{label}/{key}": x for key, x in sums.items()}
-            row = metric(y_true, y_pred, mean=self._mean(y_pred))
+            row = metric.per_row(y_true, y_pred, mean=self._mean(y_pred))
         with layer_scope("loss"):
             return {label: OPS.sum(row * self._share())}
 
@@ -85,8 +85,8 @@ class RowScores:
         for name, objective in self.objectives.items():
             activation, logits = context.probabilities.get(y_pred[name], ("", None))
             fused = activation == objective.loss.logits_of  # loss and activation as one function
-            row_losses[name] = objective.loss(y_true[name], y_pred[name],
-                                              logits if fused else None, mean=means[name])
+            row_losses[name] = objective.loss.per_row(
+                y_true[name], y_pred[name], logits if fused else None, mean=means[name])
         weighted = [row_losses[name] if objective.weight == 1 else
                     row_losses[name] * objective.weight
                     for name, objective in self.objectives.items()]

@@ -160,7 +160,16 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         from ztorch.weights import keras_archive
 
         compiled = self._programs.arguments if self._programs is not None else None
-        keras_archive.save(self, path, compile_config(compiled) if compiled else None)
+        keras_archive.save(self, path, compile_config(compiled) if compiled else None,
+                           self._optimizer_states())
+
+    def _optimizer_states(self) -> dict[str, Any] | None:
+        """The states of the optimizer by name; None: the model does not train."""
+        executable = None if self.program is None else self.program.executable
+        if executable is None or "train" not in executable.functions:
+            return None
+        return {name: executable.state(name) for name in executable.states
+                if name.startswith("optimizer/")}
 
     @checked
     def save_weights(self, path: str | os.PathLike[str], layout: str | None = None,

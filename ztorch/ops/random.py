@@ -87,6 +87,8 @@ def _body(e: Any, index: Any, shape: Shape, stream: int, word: int) -> Any:
 # a kernel that uses both computes them once.
 _BITS = Op("random_bits", "map", _infer, _numpy, body=_body, cost=120, batch=refused)
 
+BEYOND_TWO = 97_711_073  # of 2**32 normally distributed numbers, how many are below -2
+
 
 def _words(shape: Shape, seed: Value, step: Value, stream: int) -> tuple[Value, Value]:
     first, second = (_BITS(seed, step, shape=tuple(shape), stream=stream, word=w) for w in (0, 1))
@@ -179,6 +181,34 @@ def random_normal(shape: Shape, seed: Value, step: Value, stream: int = 0,
         high, low = (OPS.cast(word, u64) for word in (first, second))
         return normals(OPS.bitwise_or(OPS.shift_left(high, 32), low), f64)
     return OPS.cast(normals(first, f32), d)
+
+
+@op()
+def random_truncated_normal(shape: Shape, seed: Value, step: Value, stream: int = 0,
+                            dtype: DType | str = "float32") -> Value:
+    """Normally distributed numbers of mean 0 and deviation 1, none of which is beyond 2 in size.
+
+    Args:
+        shape: Shape of the result.
+        seed: Seed: a uint32 tensor of shape `(2,)`.
+        step: Number of the training step: a uint32 scalar. Each step gives new numbers.
+        stream: Number of the stream. Give every use in a model its own. Default: `0`.
+        dtype: Float dtype of the result. Default: `"float32"`.
+
+    Returns:
+        A tensor of this shape.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> seed, step = np.array([1, 2], np.uint32), np.array(0, np.uint32)
+        >>> bool((abs(zt.ops.random_truncated_normal((1000,), seed, step)) <= 2.0).all())
+        True
+    """
+    word = _words(shape, seed, step, stream)[0]
+    sign = OPS.bitwise_and(word, 1 << 31)  # of the number that a word stands for; below are 31 bits
+    size = OPS.mulhi(OPS.shift_left(word, 1), (1 << 31) - BEYOND_TWO)
+    within = OPS.bitwise_or(OPS.add(size, BEYOND_TWO), sign)
+    return OPS.cast(normals(within, f32), _float(dtype))
 
 
 def _float(dtype: DType | str) -> DType:

@@ -75,5 +75,6 @@ class Adagrad(Optimizer, names=("adagrad",)):
         self.epsilon = number("Adagrad(epsilon=...)", epsilon, least=0)
 
     def step(self, weight: Value, gradient: Value, rate: Value, slots: Slots) -> Value:
-        total = slots.set("accumulator", slots["accumulator"] + gradient * gradient)
-        return gradient * rate / OPS.sqrt(total + (self.initial_accumulator_value + self.epsilon))
+        before = slots.state("accumulator", weight.shape, self.initial_accumulator_value)
+        total = slots.set("accumulator", before + gradient * gradient)
+        return gradient * rate / OPS.sqrt(total + self.epsilon)

@@ -7,11 +7,14 @@ import json
 import os
 import time
 import zipfile
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from ztorch.files.atomic import need_name, write_atomic
 from ztorch.layers.network import Network
-from ztorch.weights import keras_files, keras_layouts
+from ztorch.weights import keras_files, keras_layouts, keras_optimizers
 from ztorch.weights.keras_describing import KerasWriter
 
 _VERSION = "3.8.0"  # of Keras, whose format this is
@@ -19,13 +22,15 @@ _FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # of members of zips, so that equal models m
 
 
 def save(model: Network, path: str | os.PathLike[str],
-         compile_config: dict[str, Any] | None = None) -> None:
+         compile_config: dict[str, Any] | None = None,
+         states: Mapping[str, np.ndarray] | None = None) -> None:
     """Writes a model with its weights.
 
     Args:
         model: A Sequential, or a functional Model, of layers that Keras has.
         path: A file that ends in .keras.
         compile_config: How the model was compiled, as Keras describes it. `None`: it was not.
+        states: The states of its optimizer by name. `None`: it was not trained.
 
     Raises:
         Unsupported: Keras lacks some of its layers; or h5py is not installed.
@@ -35,8 +40,10 @@ def save(model: Network, path: str | os.PathLike[str],
     if compile_config is not None:
         description["compile_config"] = compile_config
     model.need_memory(8)
-    weights = keras_files.write(keras_layouts.parts(model),
-                                {w: w.value for w in model.weights}, model.name)
+    parts, optimizer = keras_layouts.parts(model), (compile_config or {}).get("optimizer")
+    variables = [] if states is None or optimizer is None else (
+        keras_optimizers.variables(optimizer, model, parts, states))
+    weights = keras_files.write(parts, {w: w.value for w in model.weights}, model.name, variables)
     metadata = {"keras_version": _VERSION, "date_saved": time.strftime("%Y-%m-%d@%H:%M:%S")}
     members = {"metadata.json": json.dumps(metadata).encode(),
                keras_files.CONFIG: json.dumps(description).encode(),

@@ -161,8 +161,23 @@ def _stored(h5py: Any, dataset: Any, name: str, source: str) -> StoredTensor:
     return StoredTensor(tuple(dataset.shape), load)
 
 
-def write(parts: Sequence[ModelPart], values: Mapping[Weight, np.ndarray], model: str) -> bytes:
-    """The bytes of a .weights.h5 file, as Keras would write it for the same layers."""
+def optimizer_variables(data: bytes, source: str) -> list[np.ndarray]:
+    """The variables of the optimizer in a .weights.h5 file, none where it has no optimizer."""
+    h5py = _h5py()
+    with parsing(source, WeightsError, "is damaged or truncated", "copy or write it again"):
+        _check_heaps(data)
+        with h5py.File(io.BytesIO(data), "r") as file:
+            group = _members(h5py, file, source).get("optimizer")
+            stored = _members(h5py, group, source).get("vars")
+            variables = _members(h5py, stored, source)
+            return [_stored(h5py, variables[key], f"optimizer/vars/{key}", source).load()
+                    for key in sorted(variables, key=int)]
+
+
+def write(parts: Sequence[ModelPart], values: Mapping[Weight, np.ndarray], model: str,
+          optimizer: Sequence[np.ndarray] = ()) -> bytes:
+    """The bytes of a .weights.h5 file, as Keras would write it for the same layers, and for an
+    optimizer with these variables."""
     file = io.BytesIO()
     with _h5py().File(file, "w") as root:
         root.create_group("vars").attrs["name"] = model
@@ -172,4 +187,9 @@ def write(parts: Sequence[ModelPart], values: Mapping[Weight, np.ndarray], model
             group.attrs["name"] = name.rpartition("/")[2]
             for key, array in part.write(values).items():
                 group[key] = array
+        if optimizer:
+            group = root.create_group("optimizer/vars")
+            group.attrs["name"] = "optimizer"
+            for k, array in enumerate(optimizer):
+                group[str(k)] = array
     return file.getvalue()

@@ -1,0 +1,144 @@
+"""Losses, metrics, layers and random numbers on arrays, as in Keras."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests import references
+from tests.cases.grouping import together
+from ztorch import layers as L
+from ztorch.errors import ConfigError, ShapeError, UnknownName, Unsupported
+
+random = np.random.default_rng(8)
+REAL, NEAR = random.random((6, 4)), random.random((6, 4))
+LABELS = np.array([0, 1, 2, 3, 1, 2])
+YES = np.round(REAL)
+WEIGHTS = random.random(6)
+
+
+def of_keras(x: Any) -> np.ndarray:
+    return np.asarray(references.keras().ops.convert_to_numpy(x))
+
+
+@together()
+@pytest.mark.parametrize("name, y, reduction, weights", [
+    ("MeanSquaredError", REAL, "sum_over_batch_size", None),
+    ("MeanSquaredError", REAL, "sum", WEIGHTS),
+    ("Huber", REAL, "mean_with_sample_weight", WEIGHTS),
+    ("CosineSimilarity", REAL, None, WEIGHTS),
+    ("Hinge", YES, None, None),
+    ("BinaryCrossentropy", YES, "sum_over_batch_size", WEIGHTS),
+    ("SparseCategoricalCrossentropy", LABELS, "sum_over_batch_size", WEIGHTS),
+    ("KLDivergence", REAL, "sum", None)])
+def test_losses_give_keras_numbers(name: str, y: np.ndarray, reduction: str | None,
+                                   weights: np.ndarray | None) -> None:
+    ours = getattr(zt.losses, name)(reduction=reduction, name="mine")
+    theirs = getattr(references.keras().losses, name)(reduction=reduction)
+    assert ours.name == "mine" and zt.losses.get(
+        {"class_name": name, "config": ours.get_config()}).get_config() == ours.get_config()
+    np.testing.assert_allclose(ours(y, NEAR, sample_weight=weights).numpy(),
+                               of_keras(theirs(y, NEAR, sample_weight=weights)), rtol=1e-5)
+
+
+@together()
+@pytest.mark.parametrize("room, name, y", [
+    ("losses", "mean_absolute_error", REAL), ("losses", "categorical_crossentropy", YES),
+    ("losses", "sparse_categorical_crossentropy", LABELS), ("metrics", "binary_accuracy", YES),
+    ("metrics", "mean_squared_error", REAL)])
+def test_functions_give_keras_numbers(room: str, name: str, y: np.ndarray) -> None:
+    ours = getattr(getattr(zt, room), name)(y, NEAR)
+    theirs = getattr(getattr(references.keras(), room), name)(y, NEAR)
+    np.testing.assert_allclose(ours.numpy(), of_keras(theirs), rtol=1e-5)
+
+
+@together()
+@pytest.mark.parametrize("name, y, arguments", [
+    ("AUC", YES, {}), ("MeanSquaredError", REAL, {}), ("R2Score", REAL, {}),
+    ("SparseCategoricalAccuracy", LABELS, {}), ("Precision", YES, {"thresholds": 0.6}),
+    ("SparseCategoricalCrossentropy", LABELS, {"from_logits": True})])
+def test_metrics_add_up_batches(name: str, y: np.ndarray, arguments: dict[str, Any]) -> None:
+    ours = getattr(zt.metrics, name)(**arguments)
+    theirs = getattr(references.keras().metrics, name)(**arguments)
+    with pytest.raises(ConfigError, match="no result before update_state"):
+        ours.result()
+    for rows in (slice(0, 2), slice(2, 6)):
+        for metric in (ours, theirs):
+            metric.update_state(y[rows], NEAR[rows], sample_weight=WEIGHTS[rows])
+    np.testing.assert_allclose(ours.result().numpy(), of_keras(theirs.result()), rtol=1e-5)
+    for metric in (ours, theirs):
+        metric.reset_state()
+    np.testing.assert_allclose(ours(y, NEAR).numpy(), of_keras(theirs(y, NEAR)), rtol=1e-5)
+
+
+def test_mean_of_numbers() -> None:
+    mean = zt.metrics.Mean("loss")
+    assert mean([1.0, 3.0], sample_weight=[1.0, 3.0]).item() == 2.5
+    assert mean(0.5).item() == np.float32(2.1)
+    mean.reset_state()
+    assert mean(4).item() == 4.0
+
+
+def test_names_of_functions_compile_a_model() -> None:
+    model = zt.Sequential([L.Input((4,)), L.Dense(1)])
+    model.compile("cpu:scalar", optimizer="sgd", loss=zt.losses.mean_squared_error,
+                  metrics=[zt.metrics.MeanAbsoluteError(), zt.losses.mean_squared_error])
+    scores = model.evaluate(NEAR, REAL[:, :1], verbose=0, return_dict=True)
+    assert list(scores) == ["loss", "mean_absolute_error", "mean_squared_error"]
+    assert scores["loss"] == scores["mean_squared_error"]
+    summed = zt.losses.MeanSquaredError(reduction="sum")
+    with pytest.raises(Unsupported, match="reduction='sum'"):
+        model.compile("cpu:scalar", optimizer="sgd", loss=summed)
+        model.evaluate(NEAR, REAL[:, :1], verbose=0)
+    with pytest.raises(UnknownName, match="unknown reduction 'avg'"):
+        zt.losses.Huber(reduction="avg")
+    with pytest.raises(ShapeError, match="sample_weight does not fit"):
+        summed(REAL, NEAR, sample_weight=[1.0, 2.0])
+
+
+def test_layers_and_models_take_arrays() -> None:
+    dense = L.Dense(3)
+    y = dense(NEAR)  # float64, as NumPy makes it
+    kernel, bias = dense.get_weights()
+    assert isinstance(y, zt.Tensor) and y.dtype == zt.ones(1).dtype
+    np.testing.assert_allclose(y.numpy(), NEAR @ kernel + bias, rtol=1e-5)
+    np.testing.assert_array_equal(L.Add()([NEAR, YES]).numpy(), (
+        NEAR.astype("f") + YES.astype("f")))
+    assert L.Embedding(4, 2)(LABELS).shape == (6, 2)
+    model = zt.Sequential([L.Input((4,)), dense])
+    np.testing.assert_array_equal(model(NEAR).numpy(), y.numpy())
+
+
+def test_random_numbers() -> None:
+    zt.set_seed(3)
+    normal = zt.random.normal((4000,), mean=1.0, stddev=2.0).numpy()
+    assert abs(normal.mean() - 1.0) < 0.1 and abs(normal.std() - 2.0) < 0.1
+    cut = zt.random.truncated_normal((4000,), seed=1).numpy()
+    assert abs(cut).max() <= 2.0 and abs(cut.std() - 0.8796) < 0.03  # that of the cut distribution
+    seed = zt.random.SeedGenerator(7)
+    first, second = (zt.random.uniform((3,), 2.0, 3.0, seed=seed).tolist() for _ in range(2))
+    assert first != second and 2.0 <= min(first + second) < max(first + second) < 3.0
+    assert zt.random.uniform((3,), seed=7).tolist() == zt.random.uniform((3,), seed=7).tolist()
+    drawn = zt.random.categorical(np.log([[0.5, 0.5, 1e-9]]), 200, seed=1).numpy()
+    assert drawn.shape == (1, 200) and set(drawn[0]) == {0, 1} and 60 < drawn.sum() < 140
+    assert sorted(zt.random.shuffle(LABELS, seed=2).tolist()) == sorted(LABELS.tolist())
+    with pytest.raises(ConfigError, match="2\\*\\*64"):
+        zt.random.SeedGenerator(-1)
+
+
+def test_random_numbers_in_layers_differ_by_step() -> None:
+    class Noise(L.Layer):
+        def __init__(self, seed: Any) -> None:
+            super().__init__()
+            self.source = seed
+
+        def call(self, x: Any) -> Any:
+            return x * 0.0 + zt.random.normal(zt.ops.shape(x), seed=self.source)
+
+    x = np.zeros((2, 3), np.float32)
+    moving, still = Noise(zt.random.SeedGenerator(1)), Noise(5)
+    assert moving(x).tolist() != moving(x).tolist()
+    assert still(x).tolist() == still(x).tolist() != [[0.0] * 3] * 2

@@ -1,0 +1,260 @@
+"""What `keras.random` has: users reach it as `zt.random`.
+
+On its own a function gives a tensor. In the `call` of a layer, or in a `train_step`, it gives new
+numbers at each step of the program.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from ztorch import ops
+from ztorch.arguments import explained
+from ztorch.arrays.creation import tensor
+from ztorch.arrays.placement import default_device, memory_of
+from ztorch.arrays.random import Counter, checked_seed, next_draw, random_seed
+from ztorch.arrays.tensor import Tensor
+from ztorch.config import fraction
+from ztorch.dtypes import DType
+from ztorch.dtypes import dtype as dtype_named
+from ztorch.errors import ConfigError
+from ztorch.graph.op import constant
+from ztorch.graph.value import Value
+from ztorch.layers.context import Context
+from ztorch.layers.weight import tracing
+
+__all__ = ["SeedGenerator", "categorical", "dropout", "normal", "randint", "shuffle",
+           "truncated_normal", "uniform"]
+
+Seed = Any  # an integer, a SeedGenerator or None
+
+
+class SeedGenerator:
+    """A seed that gives new random numbers at each use.
+
+    Args:
+        seed: An integer from 0 to below 2**64; `None` draws one. Default: `None`.
+        name: Has no effect. Default: `None`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> seed = zt.random.SeedGenerator(1)
+        >>> first, second = (zt.random.normal((3,), seed=seed).tolist() for _ in range(2))
+        >>> first == second
+        False
+    """
+
+    def __init__(self, seed: int | None = None, name: str | None = None):
+        self.seed = random_seed() if seed is None else checked_seed(seed)
+        self.counter = Counter(self.seed, memory_of(default_device()))
+
+    def get_config(self) -> dict[str, Any]:
+        """Its arguments."""
+        return {"seed": self.seed}
+
+
+def _source(seed: Seed) -> tuple[Any, Any, int]:
+    """Seed, step and stream of the next draw."""
+    context = cast("Context | None", tracing.get())
+    if context is None:
+        return (*(seed.counter.next() if isinstance(seed, SeedGenerator) else next_draw(seed)), 0)
+    if seed is None or isinstance(seed, SeedGenerator):
+        return context.random(None if seed is None else seed.seed)
+    checked_seed(seed)
+    words = np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32)
+    step = constant(np.array(0, np.uint32))  # always: each step draws the same, as in Keras
+    return constant(words), step, 0
+
+
+@explained
+def normal(shape: Any, mean: float = 0.0, stddev: float = 1.0, dtype: DType | str | None = None,
+           seed: Seed = None) -> Any:
+    """Normally distributed numbers.
+
+    Args:
+        shape: The size of each axis.
+        mean: Their mean. Default: `0.0`.
+        stddev: Their standard deviation. Default: `1.0`.
+        dtype: A float dtype; `None` means float32. Default: `None`.
+        seed: An integer, which gives the same numbers each time; a `SeedGenerator`; or `None`.
+            Default: `None`.
+
+    Returns:
+        A tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.random.normal((2, 3), mean=5.0, seed=1).shape
+        (2, 3)
+    """
+    drawn = ops.random_normal(_sizes(shape), *_source(seed), dtype=dtype or "float32")
+    return drawn * stddev + mean
+
+
+@explained
+def truncated_normal(shape: Any, mean: float = 0.0, stddev: float = 1.0,
+                     dtype: DType | str | None = None, seed: Seed = None) -> Any:
+    """Normally distributed numbers, none of which is further from the mean than two deviations.
+
+    Args:
+        shape: The size of each axis.
+        mean: Their mean. Default: `0.0`.
+        stddev: The standard deviation of the distribution that is cut. Default: `1.0`.
+        dtype: A float dtype; `None` means float32. Default: `None`.
+        seed: As for `normal`. Default: `None`.
+
+    Returns:
+        A tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> abs(zt.random.truncated_normal((1000,), seed=1)).max().item() <= 2.0
+        True
+    """
+    drawn = ops.random_truncated_normal(_sizes(shape), *_source(seed), dtype=dtype or "float32")
+    return drawn * stddev + mean
+
+
+@explained
+def uniform(shape: Any, minval: float = 0.0, maxval: float = 1.0,
+            dtype: DType | str | None = None, seed: Seed = None) -> Any:
+    """Numbers from `minval` to below `maxval`, all equally likely.
+
+    Args:
+        shape: The size of each axis.
+        minval: The least. Default: `0.0`.
+        maxval: What all of them are below. Default: `1.0`.
+        dtype: A dtype; `None` means float32. Default: `None`.
+        seed: As for `normal`. Default: `None`.
+
+    Returns:
+        A tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.random.uniform((2, 3), 1.0, 2.0, seed=1).min().item() >= 1.0
+        True
+    """
+    if dtype is not None and dtype_named(dtype).is_int:
+        return randint(shape, int(minval), int(maxval), dtype, seed)
+    drawn = ops.random_uniform(_sizes(shape), *_source(seed), dtype=dtype or "float32")
+    return drawn * (maxval - minval) + minval
+
+
+@explained
+def randint(shape: Any, minval: int, maxval: int, dtype: DType | str = "int32",
+            seed: Seed = None) -> Any:
+    """Integers from `minval` to below `maxval`, all equally likely.
+
+    Args:
+        shape: The size of each axis.
+        minval: The least.
+        maxval: What all of them are below; less than 2**32 above `minval`.
+        dtype: An integer dtype. Default: `"int32"`.
+        seed: As for `normal`. Default: `None`.
+
+    Returns:
+        A tensor.
+
+    Raises:
+        ConfigError: There is no integer to choose, or there are too many.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> set(zt.random.randint((100,), 3, 5, seed=1).tolist()) == {3, 4}
+        True
+    """
+    if not 0 < maxval - minval < 1 << 32:
+        raise ConfigError(f"randint takes a range of 1 to 2**32 - 1 integers, not {minval} to "
+                          f"{maxval}")
+    bits = ops.random_bits(_sizes(shape), *_source(seed))
+    return ops.cast(ops.mulhi(bits, maxval - minval), dtype) + minval
+
+
+@explained
+def categorical(logits: Any, num_samples: int, dtype: DType | str = "int32",
+                seed: Seed = None) -> Any:
+    """Numbers of classes, drawn by their probabilities.
+
+    Args:
+        logits: Logarithms of what the probabilities are proportional to: `(batch, classes)`.
+        num_samples: How many to draw for each row.
+        dtype: An integer dtype. Default: `"int32"`.
+        seed: As for `normal`. Default: `None`.
+
+    Returns:
+        A tensor of shape `(batch, num_samples)`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.random.categorical(zt.tensor([[0.0, -1e9, -1e9]]), 4, seed=1).tolist()
+        [[0, 0, 0, 0]]
+    """
+    logits = _tensor(logits)
+    rows, classes = logits.shape
+    drawn = ops.random_uniform((rows, num_samples, classes), *_source(seed))
+    noise = -ops.log(-ops.log(ops.maximum(drawn, 1e-30)))  # of Gumbel's distribution
+    return ops.cast(ops.argmax(ops.expand_dims(logits, 1) + noise, axis=-1), dtype)
+
+
+@explained
+def dropout(inputs: Any, rate: float, noise_shape: Any = None, seed: Seed = None) -> Any:
+    """The inputs with random elements set to zero and the others scaled up to keep the mean.
+
+    Args:
+        inputs: A tensor or an array of floats.
+        rate: Share of the elements that become zero.
+        noise_shape: Shape of the decisions, which broadcasts to that of the inputs; `None` means
+            that shape. Default: `None`.
+        seed: As for `normal`. Default: `None`.
+
+    Returns:
+        A tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> sorted(set(zt.random.dropout(zt.ones(1000), 0.5, seed=1).tolist()))
+        [0.0, 2.0]
+    """
+    return ops.dropout(_tensor(inputs), fraction("dropout(rate=...)", rate), *_source(seed),
+                       noise_shape=None if noise_shape is None else _sizes(noise_shape))
+
+
+@explained
+def shuffle(x: Any, axis: int = 0, seed: Seed = None) -> Any:
+    """The parts of x along an axis, in a random order.
+
+    Args:
+        x: A tensor or an array.
+        axis: The axis. Default: `0`.
+        seed: As for `normal`. Default: `None`.
+
+    Returns:
+        A tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> sorted(zt.random.shuffle([3, 1, 2], seed=1).tolist())
+        [1, 2, 3]
+    """
+    x = _tensor(x)
+    order = ops.argsort(ops.random_bits((x.shape[axis],), *_source(seed)))
+    return ops.take(x, order, axis)
+
+
+def _tensor(x: Any) -> Any:
+    """What a function draws for: a tensor of an array, or a value of a graph as it is."""
+    return x if isinstance(x, (Value, Tensor)) else tensor(x)
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    """A shape as a tuple of integers."""
+    return tuple(operator.index(n) for n in (shape if isinstance(shape, Sequence) else (shape,)))
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,59 @@
+"""Functions of the graph, such as losses and metrics, on the numbers that users have."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ztorch.arrays.applying import common_memory
+from ztorch.arrays.calls import Call, one_call
+from ztorch.arrays.elements import node_of_array
+from ztorch.arrays.exchange import as_host_array, dtype_of
+from ztorch.arrays.node import Handle, TensorNode
+from ztorch.arrays.recording import record
+from ztorch.arrays.tensor import tensor_of
+from ztorch.dtypes import f32, f64
+from ztorch.graph.trees import Shape, flatten, unflatten
+from ztorch.graph.value import Value
+
+# The form of a function's results: one tensor, or a dict or list of them.
+_trees: weakref.WeakKeyDictionary[Call, Shape] = weakref.WeakKeyDictionary()
+
+
+def on_numbers(name: str, key: Any, function: Callable[..., Any], operands: Sequence[Any]) -> Any:
+    """The result of a function of values for tensors or arrays.
+
+    Args:
+        name: What errors call the function.
+        key: What tells the function from others.
+        function: Takes values, and returns one, or a dict or list of them.
+        operands: Tensors, arrays, numbers or lists of numbers.
+
+    Returns:
+        Tensors in the place of the values that the function returns.
+    """
+    labels = [f"argument {k}" for k in range(len(operands))]
+    place = common_memory(name, labels, operands)
+    nodes = [as_layer_input(f"{name}: {label}", x, place)
+             for label, x in zip(labels, operands, strict=True)]
+    trees: list[Shape] = []
+
+    def build(values: Sequence[Value]) -> list[Value]:
+        results, tree = flatten(function(*values))
+        trees.append(tree)
+        return results
+
+    call = one_call((name, key), name, tuple(n.spec for n in nodes), build)
+    tree = _trees.setdefault(call, trees[0]) if trees else _trees[call]
+    return unflatten(tree, map(tensor_of, record(call, tuple(nodes))))
+
+
+def as_layer_input(label: str, x: Any, place: str) -> TensorNode:
+    """What a layer or a loss takes as a node in a memory. As in Keras, arrays of float64 become
+    float32; tensors stay what they are."""
+    if isinstance(x, Handle):
+        return x.node
+    array = as_host_array(label, x)
+    d = dtype_of(array.dtype)
+    return node_of_array(array, f32 if d is f64 else d, place, copy=True)

@@ -1,0 +1,31 @@
+"""Losses and metrics on the numbers that a user has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ztorch import dispatch
+from ztorch.graph.op import OPS, as_value, shape_error
+from ztorch.graph.value import Value
+
+
+def on_numbers(culprit: str, member: Any, function: Callable[..., Any],
+               operands: Sequence[Any]) -> Any:
+    """A function of values on what a user has: values of a step that is traced, or numbers."""
+    if any(isinstance(x, Value) for x in operands):
+        return function(*map(as_value, operands))
+    registered = member.known.get(type(member).__name__) is type(member)
+    key = (type(member), repr(member)) if registered else member
+    return dispatch.on_numbers(culprit, key, function, operands)
+
+
+def fitting_weights(culprit: str, weight: Value, values: Value) -> Value:
+    """Weights of rows or positions in the shape and dtype of the values that they weigh."""
+    if weight.rank > values.rank and weight.shape[-1] == 1:
+        weight = OPS.reshape(weight, weight.shape[:-1])
+    if weight.shape != values.shape[:weight.rank]:
+        raise shape_error(f"{culprit}: sample_weight does not fit the values it weighs:",
+                          weight.shape, values.shape, fix="give one for each row")
+    weight = OPS.reshape(weight, (*weight.shape, *(1,) * (values.rank - weight.rank)))
+    return OPS.cast(OPS.broadcast_to(weight, values.shape), values.dtype)
