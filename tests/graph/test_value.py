@@ -43,15 +43,9 @@ def test_numbers_take_the_dtype_of_their_neighbour() -> None:
     assert (X + np.ones(3, np.float64)).dtype == X.dtype  # float arrays adopt it, too
 
 
-def test_values_are_compared_by_element_and_have_no_truth() -> None:
+def test_values_are_compared_by_identity_and_have_no_truth() -> None:
     other = leaf("input", "x", (2, 3), "float32")
-    assert len({X, other, X}) == 2 and X != None and X != "x"  # noqa: E711
-    numbers = np.arange(6, dtype=np.float32).reshape(2, 3)
-    same, unlike, at_two = evaluate([other == X, other != X, X == 2.0],
-                                    {X: numbers, other: numbers * numbers})
-    np.testing.assert_array_equal(same, [[True, True, False], [False, False, False]])
-    np.testing.assert_array_equal(unlike, ~same)
-    np.testing.assert_array_equal(at_two, numbers == 2.0)
+    assert other != X and len({X, other, X}) == 2
     with pytest.raises(TypeError, match=r"ops\.where"):
         bool(X < 1)
     with pytest.raises(TypeError, match="cannot be iterated"):

@@ -39,6 +39,8 @@ def text_of(graph: Graph) -> str | None:
             return None
     for sign, roots in (("=", graph.outputs), ("<-", graph.updates)):
         lines += [f"{name!r} {sign} {numbers[_computed(v)]}" for name, v in roots.items()]
+    if graph.recomputed:
+        lines.append(f"recomputed {graph.recomputed!r}")
     return "\n".join(lines)
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
-from ztorch.graph.equality import elementwise_equality
 from ztorch.graph.operators import Operators
 
 _serial = itertools.count()
@@ -100,10 +99,8 @@ class Op:
         return f"<op {self.name}>"
 
 
-@elementwise_equality
 class Value(Operators):
-    """A node of the graph: an op applied to values. The package compares and hashes it by
-    identity."""
+    """A node of the graph: an op applied to values. Compared and hashed by identity."""
 
     __slots__ = ("args", "attrs", "dtype", "layer", "op", "serial", "shape")
 

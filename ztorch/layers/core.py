@@ -8,7 +8,6 @@ from typing import Any
 from ztorch.config import number, positive
 from ztorch.dtypes import DType, dtype
 from ztorch.errors import ConfigError
-from ztorch.graph.equality import elementwise_equality
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.operators import BINARY, COMPARISONS, UNARY
 from ztorch.graph.value import Value
@@ -20,7 +19,6 @@ from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import SymbolicTensor, source
 
 
-@elementwise_equality
 class Input(Layer, names=("InputLayer",)):
     """The shape and dtype of one example, without the batch axis.
 

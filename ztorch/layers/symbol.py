@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 
 from ztorch.dtypes import DType
 from ztorch.errors import ConfigError
-from ztorch.graph.equality import elementwise_equality
 from ztorch.graph.op import ALIASES, REGISTRY, leaf
 from ztorch.graph.value import StandIn, Value, layer_scope
 from ztorch.initializers import Shape
@@ -24,7 +23,6 @@ class NoNumbers(ConfigError, AttributeError):
     """A symbolic tensor is used where numbers are needed."""
 
 
-@elementwise_equality
 class SymbolicTensor(StandIn):
     """A tensor of a model that is being declared. Its shape leaves out the batch.
 

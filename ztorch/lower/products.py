@@ -62,7 +62,8 @@ class ProductRewrites:
         if limits.grid is not None:
             return self._on_grid(v, limits.grid)
         if limits.lanes(v.dtype) == 1:
-            return v
+            return _product_of(v, COPY(a) if reading(a) is None else a,
+                               b if _affine(b) else COPY(b))
         if k >= 2 * PRODUCT_DEPTH and a.rank == b.rank == 2 and min(m, n) >= DEEP_PRODUCT_SIZE:
             return self._in_parts(v, fixed)
         a = _left(v, limits)
@@ -193,11 +194,16 @@ def _padded_rows(v: Value) -> Value:
     return OPS.slice(wide, none, (1,) * v.rank, v.shape)
 
 
+def _affine(v: Value) -> bool:
+    """Whether a matrix lies where it can be read at sums of loop variables."""
+    base = view_of(v, [Index.of(Var(f"d{k}", n)) for k, n in enumerate(v.shape)])
+    return base is not None and base[1].is_affine
+
+
 def _readable(v: Value) -> bool:
     """Whether a product can read its right operand where it lies: at sums of loop variables, and
     with the columns side by side."""
-    loops = [Index.of(Var(f"d{k}", n)) for k, n in enumerate(v.shape)]
-    base = view_of(v, loops)
+    base = view_of(v, [Index.of(Var(f"d{k}", n)) for k, n in enumerate(v.shape)])
     if base is None or not base[1].is_affine:
         return False
     last = Var(f"d{v.rank - 1}", v.shape[-1])

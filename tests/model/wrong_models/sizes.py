@@ -44,8 +44,6 @@ CASES: dict[str, Callable[[], Any]] = {
     "two axes that are added": lambda: pair(L.Add()).compile("cpu", sizes={"source": 8,
                                                                            "target": 8}),
     "two axes that have no names": lambda: pair(L.Add(), None, None).compile("cpu", sizes=8),
-    "an ONNX file": lambda: zt.onnx.save(zt.Sequential([L.Input(("time", 4)), L.Dense(2)]),
-                                         "words.onnx"),
     "an axis named batch": lambda: L.Input(("batch", 4)),
     "a name with a slash": lambda: L.Input(("a/b", 4)),
     "flattened": lambda: sequence(L.Flatten(), L.Dense(2)),
