@@ -63,13 +63,11 @@ class DataAdapter(NamedTuple):
         for port, x in functions["predict"].inputs.items():
             if port[0] != "x":
                 continue
-            limits = metadata.input_range.get(port[2:])
+            axes, ids = metadata.open_axes.get(port, ""), metadata.input_range.get(port[2:])
             input_ports.append(InputPort(
                 port, tuple(x.shape[1:]), dtype(x.dtype),
-                None if limits is None else
-                (limits.low, limits.high, f"layer {limits.layer!r}"),
-                {axis: which.name for axis, which in open_axes_of(
-                    metadata.open_axes.get(port, "")).items()}))
+                None if ids is None else (ids.low, ids.high, f"layer {ids.layer!r}"),
+                {axis: which.name for axis, which in open_axes_of(axes).items()}))
         target_ports = []
         scoring = [functions[name] for name in ("evaluate", "train") if name in functions]
         for port, y in {k: y for f in scoring for k, y in f.inputs.items()}.items():

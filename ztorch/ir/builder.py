@@ -45,7 +45,8 @@ class Builder(Expressions):
     ) -> str:
         """Declare a buffer. Returns its name."""
         assert name not in self.memories, f"memory {name} is declared twice"
-        self.memories[name] = Memory(name, dtype, size, space, access, vec, swizzled)
+        self.memories[name] = Memory(name, dtype, size, space, access, vec,
+                                     swizzled=swizzled)
         return name
 
     def var(self, dtype: DType, lanes: int = 1, init: Arg | None = None) -> Operand:

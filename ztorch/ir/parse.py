@@ -177,7 +177,7 @@ class _Parser:
             swizzled = self.find(r"swizzled\b") is not None
             self.end()
             self.memories[name] = Memory(name, dtype(element), int(size), space, access,
-                                         int(vec[1]) if vec else 1, swizzled)
+                                         int(vec[1]) if vec else 1, swizzled=swizzled)
         elif match := self.find(r"var\s+%(\d{1,9}):"):
             d, lanes, fragment = self.type()
             self.end()

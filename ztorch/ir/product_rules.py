@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from ztorch.ir.kernel import SWIZZLE_LINE, SWIZZLE_REPEAT, WARPGROUP, Memory, Operand
-from ztorch.ir.thread_rules import ThreadRules
+from ztorch.ir.thread_rules import ScopeRules
 
 CHUNK = 16  # bytes that stay together in a swizzled memory
 MAX_SUMS = 32  # matrices side by side that one product adds to
 
 
-class ProductRules(ThreadRules):
+class ProductRules(ScopeRules):
     """The rules for single instructions, asynchronous products among them."""
 
     def swizzled_access(self) -> None:

@@ -20,7 +20,7 @@ class OpenScope:
     after_then: set[int] | None = None  # variables surely set at its else; None: no else so far
 
 
-class ThreadRules(CopyRules):
+class ScopeRules(CopyRules):
     """The rules that depend on the loops and ifs around an instruction."""
 
     def __init__(self, kernel: Kernel):

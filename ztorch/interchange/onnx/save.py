@@ -19,7 +19,7 @@ from ztorch.graph.value import Value, topological
 from ztorch.interchange.onnx import writers as _writers  # noqa: F401 (fills the registries)
 from ztorch.interchange.onnx.protobuf import Port, converted, packed
 from ztorch.interchange.onnx.selection import WriteSelector
-from ztorch.interchange.onnx.writer import BATCH, OpenAxis, Writer
+from ztorch.interchange.onnx.writer import BATCH, SymbolicAxis, Writer
 from ztorch.interchange.onnx.writing import name_output, write_values
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
@@ -173,13 +173,13 @@ def _draft(model: Model, batch: int, sizes: Mapping[str, int], varying: Sequence
     places = {BATCH: (next(iter(x)), 0)} | {name: (key, axis + 1) for key, axes in
                                             model.open_axes.items() for axis, name in axes.items()}
     return drafted(model.name, x, outputs, context, calls, {
-        named[name]: OpenAxis(name, port("x", key), axis)
+        named[name]: SymbolicAxis(name, port("x", key), axis)
         for name, (key, axis) in places.items() if name in varying})
 
 
 def drafted(name: str, x: Mapping[str, Value], outputs: Mapping[str, Value], context: Context,
             calls: Mapping[Value, list[OpCall]],
-            open_sizes: Mapping[int, OpenAxis] | None = None) -> Draft:
+            open_sizes: Mapping[int, SymbolicAxis] | None = None) -> Draft:
     """The file of a graph from its inputs to its outputs."""
     order = topological(outputs.values())
     uses = Counter(a for v in order for a in v.args) + Counter(outputs.values())
