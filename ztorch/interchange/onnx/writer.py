@@ -48,7 +48,7 @@ class FileTensor:
 class Writer:
     """Collects nodes and initializers."""
 
-    open_sizes: Mapping[int, SymbolicAxis] = field(default_factory=dict)  # by the size in this trace
+    open_sizes: Mapping[int, SymbolicAxis] = field(default_factory=dict)  # by size in this trace
     nodes: list[Row] = field(default_factory=list)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)  # initializers
     tensors: dict[Value, list[FileTensor]] = field(default_factory=dict)  # that hold each value
