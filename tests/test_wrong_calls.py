@@ -58,6 +58,7 @@ GOOD: dict[str, Callable[[], Any]] = {
     "stop": lambda: 3, "n_rows": lambda: 2, "low": lambda: 0, "high": lambda: 5, "n": lambda: 4,
     "primals": lambda: [zt.tensor(1.0)], "tangents": lambda: [zt.tensor(1.0)], "seed": lambda: 1,
     "source": lambda: {"a": [1, 2], "b": ["x", "y"]}, "table": lambda: {"a": [1, 2]},
+    "array": lambda: X, "expected": lambda: 0.0, "new": lambda: 1.0, "index": lambda: 0, "lane": lambda: 0, "mask": lambda: 1, "blocks": lambda: 2,
     "trainable_variables": lambda: model().get_weights(), "non_trainable_variables": list}
 FILES = {("ztorch.program.program", "load"): "p.zt", ("ztorch.data.csv_files", "csv"): "t.csv",
          ("ztorch.data.tables", "read_table"): "t.csv", ("ztorch.data.text_files", "text"): "t.csv",

@@ -125,8 +125,8 @@ KINDS: dict[str, tuple[str, Callable[[Program, Path], Any]]] = {
     "artifact": (".zt", lambda p, path: p.save(path)),
     "checkpoint": (".safetensors .ckpt", lambda p, path: p.save_checkpoint(path)),
     "weights": (".safetensors", lambda p, path: p.save_weights(path)),
-    "weights of a model": (".safetensors .h5", lambda _, path: model().save_weights(path)),
-    "for PyTorch": (".safetensors", lambda _, path: model().save_weights(path, layout="torch")),
+    "weights of a model": (".safetensors .h5 .npz .gguf", lambda _, path: model().save_weights(path)),
+    "for PyTorch": (".safetensors .npz .gguf", lambda _, path: model().save_weights(path, layout="torch")),
     "callback": (".zt .safetensors .ckpt", lambda p, path: p.fit(
         X, Y, verbose=0, callbacks=ModelCheckpoint(path)))}
 

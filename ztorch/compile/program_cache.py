@@ -50,11 +50,15 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
     limit = None if memory_limit is None else byte_count("memory_limit", memory_limit)
     target = target_for(place).with_precision(precision)
     key = _key(functions, target, name, limit, threads) if kept else None
-    if key is None:
+
+    def compiled_anew() -> Running:
         from ztorch.compile import pipeline  # a program that is kept needs none of its stages
 
         return pipeline.build(functions, device, name, threads, precision, memory_limit=limit,
                               with_less_memory=with_less_memory)
+
+    if key is None:
+        return compiled_anew()
 
     def packed() -> bytes:
         from ztorch.compile.pipeline import compiled_within
@@ -64,9 +68,8 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
 
     states = {v.attrs["name"]: v for graph in functions.values() for v in graph.leaves("state")}
     parts = unpack(cached(key, packed))
-    if parts is None or not _has_all(parts[0], states):
-        parts = unpack(packed())
-    assert parts is not None
+    if parts is None or not _has_all(parts[0], states):  # one that no file may describe
+        return compiled_anew()
     spec, code, constants = parts
     at("load")
     params = initial_parameters(

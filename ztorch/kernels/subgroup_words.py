@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.errors import KernelError
 from ztorch.graph.thread_program import SUBGROUP
 from ztorch.kernels.thread_debug import turn_of
 
@@ -30,7 +31,9 @@ def lane(thread: int) -> int:
         >>> k.debug(np.arange(32))[:4]
         array([30, 31,  0,  1])
     """
-    return thread % SUBGROUP
+    if not isinstance(thread, (int, np.integer)):
+        raise KernelError(f"zt.lane takes the number of a thread, not {thread!r}")
+    return int(thread) % SUBGROUP
 
 
 def shuffle(x: Any, lane: Any) -> Any:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ztorch import ops
+from ztorch.dtypes import boolean
+from ztorch.graph.value import Value
 from ztorch.losses.loss import Loss
 from ztorch.losses.numbers import on_numbers
 from ztorch.metrics.metric import LossMetric, Metric
@@ -24,7 +27,12 @@ class MetricFunction:
 
     def __call__(self, y_true: Any, y_pred: Any, **arguments: Any) -> Any:
         metric = self.metric(**arguments)
-        return on_numbers(f"function {self.__name__!r}", metric, metric.values, [y_true, y_pred])
+
+        def numbers(y: Value, x: Value) -> Value:
+            values = metric.values(y, x)
+            return ops.cast(values, "float32") if values.dtype is boolean else values
+
+        return on_numbers(f"function {self.__name__!r}", metric, numbers, [y_true, y_pred])
 
     def __repr__(self) -> str:
         return f"<metric function {self.__name__}>"

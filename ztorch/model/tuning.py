@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
+from ztorch.config import number
 from ztorch.model.exporting import ExportedNetwork
 from ztorch.model.trace import trace
 from ztorch.runtime.devices import resolve
@@ -63,6 +64,7 @@ class TunedNetwork(ExportedNetwork, abstract=True):
         from ztorch.compile.targeting import target_for  # imports the compiler
         from ztorch.tune.tuner import tune_functions
 
+        seconds = number("tune(seconds=...)", seconds, least=0)
         before = {} if self._programs is None else self._programs.arguments
         options = {"batch_size": batch_size, "dtype": dtype, "sizes": sizes, "optimizer": optimizer,
                    "loss": loss, "metrics": metrics, "loss_weights": None, "decode": None}

@@ -9,13 +9,13 @@ kernel void k0_matmul_where_f32_8x8_0_ba030fe655cab4ee(device const float *m0 [[
   threadgroup float m5[64];
   float x8;
   int v0 = (int)group.x;
-  int v189 = (int)((uint)v0 * (uint)13);
-  int v4 = (int)(v189 >> 6);
+  int v190 = (int)((uint)v0 * (uint)13);
+  int v4 = (int)(v190 >> 6);
   int v5 = (int)((uint)v4 * (uint)8);
-  int v191 = (int)((uint)v0 * (uint)13);
-  int v192 = (int)(v191 >> 6);
-  int v193 = (int)((uint)v192 * (uint)5);
-  int v6 = (int)((uint)v0 - (uint)v193);
+  int v192 = (int)((uint)v0 * (uint)13);
+  int v193 = (int)(v192 >> 6);
+  int v194 = (int)((uint)v193 * (uint)5);
+  int v6 = (int)((uint)v0 - (uint)v194);
   int v7 = (int)((uint)v6 * (uint)8);
   int v1 = (int)thread_.x;
   x8 = (0.00000000e+00f);
@@ -171,26 +171,27 @@ kernel void k0_matmul_where_f32_8x8_0_ba030fe655cab4ee(device const float *m0 [[
   int v159 = (int)((uint)v156 * (uint)8);
   int v160 = (int)((uint)v159 + (uint)v158);
   float4 v161 = float4(*(threadgroup const packed_float4 *)&m5[v160]);
-  float v176 = v161[0];
-  float v177 = v161[1];
-  float v178 = v161[2];
-  float v179 = v161[3];
+  float v177 = v161[0];
+  float v178 = v161[1];
+  float v179 = v161[2];
+  float v180 = v161[3];
   int v162 = (int)((uint)v5 + (uint)v156);
-  int v163 = (int)((uint)v7 + (uint)v158);
-  bool v164 = v162 < 33;
-  if (v164) {
-  bool v180 = v176 <= (0.00000000e+00f);
+  int v163 = (int)((uint)v158 + (uint)0);
+  int v164 = (int)((uint)v7 + (uint)v163);
+  bool v165 = v162 < 33;
+  if (v165) {
   bool v181 = v177 <= (0.00000000e+00f);
   bool v182 = v178 <= (0.00000000e+00f);
   bool v183 = v179 <= (0.00000000e+00f);
-  float v184 = v180 ? (0.00000000e+00f) : v176;
+  bool v184 = v180 <= (0.00000000e+00f);
   float v185 = v181 ? (0.00000000e+00f) : v177;
   float v186 = v182 ? (0.00000000e+00f) : v178;
   float v187 = v183 ? (0.00000000e+00f) : v179;
-  int v168 = (int)((uint)v162 * (uint)40);
-  int v169 = (int)((uint)v168 + (uint)v163);
-  float4 v188 = float4(v184, v185, v186, v187);
-  *(device packed_float4 *)&m2[v169] = v188;
+  float v188 = v184 ? (0.00000000e+00f) : v180;
+  int v169 = (int)((uint)v162 * (uint)40);
+  int v170 = (int)((uint)v169 + (uint)v164);
+  float4 v189 = float4(v185, v186, v187, v188);
+  *(device packed_float4 *)&m2[v170] = v189;
   }
   }
   threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
