@@ -305,5 +305,5 @@ def test_commands(run: Any, tmp_path: Path, last_wins: list[Schedule]) -> None:
     assert f"Removed {count} files" in ok(run("clear"))
     assert f"Read {count} kernels from s.json" in ok(run("import", "s.json"))
     fails(run("import", "net.py"), "net.py holds no schedules")
-    fails(run("net.py", "--device", "opencl"), "measured on the CPU")
+    fails(run("net.py", "--device", "dummy"), "measured on the CPU")
     fails(run("digts_mlp"), "did you mean 'digits_mlp'")
