@@ -70,9 +70,9 @@ class Gpu:
 
 
 GPUS: dict[str, Gpu] = {row.name: row for row in (
-    # mma.sync reaches 63 % of the peak, and the rest needs wgmma. The rate of the cache is what the
-    # best published products of matrices on an H100 must draw from it: 610 TFLOP/s at 8192 in tiles
-    # of 128x256, without clusters. On all rows `launch_us` and `step_us` are guesses.
+    # mma.sync reaches 63 % of the peak, and the rest needs wgmma. The rate of the cache is an
+    # estimate: what products at 610 TFLOP/s draw from it in tiles of 128x256, without clusters. On
+    # all rows `launch_us` and `step_us` are guesses.
     Gpu("H200", ("cuda:sm_90a", "cuda:sm_90"), 132, 1.98, 4800, 60 * MIB, 7000, 228 * KIB,
         256 * KIB, (("f16", 989.0), ("bf16", 989.0), ("tf32", 494.0), ("f64", 67.0)),
         f64_lanes=64, mma_share=0.63),
