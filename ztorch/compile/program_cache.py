@@ -68,7 +68,7 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
 
     states = {v.attrs["name"]: v for graph in functions.values() for v in graph.leaves("state")}
     parts = unpack(cached(key, packed))
-    if parts is None or not _has_all(parts[0], states):  # one that no file may describe
+    if parts is None or not _has_all(parts[0], states):  # too large for what files may say
         return compiled_anew()
     spec, code, constants = parts
     at("load")
