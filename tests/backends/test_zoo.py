@@ -6,18 +6,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.cases.available import device
+from tests.cases.available import COMPUTING, PLAYED, device
 from tests.cases.covering import among_devices
 from tests.cases.zoo import NAMES, assert_verified, program
 from ztorch import settings
 
 QUICK = ("digits_mlp", "text_classifier")  # products and sums; ids, gathers and their gradients
+# Layers and windows of these are those of another model, which stands for both: of digits_mlp's products,
+# resnet18's blocks, tiny_gpt's attention, lenet's windows. They are for full runs here, and run on every
+# processor in each.
+COUSINS = {"mnist_mlp", "tabular_regressor", "autoencoder", "cifar_resnet", "bert_base", "digits_cnn"}
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("backend", "name"), [
     pytest.param(*p.values, marks=p.marks if p.values[1] in QUICK else (*p.marks, pytest.mark.slow))
-    for p in among_devices(NAMES, QUICK[:1])])
+    for p in (*among_devices([n for n in NAMES if n not in COUSINS], QUICK[:1]),
+              *(pytest.param(b, n, marks=pytest.mark.full if b in PLAYED else ()) for b in COMPUTING
+                for n in sorted(COUSINS)))])
 def test_predicting_and_training(backend: str, name: str) -> None:
     assert_verified(backend, name)
 

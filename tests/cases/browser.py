@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-import select
+import selectors
 import shutil
 import subprocess
 import time
@@ -65,12 +65,13 @@ class Browser:
 
     def _message(self, method: str) -> dict[str, Any]:
         deadline = time.monotonic() + PATIENCE
-        while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._receive], [], [], max(0, deadline - time.monotonic()))
-            assert ready, f"Chromium does not answer {method}"
-            data = os.read(self._receive, 1 << 20)
-            assert data, f"Chromium ended at {method}"
-            self._buffer += data
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._receive, selectors.EVENT_READ)
+            while b"\0" not in self._buffer:
+                assert selector.select(max(0, deadline - time.monotonic())), f"Chromium does not answer {method}"
+                data = os.read(self._receive, 1 << 20)
+                assert data, f"Chromium ended at {method}"
+                self._buffer += data
         message, _, self._buffer = self._buffer.partition(b"\0")
         return json.loads(message)
 

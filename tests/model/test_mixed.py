@@ -12,7 +12,7 @@ import pytest
 import ztorch as zt
 from tests.cases.available import COMPUTING, device
 from tests.cases.c_programs import needs_gcc
-from tests.cases.covering import pairs
+from tests.cases.covering import among_devices
 from tests.cases.zoo import BATCH, small
 from tests.parity import Job, interpreted, plan_of
 from ztorch import layers as L
@@ -254,7 +254,7 @@ def test_gradients_of_products_are_products_of_rounded_numbers(d: DType) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("backend", "policy"), pairs(COMPUTING, list(MIXED)))
+@pytest.mark.parametrize(("backend", "policy"), among_devices(list(MIXED)))
 def test_the_zoo(backend: str, policy: str) -> None:
     """As `ztorch verify` compares them with float64: rounding to 16 bits explains all that is
     off."""

@@ -77,7 +77,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def packed() -> zt.Program:
     """A program that predicts from weights it lays out anew whenever they change."""
-    model = zt.Sequential([L.Input((64,)), L.Dense(96)])
+    model = zt.Sequential([L.Input((64,)), L.Dense(100)])  # no whole number of tiles
     program = model.compile("cpu", batch_size=256)
     assert PREPARE in program.executable.functions
     return program

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import ztorch as zt
-from tests.cases.available import COMPUTING, device
+from tests.cases.available import COMPUTING, PLAYED, device
 from tests.parity import HERE
 from ztorch import layers as L
 from ztorch import ops
@@ -87,7 +87,8 @@ def broken(opcode: str) -> Iterator[None]:
         OPCODES[opcode] = row
 
 
-@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("where", [  # the zoo is verified on every device in backends/test_zoo.py
+    pytest.param(p, marks=pytest.mark.full if p in PLAYED[:-1] else ()) for p in PLACES])
 def test_a_good_model(net: str, where: str) -> None:
     said = run(net, "--device", place(where), "--steps", 2)
     assert said.exit_code == 0, said.output
