@@ -52,6 +52,13 @@ def test_processors_by_what_they_say_of_themselves() -> None:
         assert detect._row(cpu).name == name
 
 
+def test_a_feature_gives_away_a_processor_whose_model_a_virtual_machine_hides() -> None:
+    cpu = {"vendor_id": "GenuineIntel", "cpu family": "6", "model": "167", "flags": "fpu avx2 avx512_fp16"}
+    assert detect._row(cpu).name == "sapphire-rapids"
+    for other in ({"flags": "fpu avx2"}, {"vendor_id": "AuthenticAMD"}):
+        assert detect._row(cpu | other).name == "any"
+
+
 def test_the_processor_is_its_row_with_the_caches_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detect.sys, "platform", "linux")
     monkeypatch.setattr(detect, "cpuinfo", lambda: {"vendor_id": "AuthenticAMD", "cpu family": "25", "model": "1"})

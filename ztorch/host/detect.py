@@ -52,7 +52,7 @@ def _row(cpu: dict[str, str]) -> Processor:
         family, model = (int(text, 0) for text in numbers)
     except ValueError:
         return ANY
-    return identified(vendor, family, model)
+    return identified(vendor, family, model, cpu.get("flags", "").split())
 
 
 def _linux_caches(root: str = "/sys/devices/system/cpu/cpu0/cache") -> dict[str, int]:

@@ -92,6 +92,8 @@ class Expressions:
                 folded = row.meaning(*[np.array(a.number, a.dtype.working) for a in typed],
                                      **({"dtype": result} if row.result == "attr" else {}))
             return constant(np.asarray(folded).item(), result, lanes)
+        if opcode == "select" and typed[0].is_const:
+            return typed[1] if typed[0].number else typed[2]
         return self._pure(opcode, result, lanes, typed)
 
     def apply(self, formula: Callable[..., Operand], *args: Operand) -> Operand:

@@ -11,6 +11,7 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import evaluate, nested, spread, vectors, widest
+from ztorch.lower.parts import Part, parts_of
 from ztorch.lower.placed import at_position, entry_axes, write
 from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, computed, real_reads
@@ -79,15 +80,24 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     if region.in_place:
         _entries(b, region, memory, target, s)
         return
-    axes = [Var(f"d{k}", n) for k, n in enumerate(merged_axes(region))]
-    *rows, column = axes or [Var("d", 1)]
-    full = {region.outer: flatten([Index.of(v) for v in axes], [v.extent for v in axes])}
-    e = Emitter(b, memory, members=region.flat)
+    shape = merged_axes(region) or (1,)
+    axes = [Var(f"d{k}", n) for k, n in enumerate(shape)]
+    whole = Part(axes, flatten([Index.of(v) for v in axes], shape))
+    for part in parts_of(region, whole, s.lanes):
+        _loops(Emitter(b, memory, members=region.flat), region, part.axes, part.flat, target, s)
+
+
+def _loops(e: Emitter, region: Region, axes: Sequence[Var], flat: Index,
+           target: Mapping[Value, str], s: ElementSchedule) -> None:
+    """A loop for each axis, lanes along the last."""
+    b, full = e.b, {region.outer: flat}
+    *rows, column = axes
     if not rows:
         for inner, _ in vectors(e, column, s.lanes, parallel=True):
             evaluate(inner, region.members, region, full, target)
         return
-    rows = [rows[k] for k in s.order]
+    if len(rows) == len(s.order):  # else a part, whose axes are others
+        rows = [rows[k] for k in s.order]
     shared, own = rows[:s.share], rows[s.share:]
     with b.loop(0, prod(v.extent for v in shared), kind="parallel") as r:
         bound = spread(e, r, shared)

@@ -229,6 +229,8 @@ class _Element:
         b, out = self.b, None
         for i, a, z in zip(index, low, high, strict=True):
             least, most = i.range
+            if most < a or least >= z:
+                return b.const(0, boolean)
             tests = []
             if least < a:
                 tests.append(b.ge(self.e.value(i), a))

@@ -29,23 +29,30 @@ class _Trace:
         self._args = value.args
         self.count = len(value.args)
         self.reads: list[tuple[Value, tuple[Index, ...]]] = []
+        self.vain: set[int] = set()  # the numbers of those that no index within the loops needs
         self.computed: list[Index] = []  # indices that the body computes with, masks included
+        self.bounds: list[tuple[Index, int]] = []  # where the answer to a test of an index changes
         self.zero = Index()
 
     def shape(self, k: int) -> tuple[int, ...]:
         return self._args[k].shape
 
     def read(self, k: int, index: Sequence[Any], where: Any = None) -> _Trace:
+        if where is _NOWHERE:
+            self.vain.add(len(self.reads))
         self.reads.append((self._args[k], tuple(Index.of(i) for i in index)))
         return self
 
     def index(self, operand: Any, extent: int) -> Index:
         return Index.of(LoadedIndex(len(self.reads), extent))  # the number that was read last
 
-    def within(self, index: Sequence[Index], low: Sequence[int], high: Sequence[int]) -> _Trace:
+    def within(self, index: Sequence[Index], low: Sequence[int], high: Sequence[int]) -> Any:
         for i, a, z in zip(index, low, high, strict=True):
+            if i.range[1] < a or i.range[0] >= z:
+                return _NOWHERE
             if i.range[0] < a or i.range[1] >= z:
                 self.computed.append(i)
+                self.bounds += [(i, a), (i, z)]
         return self
 
     def value(self, index: Index) -> _Trace:
@@ -60,6 +67,9 @@ class _Trace:
         if name.startswith("__"):
             raise AttributeError(name)
         return lambda *args, **kwargs: self
+
+
+_NOWHERE = object()  # of a trace: where no index lies
 
 
 @dataclass(frozen=True)
@@ -130,6 +140,24 @@ def real_reads(v: Value, index: Sequence[Index]) -> list[tuple[Value, Index]]:
         if memo:
             memo.reads[key] = sources
     return sources
+
+
+def needed(v: Value, index: Sequence[Index]) -> list[tuple[Value, Index]]:
+    """Those of `real_reads` that some index within the loops needs."""
+    vain = set() if v.op.opcode else traced(v, index).vain
+    elements: list[tuple[Value, Index]] = []
+    for k, (source, at) in enumerate(reads(v, index)):
+        if k not in vain:
+            elements += needed(source, at) if is_view(source) else [
+                (source, flatten(at, source.shape))]
+    return elements
+
+
+def bounds(v: Value, index: Sequence[Index]) -> list[tuple[Index, int]]:
+    """Where the answers change to what v and the views behind it ask of an index, such as which of
+    several values has an element: the index, and the number from which on it is another."""
+    own = [] if v.op.opcode else traced(v, index).bounds
+    return own + [bound for a, at in reads(v, index) if is_view(a) for bound in bounds(a, at)]
 
 
 def view_of(v: Value, index: Sequence[Index]) -> tuple[Value, Index] | None:

@@ -15,6 +15,7 @@ from ztorch.lower.left_rows import Reading, Run, equal_runs, plain, split
 from ztorch.lower.region import COPY, view_of
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import (
+    FETCH_SHARE,
     K_UNROLL,
     L1_SHARE,
     L2_SHARE,
@@ -85,18 +86,20 @@ def registers(rows: int, wide: int) -> int:
 
 def estimated_cycles(tiles: Tiling, k: int, d: DType, cpu: Processor) -> float:
     """Estimated cycles of all tiles of a product with k steps."""
-    return sum(r.tiles * p.count * _tile_time(r.size, p.size, k, tiles.lanes * d.bytes, cpu)
+    return sum(r.tiles * p.count * _tile_time(r.size, p.size, k, tiles.lanes, d, cpu)
                for r in tiles.rows for p in tiles.panels)
 
 
-def _tile_time(rows: int, wide: int, k: int, vector_bytes: int, cpu: Processor) -> float:
+def _tile_time(rows: int, wide: int, k: int, lanes: int, d: DType, cpu: Processor) -> float:
     """Estimated cycles of one tile. B's panel comes from the second cache if it is too large for
     the first."""
+    vector_bytes = lanes * d.bytes
     far = wide * k * vector_bytes > cpu.l1_bytes * L1_SHARE
     fetch = wide * vector_bytes / cpu.l2_bytes_per_cycle if far else 0.0
     turns = max(1.0, 8 * vector_bytes / cpu.port_bits)  # of a port for one vector
     step = max(rows * wide * turns / cpu.fma_ports, (rows + wide * turns) / cpu.load_ports,
                float(cpu.fma_cycles), fetch)
+    step += FETCH_SHARE * (rows * d.bytes + wide * vector_bytes) / cpu.l2_bytes_per_cycle
     return step * k + TILE_START_CYCLES + TILE_RESULT_CYCLES * rows * wide
 
 

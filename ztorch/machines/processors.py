@@ -7,6 +7,8 @@ ones but where a comment says otherwise; what a row leaves out is that of ANY.
 
 from __future__ import annotations
 
+from collections.abc import Container
+from itertools import chain
 from typing import NamedTuple
 
 from ztorch.errors import unknown
@@ -47,6 +49,7 @@ class Processor(NamedTuple):
     port_bits: int = 512  # width of these ports; a wider vector takes several turns
     fma_cycles: int = 4  # from a multiply-add to the next that takes its result
     ids: tuple[tuple[str, int, range], ...] = ()  # (maker, family, models) that CPUID answers
+    feature: str = ""  # that no earlier processor of the maker has: virtual machines hide models
 
     def with_caches(self, **told: int) -> Processor:
         """The row with the fields of its caches as a system tells them; 0 leaves what is known.
@@ -96,7 +99,7 @@ PROCESSORS: dict[str, Processor] = {p.name: p for p in (
     Processor("icelake-server", "avx512", l1_bytes=48 * KIB, l2_bytes=1280 * KIB,
               l2_ways=20, l3_bytes=1536 * KIB, ids=_intel(0x6A, 0x6C)),
     Processor("sapphire-rapids", "avx512", l1_bytes=48 * KIB, l2_bytes=2 * MIB,
-              l2_ways=16, l3_bytes=1920 * KIB, ids=_intel(0x8F, 0xCF)),
+              l2_ways=16, l3_bytes=1920 * KIB, ids=_intel(0x8F, 0xCF), feature="avx512_fp16"),
     Processor("alderlake", "avx2", l1_bytes=48 * KIB, l2_bytes=1280 * KIB, l2_ways=10,
               l3_bytes=30 * MIB, port_bits=256, ids=_intel(0x97, 0x9A, 0xB7, 0xBA, 0xBF)),
     Processor("cortex-a72", "neon", l2_bytes=512 * KIB, l3_bytes=2 * MIB, fma_ports=1, load_ports=1,
@@ -126,13 +129,16 @@ def processor(name: str) -> Processor:
     return PROCESSORS[name]
 
 
-def identified(maker: str, family: int, model: int) -> Processor:
-    """The row of what a processor says of itself; ANY where it is in none.
+def identified(maker: str, family: int, model: int,
+               flags: Container[str] = ()) -> Processor:
+    """The row of what a processor says of itself, or that its features give away; ANY where it is
+    in none.
 
     >>> identified("AuthenticAMD", 25, 1).name, identified("GenuineIntel", 6, 0x55).name
     ('zen3', 'skylake-server')
     """
-    for row in PROCESSORS.values():
-        if any(maker == m and family == f and model in models for m, f, models in row.ids):
-            return row
-    return ANY
+    rows = PROCESSORS.values()
+    told = (row for row in rows if any(
+        maker == m and family == f and model in models for m, f, models in row.ids))
+    given_away = (row for row in rows if row.feature in flags and maker in {m for m, *_ in row.ids})
+    return next(chain(told, given_away), ANY)

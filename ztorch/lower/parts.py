@@ -1,0 +1,110 @@
+"""Parts of elementwise work. Where values are joined or have a border, one loop would ask for each
+element where it lies; a part has loops of its own, and each of its elements lies in the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from ztorch.graph.value import Value
+from ztorch.lower.index import Index, Var
+from ztorch.lower.positions import flatten, unflatten
+from ztorch.lower.region import Region, bounds, computed, needed
+from ztorch.lower.tuning import PART_GAIN, PART_VALUES
+
+
+class Part(NamedTuple):
+    """Loops over some elements of a region, the outermost first, and the flat position in them."""
+
+    axes: list[Var]
+    flat: Index
+
+
+class _Span(NamedTuple):
+    """What a part has of an axis."""
+
+    start: int
+    size: int
+    extent: int  # of the axis
+
+    @property
+    def whole(self) -> bool:
+        return self.size == self.extent
+
+
+def parts_of(region: Region, whole: Part, lanes: int) -> list[Part]:
+    """The parts of a region, or the whole where parts gain too little."""
+    spans = [_Span(0, n, n) for n in region.shape if n != 1]
+    if not any(bounds(v, region.index(v)) for v in region.members):
+        return [whole]
+    parts: list[Part] = []
+    for cut in _cut(region, spans):
+        parts.append(_merged(region, cut))
+        if len(parts) * len(region.members) > PART_VALUES:
+            return [whole]
+    gain = sum(_work(region, p, lanes) for p in parts) < PART_GAIN * _work(region, whole, lanes)
+    return parts if gain else [whole]
+
+
+def _cut(region: Region, spans: Sequence[_Span]) -> Iterator[list[_Span]]:
+    """The spans in pieces, in none of which the answers to what values ask of an index change."""
+    axes, flat = _loops(spans)
+    cuts: dict[int, set[int]] = {}
+    for v in region.members:
+        for i, number in bounds(v, _index(region, v, flat)):
+            for k, axis in enumerate(axes):
+                if i.terms == ((axis, 1),) and 0 < number - i.const < axis.extent:
+                    cuts.setdefault(k, set()).add(number - i.const)
+    if not cuts:
+        yield list(spans)
+        return
+    k = min(cuts)
+    edges = [0, *sorted(cuts[k]), spans[k].size]
+    for first, end in pairwise(edges):
+        piece = _Span(spans[k].start + first, end - first, spans[k].extent)
+        yield from _cut(region, [*spans[:k], piece, *spans[k + 1:]])
+
+
+def _merged(region: Region, spans: list[_Span]) -> Part:
+    """The loops over a piece, with neighbouring axes as one wherever that makes no position harder
+    to compute."""
+    now = _asked(region, _loops(spans).flat)
+    for k in reversed(range(len(spans) - 1)):
+        above, below = spans[k:k + 2]
+        if not below.whole:
+            continue
+        one = _Span(*(n * below.extent for n in above))
+        merged = [*spans[:k], one, *spans[k + 2:]]
+        then = _asked(region, _loops(merged).flat)
+        if then <= now:
+            spans, now = merged, then
+    return _loops(spans)
+
+
+def _loops(spans: Sequence[_Span]) -> Part:
+    axes = [Var(f"d{k}", span.size) for k, span in enumerate(spans)]
+    index = [Index.of(v) + span.start for v, span in zip(axes, spans, strict=True)]
+    return Part(axes, flatten(index, [span.extent for span in spans]))
+
+
+def _work(region: Region, part: Part, lanes: int) -> int:
+    """Vectors of a part, times what each of them takes."""
+    *rows, columns = [v.extent for v in part.axes]
+    return math.prod(rows) * math.ceil(columns / lanes) * _asked(region, part.flat)
+
+
+def _asked(region: Region, flat: Index) -> int:
+    """What it takes to know an element: readings, the divisions to find them, and tests."""
+    count = 0
+    for v in region.members:
+        index = _index(region, v, flat)
+        read = [at for source, at in needed(v, index) if source not in region.flat]
+        count += sum(1 + at.divisions for at in read) + len(computed(v, index))
+    return count
+
+
+def _index(region: Region, v: Value, flat: Index) -> tuple[Index, ...]:
+    """Where a member is computed at a flat position."""
+    return unflatten(region.flat[v].replace({region.outer: flat}), v.shape)
