@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.parity import C, HERE, Job, Module
+from tests.parity import HERE, C, Job, Module
 from ztorch import ops
 from ztorch.dtypes import f32
 from ztorch.graph.op import leaf
