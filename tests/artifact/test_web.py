@@ -163,7 +163,7 @@ def test_generates(tmp_path: Path) -> None:
         ["generate", [1], 9, {"temperature": 0}], ["generate", [1], 9, {"top_k": 3}],
         ["generate", [1], 9, {"topP": 0}], ["generate", [], 9], ["generate", [1], 9, {"stop": 7}],
         ["generate", [1], 9, {"beams": 3}], ["generate", [1], 9, {"beams": 2, "seed": 1}],
-        ["generate", [1.5], 9], ["generate", [1], 0]], "WebAssembly")
+        ["generate", [1.5], 9], ["generate", [[1], [7]], 9], ["generate", [1], 0]], "WebAssembly")
     assert found[0] == want
     assert found[1] == program.generate([1, 2, 3], 25, repetition_penalty=1.5, **how).tolist()
     assert found[2] == program.generate([1], 9, beams=2, length_penalty=0.5).tolist()
@@ -171,7 +171,8 @@ def test_generates(tmp_path: Path) -> None:
     for one, message in zip(found[4:], (
             "no option top_k; it has temperature, topK", "topP }) must be a number above 0 and at most 1, not 0",
             "the prompt is empty", "has 7; this model gives 0 to 6", "generates 2 at once; export it with decode=3",
-            "leave out seed, or beams", "the prompt has 1.5", "takes an integer above 0, not 0"), strict=True):
+            "leave out seed, or beams", "the prompt has 1.5",
+            "the prompt has 7; layer embedding takes integers from 0 to 6", "takes an integer above 0, not 0"), strict=True):
         assert message in one["error"]
     made, found = asked(tmp_path, "writer.zt", [["generate", *several[1:2], 4, several[3]]])
     assert made["on"] == "WebGPU" and found[0] == [t[:4] for t in want]
