@@ -70,8 +70,9 @@ def mixed(v: Value, args: list[Padded]) -> Unsupported:
         a, b = (axis.formula for axis in pair)
         of, fix = multiple(*pair), "make both by layers with the same strides and padding"
         if of is not None:
-            fix = (f"they are equal where {pair[0].name} is a multiple of {of}. Pad or crop rows to "
-                   f"such a size, and give it to the Input in place of {pair[0].name!r}, or {fix}")
+            name = pair[0].name
+            fix = (f"they are equal where {name} is a multiple of {of}. Pad or crop rows to such a "
+                   f"size, and give it to the Input in place of {name!r}, or {fix}")
         return Unsupported(f"{where} joins tensors of different sizes, {a} and {b}, by op "
                            f"{v.op.name}: {fix}")
     if len(names) > 1 and not any(len(padded) == len(masks) for padded in args):
