@@ -94,3 +94,21 @@ class OpenAxis(NamedTuple):
         if not name or None in steps:
             raise ValueError(f"{text!r} is no name of an axis with the steps of its size")
         return cls(name, tuple((int(m[1]), int(m[2]), int(m[3])) for m in steps if m))
+
+
+MULTIPLE_MAX = 256  # of the sizes of an axis: eight halvings
+
+
+def multiple(a: OpenAxis, b: OpenAxis) -> int | None:
+    """The smallest number of whose multiples two sizes are equal; None if there is none that is
+    small.
+
+    >>> multiple(OpenAxis("time"), OpenAxis("time", ((1, 0, 4), (4, 0, 1))))
+    4
+    >>> multiple(OpenAxis("time", ((1, 0, 2),)), OpenAxis("time", ((1, -1, 2),)))
+    """
+    for of in range(1, MULTIPLE_MAX + 1):
+        sizes = of * np.arange(1, MULTIPLE_MAX + 1)
+        if np.array_equal(a.size(sizes), b.size(sizes)):
+            return of
+    return None

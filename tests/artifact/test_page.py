@@ -192,19 +192,25 @@ def test_a_page_of_numbers_on_webgpu(browser: Browser, tmp_path: Path) -> None:
     tab.close()
 
 
-def test_a_page_of_letters_writes_on(browser: Browser, tmp_path: Path) -> None:
+@pytest.mark.parametrize("decode", [False, True])
+def test_a_page_of_letters_writes_on(browser: Browser, tmp_path: Path, decode: bool) -> None:
+    """By the loop of `generate` where that was exported, else by a prediction for each letter."""
     letters = " abc"
     model = zt.Sequential([L.Input(("length",), dtype="int32"), L.Embedding(4, 4), L.Dense(4, activation="softmax")], name="letters", seed=0)
     after = np.full((4, 4), -20.0)  # a is followed by b, b by c, and c by a
     after[[0, 1, 2, 3], [1, 2, 3, 1]] = 20
     model.set_weights([np.eye(4), after, np.zeros(4)])
-    page = model.export(tmp_path, format="web", letters=letters, sizes=6)[-1]
+    page = model.export(tmp_path, format="web", letters=letters, sizes=6, decode=decode)[-1]
     tab = browser.open(page, NO_GPU)
     tab.until(READY)
+    assert tab.evaluate("model.generates") == decode
+    tab.evaluate("globalThis.predictions = 0; { const run = model.predict.bind(model);"
+                 "model.predict = (...x) => { predictions += 1; return run(...x); }; }")
     tab.evaluate("document.querySelector('textarea').value = 'A'")
     press(tab, "Write on")
     tab.until("document.querySelector('textarea').value.length > 200")
     assert tab.evaluate("document.querySelector('textarea').value") == "abc" * 67
+    assert tab.evaluate("predictions") == (0 if decode else 200)
     quiet(tab)
     tab.close()
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.cases import generating
 from tests.cases.available import REQUIRED, device
 from ztorch import layers as L
 from ztorch.artifact.web import write_web
@@ -144,6 +145,37 @@ def test_several_inputs_and_outputs(tmp_path: Path) -> None:
     assert "x.left has 19 numbers; a row of it is [4], 4 numbers" in found[3]["error"]
     assert "has no weight nothing; it has dense" in found[4]["error"]
     assert [t["name"] for t in made["inputs"]] == ["left", "right"]
+
+
+def test_generates(tmp_path: Path) -> None:
+    """The numbers that programs here draw, from prompts of several lengths; WebGPU, which is imitated,
+    is asked once."""
+    name, prompts = "own blocks, logits", [[1, 2, 3], [4], [5, 6]]
+    export_web(generating.MODELS[name]().trace(1, decode=2), tmp_path)
+    program = generating.compiled(name, rows=2)
+    how: dict[str, Any] = {"temperature": 0.9, "seed": 2**32 - 1}
+    several = ["generate", prompts, 7, {**how, "topK": 4, "topP": 0.95, "stop": 5}]
+    want = [t.tolist() for t in program.generate(prompts, 7, top_k=4, top_p=0.95, stop=5, **how)]
+    assert {len(t) for t in want} != {7}  # some end early
+    made, found = asked(tmp_path, "writer.zt", [
+        several, ["generate", [1, 2, 3], 25, {**how, "repetitionPenalty": 1.5}],
+        ["generate", [1], 9, {"beams": 2, "lengthPenalty": 0.5}],
+        ["generate", [1], 9, {"temperature": 0}], ["generate", [1], 9, {"top_k": 3}],
+        ["generate", [1], 9, {"topP": 0}], ["generate", [], 9], ["generate", [1], 9, {"stop": 7}],
+        ["generate", [1], 9, {"beams": 3}], ["generate", [1], 9, {"beams": 2, "seed": 1}],
+        ["generate", [1.5], 9], ["generate", [[1], [7]], 9], ["generate", [1], 0]], "WebAssembly")
+    assert found[0] == want
+    assert found[1] == program.generate([1, 2, 3], 25, repetition_penalty=1.5, **how).tolist()
+    assert found[2] == program.generate([1], 9, beams=2, length_penalty=0.5).tolist()
+    assert found[3] == program.generate([1], 9, temperature=0).tolist()
+    for one, message in zip(found[4:], (
+            "no option top_k; it has temperature, topK", "topP }) must be a number above 0 and at most 1, not 0",
+            "the prompt is empty", "has 7; this model gives 0 to 6", "generates 2 at once; export it with decode=3",
+            "leave out seed, or beams", "the prompt has 1.5",
+            "the prompt has 7; layer embedding takes integers from 0 to 6", "takes an integer above 0, not 0"), strict=True):
+        assert message in one["error"]
+    made, found = asked(tmp_path, "writer.zt", [["generate", *several[1:2], 4, several[3]]])
+    assert made["on"] == "WebGPU" and found[0] == [t[:4] for t in want]
 
 
 def _flipped(data: bytes, at: int) -> bytes:

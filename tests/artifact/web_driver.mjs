@@ -3,7 +3,7 @@ const [folder] = Deno.args;
 const { load } = await import(`file://${folder}/ztorch.js`);
 const job = JSON.parse(Deno.readTextFileSync(`${folder}/job.json`));
 const plain = (x) => ArrayBuffer.isView(x) ? [...x].map((v) => Number.isFinite(v) ? v : String(v))
-  : x && typeof x === "object" ? Object.fromEntries(Object.entries(x).map(([k, v]) => [k, plain(v)])) : x;
+  : Array.isArray(x) ? x.map(plain) : x && typeof x === "object" ? Object.fromEntries(Object.entries(x).map(([k, v]) => [k, plain(v)])) : x;
 let model, made;
 const found = [];
 try {

@@ -156,7 +156,15 @@ def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
                       "fixed": fixed, "barrier": step.barrier})
         while open_loops and plan.loops[open_loops[-1]].end == k + 1:
             steps.append({"kind": "end", "loop": loops[open_loops.pop()], "fixed": []})
-    return {"symbol": symbol, "steps": steps, "loops": loops}
+    return {"symbol": symbol, "steps": steps, "loops": loops, "flushes": _flushes(plan)}
+
+
+def _flushes(plan: Plan) -> bool:
+    """Whether a function writes zeros for subnormal numbers. Those with loops do: what decays from
+    turn to turn, such as gradients along a sequence, would end in many of them, and processors take
+    a hundred times as long for each."""
+    return bool(plan.loops) or any(step.schedule is not None and step.schedule.kind == "recurrence"
+                                   for step in plan.steps)
 
 
 Pointer = tuple[str, int, tuple[int, ...]]  # space, offset (or slot), strides

@@ -105,6 +105,22 @@ def dependents(roots: Iterable[Value], sources: Iterable[Value]) -> set[Value]:
     return depends
 
 
+def turns_of(x: Value, start: int, end: int, step: int = 1) -> Value:
+    """Elements of a sequence, as its slice would be."""
+    count = -(-(end - start) // step)
+    return x if count == x.shape[0] else OPS.slice(
+        x, (start, *(0 for _ in x.shape[1:])), (step, *(1 for _ in x.shape[1:])),
+        (count, *x.shape[1:]))
+
+
+def with_own_leaves(body: Body) -> Body:
+    """The same body with leaves that no other one has."""
+    carries = tuple(carry_leaf(v, k) for k, v in enumerate(body.carries))
+    slices = tuple(leaf(SLICE, f"slice {k}", v.shape, v.dtype) for k, v in enumerate(body.slices))
+    new = dict(zip((*body.carries, *body.slices), (*carries, *slices), strict=True))
+    return replace(body.with_roots(substituted(body.roots, new)), carries=carries, slices=slices)
+
+
 def is_number(v: Value) -> bool:
     """Whether a value needs nothing from outside: a fill, a range or a constant."""
     return not v.args and (v.op.kind == "map" or v.attrs.get("role") == "constant")

@@ -14,9 +14,9 @@ from contextvars import ContextVar
 from dataclasses import replace
 
 from ztorch.graph.batching import vectorized
-from ztorch.graph.body import SLICE, Body, carry_leaf, slice_leaf
+from ztorch.graph.body import Body, carry_leaf, slice_leaf, turns_of, with_own_leaves
 from ztorch.graph.loop_gradient import Backward
-from ztorch.graph.op import OPS, leaf
+from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.value import Value, topological
 
@@ -93,10 +93,10 @@ class Segments:
         """A loop over segments of equal size."""
         count = whole // size
         carries = [carry_leaf(v, k) for k, v in enumerate(inits)]
-        rows = {x: OPS.reshape(_rows(x, 0, whole), (count, size, *x.shape[1:]))
+        rows = {x: OPS.reshape(turns_of(x, 0, whole), (count, size, *x.shape[1:]))
                 for x in self._read()}
         first = size - 1 if self.backward.body.reverse else 0
-        starts = {x: _rows(x, first, first + whole - size + 1, size)
+        starts = {x: turns_of(x, first, first + whole - size + 1, size)
                   for x in self.backward.states if x is not None}
         slices = [slice_leaf(x, k) for k, x in enumerate((*rows.values(), *starts.values()))]
         parts = dict(zip(rows, slices, strict=False))
@@ -110,9 +110,9 @@ class Segments:
     def _rest(self, inits: Sequence[Value], start: int, end: int) -> Results:
         """One segment."""
         first = end - 1 if self.backward.body.reverse else start
-        begin = {x: OPS.reshape(_rows(x, first, first + 1), x.shape[1:])
+        begin = {x: OPS.reshape(turns_of(x, first, first + 1), x.shape[1:])
                  for x in self.backward.states if x is not None}
-        return self._segment(inits, {x: _rows(x, start, end) for x in self._read()}, begin,
+        return self._segment(inits, {x: turns_of(x, start, end) for x in self._read()}, begin,
                              end - start)
 
     def _read(self) -> list[Value]:
@@ -135,25 +135,9 @@ class Segments:
             rows |= {ahead.stacks[s]: known[v] for s, v in self.ahead.items()}
         states = [v if x is None else begin[x]
                   for v, x in zip(backward.inits, backward.states, strict=True)]
-        _, kept = self.loop(_with_own_leaves(replace(self.again, turns=turns)), states,
+        _, kept = self.loop(with_own_leaves(replace(self.again, turns=turns)), states,
                             [rows[x] for x in self.sequences.values()], ahead=False)
         again = dict(zip(backward.again, kept, strict=True))
         sequences = [again[s] if s in again else rows[backward.slices[s]]
                      for s in self.turn.slices]
-        return self.loop(_with_own_leaves(replace(self.turn, turns=turns)), inits, sequences)
-
-
-def _rows(x: Value, start: int, end: int, step: int = 1) -> Value:
-    """Elements of a sequence, as its slice would be."""
-    count = -(-(end - start) // step)
-    return x if count == x.shape[0] else OPS.slice(
-        x, (start, *(0 for _ in x.shape[1:])), (step, *(1 for _ in x.shape[1:])),
-        (count, *x.shape[1:]))
-
-
-def _with_own_leaves(body: Body) -> Body:
-    """The same body with leaves that no other one has."""
-    carries = tuple(carry_leaf(v, k) for k, v in enumerate(body.carries))
-    slices = tuple(leaf(SLICE, f"slice {k}", v.shape, v.dtype) for k, v in enumerate(body.slices))
-    new = dict(zip((*body.carries, *body.slices), (*carries, *slices), strict=True))
-    return replace(body.with_roots(substituted(body.roots, new)), carries=carries, slices=slices)
+        return self.loop(with_own_leaves(replace(self.turn, turns=turns)), inits, sequences)

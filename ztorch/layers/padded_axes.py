@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ztorch.errors import Unsupported
 from ztorch.graph.batching import pointwise
 from ztorch.graph.value import Value
-from ztorch.real_sizes import OpenAxis, Step, real_size
+from ztorch.real_sizes import OpenAxis, Step, multiple, real_size
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,15 +63,18 @@ def padded_axes(v: Value, args: list[Padded]) -> Padded:
 
 def mixed(v: Value, args: list[Padded]) -> Unsupported:
     """The error of a value that mixes padding into results."""
-    formulas = dict.fromkeys(OpenAxis(mask.axis, mask.steps).formula
-                             for padded in args for mask in padded.values())
     names = dict.fromkeys(mask.axis for padded in args for mask in padded.values())
     where = f"layer {v.layer!r}" if v.layer else "the model"
     masks = {mask for padded in args for mask in padded.values()}
-    if _differ(args):
-        return Unsupported(f"{where} joins tensors of different sizes, {' and '.join(formulas)}, "
-                           f"by op {v.op.name}: they are equal for some sizes only; make both by "
-                           "layers with the same strides and padding")
+    if pair := _different(args):
+        a, b = (axis.formula for axis in pair)
+        of, fix = multiple(*pair), "make both by layers with the same strides and padding"
+        if of is not None:
+            name = pair[0].name
+            fix = (f"they are equal where {name} is a multiple of {of}. Pad or crop rows to such a "
+                   f"size, and give it to the Input in place of {name!r}, or {fix}")
+        return Unsupported(f"{where} joins tensors of different sizes, {a} and {b}, by op "
+                           f"{v.op.name}: {fix}")
     if len(names) > 1 and not any(len(padded) == len(masks) for padded in args):
         return Unsupported(f"{where} combines axes {' and '.join(map(repr, names))}, whose sizes "
                            "vary apart, by op "
@@ -83,11 +86,16 @@ def mixed(v: Value, args: list[Padded]) -> Unsupported:
         "a fixed size")
 
 
-def _differ(args: list[Padded]) -> bool:
-    """Whether some axis has another size in one of the arguments than in another."""
+def _different(args: list[Padded]) -> tuple[OpenAxis, OpenAxis] | None:
+    """An axis as it is in one of the arguments, and as it is in another one where it has another
+    size; None where there is none."""
     first: dict[tuple[int, str], tuple[Step, ...]] = {}
-    return any(first.setdefault((before, mask.axis), mask.steps) != mask.steps
-               for padded in args for before, mask in padded.items())
+    for padded in args:
+        for before, mask in padded.items():
+            steps = first.setdefault((before, mask.axis), mask.steps)
+            if steps != mask.steps:
+                return OpenAxis(mask.axis, steps), OpenAxis(mask.axis, mask.steps)
+    return None
 
 
 def place(v: Value, before: int, mask: Mask) -> tuple[int, int]:

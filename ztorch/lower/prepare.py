@@ -21,6 +21,7 @@ from ztorch.lower.region import COPY, is_view, view_of
 from ztorch.lower.row_blocks import in_blocks
 from ztorch.lower.thread_blocks import threads_on_buffers
 from ztorch.lower.tuning import VIEWS_MAX
+from ztorch.lower.turn_blocks import in_turn_blocks
 from ztorch.lower.turns import prepared_loop, prepared_result
 
 
@@ -31,7 +32,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
     With `frozen` leaves of `fixed_role` never change. If they are used `often` as well, packing
     them costs nothing.
     """
-    graph = with_fewest_turns(in_blocks(merged(graph), limits))
+    graph = with_fewest_turns(in_turn_blocks(in_blocks(merged(graph), limits), limits))
     new: dict[Value, Value] = {}
     products = ProductRewrites(limits, often)
     results: dict[Value, set[int]] = {}  # of loops: the numbers of those that are read

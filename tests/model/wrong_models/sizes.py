@@ -28,6 +28,13 @@ def strides_apart() -> Any:
     return zt.Model(x, L.Add()(halves)).trace(1, sizes=8)
 
 
+def skip() -> Any:
+    """A net that halves a picture twice, repeats it twice, and joins that with the picture."""
+    x = L.Input(("height", 8, 4))
+    low = L.MaxPooling2D(2)(L.MaxPooling2D(2)(x))
+    return zt.Model(x, L.Concatenate()([x, L.UpSampling2D(4)(low)])).trace(1, sizes=8)
+
+
 class OwnSum(L.Layer):
     def call(self, x: Any, context: Any) -> Any:
         return zt.ops.sum(x, axis=1)
@@ -55,6 +62,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "interpolated": lambda: zt.Sequential([
         L.Input(("height", 4, 3)), L.UpSampling2D(2, interpolation="bilinear")]).trace(1, sizes=8),
     "strides rounded up and down": lambda: strides_apart(),
+    "a skip around strides": skip,
     "a position for each step": lambda: sequence(L.PositionEmbedding()),
     "backwards only": lambda: sequence(L.LSTM(3, go_backwards=True, return_sequences=True)),
     "groups over time": lambda: sequence(L.GroupNormalization(2)),

@@ -1,0 +1,58 @@
+"""Products that loops read, computed in blocks of turns: when, and that it makes no difference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests.parity import HERE
+from ztorch import layers as L
+from ztorch.codegen.targets import TARGETS
+from ztorch.compile.pipeline import place_states
+from ztorch.host.settings import using
+from ztorch.lower.plan import Plan, lower
+from ztorch.lower.turn_blocks import TurnBlocks
+
+
+def results() -> list[np.ndarray]:
+    """What a net with loops in both directions predicts and learns; some steps are masked."""
+    model = zt.Sequential([
+        L.Input((7, 4)), L.Masking(), L.Bidirectional(L.LSTM(3, return_sequences=True)),
+        L.GRU(5, go_backwards=True)], seed=2)
+    x = np.random.default_rng(0).normal(size=(6, 7, 4)).astype(np.float32)
+    x[2, 4:] = 0
+    with using(cache=None):
+        program = model.compile("cpu", batch_size=6, loss="mse", optimizer=zt.optimizers.SGD(0.5))
+    before = program.predict(x)
+    program.train_on_batch(x, np.ones((6, 5)))
+    return [before, *program.get_weights()]
+
+
+def test_bits_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In blocks of three turns, and the one that is left."""
+    whole, made = results(), []
+
+    def turns(blocks: TurnBlocks, room: int) -> int:
+        made.append(len(blocks.products))
+        return 3 if blocks.products and blocks.body.turns > 3 else 0
+
+    monkeypatch.setattr(TurnBlocks, "turns", turns)
+    for got, want in zip(results(), whole, strict=True):
+        np.testing.assert_array_equal(got, want)
+    assert sum(made) >= 6  # three layers, predicting and learning
+
+
+def plan(steps: int, batch: int, width: int) -> Plan:
+    """That of an LSTM which predicts."""
+    traced = zt.Sequential([L.Input((steps, width)), L.LSTM(width)]).trace(batch)
+    target = TARGETS[HERE[-1]]
+    return lower("predict", traced.functions["predict"], target.limits, place_states(traced.functions, target))
+
+
+def test_what_the_second_cache_holds_is_computed_at_once() -> None:
+    assert len(plan(100, 1, 64).loops) == 1  # 100 kB for all turns
+    assert len(plan(400, 2, 512).loops) == 1  # large, but few rows a block would read all weights again
+    longer = plan(1000, 16, 64)
+    assert len(longer.loops) == 2
+    assert longer.arena < 1000 * 16 * 256 * 4 / 2  # half of what the product takes

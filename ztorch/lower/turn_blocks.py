@@ -1,0 +1,190 @@
+"""Products for the turns of a loop, computed for a block of turns at a time.
+
+    an LSTM over 1,000 steps: 32 MB that a product writes before the loop become a block of 1 MB
+
+What a loop reads of a product, with a row or more for each turn, is computed before the loop. Where
+that is larger than the second cache, a loop over blocks of turns takes its place: each block is
+computed when its turns are about to read it. The numbers are the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ztorch.graph.body import (
+    Body,
+    arguments,
+    carry_leaf,
+    closed,
+    results_of,
+    slice_leaf,
+    turns_of,
+    with_own_leaves,
+)
+from ztorch.graph.loop import LOOP
+from ztorch.graph.op import OPS
+from ztorch.graph.rewrite import rebuilt
+from ztorch.graph.value import Graph, Value, layer_scope
+from ztorch.ir.limits import Limits
+from ztorch.lower.tuning import TURN_BLOCK_SHARE
+
+Results = tuple[list[Value], list[Value]]  # last values of carries, stacks
+Parts = Mapping[Value, Value]  # values with an element for each turn: those of a block
+
+
+def in_turn_blocks(graph: Graph, limits: Limits) -> Graph:
+    """The graph with large products that loops read computed a block of turns at a time."""
+    if limits.grid is not None:
+        return graph
+    nodes = graph.nodes()
+    readers = Counter(a for v in nodes for a in v.args)
+    readers.update(graph.roots)
+    room = int(limits.processor.l2_bytes * TURN_BLOCK_SHARE)
+    new: dict[Value, Value] = {}
+    results: dict[Value, list[Value]] = {}  # of loops in blocks
+    for v in nodes:
+        if v.op.kind == "result" and v.args[0] in results:
+            new[v] = results[v.args[0]][v.attrs["index"]]
+            continue
+        new[v] = rebuilt(v, tuple(new[a] for a in v.args))
+        if v.op is LOOP:
+            with layer_scope(v.layer):
+                blocks = TurnBlocks(v, new, readers)
+                if turns := blocks.turns(room):
+                    results[v] = blocks.results(turns)
+    return graph.with_roots(new[r] for r in graph.roots) if results else graph
+
+
+class TurnBlocks:
+    """A loop over blocks of turns.
+
+    Args:
+        loop: The loop that there is.
+        new: The values that take the place of those around it.
+        readers: How many values read each value.
+    """
+
+    def __init__(self, loop: Value, new: Mapping[Value, Value], readers: Mapping[Value, int]):
+        self.body: Body = loop.attrs["body"]
+        inits, self.sequences, shared = arguments(self.body, loop.args)
+        self.new, self.readers = new, readers
+        self.inits, self.shared = ([new[v] for v in values] for values in (inits, shared))
+        self.products = [product for s in self.sequences for product in self._products(s)]
+
+    def turns(self, room: int) -> int:
+        """The turns of a block that has this room; 0 where the loop is better left as it is."""
+        count = self.body.turns
+        size = sum(p.size * p.dtype.bytes for p in self.products)
+        kept = sum(v.size * v.dtype.bytes for v in self.body.outs) * count  # is copied from blocks
+        if self.body.proceed is not None or size <= max(room, kept):
+            return 0
+        turns = max(1, room * count // size)
+        turns = next((n for n in range(turns, turns // 2, -1) if count % n == 0), turns)
+        # A block reads the right operands again: it must be worth that.
+        worth = all(turns * p.shape[0] // count >= p.args[0].shape[1] for p in self.products)
+        return turns if worth and turns < count else 0
+
+    def _products(self, v: Value) -> list[Value]:
+        """The products that a sequence is made of, if nobody else reads them."""
+        if self.readers[v] > 1 or not v.rank or v.shape[0] != self.body.turns:
+            return []
+        if v.op.name == "reshape" and self._is_product(v.args[0]):
+            return [v.args[0]]
+        return [p for a in v.args for p in self._products(a)] if _is_elementwise(v) else []
+
+    def _is_product(self, v: Value) -> bool:
+        """Whether a value is a product of matrices with as many rows for each turn."""
+        return (v.op.kind == "contract" and self.readers[v] == 1 and v.rank == 2
+                and v.args[0].rank == v.args[1].rank == 2 and v.shape[0] % self.body.turns == 0)
+
+    # -- blocks ------------------------------------------------------------------------------------
+
+    def results(self, size: int) -> list[Value]:
+        """The results of the loop, in blocks of `size` turns, and one of the turns that remain."""
+        turns = self.body.turns
+        whole = turns - turns % size
+        read: dict[Value, None] = {}  # what blocks read their part of
+        for s in self.sequences:
+            self._read(s, read)
+        states, rest = self.inits, None
+        if whole < turns and self.body.reverse:
+            states, rest = self._rest(states, read, whole)
+        states, stacks = self._main(states, list(read), whole, size)
+        if whole < turns and not self.body.reverse:
+            states, rest = self._rest(states, read, whole)
+        if rest is not None:
+            stacks = [OPS.concat(a, b, axis=0) for a, b in zip(stacks, rest, strict=True)]
+        return [*states, *stacks]
+
+    def _read(self, v: Value, read: dict[Value, None]) -> None:
+        """Adds the values that blocks of a value are made of, each by turn."""
+        if not self._products(v):
+            if not _is_spread(v):
+                read[v] = None
+        elif v.op.name == "reshape":
+            read[v.args[0].args[0]] = None
+        else:
+            for a in v.args:
+                self._read(a, read)
+
+    def _by_turn(self, v: Value) -> Value:
+        """A value that blocks read, its first axis that of turns."""
+        rows = v.shape[0] // self.body.turns
+        x = self.new[v]
+        if rows == 1 and v.shape[0] == self.body.turns:
+            return x
+        x = x.args[0] if x.op.name == "reshape" else x
+        return OPS.reshape(x, (self.body.turns, rows, *v.shape[1:]))
+
+    def _main(self, inits: Sequence[Value], read: list[Value], whole: int, size: int) -> Results:
+        """A loop over blocks of equal size."""
+        carries = [carry_leaf(v, k) for k, v in enumerate(inits)]
+        rows = [turns_of(self._by_turn(v), 0, whole) for v in read]
+        rows = [OPS.reshape(x, (whole // size, size, *x.shape[1:])) for x in rows]
+        slices = [slice_leaf(x, k) for k, x in enumerate(rows)]
+        last, stacks = self._block(carries, dict(zip(read, slices, strict=True)), size)
+        body, shared = closed(Body(whole // size, self.body.reverse, tuple(carries), tuple(slices),
+                                   (), tuple(last), tuple(stacks)))
+        last, stacks = results_of(LOOP(*inits, *rows, *shared, body=body))
+        return last, [OPS.reshape(y, (whole, *y.shape[2:])) for y in stacks]
+
+    def _rest(self, inits: Sequence[Value], read: Mapping[Value, None], start: int) -> Results:
+        """The last turns of the sequences, as a block."""
+        end = self.body.turns
+        return self._block(inits, {v: turns_of(self._by_turn(v), start, end) for v in read},
+                           end - start)
+
+    def _block(self, inits: Sequence[Value], parts: Parts, turns: int) -> Results:
+        sequences = [self._part(s, parts, turns) for s in self.sequences]
+        body = with_own_leaves(replace(self.body, turns=turns))
+        return results_of(LOOP(*inits, *sequences, *self.shared, body=body))
+
+    def _part(self, v: Value, parts: Parts, turns: int) -> Value:
+        """A value for the turns of a block."""
+        if v in parts:
+            return parts[v]
+        shape = (turns, *v.shape[1:])
+        if _is_spread(v):
+            return OPS.broadcast_to(self.new[v.args[0]], shape)
+        if v.op.name == "reshape":
+            [product] = v.args
+            x, w = parts[product.args[0]], self.new[product.args[1]]
+            y = product.op(OPS.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1])), w,
+                           **product.attrs)
+            return OPS.reshape(y, shape)
+        return Value(v.op, tuple(self._part(a, parts, turns) for a in v.args), v.attrs, shape,
+                     v.dtype)
+
+
+def _is_elementwise(v: Value) -> bool:
+    """Whether each element is computed from those at its place."""
+    return v.op.kind == "map" and bool(v.op.opcode) and all(a.shape == v.shape for a in v.args)
+
+
+def _is_spread(v: Value) -> bool:
+    """Whether a value is the same in every turn."""
+    return v.op.name == "broadcast_to" and (
+        v.args[0].rank < v.rank or v.args[0].shape[0] == 1 != v.shape[0])
