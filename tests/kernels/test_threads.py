@@ -354,14 +354,6 @@ def test_what_a_device_lacks_is_said(kernel: Any, target: str, said: str) -> Non
         compile_functions({"f": Graph({"y": kernel.trace({name: v})})}, TARGETS[target], "lacks")
 
 
-def test_transformations_are_refused_with_a_way_out() -> None:
-    x = zt.tensor(np.ones(64, np.float32))
-    with pytest.raises(Unsupported, match="threads has no gradient"):
-        zt.grad(lambda x: zt.ops.sum(gallery.block_sums(x)))(x)
-    with pytest.raises(Unsupported, match=r"zt.vmap does not support loops over zt.threads"):
-        zt.vmap(gallery.block_sums)(zt.tensor(np.ones((2, 64), np.float32))).numpy()
-
-
 # -- hints -------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType, boolean, i32, lying, to_storage
-from ztorch.errors import Unsupported
+from ztorch.graph.batching import Examples, repeated
+from ztorch.graph.op import OPS
+from ztorch.graph.thread_copies import side_by_side
+from ztorch.graph.thread_gradient import SLOPE, gradient_of
 from ztorch.graph.thread_program import (
     SUBGROUP,
     AtomicUpdate,
@@ -259,13 +262,42 @@ def _result_numpy(results: Any, index: int) -> Any:
     return results[index]
 
 
-def _batch(one: Value, many: Any, **attrs: Any) -> Value:
-    raise Unsupported("zt.vmap does not support loops over zt.threads; give the kernel an axis "
-                      "for the examples")
+def _result_batch(one: Value, many: Examples, index: int) -> Value:
+    return THREADS_RESULT(*many.args, index=index)
 
 
-THREADS = Op("threads", "threads", _infer, _numpy, batch=_batch)
-THREADS_RESULT = Op("threads", "threads_result", _result_infer, _result_numpy, batch=_batch)
+def _grad(o: Any, upstreams: Mapping[int, Value], node: Value, *args: Value,
+          program: ThreadProgram) -> tuple[Value | None, ...]:
+    """`upstreams`: gradients of results, by their index."""
+    back = gradient_of(program)
+    by_name = {a.name: v for a, v in zip(program.arrays, args, strict=True)}
+    slopes = {a.name: upstreams[k] for k, a in enumerate(program.written) if k in upstreams}
+    first = [by_name[name] for name in back.forward]
+    for a in back.program.arrays[len(first):]:
+        like = by_name.get(a.name.removeprefix(SLOPE))
+        v = slopes.get(a.name.removeprefix(SLOPE))
+        if v is None:
+            v = OPS.full((a.size,) if like is None else like.shape, 0, a.dtype)
+        first.append(OPS.cast(v, a.dtype))
+    new = THREADS(*first, program=back.program)
+    count = len(back.program.written)
+    parts = {name: OPS.cast(THREADS_RESULT(new, index=count - len(back.slopes) + k),
+                            by_name[name].dtype) for k, name in enumerate(back.slopes)}
+    return tuple(parts.get(a.name) for a in program.arrays)
+
+
+def _batch(one: Value, many: Examples, program: ThreadProgram) -> Value:
+    """The blocks of all examples side by side."""
+    written = len(program.arrays) - len(program.written)
+    args = [repeated(v, many.count) if k >= written and not own else v
+            for k, (v, own) in enumerate(zip(many.args, many.batched, strict=True))]
+    own = {a.name for a, v in zip(program.arrays, args, strict=True) if v.size != a.size}
+    return THREADS(*args, program=side_by_side(program, many.count, own))
+
+
+THREADS = Op("threads", "threads", _infer, _numpy, _grad, batch=_batch)
+THREADS_RESULT = Op("threads", "threads_result", _result_infer, _result_numpy,
+                    batch=_result_batch)
 
 
 def first_of(node: Value, index: int) -> Value:

@@ -49,6 +49,12 @@ class Source:
             f"column {self.indent + column + 1}\n"
             f"    {text}\n    {' ' * column}{'^' * width}")
 
+    def line(self, node: ast.AST) -> str:
+        """A line of the source, for errors that come when the kernel is used."""
+        line = getattr(node, "lineno", 1)
+        return (f"kernel {self.name}, line {self.first_line + line - 1} of {self.file}: "
+                f"`{self.lines[line - 1].strip()}`")
+
     def signature(self, function: Callable[..., Any], args: Any, named: dict[str, Any]
                   ) -> dict[str, Any]:
         """Arguments by the names of parameters; raises TypeError if they do not fit."""
