@@ -17,7 +17,7 @@ from ztorch.compile.pipeline import compile_functions
 from ztorch.errors import ConfigError, InterpretError, KernelError, Unsupported
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
-from ztorch.graph.threads import kernel_of
+from ztorch.graph.thread_kernel import kernel_of
 from ztorch.graph.value import Graph
 from ztorch.ir.interpret import interpret
 from ztorch.ir.verify import verify

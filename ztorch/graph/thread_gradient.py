@@ -10,7 +10,7 @@ once more, and keep them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ztorch.dtypes import DType, f32, i32
@@ -35,7 +35,7 @@ from ztorch.graph.thread_program import (
     ThreadStatement,
     ThreadVariable,
 )
-from ztorch.graph.thread_tape import WAY_OUT, ThreadTape
+from ztorch.graph.thread_tape import WAY_OUT, ForwardAgain, ThreadTape
 from ztorch.graph.value import Value, topological
 
 SLOPE = "slope_"  # before the name of an array: what its elements get
@@ -89,7 +89,9 @@ class _Backward:
         p = self.program
         back = self._block(p.body)
         counted = {s: self._variable(i32) for s in self.tape.slots if isinstance(s, CountedLoop)}
-        again = _Forward(self, counted).block(p.body, ()) if self.tape.slots else ()
+        again: tuple[ThreadStatement, ...] = ()
+        if self.tape.slots:
+            again = ForwardAgain(self.tape, counted, self.fresh).block(p.body, ())
         shared = [ThreadArray(SLOPE + a.name, slope_dtype(a.dtype), a.size, True, True)
                   for a in p.shared if a.dtype.is_float]
         zeros = [s for a in shared for s in self._zeroed(a)]
@@ -264,46 +266,6 @@ class _Backward:
         k, p = self.fresh(i32), self.program
         zero = StoreElement(a.name, k, OPS.full((), 0, a.dtype))
         return [CountedLoop(k, p.thread, OPS.full((), a.size, i32), p.threads, (), None, (zero,))]
-
-
-class _Forward:
-    """The way forward once more, with what is kept."""
-
-    def __init__(self, back: _Backward, counted: Mapping[CountedLoop, ThreadVariable]):
-        self.back, self.tape, self.counted = back, back.tape, counted
-
-    def block(self, statements: Sequence[ThreadStatement], turns: tuple[Value, ...]
-              ) -> tuple[ThreadStatement, ...]:
-        """The statements, each followed by what it keeps.
-
-        Args:
-            statements: The statements.
-            turns: The number of the turn of each loop around them.
-        """
-        out: list[ThreadStatement] = []
-        for s in statements:
-            if isinstance(s, CountedLoop):
-                out += self._loop(s, turns)
-            elif isinstance(s, Branch):
-                out.append(Branch(s.condition, self.block(s.yes, turns), self.block(s.no, turns)))
-            else:
-                out.append(s)
-                result = getattr(s, "result", None)
-                if result in self.tape.slots:
-                    out.append(StoreElement(*self.tape.place(result, turns), result))
-        return tuple(out)
-
-    def _loop(self, s: CountedLoop, turns: tuple[Value, ...]) -> list[ThreadStatement]:
-        inside = (*turns, OPS.floor_divide(s.counter - s.start, s.step))
-        before, body = self.block(s.before_test, inside), self.block(s.body, inside)
-        variable = self.counted.get(s)
-        if variable is None:
-            return [replace(s, before_test=before, body=body)]
-        count, total = self.back.fresh(i32), self.back.fresh(i32)
-        counting = (GetVariable(count, variable), SetVariable(variable, count + 1))
-        return [SetVariable(variable, OPS.full((), 0, i32)),
-                replace(s, before_test=before, body=(*body, *counting)),
-                GetVariable(total, variable), StoreElement(*self.tape.place(s, turns), total)]
 
 
 def _accesses(body: Sequence[ThreadStatement]) -> list[LoadElement | StoreElement | AtomicUpdate]:

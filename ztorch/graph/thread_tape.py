@@ -4,8 +4,8 @@ around them, in an array of all threads. Only what cannot be computed again is k
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ztorch.dtypes import DType, i32
 from ztorch.errors import Unsupported
@@ -14,10 +14,14 @@ from ztorch.graph.thread_bounds import ANY, Bounds, bounds_of, flat, turns_of
 from ztorch.graph.thread_program import (
     Branch,
     CountedLoop,
+    GetVariable,
     LoadElement,
+    SetVariable,
+    StoreElement,
     ThreadArray,
     ThreadProgram,
     ThreadStatement,
+    ThreadVariable,
     values_of,
 )
 from ztorch.graph.value import Value, topological
@@ -125,3 +129,50 @@ class ThreadTape:
         count = self.program.blocks * self.program.threads
         return [ThreadArray(f"tape_{d.name}", d, n * count, False, True)
                 for d, n in self.lengths.items()]
+
+
+class ForwardAgain:
+    """The way forward once more, with what is kept.
+
+    Args:
+        tape: What is kept.
+        counted: The variables that count the turns of loops.
+        fresh: Makes a number that a statement gives.
+    """
+
+    def __init__(self, tape: ThreadTape, counted: Mapping[CountedLoop, ThreadVariable],
+                 fresh: Callable[[DType], Value]):
+        self.tape, self.counted, self.fresh = tape, counted, fresh
+
+    def block(self, statements: Sequence[ThreadStatement], turns: tuple[Value, ...]
+              ) -> tuple[ThreadStatement, ...]:
+        """The statements, each followed by what it keeps.
+
+        Args:
+            statements: The statements.
+            turns: The number of the turn of each loop around them.
+        """
+        out: list[ThreadStatement] = []
+        for s in statements:
+            if isinstance(s, CountedLoop):
+                out += self._loop(s, turns)
+            elif isinstance(s, Branch):
+                out.append(Branch(s.condition, self.block(s.yes, turns), self.block(s.no, turns)))
+            else:
+                out.append(s)
+                result = getattr(s, "result", None)
+                if result in self.tape.slots:
+                    out.append(StoreElement(*self.tape.place(result, turns), result))
+        return tuple(out)
+
+    def _loop(self, s: CountedLoop, turns: tuple[Value, ...]) -> list[ThreadStatement]:
+        inside = (*turns, OPS.floor_divide(s.counter - s.start, s.step))
+        before, body = self.block(s.before_test, inside), self.block(s.body, inside)
+        variable = self.counted.get(s)
+        if variable is None:
+            return [replace(s, before_test=before, body=body)]
+        count, total = self.fresh(i32), self.fresh(i32)
+        counting = (GetVariable(count, variable), SetVariable(variable, count + 1))
+        return [SetVariable(variable, OPS.full((), 0, i32)),
+                replace(s, before_test=before, body=(*body, *counting)),
+                GetVariable(total, variable), StoreElement(*self.tape.place(s, turns), total)]

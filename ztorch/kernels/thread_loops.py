@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from ztorch.dtypes import DType, i32
+from ztorch.graph.thread_kernel import parted
 from ztorch.graph.thread_program import ThreadArray, ThreadProgram
-from ztorch.graph.threads import THREADS, THREADS_RESULT, parted
+from ztorch.graph.threads import THREADS, THREADS_RESULT
 from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.plainer import inside_threads
 from ztorch.kernels.scope import Variable
