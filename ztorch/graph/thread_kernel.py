@@ -204,7 +204,7 @@ class _Number:
         return self._thread._number(self._v.args[k], self._known)
 
 
-# -- by itself ---------------------------------------------------------------------------------------
+# -- by itself -----------------------------------------------------------------------------
 
 
 def kernel_of(program: ThreadProgram) -> Kernel:

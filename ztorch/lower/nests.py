@@ -21,6 +21,7 @@ from ztorch.lower import (
     grid_tiles,
     recurring,
     rows,
+    scattered,
     schedule,
     sliding,
     thread_blocks,
@@ -53,6 +54,8 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
         LoopNest("rows", rows.propose, rows.refusal, rows.emit)),
     ("contract", False): (
         LoopNest("product", contract.propose, contract.refusal, contract.emit),),
+    ("scatter", False): (
+        LoopNest("scatter", scattered.propose, scattered.refusal, scattered.emit),),
     ("recurrence", False): (
         LoopNest("recurrence", recurring.propose, recurring.refusal, recurring.emit),),
     ("recurrence", True): (LoopNest("grid_recurrence", grid_recurring.propose,

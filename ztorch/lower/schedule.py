@@ -136,6 +136,18 @@ class RecurrenceSchedule(Schedule):
 
 
 @dataclass(frozen=True, repr=False)
+class ScatterSchedule(Schedule):
+    """Sums at places that are data, on a processor: a loop over updates."""
+
+    kind = "scatter"
+    lanes: int  # elements of an update that are added at once
+    parts: int  # of an update, which workers share
+
+    def tile(self, lanes: int) -> str:
+        return f"{self.parts}x{self.lanes}"
+
+
+@dataclass(frozen=True, repr=False)
 class ThreadSchedule(Schedule):
     """Threads as a kernel says: blocks of so many."""
 
