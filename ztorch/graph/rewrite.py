@@ -55,7 +55,7 @@ def by_others(graph: Graph) -> Graph:
         if v.op.kind == "loop":
             body = v.attrs["body"]
             inside = by_others(Graph({str(k): r for k, r in enumerate(body.roots)})).roots
-            if inside != body.roots:
+            if inside != [*body.roots]:
                 return Value(v.op, v.args, {"body": body.with_roots(inside)}, v.shape, v.dtype)
         return None
 

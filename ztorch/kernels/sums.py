@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from ztorch.graph.op import OPS
+from ztorch.graph.value import Value
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.patterns import Update
@@ -75,7 +76,19 @@ def _turn_of(x: Any, place: dict[LoopVar, int]) -> Any:
         return x
     kept = tuple(v for v in x.axes if v not in place)
     key = tuple(place.get(v, slice(None)) for v in x.axes)
-    return LoopTensor(OPS.slice_by(x.value, key), kept, x.weak) if len(kept) < len(key) else x
+    return LoopTensor(_part(x.value, key, {}), kept, x.weak) if len(kept) < len(key) else x
+
+
+def _part(v: Value, key: tuple[Any, ...], known: dict[Value, Value]) -> Value:
+    """Some elements of a value. What is computed by element is computed for these alone, so that it
+    need not be stored to be read at several places."""
+    if v not in known:
+        if v.op.opcode and v.op.kind == "map" and v.args:
+            args = tuple(_part(a, key, known) for a in v.args)
+            known[v] = v.op(*args, **v.attrs)
+        else:
+            known[v] = OPS.slice_by(v, key)
+    return known[v]
 
 
 def _factors(node: ast.expr) -> list[ast.expr]:

@@ -106,7 +106,7 @@ def _by_others(updates: Value, places: Value, n: int) -> Value:
     outer, m, inner = updates.shape
     if m > LONGEST:
         half = m // 2
-        return _by_others(updates[:, :half], places[:, :half], n) + _summed_at(
+        return _by_others(updates[:, :half], places[:, :half], n) + _by_others(
             updates[:, half:], places[:, half:], n)
     rows, bits = places.shape[0] * places.shape[2], m.bit_length()
     sorting = rows * (effort(m) + 16 * n * bits) + outer * inner * (3 * m * bits + n)
