@@ -11,6 +11,9 @@ import ztorch as zt
 from models.kernels import threads as gallery
 from tests.cases.available import COMPUTING
 from tests.cases.device_programs import all_agree
+from tests.machines.ptx.parse import parse
+from tests.machines.ptx.running import rendered
+from tests.machines.ptx.running import run as run_ptx
 from tests.parity import GROUPS, HERE, SCALAR, SUBGROUPS, C, Job, Module, agree, interpreted
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import compile_functions
@@ -178,6 +181,63 @@ def test_rendered_for_machines_that_are_not_here() -> None:
         text = compile_functions(graph, TARGETS[name], "threads").text
         wanted = words if "shared" not in words[0] else ("atom.global.add", *words[1:])
         assert all(word in text for word in wanted), name
+
+
+@zt.kernel
+def raced(x, p):
+    """Every atomic update, of whole numbers and of floats, in shared memory and outside."""
+    tallies, ends = np.zeros((2, 5), np.int32), np.full((2, 3), 0.25, np.float32)
+    held, long = np.zeros(x.shape[0], np.float32), np.full(2, 5, np.int64)
+    swapped = np.full(x.shape[0], 9, np.int64)
+    for block, thread in zt.threads(2, 32):
+        i = block * 32 + thread
+        own, parts = zt.shared(3, np.int32), zt.shared(2, np.float32)
+        if thread < 3:
+            own[thread] = 0
+        if thread < 2:
+            parts[thread] = 0.0
+        zt.barrier()
+        zt.atomic_add(own, p[i] % 3, p[i])
+        zt.atomic_add(parts, thread % 2, x[i])
+        if zt.atomic_cas(tallies, (block, 3), 0, thread + 1) == 0:
+            zt.atomic_add(tallies, (block, 4), 1)
+        zt.atomic_max(ends, (block, 0), x[i])
+        zt.atomic_min(ends, (block, 1), x[i])
+        zt.atomic_add(ends, (block, 2), x[i])
+        zt.atomic_max(long, block, np.int64(p[i]) * 10)
+        held[i] = zt.atomic_exchange(swapped, i, np.int64(p[i])) * 0.5
+        zt.barrier()
+        if thread < 3:
+            zt.atomic_max(tallies, (block, thread), own[thread])
+        zt.atomic_min(tallies, (block, 3), 0)
+        held[i] += parts[thread % 2]
+    return tallies, ends, held, long, swapped
+
+
+def test_atomic_updates_as_ptx() -> None:
+    """Every word of them runs, on a machine that takes threads one after the other."""
+    x, p = (a[:64] for a in inputs(statements))
+    leaves = [leaf("input", n, a.shape, str(a.dtype)) for n, a in (("x", x), ("p", p))]
+    y = raced.trace(dict(zip("xp", leaves, strict=True)))
+    program, firsts = y[0].args[0].attrs["program"], y[0].args[0].args
+    feeds = dict(zip(leaves, (x, p), strict=True))
+    kernel, want = kernel_of(program), raced.debug(x, p)
+    before = {a.name: np.array(evaluate([v], feeds)[0]).reshape(-1) for a, v in zip(
+        program.arrays, firsts, strict=True)}
+    text = rendered([kernel], "sm_80")
+    words = ("atom.shared.add.u32", "atom.shared.add.f32", "atom.global.cas.b32", "atom.global.max.s64",
+             "atom.global.exch.b64", "atom.global.min.s32")
+    assert all(word in text for word in words)
+
+    def agrees(text: str) -> bool:
+        held = {name: a.copy() for name, a in before.items()}
+        run_ptx(kernel, held, parse(text))
+        got = [held[program.written[v.attrs["index"]].name] for v in y]
+        return all(np.allclose(a, b.reshape(-1), rtol=1e-5, atol=1e-6) for a, b in zip(got, want, strict=True))
+
+    assert agrees(text)
+    assert not agrees(text.replace("atom.shared.add.u32", "atom.shared.max.u32"))
+    assert not agrees(text.replace("atom.global.max.s64", "atom.global.min.s64"))
 
 
 # -- what is refused ---------------------------------------------------------------------------------
