@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from ztorch.graph.thread_kernel import kernel_of
 from ztorch.graph.value import Graph
 from ztorch.ir.interpret import interpret
 from ztorch.ir.verify import verify
+from ztorch.lower.schedule import parse as parse_schedule
 from ztorch.lower.worker_blocks import on_workers
 
 BLOCKS, SIZE = 2, 64
@@ -447,6 +449,17 @@ def test_hints_change_schedules_and_no_result() -> None:
         return x * 0.5
 
     assert "grid_elements threads(32)" in halves.on("cuda:sm_75").explain(x)
-    for wrong in ({"tile": (1,)}, {"workgroup": 0}, {"tensor_cores": 2}, {"unroll": 1.5}):
+    big = zt.kernel(product.function, hints=zt.Hints(shared_memory=6000, kind="grid_product"))
+    square = np.ones((256, 256), np.float16)
+    [usual] = re.findall(r"grid_\w+ tile.*", plain.on("cuda:sm_80").explain(square, square))
+    [said] = re.findall(r"grid_\w+ tile.*", big.on("cuda:sm_80").explain(square, square))
+    assert usual.startswith("grid_matrix") and said.startswith("grid_product") and "not followed" not in said
+    schedule = parse_schedule(said)
+    bytes_of_strips = 4 * schedule.tile_depth * (schedule.tile_rows + schedule.tile_columns)
+    assert 0 < bytes_of_strips <= 6000
+    said = zt.kernel(product.function, hints=zt.Hints(shared_memory=6000, kind="rows")).explain(x, w)
+    assert "hint shared_memory=6000 is not followed: a processor has none" in said
+    assert "hint kind=rows is not followed: this can be product" in said
+    for wrong in ({"tile": (1,)}, {"workgroup": 0}, {"kind": "two words"}, {"shared_memory": -1}, {"tensor_cores": 2}, {"unroll": 1.5}):
         with pytest.raises(ConfigError, match=f"the hint {next(iter(wrong))}="):
             zt.Hints(**wrong)  # type: ignore[arg-type]

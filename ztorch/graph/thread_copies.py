@@ -126,9 +126,9 @@ class WrittenOut(ThreadCopies):
         if isinstance(s, CountedLoop):
             if s.test is not None and (out := self._written_out(s)) is not None:
                 return out
-            for x in statements_of((*s.before_test, *s.body)):
-                if isinstance(x, SetVariable):
-                    self.numbers.pop(x.variable, None)
+            for inner in statements_of((*s.before_test, *s.body)):
+                if isinstance(inner, SetVariable):
+                    self.numbers.pop(inner.variable, None)
             numbers = dict(self.numbers)
             made = super().copied(s)
             self.numbers = numbers

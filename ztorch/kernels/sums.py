@@ -6,8 +6,10 @@ from __future__ import annotations
 import ast
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
+from ztorch.dtypes import DType
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.kernels.arithmetic import NUMBERS
@@ -61,13 +63,40 @@ def _product(a: Any, factors: list[Any]) -> Any:
 def _written_out(a: Any, factors: list[Any], over: Axes, negative: bool) -> Any:
     """The sum of few turns, such as the places of a small window: a chain of additions, which is
     part of what is computed around it."""
+    total = _chain(a, factors, over, lambda x, y: a.binary(ast.Add(), x, y))
+    return a.apply("neg", total) if negative else total
+
+
+def extreme_of(e: ExpressionRules, term: LoopTensor, condition: Any, over: Axes, how: str,
+               d: DType) -> LoopTensor:
+    """The largest or smallest of all turns of some loops, or another way in which they combine.
+    Few turns whose numbers lie apart are written out, as those of sums are.
+
+    Args:
+        e: What evaluates expressions.
+        term: What each turn gives.
+        condition: Which turns count.
+        over: The loops.
+        how: A key of `COMBINE`.
+        d: Dtype of the result.
+    """
+    a = e.arithmetic
+    apart = not {*over} & {*e.contiguous()} and not term.shape and {*over} < {*term.axes}
+    if condition is True and apart and how in ("maximum", "minimum") and (
+            1 < _size(over) <= WRITTEN_OUT_TURNS):
+        return _chain(a, [a.cast(term, d)], over, lambda x, y: a.apply(how, x, y))
+    return reduced(a, term, condition, over, how, d)
+
+
+def _chain(a: Any, factors: list[Any], over: Axes, combine: Callable[[Any, Any], Any]) -> Any:
+    """The products of factors in each turn, combined one after the other."""
     tensors = [a.tile(x) if isinstance(x, Affine) else x for x in factors]
     total: Any = None
     for turns in itertools.product(*(range(v.extent) for v in over)):
         place = dict(zip(over, turns, strict=True))
         term = _product(a, [_turn_of(x, place) for x in tensors])
-        total = term if total is None else a.binary(ast.Add(), total, term)
-    return a.apply("neg", total) if negative else total
+        total = term if total is None else combine(total, term)
+    return total
 
 
 def _turn_of(x: Any, place: dict[LoopVar, int]) -> Any:

@@ -1,9 +1,9 @@
 """Sums at places that are data: an op of its own, and the same by other ops.
 
-On processors it is a loop over updates, each added to its place in a table. So that workers can share
-it and each sum has one order, updates come in chunks with a table each, whose number depends on
-sizes alone. For other machines either each place goes through all updates, or, where that is too
-much work, updates are sorted by place and runs of equal places are added up in steps of 1, 2, 4, ...
+On processors it is a loop over updates, each added to its place in a table. So that workers can
+share it and each sum has one order, updates come in chunks with a table each, whose number depends
+on sizes alone. For other machines either each place goes through all updates, or, where that is too
+much work, updates are sorted by place and runs of equal places are added up in steps of 1, 2, 4 ...
 """
 
 from __future__ import annotations
