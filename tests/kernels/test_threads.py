@@ -438,6 +438,16 @@ def test_hints_change_schedules_and_no_result() -> None:
     assert "tile(rows=2" in said and "unroll(2)" in said
     assert "hint workgroup=64 is not followed: product has no such number" in said
     assert "product tile" not in plain.explain(x, w)
+    assert "    fuses matmul, add, maximum" in said
+
+    @zt.kernel
+    def twice(x, w):
+        y = np.tanh(x @ w) * 2.0
+        return y @ w.T
+
+    first, _, last = re.split(r"\n(?=k)", twice.on("cpu").explain(x, w))
+    assert "fuses matmul, tanh, mul" in first and "apart" not in first
+    assert "apart from k0: matmul reads all of it again and again" in last
     said = product.on("cuda:sm_90").explain(x, w)
     assert "grid_product" in said and "tile(rows=2, columns=16" in said
     assert "hint unroll=2 is not followed: grid_product has no such number" in said
