@@ -49,14 +49,14 @@ def _fused(regions: Sequence[Region], number: int) -> list[str]:
 
 def _read(v: Value) -> list[Value]:
     """What a value reads, through views."""
-    found, stack = [], list(v.args)
+    sources, stack = [], list(v.args)
     while stack:
         a = stack.pop()
         if is_view(a):
             stack += a.args
         else:
-            found.append(a)
-    return found
+            sources.append(a)
+    return sources
 
 
 def _reason(v: Value, source: Value, region: Region, other: Region) -> str:

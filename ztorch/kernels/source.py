@@ -61,13 +61,13 @@ class Source:
         """Arguments by the names of parameters; raises TypeError if they do not fit."""
         names, defaults = _parameters(function)
         if names is not None and len(args) <= len(names):  # as `bind` does, ten times as fast
-            given = dict(zip(names, args, strict=False))
-            if given.keys().isdisjoint(named):
-                given.update(named)
-                whole = {n: given[n] if n in given else defaults[n] for n in names
-                         if n in given or n in defaults}
-                if len(whole) == len(names) and len(given) <= len(names) and (
-                        given.keys() <= whole.keys()):
+            known = dict(zip(names, args, strict=False))
+            if known.keys().isdisjoint(named):
+                known.update(named)
+                whole = {n: known[n] if n in known else defaults[n] for n in names
+                         if n in known or n in defaults}
+                if len(whole) == len(names) and len(known) <= len(names) and (
+                        known.keys() <= whole.keys()):
                     return whole
         bound = inspect.signature(function).bind(*args, **named)
         bound.apply_defaults()
