@@ -228,7 +228,7 @@ class GridMatrixSchedule(Schedule):
 
 @dataclass(frozen=True, repr=False)
 class GridAsyncSchedule(Schedule):
-    """A matrix product on a grid, beside copies. Strips are as deep as a line of swizzled memory."""
+    """A matrix product beside copies; strips are as deep as a line of swizzled memory."""
 
     kind = "grid_async"
     tile_rows: int  # rows of a workgroup
