@@ -19,6 +19,7 @@ from ztorch.dtypes import f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
+from ztorch.ops.scattering import summed_at
 
 WIDE_GRID = Limits(0, 64, True, grid=GridLimits(subgroup=8, load_width=4, compute_units=1))
 MATRICES = TARGETS["cuda:sm_80"].on_device({"compute_units": 1}).with_precision("tf32").limits
@@ -53,6 +54,7 @@ JOBS = {
     "maxima of columns": job(lambda x: ops.max(x, axis=1), (3, 5, 36)),
     "elements": job(lambda x, b: ops.tanh(x[:, ::2]) * b, (3, 6, 40), (40,)),
     "turns": job(turns, (5, 90), (90,)),
+    "sums at places": job(lambda x, y: summed_at(x, ops.cast(ops.floor(y * 9), "int32"), 11), (1, 90, 24), (1, 90, 1)),
     "transpose": job(lambda x: ops.exp(ops.transpose(x, (0, 2, 1))), (2, 20, 36)),
 }
 MACHINES = {"scalar": SCALAR, "narrow": NARROW, "avx2": TARGETS["avx2"].limits, "groups": GROUPS,

@@ -10,6 +10,8 @@ import pytest
 import ztorch as zt
 from ztorch import layers as L
 from ztorch.errors import ConfigError, KernelError
+from ztorch.graph.op import leaf
+from ztorch.graph.value import topological
 
 
 @zt.kernel("any[b, n], any[n], any[n] -> any[b, n]")
@@ -158,3 +160,46 @@ def first(x, factors):
 def test_no_tensor_is_an_error() -> None:
     with pytest.raises(KernelError, match="takes no tensor"):
         powers(1.0, 2.0)
+
+
+@zt.kernel
+def largest_of_windows(x, size=2):
+    rows, columns, depth = x.shape
+    out = np.empty((rows // size, columns // size, depth), x.dtype)
+    for i, j, c in zt.grid(*out.shape):
+        best = -math.inf
+        for di in range(size):
+            for dj in range(size):
+                best = max(best, x[i * size + di, j * size + dj, c])
+        out[i, j, c] = best
+    return out
+
+
+def test_the_largest_of_a_window_is_written_out() -> None:
+    """As the op of the library computes it, and its gradient."""
+    x = np.random.default_rng(4).permutation(48).reshape(4, 4, 3).astype(float)
+    np.testing.assert_array_equal(largest_of_windows(x), largest_of_windows.debug(x))
+    y = largest_of_windows.trace({"x": leaf("input", "x", x.shape, "float64"), "size": 2})
+    assert not [v for v in topological([y]) if v.op.kind == "reduce"]
+    ours, theirs = (zt.grad(lambda x, f=f: zt.ops.sum(f(x) * f(x)))(zt.tensor(x)).numpy() for f in (
+        largest_of_windows, lambda x: zt.ops.max_pool(x[None], 2)[0]))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@zt.kernel
+def counted(labels, rows):
+    out, ones = np.zeros((3, rows.shape[1]), rows.dtype), np.zeros(3, rows.dtype)
+    for i in range(labels.shape[0]):
+        ones[labels[i]] += 1.0
+        for j in range(rows.shape[1]):
+            out[labels[i], j] += rows[i, j]
+    return out, ones
+
+
+def test_places_outside_of_a_table_count_nowhere() -> None:
+    rows = np.arange(12.0).reshape(6, 2)
+    for labels in (np.array([0, 2, 3, -1, 2, 1], np.int32), np.array([0, 2, 1 << 32, -1, 2, 1]),
+                   np.array([0, 2, 255, 3, 2, 1], np.uint8)):
+        sums, ones = counted(labels, rows)
+        np.testing.assert_array_equal(sums, [rows[0], rows[5], rows[1] + rows[4]])
+        np.testing.assert_array_equal(ones, [1, 1, 2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,20 @@ import ztorch as zt
 from models.kernels import threads as gallery
 from tests.cases.available import COMPUTING
 from tests.cases.device_programs import all_agree
+from tests.machines.ptx.parse import parse
+from tests.machines.ptx.running import rendered
+from tests.machines.ptx.running import run as run_ptx
 from tests.parity import GROUPS, HERE, SCALAR, SUBGROUPS, C, Job, Module, agree, interpreted
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import compile_functions
 from ztorch.errors import ConfigError, InterpretError, KernelError, Unsupported
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
-from ztorch.graph.threads import kernel_of
+from ztorch.graph.thread_kernel import kernel_of
 from ztorch.graph.value import Graph
 from ztorch.ir.interpret import interpret
 from ztorch.ir.verify import verify
+from ztorch.lower.schedule import parse as parse_schedule
 from ztorch.lower.worker_blocks import on_workers
 
 BLOCKS, SIZE = 2, 64
@@ -178,6 +183,63 @@ def test_rendered_for_machines_that_are_not_here() -> None:
         text = compile_functions(graph, TARGETS[name], "threads").text
         wanted = words if "shared" not in words[0] else ("atom.global.add", *words[1:])
         assert all(word in text for word in wanted), name
+
+
+@zt.kernel
+def raced(x, p):
+    """Every atomic update, of whole numbers and of floats, in shared memory and outside."""
+    tallies, ends = np.zeros((2, 5), np.int32), np.full((2, 3), 0.25, np.float32)
+    held, long = np.zeros(x.shape[0], np.float32), np.full(2, 5, np.int64)
+    swapped = np.full(x.shape[0], 9, np.int64)
+    for block, thread in zt.threads(2, 32):
+        i = block * 32 + thread
+        own, parts = zt.shared(3, np.int32), zt.shared(2, np.float32)
+        if thread < 3:
+            own[thread] = 0
+        if thread < 2:
+            parts[thread] = 0.0
+        zt.barrier()
+        zt.atomic_add(own, p[i] % 3, p[i])
+        zt.atomic_add(parts, thread % 2, x[i])
+        if zt.atomic_cas(tallies, (block, 3), 0, thread + 1) == 0:
+            zt.atomic_add(tallies, (block, 4), 1)
+        zt.atomic_max(ends, (block, 0), x[i])
+        zt.atomic_min(ends, (block, 1), x[i])
+        zt.atomic_add(ends, (block, 2), x[i])
+        zt.atomic_max(long, block, np.int64(p[i]) * 10)
+        held[i] = zt.atomic_exchange(swapped, i, np.int64(p[i])) * 0.5
+        zt.barrier()
+        if thread < 3:
+            zt.atomic_max(tallies, (block, thread), own[thread])
+        zt.atomic_min(tallies, (block, 3), 0)
+        held[i] += parts[thread % 2]
+    return tallies, ends, held, long, swapped
+
+
+def test_atomic_updates_as_ptx() -> None:
+    """Every word of them runs, on a machine that takes threads one after the other."""
+    x, p = (a[:64] for a in inputs(statements))
+    leaves = [leaf("input", n, a.shape, str(a.dtype)) for n, a in (("x", x), ("p", p))]
+    y = raced.trace(dict(zip("xp", leaves, strict=True)))
+    program, firsts = y[0].args[0].attrs["program"], y[0].args[0].args
+    feeds = dict(zip(leaves, (x, p), strict=True))
+    kernel, want = kernel_of(program), raced.debug(x, p)
+    before = {a.name: np.array(evaluate([v], feeds)[0]).reshape(-1) for a, v in zip(
+        program.arrays, firsts, strict=True)}
+    text = rendered([kernel], "sm_80")
+    words = ("atom.shared.add.u32", "atom.shared.add.f32", "atom.global.cas.b32", "atom.global.max.s64",
+             "atom.global.exch.b64", "atom.global.min.s32")
+    assert all(word in text for word in words)
+
+    def agrees(text: str) -> bool:
+        held = {name: a.copy() for name, a in before.items()}
+        run_ptx(kernel, held, parse(text))
+        got = [held[program.written[v.attrs["index"]].name] for v in y]
+        return all(np.allclose(a, b.reshape(-1), rtol=1e-5, atol=1e-6) for a, b in zip(got, want, strict=True))
+
+    assert agrees(text)
+    assert not agrees(text.replace("atom.shared.add.u32", "atom.shared.max.u32"))
+    assert not agrees(text.replace("atom.global.max.s64", "atom.global.min.s64"))
 
 
 # -- what is refused ---------------------------------------------------------------------------------
@@ -354,14 +416,6 @@ def test_what_a_device_lacks_is_said(kernel: Any, target: str, said: str) -> Non
         compile_functions({"f": Graph({"y": kernel.trace({name: v})})}, TARGETS[target], "lacks")
 
 
-def test_transformations_are_refused_with_a_way_out() -> None:
-    x = zt.tensor(np.ones(64, np.float32))
-    with pytest.raises(Unsupported, match="threads has no gradient"):
-        zt.grad(lambda x: zt.ops.sum(gallery.block_sums(x)))(x)
-    with pytest.raises(Unsupported, match=r"zt.vmap does not support loops over zt.threads"):
-        zt.vmap(gallery.block_sums)(zt.tensor(np.ones((2, 64), np.float32))).numpy()
-
-
 # -- hints -------------------------------------------------------------------------------------------
 
 
@@ -384,6 +438,16 @@ def test_hints_change_schedules_and_no_result() -> None:
     assert "tile(rows=2" in said and "unroll(2)" in said
     assert "hint workgroup=64 is not followed: product has no such number" in said
     assert "product tile" not in plain.explain(x, w)
+    assert "    fuses matmul, add, maximum" in said
+
+    @zt.kernel
+    def twice(x, w):
+        y = np.tanh(x @ w) * 2.0
+        return y @ w.T
+
+    first, _, last = re.split(r"\n(?=k)", twice.on("cpu").explain(x, w))
+    assert "fuses matmul, tanh, mul" in first and "apart" not in first
+    assert "apart from k0: matmul reads all of it again and again" in last
     said = product.on("cuda:sm_90").explain(x, w)
     assert "grid_product" in said and "tile(rows=2, columns=16" in said
     assert "hint unroll=2 is not followed: grid_product has no such number" in said
@@ -395,6 +459,17 @@ def test_hints_change_schedules_and_no_result() -> None:
         return x * 0.5
 
     assert "grid_elements threads(32)" in halves.on("cuda:sm_75").explain(x)
-    for wrong in ({"tile": (1,)}, {"workgroup": 0}, {"tensor_cores": 2}, {"unroll": 1.5}):
+    big = zt.kernel(product.function, hints=zt.Hints(shared_memory=6000, kind="grid_product"))
+    square = np.ones((256, 256), np.float16)
+    [usual] = re.findall(r"grid_\w+ tile.*", plain.on("cuda:sm_80").explain(square, square))
+    [said] = re.findall(r"grid_\w+ tile.*", big.on("cuda:sm_80").explain(square, square))
+    assert usual.startswith("grid_matrix") and said.startswith("grid_product") and "not followed" not in said
+    schedule = parse_schedule(said)
+    bytes_of_strips = 4 * schedule.tile_depth * (schedule.tile_rows + schedule.tile_columns)
+    assert 0 < bytes_of_strips <= 6000
+    said = zt.kernel(product.function, hints=zt.Hints(shared_memory=6000, kind="rows")).explain(x, w)
+    assert "hint shared_memory=6000 is not followed: a processor has none" in said
+    assert "hint kind=rows is not followed: this can be product" in said
+    for wrong in ({"tile": (1,)}, {"workgroup": 0}, {"kind": "two words"}, {"shared_memory": -1}, {"tensor_cores": 2}, {"unroll": 1.5}):
         with pytest.raises(ConfigError, match=f"the hint {next(iter(wrong))}="):
             zt.Hints(**wrong)  # type: ignore[arg-type]

@@ -53,12 +53,12 @@ def pullback(cotangents: Mapping[Value, Value], wrt: Sequence[Value]) -> list[Va
         if any(a in dependent for a in v.args):
             dependent.add(v)
     grads = dict(cotangents)  # as far as known
-    of_results: dict[Value, dict[int, Value]] = {}  # of loops: gradients of results by their index
+    of_results: dict[Value, dict[int, Value]] = {}  # of loops: gradients of results by index
     for v in reversed(order):
-        upstream: Any = of_results.get(v) if v.op.kind == "loop" else grads.get(v)
+        upstream: Any = (of_results if v.op.kind in ("loop", "threads") else grads).get(v)
         if upstream is None or v not in dependent or not v.args or v in wrt:
             continue
-        if v.op.kind == "result":
+        if v.op.kind in ("result", "threads_result"):
             by_index, index = of_results.setdefault(v.args[0], {}), v.attrs["index"]
             by_index[index] = (OPS.add(by_index[index], upstream) if index in by_index
                                else upstream)

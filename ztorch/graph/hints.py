@@ -26,6 +26,10 @@ class Hints:
             depth of a strip in shared memory. Default: `None`.
         stages: Strips in shared memory at once, to which asynchronous copies go. Default: `None`.
         tensor_cores: Whether instructions multiply matrices, where there are any. Default: `None`.
+        shared_memory: The most bytes of shared memory of a workgroup, on a GPU, so that more of
+            them run at once. Default: `None`.
+        kind: The loop nest, by the name that `explain` shows, such as `"grid_product"`, where
+            there are several for a kernel. Default: `None`.
 
     Examples:
         >>> str(Hints(workgroup=128, tile=(64, 32)))
@@ -38,6 +42,8 @@ class Hints:
     tile: tuple[int, ...] | None = None
     stages: int | None = None
     tensor_cores: bool | None = None
+    shared_memory: int | None = None
+    kind: str | None = None
 
     def __post_init__(self) -> None:
         for name, x in self.given.items():
@@ -47,7 +53,11 @@ class Hints:
                                   "(64, 32)")
             if name == "tensor_cores" and not isinstance(x, bool):
                 raise ConfigError(f"the hint tensor_cores={x!r} must be True or False")
-            if not all(isinstance(n, int) and n > 0 for n in numbers if name != "tensor_cores"):
+            if name == "kind" and not (isinstance(x, str) and x.isidentifier()):
+                raise ConfigError(f"the hint kind={x!r} must be the name of a loop nest, such as "
+                                  "'rows'")
+            if name not in ("tensor_cores", "kind") and not all(
+                    isinstance(n, int) and n > 0 for n in numbers):
                 raise ConfigError(f"the hint {name}={x!r} must be above 0")
 
     @property
@@ -82,7 +92,7 @@ def hints_of(nodes: Iterable[Value]) -> Hints | None:
     ...     x = leaf("input", "x", (2,), "float32")
     >>> hints_of([x])
     Hints(workgroup=None, vector_width=None, unroll=None, tile=(4, 8), stages=None, \
-tensor_cores=False)
+tensor_cores=False, shared_memory=None, kind=None)
     """
     for v in nodes:
         _, mark, text = v.layer.partition(_MARK)
@@ -95,6 +105,6 @@ def _parsed(text: str) -> Hints:
     values: dict[str, Any] = {}
     for part in text.split():
         name, _, x = part.partition("=")
-        values[name] = (x == "True" if name == "tensor_cores" else
+        values[name] = (x if name == "kind" else x == "True" if name == "tensor_cores" else
                        tuple(map(int, x.split("x"))) if name == "tile" else int(x))
     return Hints(**values)

@@ -47,6 +47,21 @@ def rebuilt(node: Value, args: tuple[Value, ...]) -> Value:
     return Value(node.op, args, node.attrs, node.shape, node.dtype, node.layer)
 
 
+def by_others(graph: Graph) -> Graph:
+    """The graph with ops that stand for several others written as these, in loops too."""
+    def rule(v: Value) -> Value | None:
+        if v.op.others is not None:
+            return v.op.others(*v.args, **v.attrs)
+        if v.op.kind == "loop":
+            body = v.attrs["body"]
+            inside = by_others(Graph({str(k): r for k, r in enumerate(body.roots)})).roots
+            if inside != [*body.roots]:
+                return Value(v.op, v.args, {"body": body.with_roots(inside)}, v.shape, v.dtype)
+        return None
+
+    return rewrite(graph, rule)
+
+
 def substituted(roots: Sequence[Value], new: Mapping[Value, Value]) -> list[Value]:
     """The roots with some values replaced, and all that depends on them rebuilt.
 

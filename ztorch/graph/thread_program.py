@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ztorch.dtypes import DType
 from ztorch.graph.text import text_of
@@ -134,6 +134,8 @@ class ThreadProgram:
     shared: tuple[ThreadArray, ...]
     variables: tuple[ThreadVariable, ...]
     body: tuple[ThreadStatement, ...]
+    # Where users wrote loops and atomic updates, for errors.
+    lines: dict[ThreadStatement, str] = field(default_factory=dict)
 
     @property
     def written(self) -> tuple[ThreadArray, ...]:

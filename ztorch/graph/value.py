@@ -54,7 +54,7 @@ class Op:
         name: Name in listings of the graph.
         kind: How lowering treats it: `"leaf"` for inputs, states and constants, `"map"` for
             elementwise work and movement, `"reduce"` for reductions along `axes`, `"contract"` for
-            a batched matrix product.
+            a batched matrix product, `"scatter"` for sums at places that are data.
         infer: `infer(*args, **attrs)` returns (shape, dtype), or raises a ShapeError.
         numpy: `numpy(*arrays, **attrs)` computes the result: the meaning of the op.
         grad: `grad(o, g, y, *args, **attrs)` returns the gradient of each argument, None for
@@ -74,6 +74,8 @@ class Op:
         reorder: `reorder(order, **attrs)` returns the attributes with which arguments whose axis k
             is axis `order[k]` of the present ones give the result in that order too. None where
             there are no such attributes; ops that work by element need none.
+        others: `others(*args, **attrs)` computes the same by other ops, for machines and formats
+            that have no kernel of this kind. None where all have one.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Op:
     opcode: str = ""
     batch: Callable[..., Value] | None = None
     reorder: Callable[..., dict[str, Any]] | None = None
+    others: Callable[..., Value] | None = None
 
     def __call__(self, *args: Value, **attrs: Any) -> Value:
         shape, dtype = self.infer(*args, **attrs)

@@ -11,7 +11,7 @@ from ztorch.kernels.calls import CallRules
 from ztorch.kernels.patterns import Update, element_update, flag, variable_update
 from ztorch.kernels.reading import BadIndex, ElementIndex, index_of
 from ztorch.kernels.scope import Variable
-from ztorch.kernels.sums import total_of
+from ztorch.kernels.sums import extreme_of, total_of
 from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
 from ztorch.kernels.writing import COMBINE, reduced, write
 
@@ -128,12 +128,13 @@ class AssignmentRules(CallRules):
         if update.how == "add":
             total = total_of(self, update, old.masks, inner, old.value)
         else:
+            self.reads.clear()
             term = a.tile(self.value(update.term))
             d = a.common([old.value, term])
             if update.how.startswith("logical") and d is not boolean:
                 raise self.source.error(s, "`and` and `or` combine the bools of all turns, not "
                                         f"{d}")
-            total = reduced(a, term, condition, inner, update.how, d)
+            total = extreme_of(self, term, condition, inner, update.how, d)
         return a.apply(COMBINE[update.how][0], old.value, total)
 
     def _term(self, update: Update) -> LoopTensor:

@@ -11,7 +11,7 @@ from ztorch.kernels.assignments import AssignmentRules
 from ztorch.kernels.dependence import Counters, conflict, written
 from ztorch.kernels.plainer import ENDS
 from ztorch.kernels.scope import Loop, Variable
-from ztorch.kernels.thread_rules import run_threads
+from ztorch.kernels.thread_loops import run_threads
 from ztorch.kernels.thread_words import threads
 from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
 from ztorch.kernels.turns import in_order

@@ -6,9 +6,12 @@ from __future__ import annotations
 import ast
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
+from ztorch.dtypes import DType
 from ztorch.graph.op import OPS
+from ztorch.graph.value import Value
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.patterns import Update
@@ -60,13 +63,40 @@ def _product(a: Any, factors: list[Any]) -> Any:
 def _written_out(a: Any, factors: list[Any], over: Axes, negative: bool) -> Any:
     """The sum of few turns, such as the places of a small window: a chain of additions, which is
     part of what is computed around it."""
+    total = _chain(a, factors, over, lambda x, y: a.binary(ast.Add(), x, y))
+    return a.apply("neg", total) if negative else total
+
+
+def extreme_of(e: ExpressionRules, term: LoopTensor, condition: Any, over: Axes, how: str,
+               d: DType) -> LoopTensor:
+    """The largest or smallest of all turns of some loops, or another way in which they combine.
+    Few turns whose numbers lie apart are written out, as those of sums are.
+
+    Args:
+        e: What evaluates expressions.
+        term: What each turn gives.
+        condition: Which turns count.
+        over: The loops.
+        how: A key of `COMBINE`.
+        d: Dtype of the result.
+    """
+    a = e.arithmetic
+    apart = not {*over} & {*e.contiguous()} and not term.shape and {*over} < {*term.axes}
+    if condition is True and apart and how in ("maximum", "minimum") and (
+            1 < _size(over) <= WRITTEN_OUT_TURNS):
+        return _chain(a, [a.cast(term, d)], over, lambda x, y: a.apply(how, x, y))
+    return reduced(a, term, condition, over, how, d)
+
+
+def _chain(a: Any, factors: list[Any], over: Axes, combine: Callable[[Any, Any], Any]) -> Any:
+    """The products of factors in each turn, combined one after the other."""
     tensors = [a.tile(x) if isinstance(x, Affine) else x for x in factors]
     total: Any = None
     for turns in itertools.product(*(range(v.extent) for v in over)):
         place = dict(zip(over, turns, strict=True))
         term = _product(a, [_turn_of(x, place) for x in tensors])
-        total = term if total is None else a.binary(ast.Add(), total, term)
-    return a.apply("neg", total) if negative else total
+        total = term if total is None else combine(total, term)
+    return total
 
 
 def _turn_of(x: Any, place: dict[LoopVar, int]) -> Any:
@@ -75,7 +105,19 @@ def _turn_of(x: Any, place: dict[LoopVar, int]) -> Any:
         return x
     kept = tuple(v for v in x.axes if v not in place)
     key = tuple(place.get(v, slice(None)) for v in x.axes)
-    return LoopTensor(OPS.slice_by(x.value, key), kept, x.weak) if len(kept) < len(key) else x
+    return LoopTensor(_part(x.value, key, {}), kept, x.weak) if len(kept) < len(key) else x
+
+
+def _part(v: Value, key: tuple[Any, ...], known: dict[Value, Value]) -> Value:
+    """Some elements of a value. What is computed by element is computed for these alone, so that it
+    need not be stored to be read at several places."""
+    if v not in known:
+        if v.op.opcode and v.op.kind == "map" and v.args:
+            args = tuple(_part(a, key, known) for a in v.args)
+            known[v] = v.op(*args, **v.attrs)
+        else:
+            known[v] = OPS.slice_by(v, key)
+    return known[v]
 
 
 def _factors(node: ast.expr) -> list[ast.expr]:

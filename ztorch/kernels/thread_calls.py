@@ -70,8 +70,9 @@ class ThreadCalls(ThreadNumbers):
         xs = tuple(self.arithmetic.cast(self.number(n, self.value(n)), d).value
                    for n in node.args[2:])
         result = self.memory.leaf(d)
-        self.statements.append(AtomicUpdate(result, how, self.memory.name_of(array.value), place,
-                                            xs))
+        update = AtomicUpdate(result, how, self.memory.name_of(array.value), place, xs)
+        self.memory.lines[update] = self.source, node
+        self.statements.append(update)
         return LoopTensor(result)
 
     def _shared(self, node: ast.Call, shape: Any, dtype: Any = np.float64) -> LoopTensor:

@@ -153,10 +153,18 @@ class _Block:
         return self.met
 
 
-def run_threads(body: Callable[[int, int], None], blocks: int, size: int) -> None:
+def run_threads(body: Callable[[Any, Any], None], blocks: Any, size: Any) -> None:
     """Runs a function for each thread, a block after the other."""
-    for block in range(blocks):
-        _Block(block, size, body).run()
+    def numbered(block: int, thread: int) -> None:
+        body(_places(block, blocks), _places(thread, size))
+
+    for block in range(np.prod(blocks)):
+        _Block(block, int(np.prod(size)), numbered).run()
+
+
+def _places(number: int, sizes: Any) -> Any:
+    """The number along each axis, where there are several."""
+    return tuple(map(int, np.unravel_index(number, sizes))) if isinstance(sizes, tuple) else number
 
 
 def with_threads(function: Callable[..., Any], source: Source,
@@ -194,19 +202,21 @@ class _Threads(ast.NodeTransformer):
         if not self.is_threads(node.iter) or not isinstance(node.iter, ast.Call):
             return self.generic_visit(node)
         assert isinstance(node.target, ast.Tuple)
-        names = ", ".join(ast.unparse(t) for t in node.target.elts)
+        first, second = map(ast.unparse, node.target.elts)
         made = ast.parse(textwrap.dedent(f"""
-            def {_BODY}({names}):
-                pass
+            def {_BODY}(_zt_block, _zt_number):
+                {first} = _zt_block
+                {second} = _zt_number
             {_RUN}({_BODY}, *())
             """)).body
         body, call = made
         assert isinstance(body, ast.FunctionDef) and isinstance(call, ast.Expr)
         assert isinstance(call.value, ast.Call)
-        body.body = node.body
+        body.body += node.body
         call.value.args[1:] = node.iter.args
         for part in (body, call):
             for inner in ast.walk(part):
-                if not hasattr(inner, "lineno") or inner in (body, call, call.value):
+                if not hasattr(inner, "lineno") or inner in (
+                        body, *body.body[:2], call, call.value):
                     ast.copy_location(inner, node)
         return [body, call]

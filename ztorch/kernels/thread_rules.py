@@ -1,23 +1,19 @@
-"""Translates a loop over `zt.threads`: each statement of its body is one of a thread."""
+"""Translates the body of a loop over `zt.threads`: each of its statements is one of a thread."""
 
 from __future__ import annotations
 
 import ast
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
-from ztorch.dtypes import DType, i32
+from ztorch.dtypes import i32
 from ztorch.errors import KernelError, ZtorchError
 from ztorch.graph.thread_program import (
     Branch,
     CountedLoop,
-    ThreadArray,
-    ThreadProgram,
     ThreadStatement,
 )
-from ztorch.graph.threads import THREADS, THREADS_RESULT, parted
 from ztorch.kernels.expressions import ExpressionRules, kind_of
 from ztorch.kernels.plainer import ENDS, inside_threads
 from ztorch.kernels.reading import BadIndex
@@ -28,59 +24,7 @@ from ztorch.kernels.thread_numbers import OwnVariable, ThreadMemory
 from ztorch.kernels.tiles import Affine, LoopTensor
 from ztorch.kernels.uses import assigned
 
-THREADS_MAX = 1024  # of a block: no device has more
-TRIALS_MAX = 8  # how often the dtypes of variables may grow before they must agree
 TURNS_MAX = (1 << 31) - 1  # of a `while` loop
-
-
-def run_threads(t: ExpressionRules, s: ast.For) -> None:
-    """Runs a loop over threads. The arrays that they write become the results of its node."""
-    assert isinstance(s.iter, ast.Call)
-    if t.loops or t.masks:
-        raise t.source.error(s, "zt.threads stands inside a loop or a branch", "it is a loop at "
-                             "the top of a kernel; put the others inside it")
-    names = [n.id for n in s.target.elts if isinstance(n, ast.Name)] if isinstance(
-        s.target, ast.Tuple) else []
-    if len(names) != 2:
-        raise t.source.error(s.target, "zt.threads gives two numbers: for block, thread in ...")
-    sizes = [t.value(n) for n in s.iter.args]
-    if len(sizes) != 2 or s.iter.keywords or not all(
-            type(n) is int and n > 0 for n in sizes):
-        raise t.source.error(s.iter, "zt.threads takes the number of blocks and the threads of a "
-                             "block, integers above 0 that are known while compiling")
-    blocks, size = sizes
-    if size > THREADS_MAX:
-        raise t.source.error(s.iter.args[1], f"a block of {size} threads is too large",
-                             f"devices have up to {THREADS_MAX}, many 256")
-    kinds: dict[str, tuple[DType, bool]] = {}
-    for _ in range(TRIALS_MAX):
-        before = dict(kinds)
-        memory = ThreadMemory(kinds)
-        rules = ThreadRules(t.source, t, memory)
-        ids = [memory.leaf(i32) for _ in names]
-        for name, v in zip(names, ids, strict=True):
-            rules.env[name] = Variable(LoopTensor(v, (), weak=True), fixed="it numbers threads")
-        rules.run(inside_threads(t.source, s.body))
-        if kinds == before:
-            break
-    else:
-        raise t.source.error(s, "the dtypes of variables grow with each turn of a loop")
-    changed = list(memory.written.values())
-    order = [*(a for a in memory.arrays if a not in changed), *changed]
-    arrays = tuple(ThreadArray(memory.arrays[a], a.dtype, a.size, False, a in changed)
-                   for a in order)
-    program = ThreadProgram(blocks, size, ids[0], ids[1], arrays, tuple(memory.shared.values()),
-                            tuple(memory.variables.values()), tuple(rules.statements))
-    if (apart := parted(program)) is not None:
-        source, node = memory.lines[apart]
-        raise source.error(node, "not all threads of the block come here, but all must: what is "
-                           "around it depends on the thread", "put it outside of that")
-    t.note(s, f"{blocks} blocks of {size} threads, as written")
-    value = THREADS(*order, program=program)
-    for k, name in enumerate(memory.written):
-        old = t.env[name]
-        t.env[name] = replace(old, value=LoopTensor(THREADS_RESULT(value, index=k)))
-    t.mark_parts(memory.written)
 
 
 class ThreadRules(ThreadCalls):
@@ -235,8 +179,8 @@ class ThreadRules(ThreadCalls):
         body = self._within(s.body)
         self.env = before
         zero, stop = (self.arithmetic.tile(n).value for n in (0, TURNS_MAX))
-        self.statements.append(CountedLoop(self.memory.leaf(i32), zero, stop, 1, tuple(first),
-                                           self.arithmetic.tile(test).value, body))
+        self._loop(s, CountedLoop(self.memory.leaf(i32), zero, stop, 1, tuple(first),
+                                  self.arithmetic.tile(test).value, body))
 
     def _run_for(self, s: ast.For) -> None:
         call = s.iter if isinstance(s.iter, ast.Call) else None
@@ -280,8 +224,12 @@ class ThreadRules(ThreadCalls):
             self.statements = around
         body = self._within(s.body)
         self.env = before
-        self.statements.append(CountedLoop(counter, first.value, last.value, abs(step),
-                                           tuple(test), going, body))
+        self._loop(s, CountedLoop(counter, first.value, last.value, abs(step), tuple(test), going,
+                                  body))
+
+    def _loop(self, s: ast.stmt, loop: CountedLoop) -> None:
+        self.memory.lines[loop] = self.source, s
+        self.statements.append(loop)
 
 
 def _reading(target: ast.expr) -> ast.expr:

@@ -26,15 +26,16 @@ from ztorch.kernels.subgroup_words import (
 from ztorch.kernels.thread_debug import turn_of
 
 
-def threads(blocks: int, size: int) -> Iterator[tuple[int, int]]:
+def threads(blocks: int | tuple[int, ...], size: int | tuple[int, ...]
+            ) -> Iterator[tuple[Any, Any]]:
     """The threads of a grid of blocks, each with the number of its block and its own in the block.
 
     All threads run at the same time, in no order. Those of a block share memory (`shared`) and
     meet at a `barrier`. The loop stands at the top of a kernel; it runs nowhere else.
 
     Args:
-        blocks: Number of blocks.
-        size: Threads of a block.
+        blocks: Number of blocks; a tuple of numbers where they have several axes.
+        size: Threads of a block; likewise. Along the last axis threads are neighbours.
 
     Examples:
         >>> import math, numpy as np, ztorch as zt
@@ -48,6 +49,14 @@ def threads(blocks: int, size: int) -> Iterator[tuple[int, int]]:
         ...     return out
         >>> double(np.arange(3.0))
         array([0., 2., 4.])
+        >>> @zt.kernel
+        ... def turned(x):
+        ...     out = np.empty((4, 4), x.dtype)
+        ...     for (top, left), (i, j) in zt.threads((2, 2), (2, 2)):
+        ...         out[left * 2 + j, top * 2 + i] = x[top * 2 + i, left * 2 + j]
+        ...     return out
+        >>> turned(np.arange(16).reshape(4, 4))[0]
+        array([ 0,  4,  8, 12])
     """
     raise KernelError("zt.threads runs in kernels only: @zt.kernel, or kernel.debug(...)")
 

@@ -231,32 +231,58 @@ def _scattered(arithmetic: TileArithmetic, array: LoopTensor, index: ElementInde
                new: LoopTensor, condition: Any, inner: Axes, how: str | None) -> LoopTensor:
     own, d = array.axes, array.dtype
     lengths = array.value.shape
+    places = [*(Affine({v: 1}) for v in own), *index.places]
+    rows = _whole_axes(places, lengths, condition) if how == "add" else ()
+    count = len(places) - len(rows)
     flat: Any = 0
     inside: Any = condition
     stride = 1
-    for place, n in reversed(list(zip([*(Affine({v: 1}) for v in own), *index.places], lengths,
-                                      strict=True))):
-        certain = isinstance(place, Affine) and place.range[0] >= 0 and place.range[1] < n
-        if not certain:
+    alone = condition is True and all(map(_certain, places[1:count], lengths[1:count])) and (
+        isinstance(places[0], Affine) or places[0].dtype.bits <= i32.bits)
+    for k in reversed(range(count)):
+        place, n = places[k], lengths[k]
+        if not _certain(place, n) and not (k == 0 and alone and stride == 1 and how == "add"):
             inside = arithmetic.both(inside, arithmetic.both(
                 arithmetic.apply("greater_equal", place, 0), arithmetic.apply("less", place, n)))
-        flat = arithmetic.apply("add", flat, arithmetic.apply("mul", place, stride))
+        flat = arithmetic.apply("add", flat, arithmetic.apply("mul", place, stride)) if (
+            count > 1) else place
         stride *= n
     if inside is not True:
         flat = arithmetic.choose(inside, flat, -1)
     flat = arithmetic.cast(flat, i32)
-    axes = union([flat.axes, new.axes, inner, own, index.own])
+    axes = tuple(v for v in union([flat.axes, new.axes, inner, own, index.own]) if v not in rows)
     positions = OPS.reshape(full(flat, axes), (-1,))
-    updates = OPS.reshape(full(new, axes), (-1,))
-    size = math.prod(lengths)
-    old = OPS.reshape(array.value, (size,))
-    if how == "add":
-        valid = OPS.greater_equal(positions, 0)
-        value = OPS.scatter_add(old, OPS.maximum(positions, 0), OPS.where(
-            valid, updates, OPS.zeros_like(updates)), axis=0)
+    order = (*axes, *rows)
+    known = union([order])
+    updates = OPS.transpose(full(new, known), tuple(known.index(v) for v in order))
+    size, wide = math.prod(lengths[:count]), lengths[count:]
+    updates = OPS.reshape(updates, (positions.size, *wide))
+    old = OPS.reshape(array.value, (size, *wide))
+    if how == "add":  # places outside count nowhere
+        value = OPS.scatter_add(old, positions, updates, axis=0)
     else:
         value = _compared(old, positions, updates, how, d)
     return LoopTensor(OPS.reshape(value, lengths), own)
+
+
+def _certain(place: Any, n: int) -> bool:
+    """Whether a place is inside an axis of n elements for certain."""
+    return isinstance(place, Affine) and place.range[0] >= 0 and place.range[1] < n
+
+
+def _whole_axes(places: list[Any], lengths: tuple[int, ...], condition: Any) -> Axes:
+    """The loops of the last places that run over whole axes, and that nothing else depends on:
+    there, turns write whole rows."""
+    rows: Axes = ()
+    used = {*(() if condition is True else condition.axes)}
+    for place, n in reversed(list(zip(places, lengths, strict=True))):
+        [v, *others] = place.terms if isinstance(place, Affine) and place.terms else [None]
+        if v is None or others or place.terms[v] != 1 or place.const or v.extent != n or v in rows:
+            break
+        rows = (v, *rows)
+    for place in places[:len(places) - len(rows)]:
+        used |= {*(place.terms if isinstance(place, Affine) else place.axes)}
+    return () if used & {*rows} else rows
 
 
 def _compared(old: Value, positions: Value, updates: Value, how: str | None, d: DType) -> Value:

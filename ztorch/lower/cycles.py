@@ -35,7 +35,7 @@ def kernel_cycles(region: Region, limits: Limits) -> float:
             lanes = limits.lanes(r.widest)
             total += r.size * r.work / (limits.processor.fma_ports * lanes)
         else:
-            n = (v.args[0].size if v.op.kind == "reduce" else
+            n = (v.args[0].size if v.op.kind in ("reduce", "scatter") else
                  v.args[1].size if region.in_place else v.size)
             total += n * max(v.op.cost, OP_SLOTS_MIN) / (
                 limits.processor.fma_ports * lanes)

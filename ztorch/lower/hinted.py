@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ztorch.graph.hints import Hints
+from ztorch.ir.limits import Limits
 from ztorch.lower.schedule import Schedule
 
 # By the kind of a schedule: the fields that a hint decides.
@@ -24,6 +25,16 @@ FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
     "grid_matrix": {"tile": ("tile_rows", "tile_columns", "tile_depth"), "stages": ("stages",)},
     "grid_async": {"tile": ("tile_rows", "tile_columns"), "stages": ("stages",)}}
 MATRIX_KINDS = ("grid_matrix", "grid_async")  # schedules of instructions that multiply matrices
+
+
+def with_shared_memory(limits: Limits, most: int | None) -> Limits:
+    """Limits of a machine on which a workgroup takes no more shared memory than a hint says."""
+    grid = limits.grid
+    if grid is None or most is None:
+        return limits
+    return replace(limits, grid=replace(
+        grid, shared_bytes=min(most, grid.shared_bytes),
+        static_shared_bytes=min(most, grid.static_shared_bytes)))
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,8 @@ def hinted(proposal: Schedule, hints: Hints, lanes: int,
     """
     schedule, unmet = proposal, []
     for name, x in hints.given.items():
+        if name in ("kind", "shared_memory"):  # decided before there was a proposal
+            continue
         if name == "tensor_cores":
             if x != (schedule.kind in MATRIX_KINDS):
                 unmet.append(f"hint tensor_cores={x} is not followed: this is {schedule.kind}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,12 +21,13 @@ from ztorch.lower import (
     grid_tiles,
     recurring,
     rows,
+    scattered,
     schedule,
     sliding,
     thread_blocks,
     transpose,
 )
-from ztorch.lower.hinted import MATRIX_KINDS, Hinted, hinted
+from ztorch.lower.hinted import MATRIX_KINDS, Hinted, hinted, with_shared_memory
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import IllegalSchedule, Schedule
 
@@ -53,6 +54,8 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
         LoopNest("rows", rows.propose, rows.refusal, rows.emit)),
     ("contract", False): (
         LoopNest("product", contract.propose, contract.refusal, contract.emit),),
+    ("scatter", False): (
+        LoopNest("scatter", scattered.propose, scattered.refusal, scattered.emit),),
     ("recurrence", False): (
         LoopNest("recurrence", recurring.propose, recurring.refusal, recurring.emit),),
     ("recurrence", True): (LoopNest("grid_recurrence", grid_recurring.propose,
@@ -76,12 +79,23 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
 def propose(region: Region, limits: Limits) -> Hinted:
     """The schedule that the rules give a region, with what users hint at."""
     hints = hints_of(region.members)
-    for proposal in proposals(region, limits):
-        if hints is None:
-            return Hinted(proposal)
-        lanes = limits.lanes(region.members[-1].dtype)
-        return hinted(proposal, hints, lanes, partial(_refusal, region, limits))
-    raise AssertionError(f"no loop nest computes a region of kind {region.kind}")
+    if hints is None:
+        return Hinted(next(proposals(region, limits)))
+    unmet = []
+    if hints.shared_memory and (limits.grid is None or region.kind == "threads"):
+        why = "a processor has none" if limits.grid is None else "the kernel itself says how much"
+        unmet.append(f"hint shared_memory={hints.shared_memory} is not followed: {why}")
+    elif hints.shared_memory:
+        limits = with_shared_memory(limits, hints.shared_memory)
+    known = {s.kind: s for s in reversed([*proposals(region, limits)])}
+    *_, first = known.values()
+    chosen = known.get(hints.kind or first.kind)
+    if chosen is None:
+        unmet.append(f"hint kind={hints.kind} is not followed: this can be "
+                     f"{' or '.join(reversed(known))}")
+    made = hinted(chosen or first, hints, limits.lanes(region.members[-1].dtype),
+                  partial(_refusal, region, limits))
+    return replace(made, unmet=(*unmet, *made.unmet))
 
 
 def _refusal(region: Region, limits: Limits, s: Schedule) -> str:

@@ -8,6 +8,7 @@ from collections import Counter
 from ztorch.graph.body import SHARED
 from ztorch.graph.merging import merged
 from ztorch.graph.op import OPS
+from ztorch.graph.rewrite import by_others
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
@@ -19,6 +20,7 @@ from ztorch.lower.products import ProductRewrites
 from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT
 from ztorch.lower.region import COPY, is_view, view_of
 from ztorch.lower.row_blocks import in_blocks
+from ztorch.lower.scattered import scatter_on_buffers
 from ztorch.lower.thread_blocks import threads_on_buffers
 from ztorch.lower.tuning import VIEWS_MAX
 from ztorch.lower.turn_blocks import in_turn_blocks
@@ -32,6 +34,8 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
     With `frozen` leaves of `fixed_role` never change. If they are used `often` as well, packing
     them costs nothing.
     """
+    if limits.grid is not None:
+        graph = by_others(graph)
     graph = with_fewest_turns(in_turn_blocks(in_blocks(merged(graph), limits), limits))
     new: dict[Value, Value] = {}
     products = ProductRewrites(limits, often)
@@ -70,6 +74,8 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
                 inside = functools.partial(prepare, limits=limits, frozen=True, fixed_role=SHARED,
                                            often=often_turned)
                 out = prepared_loop(out, inside, limits.buffer_align)
+            elif v.op.kind == "scatter":
+                out = scatter_on_buffers(out)
             elif v.op.kind == "threads":
                 out = threads_on_buffers(out)
             elif v.op.kind == "result" and args[0].op is RECURRENCE:

@@ -37,10 +37,9 @@ class Schedule:
         >>> RowSchedule(lanes=8, sums=(4, 1), columns=1)
         rows lanes(8) sums(4, 1) columns(1)
         """
-        parts = [self.kind]
-        for directive, names in groupby((f.name for f in fields(self)), _directive):
-            parts.append(f"{directive}({', '.join(map(self._argument, names))})")
-        return " ".join(parts)
+        directives = groupby((f.name for f in fields(self)), _directive)
+        return " ".join([self.kind, *(f"{directive}({', '.join(map(self._argument, names))})"
+                                      for directive, names in directives)])
 
     def _argument(self, name: str) -> str:
         value, argument = getattr(self, name), name.partition("_")[2]
@@ -49,8 +48,7 @@ class Schedule:
         return f"{argument}={value}" if argument else str(value)
 
     def tile(self, lanes: int) -> str:
-        """The size in elements of what is computed at once, for the names of kernels. `lanes` are
-        those of the target's vectors."""
+        """What is computed at once, for names of kernels; `lanes` are those of the target."""
         raise NotImplementedError
 
 
@@ -136,6 +134,18 @@ class RecurrenceSchedule(Schedule):
 
 
 @dataclass(frozen=True, repr=False)
+class ScatterSchedule(Schedule):
+    """Sums at places that are data, on a processor: a loop over updates."""
+
+    kind = "scatter"
+    lanes: int  # elements of an update that are added at once
+    parts: int  # of an update, which workers share
+
+    def tile(self, lanes: int) -> str:
+        return f"{self.parts}x{self.lanes}"
+
+
+@dataclass(frozen=True, repr=False)
 class ThreadSchedule(Schedule):
     """Threads as a kernel says: blocks of so many."""
 
@@ -218,8 +228,7 @@ class GridMatrixSchedule(Schedule):
 
 @dataclass(frozen=True, repr=False)
 class GridAsyncSchedule(Schedule):
-    """A matrix product on a grid, multiplied out beside copies by subgroups in fours. Strips are as
-    deep as a line of swizzled memory."""
+    """A matrix product beside copies; strips are as deep as a line of swizzled memory."""
 
     kind = "grid_async"
     tile_rows: int  # rows of a workgroup
@@ -253,8 +262,7 @@ def parse(text: str) -> Schedule:
     cls, values, at = KINDS[kind], {}, 0
     types = {f.name: str(f.type) for f in fields(cls)}
     while rest[at:].strip():
-        match = _DIRECTIVE.match(rest, at)
-        if match is None:
+        if (match := _DIRECTIVE.match(rest, at)) is None:
             raise IllegalSchedule(f"{text!r}: directive(argument=number, ...) is wanted, where it "
                                   f"has {rest[at:].strip()!r}")
         at = match.end()

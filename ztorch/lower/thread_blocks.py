@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ztorch.errors import Unsupported
+from ztorch.graph.thread_kernel import GROUPS_MAX
+from ztorch.graph.thread_kernel import emit as emit_program
 from ztorch.graph.thread_program import ThreadProgram
-from ztorch.graph.threads import GROUPS_MAX, THREADS
-from ztorch.graph.threads import emit as emit_program
+from ztorch.graph.threads import THREADS
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.limits import Limits

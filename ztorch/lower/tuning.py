@@ -288,6 +288,17 @@ RERUN_MARGIN = row(
 RERUN_LISTED = row(
     "RERUN_LISTED", 3, "buffers", "that the error of a limit names", CHOSEN)
 
+SCATTER_PART = row(
+    "SCATTER_PART", 32, "elements", "of an update that one worker adds, of long ones: two lines of "
+    "memory", CHOSEN)
+SCATTER_PARTS_MAX = row(
+    "SCATTER_PARTS_MAX", 16, "parts", "of an update that workers share: each of them reads all "
+    "places", CHOSEN)
+
+SCATTER_UNROLL = row(
+    "SCATTER_UNROLL", 4, "updates", "in one turn of the loop over them", "on a Xeon with AVX-512, "
+    "100,000 updates of one element take 69 us with 1, 61 with 4 and 54 with 8, which is more code")
+
 NAME_LENGTH_MAX = row(
     "NAME_LENGTH_MAX", 48, "characters", "of layer and ops in the name of a kernel",
     "chosen: profilers cut off longer names")

@@ -16,12 +16,9 @@ from ztorch.dtypes import DType
 from ztorch.graph.batching import Examples, per_example, with_first
 from ztorch.graph.op import OPS, Sample, broadcast_shapes, normal_axes, op, shape_error
 from ztorch.graph.value import Op, Value
-from ztorch.ops.reduction import widened
-from ztorch.ops.sorting import LONGEST, count_before, effort
+from ztorch.ops.scattering import summed_at
 
 Shape = tuple[int, ...]
-
-SCAN_LIMIT = 1 << 22  # comparisons up to which going through all readers needs no alternative
 
 
 def _need_integers(name: str, indices: Value) -> Value:
@@ -62,7 +59,7 @@ def _take_numpy(x: Any, indices: Any, axis: int = 0) -> Any:
 
 def _take_grad(o: Any, g: Value, y: Value, x: Value, indices: Value, axis: int) -> tuple:
     places = OPS.reshape(_clamped(indices, x.shape[axis]), (1, indices.size, 1))
-    sums = _summed_at(_flat(g, axis, indices.rank), places, x.shape[axis])
+    sums = summed_at(_flat(g, axis, indices.rank), places, x.shape[axis])
     return o.reshape(sums, x.shape), None
 
 
@@ -153,7 +150,7 @@ def _along_grad(o: Any, g: Value, y: Value, x: Value, indices: Value, axis: int,
     if once:  # a permutation: the gradient is a lookup with the inverse one
         back = _ALONG(o.reshape(g, (g.size,)), o.argsort(indices, axis), axis=axis, n=n, once=True)
         return o.reshape(back, x.shape), None
-    sums = _summed_at(_flat(g, axis), _flat(_clamped(indices, n), axis), n)
+    sums = summed_at(_flat(g, axis), _flat(_clamped(indices, n), axis), n)
     return o.reshape(sums, x.shape), None
 
 
@@ -245,56 +242,4 @@ def scatter_add(x: Value, indices: Value, updates: Value, axis: int = 0) -> Valu
                           updates.shape, wanted, fix=f"the second is what take(x, indices, {axis}) "
                                                      f"gives, of {x.dtype}")
     places = OPS.reshape(indices, (1, indices.size, 1))
-    return x + OPS.reshape(_summed_at(_flat(updates, a, indices.rank), places, x.shape[a]), x.shape)
-
-
-def _summed_at(updates: Value, places: Value, n: int) -> Value:
-    """Updates (outer, m, inner) summed at places (1 or outer, m, 1 or inner): (outer, n, inner)."""
-    outer, m, inner = updates.shape
-    if not updates.size or not n:
-        return OPS.full((outer, n, inner), 0, updates.dtype)
-    if m > LONGEST:
-        half = m // 2
-        return _summed_at(updates[:, :half], places[:, :half], n) + _summed_at(
-            updates[:, half:], places[:, half:], n)
-    rows, bits = places.shape[0] * places.shape[2], m.bit_length()
-    sorting = rows * (effort(m) + 16 * n * bits) + outer * inner * (3 * m * bits + n)
-    searching = outer * inner * n * m
-    if searching <= max(sorting, SCAN_LIMIT):
-        return _summed_by_search(updates, places, n)
-    return _summed_by_sorting(updates, places, n)
-
-
-def _summed_by_search(updates: Value, places: Value, n: int) -> Value:
-    """The sums, where each place goes through all updates."""
-    outer, m, inner = updates.shape
-    at = OPS.reshape(places, (places.shape[0], 1, m, places.shape[2]))
-    hit = OPS.equal(at, OPS.iota((1, n, 1, 1), 1, places.dtype))
-    spread = OPS.reshape(updates, (outer, 1, m, inner))
-    return OPS.sum(OPS.where(hit, spread, OPS.zeros_like(spread)), axis=2)
-
-
-def _summed_by_sorting(updates: Value, places: Value, n: int) -> Value:
-    """The sums, with updates sorted by place: after steps of 1, 2, 4, ... the last update of a run
-    of equal places holds the sum of the run."""
-    m = updates.shape[1]
-    order = OPS.argsort(places, 1)
-    place = OPS.take_along_axis(places, order, 1)
-    total = widened(_rows(updates, order))
-    for bit in range((m - 1).bit_length()):
-        step = 1 << bit
-        back = ((0, step, 0), (0, 0, 0))  # zeros before the first, which add nothing
-        same = OPS.equal(OPS.pad(place[:, :m - step], *back), place)
-        earlier = OPS.pad(total[:, :m - step], *back)
-        total = total + OPS.where(same, earlier, 0)
-    rows = OPS.broadcast_to(OPS.iota((1, n, 1), 1, place.dtype),
-                            (place.shape[0], n, place.shape[2]))
-    last = OPS.maximum(count_before(place, rows, "right") - 1, 0)
-    present = OPS.equal(OPS.take_along_axis(place, last, 1), rows)
-    return OPS.cast(OPS.where(present, _rows(total, last), 0), updates.dtype)
-
-
-def _rows(x: Value, at: Value) -> Value:
-    """Elements along the middle axis; whole rows at once if all rows share their places."""
-    return take(x, OPS.reshape(at, (at.size,)), 1) if at.shape[::2] == (1, 1) else (
-        OPS.take_along_axis(x, at, 1))
+    return x + OPS.reshape(summed_at(_flat(updates, a, indices.rank), places, x.shape[a]), x.shape)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.machines.ptx import copies, products, tensor, words
+from tests.machines.ptx import atomics, copies, products, tensor, words
 from tests.machines.ptx.memory import GlobalMemory
 from tests.machines.ptx.parse import (
     BITS,
@@ -258,6 +258,8 @@ class _Machine:
         name = i.opcode[0]
         if name in ("ld", "st"):
             return self.access(i)
+        if name == "atom":
+            return atomics.atom(self, i)
         if name == "mov":
             return self.move(i)
         if name == "cvta":
@@ -363,6 +365,28 @@ class _Machine:
             assert isinstance(at.base, Symbol)
             which = at.base.name
             return lambda live: self.put(x, np.array([self.parameters[which]], np.uint64), live)
+        place = self.places_of(i, at, through)
+        if name == "ld":
+            return self.load(x, kind, place)
+        bits = x.bits if isinstance(x, Register) else BITS[kind]
+        if bits < BITS[kind]:
+            raise PtxError(f"{i.text}: stores more than it has")
+        value, raw = self.source(x, bits, i.text), RAW[BITS[kind]]
+
+        def store(live: np.ndarray | None) -> None:
+            data, elements = place(live)
+            v = value().astype(raw)
+            if live is not None:
+                v = np.broadcast_to(v, self.threads)[live]
+            elif elements.size < v.size:  # all to one place
+                elements = np.broadcast_to(elements, v.shape)
+            data[elements] = v
+        return store
+
+    def places_of(self, i: Instruction, at: Address, through: bool = False
+                  ) -> Callable[[np.ndarray | None], tuple[np.ndarray, np.ndarray]]:
+        """The elements that an access reaches, and the memory that they are in."""
+        name, space, kind = i.opcode[0], i.opcode[1], i.opcode[-1]
         assert isinstance(at.base, Register)
         base = self.source(at.base, at.base.bits, i.text)
         if at.base.bits != (64 if space == "global" else 32):
@@ -382,38 +406,26 @@ class _Machine:
                 return np.empty(0, raw), chosen.astype(np.int64)
             if space == "global":
                 held, elements = self.memory.reach(chosen, size)
-                if through or name == "st":
+                if through or name != "ld":
                     self.mark(held, elements, size, through)
                 return held.data.view(raw), elements
             return self.inside(space, chosen, live, size, name, raw)
 
-        if name == "ld":
-            assert isinstance(x, Register)
-            widen = words.widening(kind, x.bits)
+        return place
 
-            def load(live: np.ndarray | None) -> None:
-                data, elements = place(live)
-                found = widen(data[elements])
-                if live is not None:
-                    spread = np.zeros(self.threads, found.dtype)
-                    spread[live] = found
-                    found = spread
-                self.put(x, found, live)
-            return load
-        bits = x.bits if isinstance(x, Register) else BITS[kind]
-        if bits < BITS[kind]:
-            raise PtxError(f"{i.text}: stores more than it has")
-        value = self.source(x, bits, i.text)
+    def load(self, x: Operand, kind: str, place: Callable) -> Callable[[np.ndarray | None], None]:
+        assert isinstance(x, Register)
+        widen = words.widening(kind, x.bits)
 
-        def store(live: np.ndarray | None) -> None:
+        def load(live: np.ndarray | None) -> None:
             data, elements = place(live)
-            v = value().astype(raw)
+            found = widen(data[elements])
             if live is not None:
-                v = np.broadcast_to(v, self.threads)[live]
-            elif elements.size < v.size:  # all to one place
-                elements = np.broadcast_to(elements, v.shape)
-            data[elements] = v
-        return store
+                spread = np.zeros(self.threads, found.dtype)
+                spread[live] = found
+                found = spread
+            self.put(x, found, live)
+        return load
 
     def several(self, i: Instruction, count: int, size: int) -> Callable[[np.ndarray | None], None]:
         """An aligned load or store of neighbours, as so many of one."""
@@ -468,7 +480,7 @@ class _Machine:
         at = at + owner * valid.size
         if space == "shared" and self.in_flight.flying[[at, at + size - 1]].any():
             raise PtxError(f"{self.entry.name}: shared memory is touched while a copy to it is in flight")
-        if space == "shared" and how == "st" and self.accumulators:
+        if space == "shared" and how != "ld" and self.accumulators:
             writers = self.number if live is None else self.number[live]
             for k in range(size):
                 self.products.written(writers, at + k)
@@ -476,7 +488,8 @@ class _Machine:
             who, epoch = (v if live is None else v[live] for v in (self.number, self.epoch))
             if at.shape != who.shape:
                 at = np.broadcast_to(at, who.shape)
-            clash = (self.races.read if how == "ld" else self.races.write)(at, who, owner, epoch)
+            notice = {"ld": self.races.read, "st": self.races.write, "atom": self.races.atomic}[how]
+            clash = notice(at, who, owner, epoch)
             if clash.any():
                 raise PtxError(f"{self.entry.name}: a race on shared memory at {at[clash][0] % valid.size}")
         return (self.shared if space == "shared" else self.local).view(raw), at // size

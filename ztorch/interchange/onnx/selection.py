@@ -152,6 +152,9 @@ class WriteSelector:
         return None
 
     def _primitive(self, v: Value) -> PendingWrite | None:
+        if v.op.others is not None:
+            same = v.op.others(*v.args, **v.attrs)
+            return PendingWrite((same,), lambda w: w.tensors.update({v: w.tensors[same]}))
         if v.op.name not in PRIMITIVES:
             return None
         return PendingWrite(v.args, lambda w: PRIMITIVES[v.op.name](w, v))

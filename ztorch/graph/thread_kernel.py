@@ -1,0 +1,230 @@
+"""The kernel of a program of threads, in the IR."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType, boolean, i32, lying
+from ztorch.graph.thread_program import (
+    SUBGROUP,
+    AtomicUpdate,
+    Branch,
+    CountedLoop,
+    Exchange,
+    GetVariable,
+    LoadElement,
+    Meeting,
+    SetVariable,
+    StoreElement,
+    ThreadProgram,
+    ThreadStatement,
+    ThreadVariable,
+    statements_of,
+)
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Kernel, Operand
+from ztorch.ir.uniform import parted_at
+
+GROUPS_MAX = 65535  # workgroups of a grid, unless a machine says more
+
+
+def emit(b: Builder, program: ThreadProgram, memories: Mapping[str, str],
+         max_groups: int = GROUPS_MAX, subgroup: int = 0) -> list[ThreadStatement]:
+    """The kernel of a program.
+
+    Args:
+        b: Where it goes. The arrays of the program are declared there.
+        program: The program.
+        memories: Names of the arrays there, by those in the program.
+        max_groups: The most workgroups of a grid; with more blocks, each takes several in turn.
+        subgroup: The threads that exchange values without memory; 0 if there are none.
+
+    Returns:
+        For each barrier that is a statement's, in order, that statement.
+    """
+    b.workgroup = (program.threads, 1, 1)
+    names = dict(memories)
+    for a in program.shared:
+        names[a.name] = b.memory(f"shared_{a.name}", lying(a.dtype), a.size, "shared", "rw")
+    exchange = _exchanges(b, program, subgroup)
+    groups = min(program.blocks, max_groups)
+    with b.loop(0, groups, kind="grid") as group, b.loop(0, program.threads, kind="block") as t:
+        thread = _Thread(b, names, exchange, subgroup, t)
+        if groups == program.blocks:
+            thread.run(program, group)
+        else:
+            with b.loop(group, program.blocks, groups) as block:
+                thread.run(program, block)
+                b.barrier()  # the next block may write what this one still reads
+    return thread.meetings
+
+
+def _exchanges(b: Builder, program: ThreadProgram, subgroup: int) -> dict[DType, str]:
+    """Memories by which the threads of a block give one another values, by their dtype."""
+    dtypes = dict.fromkeys(s.x.dtype for s in statements_of(program.body)
+                           if isinstance(s, Exchange) and not _direct(s, subgroup))
+    return {d: b.memory(f"exchange_{d.name}", lying(d), program.threads, "shared", "rw")
+            for d in dtypes}
+
+
+def _direct(s: Exchange, subgroup: int) -> bool:
+    return subgroup >= SUBGROUP and isinstance(s.lane, int) and s.x.dtype.bits == 32
+
+
+class _Thread:
+    """Emits the statements of a thread."""
+
+    def __init__(self, b: Builder, names: Mapping[str, str], exchange: Mapping[DType, str],
+                 subgroup: int, number: Operand):
+        self.b, self.names, self.exchange, self.subgroup = b, names, exchange, subgroup
+        self.number = number  # of the thread
+        self.here: dict[Value, Operand] = {}  # what leaves stand for
+        self.variables: dict[ThreadVariable, Operand] = {}
+        self.meetings: list[ThreadStatement] = []  # statements by which barriers come, in order
+
+    def run(self, program: ThreadProgram, block: Operand) -> None:
+        self.here |= {program.block: self._counted(block), program.thread: self._counted(
+            self.number)}
+        for v in program.variables:
+            self.variables[v] = self.b.var(v.dtype, init=0)
+        self._block(program.body)
+
+    def _counted(self, x: Operand) -> Operand:
+        return self.b.cast(x, dtype=i32)
+
+    def _block(self, statements: Sequence[ThreadStatement]) -> None:
+        for s in statements:
+            self._statement(s)
+
+    def _statement(self, s: ThreadStatement) -> None:
+        b = self.b
+        if isinstance(s, LoadElement):
+            self.here[s.result] = self._load(self.names[s.array], self._index(s.index),
+                                             s.result.dtype)
+        elif isinstance(s, StoreElement):
+            self._store(self.names[s.array], self._index(s.index), self.number_of(s.x))
+        elif isinstance(s, AtomicUpdate):
+            self.here[s.result] = b.atomic(s.how, self.names[s.array], self._index(s.index),
+                                           *map(self.number_of, s.operands))
+        elif isinstance(s, GetVariable):
+            self.here[s.result] = b.get(self.variables[s.variable])
+        elif isinstance(s, SetVariable):
+            b.set(self.variables[s.variable], self.number_of(s.x))
+        elif isinstance(s, CountedLoop):
+            with b.loop(self._index(s.start), self._index(s.stop), s.step) as counter:
+                self.here[s.counter] = self._counted(counter)
+                self._block(s.before_test)
+                if s.test is not None:
+                    b.while_(counter, self.number_of(s.test))
+                self._block(s.body)
+        elif isinstance(s, Branch):
+            with b.if_(self.number_of(s.condition), els=bool(s.no)) as token:
+                self._block(s.yes)
+                if s.no:
+                    b.else_(token)
+                    self._block(s.no)
+        elif isinstance(s, Meeting):
+            self._meet(s)
+        else:
+            self.here[s.result] = self._exchanged(s)
+
+    def _exchanged(self, s: Exchange) -> Operand:
+        """The value of another thread of the subgroup; by way of memory where the machine has no
+        subgroups of that size."""
+        b, x = self.b, self.number_of(s.x)
+        if _direct(s, self.subgroup):
+            assert isinstance(s.lane, int)
+            return b.shuffle_xor(x, s.lane)
+        mem, first = self.exchange[s.x.dtype], b.mul(b.div(self.number, SUBGROUP), SUBGROUP)
+        if isinstance(s.lane, int):
+            other = b.xor(self.number, s.lane)
+        else:
+            lane = b.and_(self._index(s.lane), SUBGROUP - 1)
+            other = b.add(first, lane)
+        self._store(mem, self.number, x)
+        self._meet(s)
+        y = self._load(mem, other, s.x.dtype)
+        self._meet(s)
+        return y
+
+    def _meet(self, s: ThreadStatement) -> None:
+        self.meetings.append(s)
+        self.b.barrier()
+
+    def _load(self, mem: str, at: Operand, d: DType) -> Operand:
+        x = self.b.load(mem, at)
+        return self.b.ne(x, 0) if d is boolean else x
+
+    def _store(self, mem: str, at: Operand, x: Operand) -> None:
+        self.b.store(mem, at, self.b.cast(x, dtype=self.b.memories[mem].dtype))
+
+    # -- numbers ---------------------------------------------------------------------------------
+
+    def _index(self, v: Value) -> Operand:
+        return self.b.cast(self.number_of(v), dtype=self.b.index)
+
+    def number_of(self, v: Value) -> Operand:
+        """The number that a value stands for, computed here."""
+        return self._number(v, {})
+
+    def _number(self, v: Value, known: dict[Value, Operand]) -> Operand:
+        if v in self.here:
+            return self.here[v]
+        if v not in known:
+            known[v] = self._computed(v, known)
+        return known[v]
+
+    def _computed(self, v: Value, known: dict[Value, Operand]) -> Operand:
+        if v.op.name == "full":
+            return self.b.const(v.attrs["value"], v.dtype)
+        if v.attrs.get("role") == "constant":
+            return self.b.const(np.asarray(v.attrs["data"]).item(), v.dtype)
+        assert v.op.kind == "map", f"{v} is no number of a thread"
+        if v.op.opcode:
+            return self.b.emit(v.op.opcode, *(self._number(a, known) for a in v.args), **v.attrs)
+        element: Operand = v.op.body(_Number(self, v, known), (), **v.attrs)  # type: ignore[misc]
+        return element
+
+
+class _Number:
+    """What the body of an op sees of its arguments: numbers."""
+
+    def __init__(self, thread: _Thread, v: Value, known: dict[Value, Operand]):
+        self.b, self.count = thread.b, len(v.args)
+        self._thread, self._v, self._known = thread, v, known
+
+    def shape(self, k: int) -> tuple[int, ...]:
+        return self._v.args[k].shape
+
+    def read(self, k: int, index: Any, where: Any = None) -> Operand:
+        return self._thread._number(self._v.args[k], self._known)
+
+
+# -- by itself -----------------------------------------------------------------------------
+
+
+def kernel_of(program: ThreadProgram) -> Kernel:
+    """The kernel of a program by itself. Its memories are called as the arrays are."""
+    return _built(program)[0]
+
+
+def parted(program: ThreadProgram) -> ThreadStatement | None:
+    """The first statement at which the threads of a block must meet, but may not all do."""
+    kernel, meetings = _built(program)
+    at = parted_at(kernel)
+    if not at:
+        return None
+    barriers = [k for k, i in enumerate(kernel.body) if i.opcode == "barrier"]
+    return meetings[barriers.index(at[0])]
+
+
+def _built(program: ThreadProgram) -> tuple[Kernel, list[ThreadStatement]]:
+    b = Builder("threads", i32)
+    for a in program.arrays:
+        b.memory(a.name, lying(a.dtype), a.size, access="rw" if a.written else "r")
+    meetings = emit(b, program, {a.name: a.name for a in program.arrays}, program.blocks)
+    return b.kernel(), meetings

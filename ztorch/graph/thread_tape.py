@@ -1,0 +1,178 @@
+"""What the threads of a gradient keep of the way forward: numbers, one for each turn of the loops
+around them, in an array of all threads. Only what cannot be computed again is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ztorch.dtypes import DType, i32
+from ztorch.errors import Unsupported
+from ztorch.graph.op import OPS
+from ztorch.graph.thread_bounds import ANY, Bounds, bounds_of, flat, turns_of
+from ztorch.graph.thread_program import (
+    Branch,
+    CountedLoop,
+    GetVariable,
+    LoadElement,
+    SetVariable,
+    StoreElement,
+    ThreadArray,
+    ThreadProgram,
+    ThreadStatement,
+    ThreadVariable,
+    values_of,
+)
+from ztorch.graph.value import Value, topological
+
+MOST_KEPT = (1 << 31) - 1  # elements of an array that an int32 numbers
+WAY_OUT = "attach a gradient of your own with zt.custom_gradient"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a number comes from."""
+
+    statement: ThreadStatement
+    loops: tuple[CountedLoop, ...]  # around it, the outer one first
+
+
+class ThreadTape:
+    """The origins of all numbers of a program, and the places of those that are kept.
+
+    Args:
+        program: The program.
+    """
+
+    def __init__(self, program: ThreadProgram):
+        self.program = program
+        self.changing = {a.name for a in (*program.written, *program.shared)}
+        self.origins: dict[Value, Origin] = {}
+        self.read: set[Value] = set()  # numbers that a statement uses
+        self.counters: dict[Value, CountedLoop] = {}
+        self.bounds: dict[Value, Bounds] = {program.block: (0, program.blocks - 1),
+                                            program.thread: (0, program.threads - 1)}
+        self.most: dict[CountedLoop, int | None] = {}  # turns of a loop; None: not known
+        self.slots: dict[Value | CountedLoop, int] = {}  # of what is kept, in the tape of its dtype
+        self.lengths: dict[DType, int] = {}  # of the tapes of a thread
+        self.loops: dict[CountedLoop, tuple[CountedLoop, ...]] = {}  # around each loop
+        self._walk(program.body, ())
+
+    def _walk(self, body: Sequence[ThreadStatement], loops: tuple[CountedLoop, ...]) -> None:
+        for s in body:
+            result = getattr(s, "result", None)
+            own = {result, s.counter if isinstance(s, CountedLoop) else None}
+            self.read.update(topological([v for v in values_of(s) if v not in own]))
+            if result is not None:
+                self.origins[result] = Origin(s, loops)
+            elif isinstance(s, CountedLoop):
+                self._loop(s, loops)
+            elif isinstance(s, Branch):
+                self._walk((*s.yes, *s.no), loops)
+
+    def _loop(self, s: CountedLoop, loops: tuple[CountedLoop, ...]) -> None:
+        start, stop = (bounds_of(v, self.bounds) for v in (s.start, s.stop))
+        most = turns_of(start, stop, s.step)
+        self.loops[s], self.counters[s.counter] = loops, s
+        self.bounds[s.counter] = (start[0], max(start[0], stop[1] - 1))
+        known = ANY[0] < start[0] and stop[1] < ANY[1]
+        self.most[s] = most + (s.test is not None) if known else None
+        self._walk((*s.before_test, *s.body), (*loops, s))
+
+    # -- what is kept ------------------------------------------------------------------------------
+
+    def reloads(self, v: Value) -> bool:
+        """Whether a number is an element of an array that no thread changes."""
+        s = self.origins[v].statement
+        return isinstance(s, LoadElement) and s.array not in self.changing
+
+    def keep(self, x: Value | CountedLoop) -> None:
+        """Keeps a number, or how many turns a loop takes."""
+        if x in self.slots:
+            return
+        if isinstance(x, Value):
+            loops, d = self.origins[x].loops, x.dtype
+        else:
+            loops, d = self.loops[x], i32
+        for loop in loops:
+            if self.most[loop] is None:
+                where = self.program.lines.get(loop, "a loop")
+                raise Unsupported(
+                    f"{where} has no gradient: its turns are not known while compiling, and what "
+                    f"it computes in each must be kept; give the loop a bound, or {WAY_OUT}")
+        first = self.lengths.get(d, 0)
+        self.slots[x] = first
+        self.lengths[d] = first + math.prod(self.most[loop] or 0 for loop in loops)
+        if self.lengths[d] * self.program.blocks * self.program.threads > MOST_KEPT:
+            raise Unsupported(f"the gradient of threads would keep {self.lengths[d]} numbers of "
+                              f"each thread, which is too much; {WAY_OUT}")
+
+    def place(self, x: Value | CountedLoop, turns: Sequence[Value]) -> tuple[str, Value]:
+        """The tape of what is kept, and the place there.
+
+        Args:
+            x: What is kept.
+            turns: The number of the turn of each loop around it.
+        """
+        p = self.program
+        d = x.dtype if isinstance(x, Value) else i32
+        loops = self.origins[x].loops if isinstance(x, Value) else self.loops[x]
+        slot = flat(turns, [self.most[loop] or 0 for loop in loops]) + self.slots[x]
+        # Neighbouring threads have neighbouring places.
+        number = p.block * p.threads + p.thread
+        slot = OPS.full((), slot, i32) if isinstance(slot, int) else slot
+        return f"tape_{d.name}", slot * (p.blocks * p.threads) + number
+
+    def arrays(self) -> list[ThreadArray]:
+        """The tapes."""
+        count = self.program.blocks * self.program.threads
+        return [ThreadArray(f"tape_{d.name}", d, n * count, False, True)
+                for d, n in self.lengths.items()]
+
+
+class ForwardAgain:
+    """The way forward once more, with what is kept.
+
+    Args:
+        tape: What is kept.
+        counted: The variables that count the turns of loops.
+        fresh: Makes a number that a statement gives.
+    """
+
+    def __init__(self, tape: ThreadTape, counted: Mapping[CountedLoop, ThreadVariable],
+                 fresh: Callable[[DType], Value]):
+        self.tape, self.counted, self.fresh = tape, counted, fresh
+
+    def block(self, statements: Sequence[ThreadStatement], turns: tuple[Value, ...]
+              ) -> tuple[ThreadStatement, ...]:
+        """The statements, each followed by what it keeps.
+
+        Args:
+            statements: The statements.
+            turns: The number of the turn of each loop around them.
+        """
+        out: list[ThreadStatement] = []
+        for s in statements:
+            if isinstance(s, CountedLoop):
+                out += self._loop(s, turns)
+            elif isinstance(s, Branch):
+                out.append(Branch(s.condition, self.block(s.yes, turns), self.block(s.no, turns)))
+            else:
+                out.append(s)
+                result = getattr(s, "result", None)
+                if result in self.tape.slots:
+                    out.append(StoreElement(*self.tape.place(result, turns), result))
+        return tuple(out)
+
+    def _loop(self, s: CountedLoop, turns: tuple[Value, ...]) -> list[ThreadStatement]:
+        inside = (*turns, OPS.floor_divide(s.counter - s.start, s.step))
+        before, body = self.block(s.before_test, inside), self.block(s.body, inside)
+        variable = self.counted.get(s)
+        if variable is None:
+            return [replace(s, before_test=before, body=body)]
+        count, total = self.fresh(i32), self.fresh(i32)
+        counting = (GetVariable(count, variable), SetVariable(variable, count + 1))
+        return [SetVariable(variable, OPS.full((), 0, i32)),
+                replace(s, before_test=before, body=(*body, *counting)),
+                GetVariable(total, variable), StoreElement(*self.tape.place(s, turns), total)]

@@ -1,0 +1,97 @@
+"""Loops over `zt.threads`: their sizes, and the program that their bodies become."""
+
+from __future__ import annotations
+
+import ast
+import math
+from dataclasses import replace
+from typing import Any
+
+from ztorch.dtypes import DType, i32
+from ztorch.graph.thread_kernel import parted
+from ztorch.graph.thread_program import ThreadArray, ThreadProgram
+from ztorch.graph.threads import THREADS, THREADS_RESULT
+from ztorch.kernels.expressions import ExpressionRules
+from ztorch.kernels.plainer import inside_threads
+from ztorch.kernels.scope import Variable
+from ztorch.kernels.thread_numbers import ThreadMemory
+from ztorch.kernels.thread_rules import ThreadRules
+from ztorch.kernels.tiles import LoopTensor
+
+THREADS_MAX = 1024  # of a block: no device has more
+TRIALS_MAX = 8  # how often the dtypes of variables may grow before they must agree
+
+
+def run_threads(t: ExpressionRules, s: ast.For) -> None:
+    """Runs a loop over threads. The arrays that they write become the results of its node."""
+    assert isinstance(s.iter, ast.Call)
+    if t.loops or t.masks:
+        raise t.source.error(s, "zt.threads stands inside a loop or a branch", "it is a loop at "
+                             "the top of a kernel; put the others inside it")
+    targets = s.target.elts if isinstance(s.target, ast.Tuple) else []
+    if len(targets) != 2:
+        raise t.source.error(s.target, "zt.threads gives two numbers: for block, thread in ...",
+                             "with sizes of two axes each is a pair")
+    shapes = [t.value(n) for n in s.iter.args]
+    if len(shapes) != 2 or s.iter.keywords or not all(
+            type(n) is int and n > 0 for x in shapes for n in _axes(x)):
+        raise t.source.error(s.iter, "zt.threads takes the number of blocks and the threads of a "
+                             "block, integers above 0 that are known while compiling, or tuples "
+                             "of them")
+    blocks, size = (math.prod(_axes(x)) for x in shapes)
+    if size > THREADS_MAX:
+        raise t.source.error(s.iter.args[1], f"a block of {size} threads is too large",
+                             f"devices have up to {THREADS_MAX}, many 256")
+    kinds: dict[str, tuple[DType, bool]] = {}
+    for _ in range(TRIALS_MAX):
+        before = dict(kinds)
+        memory = ThreadMemory(kinds)
+        rules = ThreadRules(t.source, t, memory)
+        ids = [memory.leaf(i32) for _ in targets]
+        for target, v, shape in zip(targets, ids, shapes, strict=True):
+            _number(rules, target, LoopTensor(v, (), weak=True), shape)
+        rules.run(inside_threads(t.source, s.body))
+        if kinds == before:
+            break
+    else:
+        raise t.source.error(s, "the dtypes of variables grow with each turn of a loop")
+    changed = list(memory.written.values())
+    order = [*(a for a in memory.arrays if a not in changed), *changed]
+    arrays = tuple(ThreadArray(memory.arrays[a], a.dtype, a.size, False, a in changed)
+                   for a in order)
+    program = ThreadProgram(blocks, size, ids[0], ids[1], arrays, tuple(memory.shared.values()),
+                            tuple(memory.variables.values()), tuple(rules.statements),
+                            {x: where.line(n) for x, (where, n) in memory.lines.items()})
+    if (apart := parted(program)) is not None:
+        source, node = memory.lines[apart]
+        raise source.error(node, "not all threads of the block come here, but all must: what is "
+                           "around it depends on the thread", "put it outside of that")
+    t.note(s, f"{blocks} blocks of {size} threads, as written")
+    value = THREADS(*order, program=program)
+    for k, name in enumerate(memory.written):
+        old = t.env[name]
+        t.env[name] = replace(old, value=LoopTensor(THREADS_RESULT(value, index=k)))
+    t.mark_parts(memory.written)
+
+
+def _number(rules: ThreadRules, target: ast.expr, number: LoopTensor, shape: Any) -> None:
+    """Gives a name the number of the block or the thread; along each axis, if it has several."""
+    places: Any = number
+    if isinstance(shape, tuple):
+        places = ()
+        for k, n in enumerate(shape):
+            behind = rules.arithmetic.binary(ast.FloorDiv(), number, math.prod(shape[k + 1:]))
+            places += (rules.arithmetic.binary(ast.Mod(), behind, n) if k else behind,)
+    names = target.elts if isinstance(target, ast.Tuple) else [target]
+    parts = places if isinstance(target, ast.Tuple) else [places]
+    if not isinstance(parts, (tuple, list)) or len(parts) != len(names) or not all(
+            isinstance(n, ast.Name) for n in names):
+        raise rules.source.error(target, f"{ast.unparse(target)} stands for "
+                                f"{len(_axes(shape))} axes", "zt.threads gives a number "
+                                "for a size, and a tuple of numbers for a tuple of sizes")
+    for name, x in zip(names, parts, strict=True):
+        rules.env[name.id] = Variable(x, fixed="it numbers threads")  # type: ignore[attr-defined]
+
+
+def _axes(x: Any) -> tuple[Any, ...]:
+    return x if isinstance(x, tuple) and x else (x,)

@@ -1,0 +1,133 @@
+"""Sums at places that are data, on a processor: a loop over updates, each of which is added to its
+place in a table. Workers share tables and parts of rows, so each sum has one order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+from ztorch.dtypes import u32, u64
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Operand
+from ztorch.ir.limits import Limits
+from ztorch.lower.elements import lanes_refusal
+from ztorch.lower.emit import Emitter
+from ztorch.lower.index import Index, LoadedIndex, Var
+from ztorch.lower.loops import spread, vectors
+from ztorch.lower.positions import flatten, unflatten
+from ztorch.lower.region import COPY, Region, is_view, view_of
+from ztorch.lower.schedule import ScatterSchedule
+from ztorch.lower.tuning import SCATTER_PART, SCATTER_PARTS_MAX, SCATTER_UNROLL
+
+
+def scatter_on_buffers(v: Value) -> Value:
+    """The node with arguments that each lie in one buffer, or are filled with a number."""
+    args = tuple(COPY(a) if is_view(a) and a.args and view_of(
+        a, unflatten(Index(), a.shape)) is None else a for a in v.args)
+    return v if args == v.args else Value(v.op, args, v.attrs, v.shape, v.dtype, v.layer)
+
+
+def propose(region: Region, limits: Limits) -> ScatterSchedule:
+    """All lanes that an update has elements for. Long updates are shared out."""
+    v = region.members[0]
+    lanes, inner = limits.lanes(v.dtype), v.shape[-1]
+    while lanes > inner or (lanes > 1 and v.args[1].shape[-1] > 1):
+        lanes //= 2
+    parts = max(1, min(SCATTER_PARTS_MAX, inner // SCATTER_PART))
+    while inner % parts:
+        parts -= 1
+    return ScatterSchedule(lanes, parts)
+
+
+def refusal(s: ScatterSchedule, region: Region, limits: Limits) -> str:
+    """Why a region cannot have a schedule; empty if it can."""
+    v = region.members[0]
+    if s.parts < 1 or v.shape[-1] % s.parts:
+        return f"parts({s.parts}) must divide the {v.shape[-1]} elements of an update"
+    if s.lanes > 1 and v.args[1].shape[-1] > 1:
+        return f"lanes({s.lanes}) must be 1 where each element has a place of its own"
+    return lanes_refusal(s.lanes, limits.lanes(v.dtype))
+
+
+def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
+         limits: Limits, s: ScatterSchedule) -> None:
+    """Each table, or part of its rows, by one worker."""
+    v = region.members[0]
+    outer, chunks, _, inner = v.shape
+    loops = [Var("o", outer), Var("c", chunks), Var("p", s.parts)]
+    e = Emitter(b, {**memory, v: target[v]})
+    with b.loop(0, math.prod(x.extent for x in loops), kind="parallel") as r:
+        scope = e.within(bound=spread(e, r, loops))
+        table = _Table(scope, v, loops, inner // s.parts, s.lanes)
+        table.clear()
+        table.add()
+
+
+class _Table:
+    """A table, or a part of its rows, and the updates that are added to it."""
+
+    def __init__(self, e: Emitter, v: Value, loops: list[Var], width: int, lanes: int):
+        self.e, self.v, self.lanes = e, v, lanes
+        self.outer, self.chunk, self.part = loops
+        self.column = Var("j", width)
+
+    def clear(self) -> None:
+        """Makes it 0."""
+        b, row = self.e.b, Var("r", self.v.shape[2])
+        with b.loop(0, row.extent) as k:
+            for e, column in self._columns(self.e.within(bound={**self.e.bound, row: k})):
+                e.store(e.memory[self.v], self.v, self._at(Index.of(row), column),
+                        b.const(0, self.v.dtype))
+
+    def add(self) -> None:
+        """Adds each update of the chunk to its place."""
+        m, chunks = self.v.args[0].shape[1], self.v.shape[1]
+        size = math.ceil(m / chunks)
+        b, first = self.e.b, self.e.b.mul(self.e.bound[self.chunk], size)
+        last = b.min(b.add(first, size), m)
+        whole = b.add(first, b.mul(b.div(b.sub(last, first), SCATTER_UNROLL), SCATTER_UNROLL))
+        with b.loop(first, whole, SCATTER_UNROLL) as k:
+            for step in range(SCATTER_UNROLL):
+                self._turn(b.add(k, step))
+        with b.loop(whole, last) as k:
+            self._turn(k)
+
+    def _turn(self, number: Operand) -> None:
+        """Adds an update to its place, or each element of it to a place of its own."""
+        places, k = self.v.args[1], Var("k", self.v.args[0].shape[1])
+        e = self.e.within(bound={**self.e.bound, k: number})
+        columns: Iterable[tuple[Emitter, Index | None]] = [(e, None)]
+        if places.shape[2] > 1:
+            columns = self._columns(e)
+        for scope, j in columns:
+            at = self._place(places, k, Index() if j is None else j)
+            self._update(scope, k, scope.element(places, at), j)
+
+    def _place(self, places: Value, k: Var, column: Index) -> tuple[Index, ...]:
+        return (Index.of(self.outer) if places.shape[0] > 1 else Index(), Index.of(k), column)
+
+    def _update(self, e: Emitter, k: Var, place: Operand, column: Index | None) -> None:
+        """Adds an update to its place, if there is one; `column`: only that element of it."""
+        b, n = e.b, self.v.shape[2]
+        place = b.bitcast(place, dtype=u64 if place.dtype.bits > u32.bits else u32)
+        with b.if_(b.lt(place, n)):  # a number below 0 is a large one without a sign
+            at = Index.of(LoadedIndex(b.cast(place, dtype=b.index), n))
+            for scope, j in [(e, column)] if column is not None else self._columns(e):
+                x = scope.element(self.v.args[0], (Index.of(self.outer), Index.of(k), j))
+                flat = self._at(at, j)
+                scope.store(scope.memory[self.v], self.v, flat,
+                            b.add(scope.load(self.v, flat), x))
+
+    def _columns(self, e: Emitter) -> Iterator[tuple[Emitter, Index]]:
+        """Scopes of the elements of a row, and which ones."""
+        column = Index(((self.part, self.column.extent),)) + Index.of(self.column)
+        if self.column.extent == 1:
+            yield e.within(bound={**e.bound, self.column: e.b.const(0, e.b.index)}), column
+            return
+        for scope, _ in vectors(e.within(), self.column, self.lanes):
+            yield scope, column
+
+    def _at(self, row: Index, column: Index) -> Index:
+        return flatten((Index.of(self.outer), Index.of(self.chunk), row, column), self.v.shape)
+

@@ -1,0 +1,151 @@
+"""Sums at places that are data: an op of its own, and the same by other ops.
+
+On processors it is a loop over updates, each added to its place in a table. So that workers can
+share it and each sum has one order, updates come in chunks with a table each, whose number depends
+on sizes alone. For other machines either each place goes through all updates, or, where that is too
+much work, updates are sorted by place and runs of equal places are added up in steps of 1, 2, 4 ...
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType
+from ztorch.graph.batching import Examples
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Op, Value
+from ztorch.ops.reduction import widened
+from ztorch.ops.sorting import LONGEST, count_before, effort
+
+Shape = tuple[int, ...]
+
+SCAN_LIMIT = 1 << 22  # comparisons up to which going through all readers needs no alternative
+FEW = 256  # comparisons up to which going through all readers needs no table
+CHUNKS_MAX = 16  # tables of one sum: more would not keep more workers busy
+CHUNK_UPDATES = 4096  # elements of updates that are worth a table of their own
+WIDE = 64  # elements of an update from which workers share these instead
+
+
+def summed_at(updates: Value, places: Value, n: int) -> Value:
+    """Updates (outer, m, inner) summed at places (1 or outer, m, 1 or inner): (outer, n, inner).
+    Places outside of the table count nowhere."""
+    outer, m, inner = updates.shape
+    if not updates.size or not n:
+        return OPS.full((outer, n, inner), 0, updates.dtype)
+    if outer * inner * n * m <= FEW:
+        return _by_search(updates, places, n)
+    chunks = 1
+    if outer < CHUNKS_MAX and inner < WIDE:
+        chunks = max(1, min(CHUNKS_MAX, m // (2 * n), m * inner // CHUNK_UPDATES))
+    sums = SUMS_AT(widened(updates), places, n=n, chunks=chunks)
+    whole = OPS.reshape(sums, (outer, n, inner)) if chunks == 1 else OPS.sum(sums, axis=1)
+    return OPS.cast(whole, updates.dtype)
+
+
+# -- the op ----------------------------------------------------------------------------------------
+
+
+def _infer(updates: Value, places: Value, n: int, chunks: int) -> tuple[Shape, DType]:
+    outer, _, inner = updates.shape
+    return (outer, chunks, n, inner), updates.dtype
+
+
+def chunk_of(m: int, chunks: int) -> int:
+    """The updates of a chunk; the last one may have fewer."""
+    return -(-m // chunks)
+
+
+def _numpy(updates: Any, places: Any, n: int, chunks: int) -> Any:
+    outer, m, inner = updates.shape
+    table = np.zeros((outer, chunks, n, inner), updates.dtype)
+    at = np.broadcast_to(places, (outer, m, inner))
+    o, k, j = np.nonzero((at >= 0) & (at < n))
+    np.add.at(table, (o, k // chunk_of(m, chunks), at[o, k, j], j), updates[o, k, j])
+    return table
+
+
+def _grad(o: Any, g: Value, y: Value, updates: Value, places: Value, n: int, chunks: int) -> tuple:
+    outer, m, inner = updates.shape
+    chunk = o.floor_divide(o.iota((1, m, 1), 1, places.dtype), chunk_of(m, chunks))
+    inside = o.logical_and(o.greater_equal(places, 0), o.less(places, n))
+    at = o.clip(places, 0, n - 1) + chunk * n
+    return o.where(inside, _rows(o.reshape(g, (outer, chunks * n, inner)), at), 0), None
+
+
+def _batch(one: Value, many: Examples, n: int, chunks: int) -> Value:
+    outer, m, inner = one.args[0].shape
+    updates, places = many.args[0], many.args[1]
+    if not many.batched[0]:
+        updates = many.spread()[0]
+    updates = OPS.reshape(updates, (many.count * outer, m, inner))
+    if many.batched[1] or places.shape[0] > 1:
+        wide = many.spread()[1]
+        wide = OPS.broadcast_to(wide, (many.count, outer, *wide.shape[2:]))
+        places = OPS.reshape(wide, (many.count * outer, *wide.shape[2:]))
+    return OPS.reshape(SUMS_AT(updates, places, n=n, chunks=chunks),
+                       (many.count, *one.shape))
+
+
+def _others(updates: Value, places: Value, n: int, chunks: int) -> Value:
+    """All in the first table."""
+    outer, _, inner = updates.shape
+    whole = OPS.reshape(_by_others(updates, places, n), (outer, 1, n, inner))
+    return OPS.pad(whole, (0, 0, 0, 0), (0, chunks - 1, 0, 0)) if chunks > 1 else whole
+
+
+SUMS_AT = Op("sums_at", "scatter", _infer, _numpy, _grad, cost=8, batch=_batch, others=_others)
+
+
+# -- by other ops ----------------------------------------------------------------------------------
+
+
+def _by_others(updates: Value, places: Value, n: int) -> Value:
+    """Updates (outer, m, inner) summed at places (1 or outer, m, 1 or inner): (outer, n, inner)."""
+    outer, m, inner = updates.shape
+    if m > LONGEST:
+        half = m // 2
+        return _by_others(updates[:, :half], places[:, :half], n) + _by_others(
+            updates[:, half:], places[:, half:], n)
+    rows, bits = places.shape[0] * places.shape[2], m.bit_length()
+    sorting = rows * (effort(m) + 16 * n * bits) + outer * inner * (3 * m * bits + n)
+    searching = outer * inner * n * m
+    if searching <= max(sorting, SCAN_LIMIT):
+        return _by_search(updates, places, n)
+    return _by_sorting(updates, places, n)
+
+
+def _by_search(updates: Value, places: Value, n: int) -> Value:
+    """The sums, where each place goes through all updates."""
+    outer, m, inner = updates.shape
+    at = OPS.reshape(places, (places.shape[0], 1, m, places.shape[2]))
+    hit = OPS.equal(at, OPS.iota((1, n, 1, 1), 1, places.dtype))
+    spread = OPS.reshape(updates, (outer, 1, m, inner))
+    return OPS.sum(OPS.where(hit, spread, OPS.zeros_like(spread)), axis=2)
+
+
+def _by_sorting(updates: Value, places: Value, n: int) -> Value:
+    """The sums, with updates sorted by place: after steps of 1, 2, 4, ... the last update of a run
+    of equal places holds the sum of the run."""
+    m = updates.shape[1]
+    order = OPS.argsort(places, 1)
+    place = OPS.take_along_axis(places, order, 1)
+    total = widened(_rows(updates, order))
+    for bit in range((m - 1).bit_length()):
+        step = 1 << bit
+        back = ((0, step, 0), (0, 0, 0))  # zeros before the first, which add nothing
+        same = OPS.equal(OPS.pad(place[:, :m - step], *back), place)
+        earlier = OPS.pad(total[:, :m - step], *back)
+        total = total + OPS.where(same, earlier, 0)
+    rows = OPS.broadcast_to(OPS.iota((1, n, 1), 1, place.dtype),
+                            (place.shape[0], n, place.shape[2]))
+    last = OPS.maximum(count_before(place, rows, "right") - 1, 0)
+    present = OPS.equal(OPS.take_along_axis(place, last, 1), rows)
+    return OPS.cast(OPS.where(present, _rows(total, last), 0), updates.dtype)
+
+
+def _rows(x: Value, at: Value) -> Value:
+    """Elements along the middle axis; whole rows at once if all rows share their places."""
+    return OPS.take(x, OPS.reshape(at, (at.size,)), 1) if at.shape[::2] == (1, 1) else (
+        OPS.take_along_axis(x, at, 1))
