@@ -34,11 +34,13 @@ def stored_array(node: TensorNode) -> np.ndarray:
     """A node's elements as memory holds them. The array can only be read; on the CPU it is that
     memory."""
     if node.block is None:
-        realize([node])
+        realize((node,))
     own = node.spec
     if own.memory == "cpu":
         block = node.block  # another thread that computes it too may replace the node's
         assert block is not None
+        if isinstance(block, bytes):
+            return np.ndarray(own.shape, own.dtype.numpy, block)
         return np.asarray(_View(block, own))
     array = np.empty(own.shape, own.dtype.numpy)
     assert node.block is not None
@@ -50,13 +52,11 @@ def stored_array(node: TensorNode) -> np.ndarray:
 def array_of(node: TensorNode) -> np.ndarray:
     """The elements of a node that nobody else refers to, as an array that can be written."""
     own = node.spec
-    realize([node])
+    realize((node,))
     if own.memory != "cpu":
         return shown(stored_array(node).copy(), own.dtype)
     block = node.block
-    assert block is not None
-    pool = block.memory
-    if pool is None:  # it belongs to somebody
+    if not isinstance(block, Allocation) or (pool := block.memory) is None:  # not a pool's
         return shown(stored_array(node).copy(), own.dtype)
     elements = block.detached()
     if block.nbytes < RETURNED_BYTES:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ztorch.abi import BUFFER_ALIGN
 from ztorch.backends import registry
+from ztorch.compile.python_calls import contents
 from ztorch.host.memory import aligned
 
 KEPT_BYTES = 1 << 28  # of freed blocks that a memory keeps for reuse
@@ -40,6 +41,16 @@ class Allocation:
         pool = self.memory
         if pool is not None:
             pool.take_back(self.nbytes, self.handle, self.place)
+
+
+# Where a tensor lies. A small one of the host lies in a bytes object, which Python makes and frees
+# in less time than a pool takes; nobody sees it before compiled code has filled it.
+Block = Allocation | bytes
+
+
+def place_of(block: Block) -> Any:
+    """What programs take of a block."""
+    return contents(block) if type(block) is bytes else block.place  # type: ignore[union-attr]
 
 
 class Pool(ABC):

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from ztorch import dispatch
-from ztorch.arrays.applying import apply, apply_again, apply_to_arrays
+from ztorch.arrays.applying import apply, apply_to_arrays
 from ztorch.arrays.cells import is_tracing
 from ztorch.arrays.display import table
 from ztorch.arrays.elements import moved, node_from, restored, stored_array
 from ztorch.arrays.exchange import shown
 from ztorch.arrays.keys import chosen
 from ztorch.arrays.node import Handle, TensorNode
-from ztorch.arrays.operators import set_operators
-from ztorch.arrays.placement import memory_of
-from ztorch.arrays.realize import realize
+from ztorch.arrays.operators import set_operators, way_of_ops
+from ztorch.arrays.placement import device_of_block, memory_of
+from ztorch.arrays.realize import keeps_operands, realize
 from ztorch.dtypes import DType, bf16, from_storage
 from ztorch.dtypes import dtype as dtype_named
 from ztorch.errors import DeviceError, ShapeError
@@ -117,8 +117,23 @@ class Tensor(Handle, Operators):
         Returns:
             The tensor itself.
         """
-        if self.node.block is None:
-            realize([self.node])
+        node = self.node
+        if node.block is not None:
+            return self
+        operands, call = node.operands, node.call  # in this order; see `settle`
+        if node.depth == 1 and call is not None and (run := call.at_once) and (
+                device_of_block() is None and not keeps_operands()):
+            try:
+                block = run(operands)
+            except AttributeError:  # None has no place: an operand has no value
+                block = None
+            if block is not None:
+                node.block = block  # as `settle` does
+                node.call = None
+                node.operands = ()
+                node.depth = 0
+                return self
+        realize((node,))
         return self
 
     def numpy(self) -> np.ndarray:
@@ -133,7 +148,7 @@ class Tensor(Handle, Operators):
             >>> zt.tensor([1, 2]).numpy()
             array([1, 2])
         """
-        return shown(stored_array(self.node), self.dtype)
+        return shown(stored_array(self.realize().node), self.dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.numpy(), dtype, copy=copy)
@@ -152,7 +167,7 @@ class Tensor(Handle, Operators):
 
     def _readable(self) -> np.ndarray:
         """Its elements in a dtype of NumPy's own: bfloat16 as float32."""
-        return from_storage(self.dtype, stored_array(self.node))
+        return from_storage(self.dtype, stored_array(self.realize().node))
 
     def __bool__(self) -> bool:
         self.realize()
@@ -272,13 +287,8 @@ def compute(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         args: Its positional arguments.
         attrs: Its keyword arguments.
     """
-    return _wrapped(apply(name, args, attrs))
-
-
-def on_tensors(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """What `on_arrays` returns if it is known from an earlier call on such tensors; else None."""
-    result = apply_again(name, args, attrs)
-    return tensor_of(result) if type(result) is TensorNode else _wrapped(result)
+    known = recorded_again(name, args, attrs)
+    return known if known is not None else _wrapped(apply(name, args, attrs))
 
 
 def on_arrays(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
@@ -292,5 +302,5 @@ def _wrapped(result: Any) -> Any:
     return tuple(map(tensor_of, result)) if type(result) is list else result
 
 
+recorded_again = dispatch.on_tensors = way_of_ops(Tensor, tensor_of)
 set_operators(Tensor, compute)
-dispatch.on_tensors = on_tensors
