@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.arrays.dlpack import borrowed, lent_by
 from ztorch.arrays.exchange import as_host_array, default_dtype, dtype_of, shown, stored
 from ztorch.arrays.memory import Allocation, HostPool, memory
 from ztorch.arrays.node import Handle, TensorNode, computed
@@ -13,7 +14,7 @@ from ztorch.arrays.placement import default_device, memory_of
 from ztorch.arrays.realize import realize
 from ztorch.arrays.specs import Spec, spec
 from ztorch.dtypes import DType
-from ztorch.errors import DeviceError
+from ztorch.errors import DataError, DeviceError
 
 RETURNED_BYTES = 1 << 16  # of a result from which on its memory is reused; mapping new costs more
 
@@ -95,6 +96,8 @@ def operand_of(label: str, x: Any, place: str, copy: bool) -> TensorNode:
     """
     if isinstance(x, Handle):
         return moved(x.node, place)
+    if theirs := lent_by(x):
+        return moved(borrowed(label, x, theirs), place)
     array = as_host_array(label, x)
     return node_of_array(array, dtype_of(array.dtype), place, copy)
 
@@ -110,6 +113,12 @@ def node_from(x: Any, d: DType | None, device: str | None, copy: bool) -> Tensor
     """
     if isinstance(x, Handle) and (d is None or d is x.node.spec.dtype):
         return x.node if device is None else moved(x.node, memory_of(device))
+    if theirs := lent_by(x):
+        node = borrowed("a tensor's data", x, theirs)
+        if d is not None and d is not node.spec.dtype:
+            raise DataError(f"a tensor's data of {node.spec.dtype} lies on {node.spec.memory}; "
+                            f"leave the dtype out, and use .astype({str(d)!r})")
+        return moved(node, theirs if device is None else memory_of(device), copy)
     array = as_host_array("a tensor's data", x, d)
     return node_of_array(array, d or default_dtype(x, array),
                          memory_of(device or default_device()), copy)
@@ -120,6 +129,11 @@ def moved(node: TensorNode, place: str, copy: bool = False) -> TensorNode:
     own = node.spec
     if own.memory == place and not copy:
         return node
+    if own.memory == place != "cpu":
+        if node.block is None:
+            realize((node,))
+        assert isinstance(node.block, Allocation)
+        return computed(own, memory(place).copied(node.block, own.nbytes))
     return computed(spec(own.shape, own.dtype, place), memory(place).upload(stored_array(node)))
 
 

@@ -26,7 +26,7 @@ class Allocation:
 
     __slots__ = ("handle", "memory", "nbytes", "place")
 
-    def __init__(self, memory: Pool | None, nbytes: int, handle: Any, place: Any):
+    def __init__(self, memory: Pool | LentMemory | None, nbytes: int, handle: Any, place: Any):
         self.memory = memory  # None: the handle's owner frees it
         self.nbytes = nbytes
         self.handle = handle  # of the host: an array of bytes; of a device: its buffer
@@ -103,6 +103,12 @@ class Pool(ABC):
         self.write(block, array)
         return block
 
+    def copied(self, block: Allocation, nbytes: int) -> Allocation:
+        """A block with a copy of the beginning of another one in this memory."""
+        array = np.empty(nbytes, np.uint8)
+        self.download(block, array)
+        return self.upload(array)
+
     @abstractmethod
     def write(self, block: Allocation, array: np.ndarray) -> None:
         """Copies an array's elements, in C order, to the beginning of a block."""
@@ -163,6 +169,12 @@ class DevicePool(Pool):
     def download(self, block: Allocation, out: np.ndarray) -> None:
         self.device.read(block.handle, out)
 
+    def copied(self, block: Allocation, nbytes: int) -> Allocation:
+        made = self.alloc(nbytes)
+        if nbytes:
+            self.device.copy(block.handle, made.handle, nbytes)
+        return made
+
     @property
     def closed(self) -> bool:  # type: ignore[override]
         """Whether its device is closed, which freed all that lay there."""
@@ -174,6 +186,18 @@ class DevicePool(Pool):
     def _release(self, handle: Any) -> None:
         if not self.device.closed:
             self.device.free(handle)
+
+
+class LentMemory:
+    """Where a borrowed block returns to: its owner."""
+
+    def __init__(self, pool: DevicePool):
+        self._device = pool.device
+
+    def take_back(self, nbytes: int, handle: Any, place: Any) -> None:
+        """Gives the block back."""
+        if not self._device.closed:
+            self._device.free(handle)
 
 
 _memories: dict[str, Pool] = {}

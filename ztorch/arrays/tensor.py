@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ztorch import dispatch
+from ztorch.arrays import dlpack
 from ztorch.arrays.applying import apply, apply_to_arrays
 from ztorch.arrays.cells import is_tracing
 from ztorch.arrays.display import table
@@ -18,9 +19,9 @@ from ztorch.arrays.node import Handle, TensorNode
 from ztorch.arrays.operators import set_operators, way_of_ops
 from ztorch.arrays.placement import device_of_block, memory_of
 from ztorch.arrays.realize import keeps_operands, realize
-from ztorch.dtypes import DType, bf16, from_storage
+from ztorch.dtypes import DType, from_storage
 from ztorch.dtypes import dtype as dtype_named
-from ztorch.errors import DeviceError, ShapeError
+from ztorch.errors import ShapeError
 from ztorch.graph.op import ALIASES, REGISTRY
 from ztorch.graph.operators import Operators
 
@@ -217,21 +218,10 @@ class Tensor(Handle, Operators):
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
                    copy: Any = None) -> Any:
-        self._need_cpu()
-        if self.dtype is bf16:
-            raise BufferError("NumPy's DLPack has no bfloat16; use .astype('float32')")
-        options = {"stream": stream, "max_version": max_version, "dl_device": dl_device,
-                   "copy": copy}
-        return self.numpy().__dlpack__(**{k: v for k, v in options.items() if v is not None})
+        return dlpack.capsule_of(self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        self._need_cpu()
-        return 1, 0  # kDLCPU
-
-    def _need_cpu(self) -> None:
-        if self.device != "cpu":
-            raise DeviceError("DLPack lends tensors of the CPU only; this one lies on "
-                              f"{self.device}: use .to('cpu')")
+        return dlpack.device_of(self.device)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return restored_tensor, (stored_array(self.node), self.dtype.long, self.device)

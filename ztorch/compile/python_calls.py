@@ -23,6 +23,7 @@ from ztorch.codegen.elf import link
 from ztorch.codegen.object_cache import cached, row
 from ztorch.codegen.targets import Target
 from ztorch.compile.targeting import target_for
+from ztorch.errors import Unsupported
 from ztorch.host import assets
 from ztorch.runtime.devices import resolve
 from ztorch.runtime.executable import HostMemoryCall
@@ -33,6 +34,7 @@ TYPE_AT = object.__basicsize__ - 8  # where an object refers to its type, in byt
 RECORD = ("code", "params", "arena", "inputs", "bytes", "as_address", "new_bytes", "keep", "none",
           "bytes_type")
 SYMBOL = "zt.python_call"
+DELETERS = {"zt.give_back": 48, "zt.give_back_versioned": 8}  # where the structures have a context
 _FAST_CALL = 0x80  # METH_FASTCALL
 
 
@@ -82,13 +84,38 @@ def _method() -> _MethodDef | None:
     """What Python calls; None if it has no lock that keeps calls apart, or is not CPython."""
     locked: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
     block = bytes(64)
-    target = target_for(resolve("cpu"))
-    if sys.implementation.name != "cpython" or not locked() or target.assembler != "assemble" or (
+    if sys.implementation.name != "cpython" or not locked() or (
             np.frombuffer(block, np.uint8).__array_interface__["data"][0] != contents(block)):
         return None
-    library = load_library(_library(target), "python_call")
-    code = ctypes.cast(library[SYMBOL], ctypes.c_void_p)
-    return _MethodDef(b"run", code, _FAST_CALL, None)
+    code = _code(SYMBOL)
+    return None if code is None else _MethodDef(b"run", code, _FAST_CALL, None)
+
+
+def deleter(versioned: bool) -> tuple[int, tuple[int, ...]]:
+    """The address of DLPack's deleter for tensors that we lend, and what its context holds after
+    the address of the owner. It is no function of Python's: it may be called while an error is
+    under way, or by a thread that Python does not know.
+
+    Args:
+        versioned: Whether it is for the structure since version 1.
+
+    Raises:
+        Unsupported: Code for this processor is not made by LLVM.
+    """
+    code = _code([*DELETERS][versioned])
+    if code is None:
+        raise Unsupported("DLPack of GPUs needs a processor that LLVM makes code for")
+    api = ctypes.pythonapi
+    return code, tuple(ctypes.cast(f, ctypes.c_void_p).value or 0 for f in (
+        api.PyGILState_Ensure, api.PyGILState_Release, api.Py_DecRef))
+
+
+@functools.cache
+def _code(symbol: str) -> int | None:
+    target = target_for(resolve("cpu"))
+    if target.assembler != "assemble":
+        return None
+    return ctypes.cast(load_library(_library(target), "python_call")[symbol], ctypes.c_void_p).value
 
 
 def _library(target: Target) -> bytes:
@@ -99,8 +126,8 @@ def _library(target: Target) -> bytes:
 
         text = environment().get_template("llvm/python_call.ll.j2").render(
             head=HEAD, type_at=TYPE_AT, fields=RECORD, triple=target.llvm_triple,
-            cpu=target.llvm_cpu)
-        return link(assemble(text, target), soname="python_call.so", exports=[SYMBOL])
+            deleters=DELETERS, cpu=target.llvm_cpu)
+        return link(assemble(text, target), soname="python_call.so", exports=[SYMBOL, *DELETERS])
 
-    return cached((template.read_bytes(), repr((HEAD, TYPE_AT, RECORD)), row(target),
+    return cached((template.read_bytes(), repr((HEAD, TYPE_AT, RECORD, DELETERS)), row(target),
                    llvm_identity()), linked)
