@@ -194,11 +194,14 @@ def borrowed(label: str, x: Any, place: str) -> TensorNode:
         place: The memory of a GPU that it lends.
 
     Raises:
-        DeviceError: We have no such device.
-        DataError: Its elements do not lie in C order.
+        DataError: We cannot use that device, or its elements do not lie in C order.
         Unsupported: Its dtype is none of ours.
     """
-    pool = memory(place)
+    try:
+        pool = memory(place)
+    except DeviceError as error:
+        raise DataError(f"{label} lies on {place}, which ztorch cannot use here ({error}); copy it "
+                        "to the CPU first, such as with .cpu() or .get()") from None
     assert isinstance(pool, DevicePool)
     stream = pool.device.queue_address
     try:
