@@ -1,15 +1,10 @@
 """DLPack for memory of GPUs: tensors lent to other libraries of this process, and theirs to us,
 without a copy. What lies on the CPU goes by way of NumPy.
 
-The structures are those of DLPack's header: a tensor with its owner, before and since version 1.
 """
 
 from __future__ import annotations
 
-import ctypes
-import itertools
-import operator
-from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -17,7 +12,10 @@ import numpy as np
 from ztorch.arrays.memory import Allocation, DevicePool, LentMemory, memory
 from ztorch.arrays.node import TensorNode, computed
 from ztorch.arrays.specs import spec
-from ztorch.compile.python_calls import deleter
+from ztorch.backends import dlpack as backend_dlpack
+from ztorch.backends.dlpack import Description, described, packed_strides, taken
+from ztorch.backends.gpu import GpuDevice
+from ztorch.compile.python_calls import python_calls
 from ztorch.dtypes import ALL, DType, bf16
 from ztorch.errors import DataError, DeviceError, Unsupported
 
@@ -26,60 +24,7 @@ BACKENDS = {2: "cuda", 10: "rocm"}  # whose buffers are addresses that another l
 TYPES = {name: number for number, name in BACKENDS.items()}
 _CODES = {"s": 0, "u": 1, "f": 2, "b": 6}  # of kinds of dtypes
 _BFLOAT = 4
-_READ_ONLY = 1  # a flag
 _NO_SYNC = -1  # as a stream: the consumer waits by itself
-
-
-class _Tensor(ctypes.Structure):
-    """DLTensor."""
-
-    _fields_ = (("data", ctypes.c_void_p), ("device_type", ctypes.c_int32),
-                ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
-                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-                ("shape", ctypes.POINTER(ctypes.c_int64)),
-                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64))
-
-
-class _Managed(ctypes.Structure):
-    """DLManagedTensor."""
-
-    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
-
-
-class _Versioned(ctypes.Structure):
-    """DLManagedTensorVersioned."""
-
-    _fields_ = (("major", ctypes.c_uint32), ("minor", ctypes.c_uint32),
-                ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
-                ("flags", ctypes.c_uint64), ("tensor", _Tensor))
-
-
-_FORMS: dict[bytes, type[Any]] = {b"dltensor": _Managed, b"dltensor_versioned": _Versioned}
-_api = ctypes.pythonapi
-_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p,
-                                 ctypes.c_void_p)(("PyCapsule_New", _api))
-_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", _api))
-_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
-    ("PyCapsule_IsValid", _api))
-_rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
-    ("PyCapsule_SetName", _api))
-
-_OWN_REFERENCES = 3  # of a capsule: the list's, a variable, an argument
-_USED = {name: b"used_" + name for name in _FORMS}  # of capsules that were taken
-
-
-class _Owner:
-    """What is lent, and all that has to stay until it is given back: DLPack's deleter gives up the
-    reference that the structure holds."""
-
-    def __init__(self, *parts: Any):
-        self.parts = parts
-
-
-# Capsules that nobody may have taken yet, with the address of the owner.
-_capsules: list[tuple[Any, bytes, int]] = []
 
 
 def device_of(place: str) -> tuple[int, int]:
@@ -132,40 +77,17 @@ def lent(node: TensorNode, stream: Any, versioned: bool) -> Any:
     assert isinstance(pool, DevicePool) and isinstance(block, Allocation)
     if stream != _NO_SYNC:
         pool.device.synchronise()
-    d = own.dtype
-    shape = (ctypes.c_int64 * len(own.shape))(*own.shape)
-    sizes = itertools.accumulate(own.shape[:0:-1], operator.mul, initial=1)
-    strides = (ctypes.c_int64 * len(own.shape))(*[*sizes][len(own.shape) - 1::-1])
-    name = [*_FORMS][versioned]
-    made = _FORMS[name]()
-    made.tensor = _Tensor(block.handle.handle, number, ordinal, len(own.shape),
-                          _BFLOAT if d is bf16 else _CODES[d.kind], d.bits, 1, shape, strides, 0)
-    if d.kind == "b":
-        made.tensor.bits = 8
-    if versioned:
-        made.major, made.minor, made.flags = 1, 0, _READ_ONLY
-    made.deleter, rest = deleter(versioned)
-    owner = _Owner(made, shape, strides, block)
-    context = (ctypes.c_void_p * 4)(id(owner), *rest)
-    owner.parts += (context,)
-    made.context = ctypes.addressof(context)
-    _drop_abandoned()
-    capsule = _new_capsule(ctypes.addressof(made), name, None)
-    _api.Py_IncRef(ctypes.py_object(owner))
-    _capsules.append((capsule, name, id(owner)))
-    return capsule
+    library = python_calls()
+    if library is None:
+        raise Unsupported("DLPack of GPUs needs a processor that LLVM makes code for")
+    description = Description(block.handle.handle, (number, ordinal), *_code(own.dtype), 1,
+                              own.shape, packed_strides(own.shape))
+    return backend_dlpack.lent(description, block, versioned, library)
 
 
-def _drop_abandoned() -> None:
-    """Ends what was lent to nobody: capsules that only we refer to. Nothing tells when that
-    happens, so it is looked for before the next one is made."""
-    for entry in [*_capsules]:
-        capsule, name, owner = entry
-        if not _is_valid(capsule, name):  # taken: its deleter will be called
-            _capsules.remove(entry)
-        elif getrefcount(capsule) <= _OWN_REFERENCES:
-            _capsules.remove(entry)
-            _api.Py_DecRef(ctypes.c_void_p(owner))
+def _code(d: DType) -> tuple[int, int]:
+    """DLPack's number of a kind of dtypes, and the bits of an element."""
+    return _BFLOAT if d is bf16 else _CODES[d.kind], 8 if d.kind == "b" else d.bits
 
 
 def _need_stream(backend: str, stream: Any) -> None:
@@ -203,44 +125,30 @@ def borrowed(label: str, x: Any, place: str) -> TensorNode:
         raise DataError(f"{label} lies on {place}, which ztorch cannot use here ({error}); copy it "
                         "to the CPU first, such as with .cpu() or .get()") from None
     assert isinstance(pool, DevicePool)
+    assert isinstance(pool.device, GpuDevice)
     stream = pool.device.queue_address
     try:
         capsule = x.__dlpack__(stream=stream, max_version=(1, 0))
     except TypeError:  # from before version 1
         capsule = x.__dlpack__(stream=stream)
-    name = next((n for n in _FORMS if _is_valid(capsule, n)), None)
-    if name is None:
+    theirs = described(capsule)
+    if theirs is None:
         raise DataError(f"{label}: __dlpack__ gives no capsule of DLPack, but {capsule!r}")
-    at = _pointer(capsule, name)
-    theirs = _FORMS[name].from_address(at)
-    t, deleter = theirs.tensor, theirs.deleter
-    shape = tuple(t.shape[:t.ndim])
-    steps = itertools.accumulate(shape[:0:-1], operator.mul, initial=1)
-    packed = [*steps][len(shape) - 1::-1] if shape else []
-    if t.strides and any(n > 1 and a != b for n, a, b in
-                         zip(shape, t.strides[:t.ndim], packed, strict=True)):
+    shape = theirs.shape
+    if any(n > 1 and a != b for n, a, b in
+           zip(shape, theirs.strides, packed_strides(shape), strict=True)):
         raise DataError(f"{label} lies on {place}, but not in C order; copy it first, such as with "
                         ".contiguous()")
-    own = spec(shape, _dtype(label, t), place)
-
-    def give_back() -> None:
-        if deleter:
-            _Deleter(deleter)(at)
-
+    own = spec(shape, _dtype(label, theirs), place)
     if not own.size:
         return computed(own, pool.alloc(0))
-    buffer = pool.device.borrow((t.data or 0) + t.byte_offset, own.nbytes, give_back)
-    _rename(capsule, _USED[name])  # from here on it is ours to give back
+    buffer = pool.device.borrow(theirs.address, own.nbytes, taken(capsule))
     return computed(own, Allocation(LentMemory(pool), own.nbytes, buffer, buffer))
 
 
-def _dtype(label: str, t: Any) -> DType:
+def _dtype(label: str, theirs: Description) -> DType:
     for d in ALL:
-        code = _BFLOAT if d is bf16 else _CODES[d.kind]
-        bits = 8 if d.kind == "b" else d.bits
-        if (code, bits, 1) == (t.code, t.bits, t.lanes):
+        if (*_code(d), 1) == (theirs.code, theirs.bits, theirs.lanes):
             return d
-    raise Unsupported(f"{label} has elements of DLPack's type {t.code} with {t.bits} bits and "
-                      f"{t.lanes} lanes; tensors have none such")
-
-
+    raise Unsupported(f"{label} has elements of DLPack's type {theirs.code} with {theirs.bits} "
+                      f"bits and {theirs.lanes} lanes; tensors have none such")

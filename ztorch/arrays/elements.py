@@ -44,7 +44,7 @@ def stored_array(node: TensorNode) -> np.ndarray:
             return np.ndarray(own.shape, own.dtype.numpy, block)
         return np.asarray(_View(block, own))
     array = np.empty(own.shape, own.dtype.numpy)
-    assert node.block is not None
+    assert isinstance(node.block, Allocation)
     memory(own.memory).download(node.block, array)
     array.flags.writeable = False
     return array

@@ -15,7 +15,7 @@ import numpy as np
 
 from ztorch.abi import BUFFER_ALIGN
 from ztorch.backends import registry
-from ztorch.compile.python_calls import contents
+from ztorch.backends.python_calls import contents
 from ztorch.host.memory import aligned
 
 KEPT_BYTES = 1 << 28  # of freed blocks that a memory keeps for reuse

@@ -7,11 +7,14 @@ from typing import Any
 
 from ztorch.arrays.memory import Allocation, Block, Pool
 from ztorch.arrays.node import TensorNode
-from ztorch.compile.python_calls import python_call
+from ztorch.backends.python_calls import has_python_functions, python_function
+from ztorch.compile.python_calls import python_calls
 from ztorch.runtime.executable import HostMemoryCall
 
-MOST_BYTES = 1 << 14  # of a result in a block of its own kind; more should lie at whole cache lines
+# Of a result that lies in a bytes object: from 128 KiB on, C's allocator maps each block anew.
+MOST_BYTES = 120 << 10
 
+MOST_CYCLES = 150_000  # that other threads of Python wait: some 50 microseconds
 LEAST_BYTES = 16  # of a block: Python shares bytes objects of no bytes
 
 Native = Callable[..., Any]
@@ -36,9 +39,13 @@ def quick_call(call: HostMemoryCall, operands: tuple[Any, ...], nbytes: int,
     if any(n == 0 for _, n in numbers):  # 0.0 and -0.0 would be one
         return None
     small = nbytes <= MOST_BYTES
-    native = python_call(call, max(nbytes, LEAST_BYTES) if small else 0)
-    if native is None:
+    if call.workers > 1 or call.function.cycles > MOST_CYCLES or not has_python_functions():
         return None
+    library = python_calls()
+    if library is None:
+        return None
+    native = python_function(library, call.addresses, len(call.function.inputs),
+                             max(nbytes, LEAST_BYTES) if small else 0)
     if small and len(operands) <= 2 and len(numbers) < len(operands):
         return (_of_two if len(operands) > len(numbers) + 1 else
                 _of_tensor_and_number if numbers else _of_one)(native, call, numbers)

@@ -292,5 +292,6 @@ def _wrapped(result: Any) -> Any:
     return tuple(map(tensor_of, result)) if type(result) is list else result
 
 
-recorded_again = dispatch.on_tensors = way_of_ops(Tensor, tensor_of)
+recorded_again = way_of_ops(Tensor, tensor_of)
+dispatch.on_tensors = recorded_again  # type: ignore[assignment]
 set_operators(Tensor, compute)
