@@ -1,4 +1,5 @@
-"""Tensors beside NumPy and PyTorch: single ops, chains, reductions, small programs."""
+"""Tensors beside NumPy, PyTorch, JAX and numexpr: single ops, chains, reductions, small programs,
+a network trained by hand."""
 
 from __future__ import annotations
 
@@ -13,9 +14,10 @@ from benchmarks import peers
 from benchmarks.report import Section
 from benchmarks.timing import Contestant, Effort, compare
 from ztorch.arrays import programs
+from ztorch.arrays.realize import realize
 from ztorch.host import settings
 
-SIZES = (10, 1_000, 100_000, 1_000_000)
+SIZES = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
 
 
 class Library(NamedTuple):
@@ -33,6 +35,11 @@ def chain(_: Library, x: Any) -> Any:
     for _turn in range(5):
         x = x * 0.9 + 0.1
     return x
+
+
+CHAIN = "x"  # in numexpr's words
+for _turn in range(5):
+    CHAIN = f"({CHAIN} * 0.9 + 0.1)"
 
 
 def chain_and_sum(lib: Library, x: Any) -> Any:
@@ -67,11 +74,13 @@ def run(threads: list[int], effort: Effort) -> Section:
         with settings.using(threads=n):
             programs.forget()
             for size in SIZES:
-                _case(s, n, effort, "x + y", lambda lib, x, y: x + y, size, 2)
-                _case(s, n, effort, "chain of ten", chain, size)
-            _case(s, n, effort, "chain of ten, sum", chain_and_sum, 1_000_000)
+                _case(s, n, effort, "x + y", lambda lib, x, y: x + y, size, 2, text="x + y")
+                _case(s, n, effort, "chain of ten", chain, size, text=CHAIN)
+                _case(s, n, effort, "sum", lambda lib, x: x.sum(), size, text="sum(x)")
+            _case(s, n, effort, "chain of ten, sum", chain_and_sum, 1_000_000, text=f"sum({CHAIN})")
             _case(s, n, effort, "Black-Scholes", black_scholes, 1_000_000, numpy_too=False)
             _k_means(s, n, effort)
+            _network(s, n, effort)
     programs.forget()
     return s
 
@@ -87,11 +96,39 @@ def _torch_library(torch: Any) -> Library:
                    lambda x, n: torch.nn.functional.one_hot(x, n).float())
 
 
+def _jax_library(jax: Any) -> Library:
+    return Library(jax.numpy.exp, jax.numpy.log, jax.numpy.sqrt, jax.scipy.special.erf,
+                   jax.numpy.where, jax.nn.one_hot)
+
+
+def _jax_contestants(f: Callable[..., Any], arrays: list[np.ndarray]) -> list[Contestant]:
+    """JAX op by op and compiled."""
+    jax = peers.module("jax")
+    if not jax:
+        return []
+    theirs = [jax.numpy.asarray(a) for a in arrays]
+    library = _jax_library(jax)
+    jitted = jax.jit(lambda *xs: f(library, *xs))
+    return [Contestant("JAX", lambda: f(library, *theirs).block_until_ready()),
+            Contestant("jax.jit", lambda: jitted(*theirs).block_until_ready())]
+
+
+def _numexpr_contestant(text: str, threads: int, arrays: list[np.ndarray]) -> list[Contestant]:
+    """numexpr's virtual machine, on an expression that it has compiled before."""
+    numexpr = peers.module("numexpr")
+    if not (numexpr and text):
+        return []
+    numexpr.set_num_threads(threads)
+    named = dict(zip("xy", arrays, strict=False))
+    numexpr.evaluate(text, named, truediv=True)
+    return [Contestant("numexpr", lambda: numexpr.re_evaluate(named))]
+
+
 def _case(s: Section, threads: int, effort: Effort, name: str, f: Callable[..., Any], size: int,
-          inputs: int = 1, numpy_too: bool = True) -> None:
+          inputs: int = 1, numpy_too: bool = True, text: str = "") -> None:
     random = np.random.default_rng(size)
     arrays = [random.uniform(50, 150, size).astype(np.float32) for _ in range(inputs)]
-    _compared(s, threads, effort, f"{name}, {size:,}", f, arrays, numpy_too)
+    _compared(s, threads, effort, f"{name}, {size:,}", f, arrays, numpy_too, text)
 
 
 def _k_means(s: Section, threads: int, effort: Effort) -> None:
@@ -102,7 +139,7 @@ def _k_means(s: Section, threads: int, effort: Effort) -> None:
 
 
 def _compared(s: Section, threads: int, effort: Effort, case: str, f: Callable[..., Any],
-              arrays: list[np.ndarray], numpy_too: bool) -> None:
+              arrays: list[np.ndarray], numpy_too: bool, text: str = "") -> None:
     tensors = [zt.tensor(a) for a in arrays]
     ours = Contestant("ztorch", lambda: f(OURS, *tensors).realize())
     compiled = zt.compiled(lambda *xs: f(OURS, *xs))
@@ -119,8 +156,63 @@ def _compared(s: Section, threads: int, effort: Effort, case: str, f: Callable[.
         library = _torch_library(torch)
         contestants.append(Contestant("PyTorch eager", lambda: f(library, *theirs)))
         errors["PyTorch"] = _error(f(library, *theirs).numpy(), true)
+    if threads == 1:  # JAX's number of them cannot be changed in a process
+        contestants += _jax_contestants(f, arrays)
+    contestants += _numexpr_contestant(text, threads, arrays)
     error = peers.checked(case, 1e-4, **errors)
     s.compared(case, threads, compare(contestants, threads == 1, effort), error)
+
+
+def _network(s: Section, threads: int, effort: Effort) -> None:
+    """A step of training by hand: two layers, their gradients, a step against them."""
+    random = np.random.default_rng(0)
+    x, y = (random.normal(size=(64, n)).astype(np.float32) for n in (32, 1))
+    shapes = ((32, 64), (64,), (64, 1), (1,))
+    first = [random.normal(size=shape).astype(np.float32) * 0.1 for shape in shapes]
+
+    def loss(lib: Any, weights: Any, x: Any, y: Any) -> Any:
+        w, b, v, c = weights
+        return ((lib.tanh(x @ w + b) @ v + c - y) ** 2).mean()
+
+    def step(weights: Any, x: Any, y: Any) -> Any:
+        value, slopes = zt.value_and_grad(lambda ws, *d: loss(zt.ops, ws, *d))(weights, x, y)
+        return value, [w - 1e-3 * g for w, g in zip(weights, slopes, strict=True)]
+
+    ours, compiled = [zt.tensor(a) for a in first], zt.compiled(step)
+    data = zt.tensor(x), zt.tensor(y)
+
+    def eager() -> None:
+        value, weights = step(ours, *data)
+        realize([t.node for t in (value, *weights)])
+
+    contestants = [Contestant("ztorch", eager),
+                   Contestant("zt.compiled", lambda: compiled(ours, *data))]
+    true = loss(np, [a.astype(np.float64) for a in first], x, y)
+    errors = {"ztorch": abs(step(ours, *data)[0].item() / true - 1),
+              "zt.compiled": abs(compiled(ours, *data)[0].item() / true - 1)}
+    torch = peers.module("torch")
+    if torch:
+        theirs = [torch.from_numpy(a).requires_grad_() for a in first]
+        inputs = torch.from_numpy(x), torch.from_numpy(y)
+
+        def by_torch() -> Any:
+            value = loss(torch, theirs, *inputs)
+            slopes = torch.autograd.grad(value, theirs)
+            with torch.no_grad():
+                return value, [w - 1e-3 * g for w, g in zip(theirs, slopes, strict=True)]
+
+        contestants.append(Contestant("PyTorch eager", by_torch))
+        errors["PyTorch"] = abs(by_torch()[0].item() / true - 1)
+    jax = peers.module("jax") if threads == 1 else None
+    if jax:
+        jitted = jax.jit(lambda ws, *d: jax.tree.map(lambda w, g: w - 1e-3 * g, ws, jax.grad(
+            lambda ws: loss(jax.numpy, ws, *d))(ws)))
+        weights, *held = jax.tree.map(jax.numpy.asarray, (first, x, y))
+        contestants.append(Contestant(
+            "jax.jit", lambda: jax.block_until_ready(jitted(weights, *held))))
+    error = peers.checked("a network", 1e-4, **errors)
+    s.compared("a step of training, 32-64-1, batch 64", threads,
+               compare(contestants, threads == 1, effort), error)
 
 
 def _error(y: np.ndarray, true: np.ndarray) -> float:

@@ -28,7 +28,8 @@ from ztorch.runtime.executable import HostCall
 
 TURNS = 40_000  # of the FMA loop: long enough that calling it costs nothing beside it
 MOST_READ = 8 << 20  # small buffers are read again and again, up to so many bytes a thread
-PEERS = ("torch", "keras", "onnx", "onnxruntime", "numpy", "llvmlite")
+PEERS = ("torch", "keras", "onnx", "onnxruntime", "numpy", "llvmlite",
+         "jax", "numexpr")
 
 
 def describe() -> dict[str, Any]:

@@ -23,8 +23,15 @@ def module(name: str) -> Any:
     """A package that may be missing, as Any: its types are no concern of ours."""
     if name == "keras":
         os.environ.setdefault("KERAS_BACKEND", "torch")
+    if name == "jax":
+        os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false "
+                                           "intra_op_parallelism_threads=1")
     try:
-        return importlib.import_module(name)
+        found = importlib.import_module(name)
+        if name == "jax":
+            importlib.import_module("jax.scipy.special")
+            found.config.update("jax_cpu_enable_async_dispatch", False)
+        return found
     except ImportError as error:
         print(f"without {name}: {error}", flush=True)
         return None

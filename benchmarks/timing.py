@@ -2,8 +2,9 @@
 
 Contestants take turns in short blocks, so that a slower clock or a busy neighbour hits all of them
 alike; what is compared is the median of the ratios within one turn, not the ratio of two medians
-taken minutes apart. One thread is timed by its own CPU clock, which does not run while somebody
-else has the core; several threads can only be timed by the wall clock.
+taken minutes apart. One thread is timed by the CPU clock of the process, which does not run while
+somebody else has the core, and counts what a library does in threads that it was told not to use;
+several threads can only be timed by the wall clock.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import repeat
-from time import perf_counter, sleep, thread_time
+from time import perf_counter, process_time, sleep
 from typing import Any
 
 import numpy as np
@@ -122,10 +123,10 @@ def _block(c: Contestant, calls: int, single: bool) -> tuple[float, float]:
         sleep(0.15)  # threads of the contestant before spin on, OpenBLAS's for 0.1 s: let them end
     for _ in repeat(None, min(calls, 8)):  # bring code and data back into the caches
         run()
-    cpu, wall = thread_time(), perf_counter()
+    cpu, wall = process_time(), perf_counter()
     for _ in repeat(None, calls):
         run()
-    return (perf_counter() - wall) / calls, (thread_time() - cpu) / calls
+    return (perf_counter() - wall) / calls, (process_time() - cpu) / calls
 
 
 def _settled(samples: Samples) -> bool:

@@ -21,6 +21,16 @@ CACHE_LINE = 64
 # code takes 256 for granted.
 PORT_ALIGN = 256
 
+# CPython calls compiled code by one native function, whose object holds a record of what to run.
+BYTES_HEAD = bytes.__basicsize__ - 1  # bytes of a bytes object before its contents and a zero
+TYPE_AT = object.__basicsize__ - 8  # where an object refers to its type, in bytes
+PYTHON_CALL = "zt.python_call"  # the symbol of that function
+PYTHON_RECORD = ("code", "params", "arena", "inputs", "bytes", "as_address", "new_bytes", "keep",
+                 "none", "bytes_type")
+# DLPack's deleters of what we lend, before version 1 and since, and where its structures have a
+# context, in bytes.
+DLPACK_DELETERS = {"zt.give_back": 48, "zt.give_back_versioned": 8}
+
 WASM_ARCH = "wasm32"  # the instruction set of code that browsers run on the CPU
 
 # Comes after the number in the name of a kernel that runs a second time in a call, so that what it

@@ -241,3 +241,10 @@ def test_operands_by_name_are_operands_each_time() -> None:
         for first in (0.0, 0.0, 1.0, np.float64(2.0), np.float64(2.0), 3, None, None):
             want = np.diff(a) if first is None else np.diff(a, prepend=first)
             np.testing.assert_array_equal(np.asarray(zt.ops.diff(x, prepend=first)), want)
+
+
+def test_tensors_of_one_shape_keep_their_dtypes() -> None:
+    arrays = [np.zeros(2, d) for d in ("bool", "float32", "float64", "int8")]
+    for name in ("broadcast_arrays", "meshgrid"):
+        results = getattr(zt.ops, name)(*map(zt.tensor, arrays))
+        assert [str(y.numpy().dtype) for y in results] == [str(a.dtype) for a in arrays]

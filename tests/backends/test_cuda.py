@@ -16,9 +16,10 @@ import pytest
 
 import ztorch as zt
 from benchmarks import gpu_smoke
-from tests.cases import available, contract
+from tests.cases import contract
 from tests.cases.device_programs import Module, all_agree
 from tests.cases.jobs import parts, sharing
+from tests.cases.pretended_cuda import close, install
 from tests.cases.zoo import BATCH, STEPS, rows, small
 from tests.machines.fake_cuda import FakeCuda, Node
 from tests.machines.ptx.parse import Entry, parse
@@ -41,33 +42,12 @@ from ztorch.lower.grid import threads
 from ztorch.machines import chips
 from ztorch.runtime.devices import devices, resolve
 
-real = pytest.importorskip("cuda.bindings.driver", reason="needs cuda-bindings: pip install 'ztorch[cuda]'")
-
-
-def install(monkeypatch: pytest.MonkeyPatch, **more: object) -> FakeCuda:
-    fake = FakeCuda(real, **more)  # type: ignore[arg-type]
-    monkeypatch.setattr(cuda_calls, "driver", lambda: fake)
-    monkeypatch.setattr(cuda, "BACKEND", cuda.Cuda())
-    monkeypatch.setattr(registry, "_opened", {})
-    monkeypatch.setattr(available, "REQUIRED", {"cuda"})  # never skipped: it is here
-    available.device.cache_clear()
-    return fake
-
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     made = install(monkeypatch)
     yield made
     close(made)
-
-
-def close(fake: FakeCuda) -> None:
-    """What is left ends with its driver, not with the next test's."""
-    fake.fail.clear()
-    fake.forget()
-    for device in registry._opened.values():
-        device.close()
-    available.device.cache_clear()
 
 
 CONTRACT = [check for name, check in vars(contract).items() if name.startswith("test_")]

@@ -143,7 +143,8 @@ def test_an_alias_is_the_op() -> None:
     ("multiplly", "did you mean 'multiply'"), ("nonzero", "zt.array_api has it"),
     ("fftn", "use ops.fft2"), ("eig", "ops.eigh"), ("bincount", "one_hot"), ("astype", "use ops.cast"),
     ("masked_fill", "ops.where"), ("bartlett", "has no attribute 'bartlett'$"),
-    ("nanmax", "isnan")])
+    ("nanmax", "isnan"), ("detach", "stop_gradient"), ("expand", "broadcast_to"),
+    ("reduce_sum", "use ops.sum")])
 def test_the_error_of_an_absent_name_does_not_mislead(name: str, hint: str) -> None:
     with pytest.raises(AttributeError, match=hint):
         getattr(zt.ops, name)

@@ -41,18 +41,21 @@ class Call:
         operands: Spec of each tensor operand, type of each number.
         dtypes: The dtype that each operand is computed in.
         results: Spec of each result.
+        result: The first of them.
         aliases: For each result, which operand it is, or None: some reshapes change nothing.
         single: Whether the op gives one result, not a tuple.
         integers: Places and ranges of numbers that must fit an integer dtype.
         quick: Whether recording it takes no more than a node: one result, nothing to check.
+        at_once: Runs it on computed operands, once `programs.py` knows how; False: it never will.
     """
 
-    __slots__ = ("__weakref__", "_build", "aliases", "dtypes", "integers", "name", "operands",
-                 "quick", "results", "single")
+    __slots__ = ("__weakref__", "_build", "aliases", "at_once", "dtypes", "integers", "name",
+                 "operands", "quick", "result", "results", "single")
 
     def __init__(self, name: str, operands: tuple[Operand, ...], dtypes: Sequence[DType],
                  build: Build, memory: str):
         self.name = name
+        self.at_once: Any = None
         self.operands = operands
         self.dtypes = tuple(dtypes)
         self._build = build
@@ -65,6 +68,7 @@ class Call:
                 isinstance(y, Value) for y in results):
             raise NotTraced(f"{name} must give a tensor or a tuple of tensors, not {result!r}")
         self.results = tuple(spec(y.shape, y.dtype, memory) for y in results)
+        self.result = self.results[0]
         same = {id(v): k for k, (v, o) in enumerate(zip(inputs, operands, strict=True))
                 if isinstance(o, Spec) and o.dtype is v.dtype}
         self.aliases = tuple(same.get(id(y)) for y in results)

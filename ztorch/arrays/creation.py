@@ -11,8 +11,10 @@ import numpy as np
 
 from ztorch.arguments import explained
 from ztorch.arrays.cells import is_tracing
+from ztorch.arrays.dlpack import lent_by
 from ztorch.arrays.elements import node_from, stored_array
 from ztorch.arrays.exchange import as_host_array
+from ztorch.arrays.node import TensorNode
 from ztorch.arrays.placement import device as on_device
 from ztorch.arrays.promotion import integer_range
 from ztorch.arrays.tensor import Tensor, compute, tensor_of
@@ -74,13 +76,22 @@ def asarray(data: Any, dtype: DType | str | None = None, device: str | None = No
     """
     d = None if dtype is None else dtype_named(dtype)
     node = node_from(data, d, device, bool(copy))
-    if copy is False and not isinstance(data, Tensor) and node.spec.size and not (
-            node.spec.memory == "cpu" and np.may_share_memory(
-                stored_array(node), as_host_array("a tensor's data", data))):
+    if copy is False and not isinstance(data, Tensor) and not _shares(node, data):
         raise ConfigError("this array's memory cannot be shared with a tensor: it must lie on the "
                           "tensor's device, in C order, with whole elements aligned, in the same "
                           "dtype; leave copy=False out")
     return tensor_of(node)
+
+
+def _shares(node: TensorNode, data: Any) -> bool:
+    """Whether a node lies in the memory of what it was made of."""
+    place = node.spec.memory
+    if not node.spec.size:
+        return True
+    if theirs := lent_by(data):
+        return theirs == place
+    return place == "cpu" and np.may_share_memory(
+        stored_array(node), as_host_array("a tensor's data", data))
 
 
 @explained
@@ -96,7 +107,7 @@ def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> 
         The tensor.
 
     Raises:
-        DataError: `x` has no `__dlpack__`, or does not lend its memory to the CPU.
+        DataError: `x` has no `__dlpack__`, or its elements lie in no memory of ours.
 
     Examples:
         >>> import numpy as np, ztorch as zt

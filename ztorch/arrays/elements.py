@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.arrays.dlpack import borrowed, lent_by
 from ztorch.arrays.exchange import as_host_array, default_dtype, dtype_of, shown, stored
 from ztorch.arrays.memory import Allocation, HostPool, memory
 from ztorch.arrays.node import Handle, TensorNode, computed
@@ -13,7 +14,7 @@ from ztorch.arrays.placement import default_device, memory_of
 from ztorch.arrays.realize import realize
 from ztorch.arrays.specs import Spec, spec
 from ztorch.dtypes import DType
-from ztorch.errors import DeviceError
+from ztorch.errors import DataError, DeviceError
 
 RETURNED_BYTES = 1 << 16  # of a result from which on its memory is reused; mapping new costs more
 
@@ -34,14 +35,16 @@ def stored_array(node: TensorNode) -> np.ndarray:
     """A node's elements as memory holds them. The array can only be read; on the CPU it is that
     memory."""
     if node.block is None:
-        realize([node])
+        realize((node,))
     own = node.spec
     if own.memory == "cpu":
         block = node.block  # another thread that computes it too may replace the node's
         assert block is not None
+        if isinstance(block, bytes):
+            return np.ndarray(own.shape, own.dtype.numpy, block)
         return np.asarray(_View(block, own))
     array = np.empty(own.shape, own.dtype.numpy)
-    assert node.block is not None
+    assert isinstance(node.block, Allocation)
     memory(own.memory).download(node.block, array)
     array.flags.writeable = False
     return array
@@ -50,13 +53,11 @@ def stored_array(node: TensorNode) -> np.ndarray:
 def array_of(node: TensorNode) -> np.ndarray:
     """The elements of a node that nobody else refers to, as an array that can be written."""
     own = node.spec
-    realize([node])
+    realize((node,))
     if own.memory != "cpu":
         return shown(stored_array(node).copy(), own.dtype)
     block = node.block
-    assert block is not None
-    pool = block.memory
-    if pool is None:  # it belongs to somebody
+    if not isinstance(block, Allocation) or (pool := block.memory) is None:  # not a pool's
         return shown(stored_array(node).copy(), own.dtype)
     elements = block.detached()
     if block.nbytes < RETURNED_BYTES:
@@ -95,6 +96,8 @@ def operand_of(label: str, x: Any, place: str, copy: bool) -> TensorNode:
     """
     if isinstance(x, Handle):
         return moved(x.node, place)
+    if theirs := lent_by(x):
+        return moved(borrowed(label, x, theirs), place)
     array = as_host_array(label, x)
     return node_of_array(array, dtype_of(array.dtype), place, copy)
 
@@ -110,6 +113,12 @@ def node_from(x: Any, d: DType | None, device: str | None, copy: bool) -> Tensor
     """
     if isinstance(x, Handle) and (d is None or d is x.node.spec.dtype):
         return x.node if device is None else moved(x.node, memory_of(device))
+    if theirs := lent_by(x):
+        node = borrowed("a tensor's data", x, theirs)
+        if d is not None and d is not node.spec.dtype:
+            raise DataError(f"a tensor's data of {node.spec.dtype} lies on {node.spec.memory}; "
+                            f"leave the dtype out, and use .astype({str(d)!r})")
+        return moved(node, theirs if device is None else memory_of(device), copy)
     array = as_host_array("a tensor's data", x, d)
     return node_of_array(array, d or default_dtype(x, array),
                          memory_of(device or default_device()), copy)
@@ -120,6 +129,11 @@ def moved(node: TensorNode, place: str, copy: bool = False) -> TensorNode:
     own = node.spec
     if own.memory == place and not copy:
         return node
+    if own.memory == place != "cpu":
+        if node.block is None:
+            realize((node,))
+        assert isinstance(node.block, Allocation)
+        return computed(own, memory(place).copied(node.block, own.nbytes))
     return computed(spec(own.shape, own.dtype, place), memory(place).upload(stored_array(node)))
 
 

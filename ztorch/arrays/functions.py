@@ -13,7 +13,7 @@ from ztorch.arrays.applying import common_memory
 from ztorch.arrays.cells import Cell, is_tracing
 from ztorch.arrays.elements import array_of, operand_of
 from ztorch.arrays.function_trace import function_trace
-from ztorch.arrays.memory import memory
+from ztorch.arrays.memory import memory, place_of
 from ztorch.arrays.node import TensorNode, computed
 from ztorch.arrays.placement import code_for, default_device
 from ztorch.arrays.programs import ArrayProgram
@@ -134,7 +134,7 @@ class _Version(NamedTuple):
             block = leaf.block
             assert block is not None
             blocks.append(block)
-            places.append(block.place)
+            places.append(place_of(block))
         pool = memory(self.place)
         nodes, outputs = [], []
         for s in self.results:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ztorch.abi import BUFFER_ALIGN
 from ztorch.backends import registry
+from ztorch.backends.python_calls import contents
 from ztorch.host.memory import aligned
 
 KEPT_BYTES = 1 << 28  # of freed blocks that a memory keeps for reuse
@@ -25,7 +26,7 @@ class Allocation:
 
     __slots__ = ("handle", "memory", "nbytes", "place")
 
-    def __init__(self, memory: Pool | None, nbytes: int, handle: Any, place: Any):
+    def __init__(self, memory: Pool | LentMemory | None, nbytes: int, handle: Any, place: Any):
         self.memory = memory  # None: the handle's owner frees it
         self.nbytes = nbytes
         self.handle = handle  # of the host: an array of bytes; of a device: its buffer
@@ -40,6 +41,16 @@ class Allocation:
         pool = self.memory
         if pool is not None:
             pool.take_back(self.nbytes, self.handle, self.place)
+
+
+# Where a tensor lies. A small one of the host lies in a bytes object, which Python makes and frees
+# in less time than a pool takes; nobody sees it before compiled code has filled it.
+Block = Allocation | bytes
+
+
+def place_of(block: Block) -> Any:
+    """What programs take of a block."""
+    return contents(block) if type(block) is bytes else block.place  # type: ignore[union-attr]
 
 
 class Pool(ABC):
@@ -91,6 +102,12 @@ class Pool(ABC):
         block = self.alloc(array.nbytes)
         self.write(block, array)
         return block
+
+    def copied(self, block: Allocation, nbytes: int) -> Allocation:
+        """A block with a copy of the beginning of another one in this memory."""
+        array = np.empty(nbytes, np.uint8)
+        self.download(block, array)
+        return self.upload(array)
 
     @abstractmethod
     def write(self, block: Allocation, array: np.ndarray) -> None:
@@ -152,6 +169,12 @@ class DevicePool(Pool):
     def download(self, block: Allocation, out: np.ndarray) -> None:
         self.device.read(block.handle, out)
 
+    def copied(self, block: Allocation, nbytes: int) -> Allocation:
+        made = self.alloc(nbytes)
+        if nbytes:
+            self.device.copy(block.handle, made.handle, nbytes)
+        return made
+
     @property
     def closed(self) -> bool:  # type: ignore[override]
         """Whether its device is closed, which freed all that lay there."""
@@ -163,6 +186,18 @@ class DevicePool(Pool):
     def _release(self, handle: Any) -> None:
         if not self.device.closed:
             self.device.free(handle)
+
+
+class LentMemory:
+    """Where a borrowed block returns to: its owner."""
+
+    def __init__(self, pool: DevicePool):
+        self._device = pool.device
+
+    def take_back(self, nbytes: int, handle: Any, place: Any) -> None:
+        """Gives the block back."""
+        if not self._device.closed:
+            self._device.free(handle)
 
 
 _memories: dict[str, Pool] = {}

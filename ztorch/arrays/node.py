@@ -9,7 +9,7 @@ from ztorch.arrays.specs import Spec
 
 if TYPE_CHECKING:
     from ztorch.arrays.calls import Call
-    from ztorch.arrays.memory import Allocation
+    from ztorch.arrays.memory import Block
 
 
 class TensorNode:
@@ -31,14 +31,14 @@ class TensorNode:
     __slots__ = ("__weakref__", "block", "call", "depth", "index", "operands", "siblings", "spec")
 
     spec: Spec
-    block: Allocation | None
+    block: Block | None
     call: Call | None
     operands: tuple[Any, ...]
     index: int
     depth: int
     siblings: list[weakref.ref[TensorNode]] | None
 
-    def settle(self, block: Allocation) -> None:
+    def settle(self, block: Block) -> None:
         """Says where its elements lie now. What it was computed from may go."""
         self.block = block  # other threads read the block first, then the operands, then the call
         self.call = None
@@ -46,7 +46,7 @@ class TensorNode:
         self.depth = 0
 
 
-def computed(spec: Spec, block: Allocation) -> TensorNode:
+def computed(spec: Spec, block: Block) -> TensorNode:
     """A node whose elements lie in a block."""
     node = TensorNode()
     node.spec = spec

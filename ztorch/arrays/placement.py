@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
@@ -11,7 +11,10 @@ from ztorch.errors import ConfigError, DeviceError
 from ztorch.runtime.devices import best_device, resolve
 
 _chosen: ContextVar[str | None] = ContextVar("device", default=None)
+device_of_block = _chosen.get  # that of the enclosing `with zt.device(...)`, or None
 _process_wide: list[str] = []  # what set_default_device was last told, if anything
+
+when_default_changes: list[Callable[[], None]] = []  # called when it was set
 
 
 def set_default_device(device: str) -> None:
@@ -31,6 +34,8 @@ def set_default_device(device: str) -> None:
     """
     memory_of(device)
     _process_wide[:] = [device]
+    for call in when_default_changes:
+        call()
 
 
 def device(name: str) -> AbstractContextManager[None]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztorch.arrays.elements import moved, node_from, node_of_array
-from ztorch.arrays.memory import memory
+from ztorch.arrays.memory import memory, place_of
 from ztorch.arrays.node import TensorNode, computed
 from ztorch.arrays.placement import memory_of
 from ztorch.arrays.realize import realize
@@ -67,8 +67,8 @@ def _outputs(call: MemoryCall, inputs: Sequence[TensorNode], place: str) -> dict
     pool = memory(place)
     outputs = {port: computed(spec(t.shape, t.dtype, place), pool.alloc(t.nbytes))
                for port, t in call.function.outputs.items()}
-    call([n.block.place for n in inputs if n.block is not None],
-         [n.block.place for n in outputs.values() if n.block is not None])
+    call([place_of(n.block) for n in inputs if n.block is not None],
+         [place_of(n.block) for n in outputs.values() if n.block is not None])
     return outputs
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztorch.arrays.elements import moved, node_of_array
-from ztorch.arrays.memory import Allocation, memory
+from ztorch.arrays.memory import Allocation, memory, place_of
 from ztorch.arrays.placement import memory_of
 from ztorch.arrays.promotion import integer_range
 from ztorch.arrays.realize import realize
@@ -125,7 +125,7 @@ class TensorCall:
     def __call__(self) -> None:
         nodes = [t.node for t in self.inputs.values()]
         realize(nodes)
-        self._call([n.block.place for n in nodes if n.block is not None],
+        self._call([place_of(n.block) for n in nodes if n.block is not None],
                    [score.block.place for score in self.outputs.values()])
 
 

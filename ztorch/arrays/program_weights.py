@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ztorch.arrays.elements import moved, node_from
-from ztorch.arrays.memory import memory
+from ztorch.arrays.memory import memory, place_of
 from ztorch.arrays.node import computed
 from ztorch.arrays.placement import memory_of
 from ztorch.arrays.realize import realize
@@ -21,7 +21,7 @@ def weight(program: Any, name: str) -> Tensor:
     node = computed(spec(tuple(state.shape), dtype(state.dtype), place),
                     memory(place).alloc(state.nbytes))
     assert node.block is not None
-    program.executable.state_to(name, node.block.place)
+    program.executable.state_to(name, place_of(node.block))
     return tensor_of(node)
 
 
@@ -35,4 +35,4 @@ def set_weight(program: Any, name: str, value: Any) -> None:
     node = moved(tensor.astype(dtype(state.dtype)).node, place)
     realize([node])
     assert node.block is not None
-    program.executable.state_from(name, node.block.place)
+    program.executable.state_from(name, place_of(node.block))

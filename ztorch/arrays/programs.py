@@ -19,12 +19,15 @@ import numpy as np
 from ztorch.arrays.calls import Call
 from ztorch.arrays.memory import Allocation, Pool
 from ztorch.arrays.node import TensorNode
+from ztorch.arrays.quick_calls import Quick, quick_call
 from ztorch.arrays.specs import Spec
 from ztorch.arrays.structure import NUMBER, number_dtypes, rebuild
 from ztorch.compile.program_cache import build
 from ztorch.dtypes import to_storage
 from ztorch.graph.op import OPS, constant, leaf
 from ztorch.graph.value import Graph, Value
+from ztorch.runtime.executable import HostMemoryCall
+from ztorch.runtime.running import MemoryCall
 
 CAPACITY = 1024  # programs that are kept at most
 CAPACITY_BYTES = 1 << 28  # memory of all kept programs; the newest is kept whatever it takes
@@ -53,6 +56,7 @@ class ArrayProgram:
         self._numbers_read: list[Any] = []  # memory of the numbers that are inputs, likewise
         self._sized: list[int] | None = None  # results that are not empty; None if all are
         self._call: Any = None  # the compiled function; None if all its results are empty
+        self._memory_call: MemoryCall | None = None  # the same, of which `_call` is the quick way
         _alive.add(self)
 
     def run(self, pool: Pool, leaves: Sequence[TensorNode], places: list[Any],
@@ -78,6 +82,27 @@ class ArrayProgram:
                 if self._sized is not None:
                     outputs = [outputs[k] for k in self._sized]
                 self._call(places + self._numbers_read, outputs)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it ran before."""
+        return self._pool is not None
+
+    def at_once(self, operands: tuple[Any, ...], nbytes: int) -> Quick | None:
+        """How to run it without this object, if it is one call of which nothing varies.
+
+        Args:
+            operands: The nodes and numbers that it ran with.
+            nbytes: The size of its only result.
+        """
+        with self._lock:
+            call, pool = self._memory_call, self._pool
+            numbers = [o for o in operands if type(o) is not TensorNode]
+            if not isinstance(call, HostMemoryCall) or pool is None or self._varying or (
+                    self._leaves_read is not None or self._sized is not None
+                    or numbers != self._numbers or call.program.spec.arena_bytes):
+                return None
+            return quick_call(call, operands, nbytes, pool)
 
     def _adapt(self, numbers: list[Any], leaves: Sequence[TensorNode]) -> None:
         """Makes inputs of the numbers that have changed, and sets all that are inputs."""
@@ -116,7 +141,8 @@ class ArrayProgram:
         read = [k for kind, k in ports if kind == "x"]
         self._leaves_read = None if read == [*range(leaves)] else read
         self._numbers_read = [self._varying[k].place for kind, k in ports if kind == "n"]
-        self._call = running.bind_memory("call").alone()
+        self._memory_call = running.bind_memory("call")
+        self._call = self._memory_call.alone()
         self.nbytes = running.spec.memory_bytes
 
 
@@ -152,7 +178,7 @@ def program_for(key: tuple[Any, ...], results: tuple[int, ...], device: str) -> 
 
 
 def program_of(call: Call, device: str) -> ArrayProgram:
-    """The program of one call, whose tensors are computed and differ.
+    """The program of one call, whose tensors are computed.
 
     Args:
         call: The call, of one result.
@@ -166,14 +192,32 @@ def program_of(call: Call, device: str) -> ArrayProgram:
     return known
 
 
+def set_at_once(call: Call, program: ArrayProgram, operands: tuple[Any, ...]) -> None:
+    """Has a call run without a look at programs from now on, if it can.
+
+    Args:
+        call: The call, of one result.
+        program: Its program, which ran.
+        operands: The nodes and numbers that it ran with.
+    """
+    if len(_programs) <= CAPACITY // 2:
+        call.at_once = program.at_once(operands, call.results[0].nbytes) or False
+
+
+def find_calls_again() -> None:
+    """Has the program of each call looked up when it comes next."""
+    for _, call in [*_of_calls]:
+        call.at_once = None
+    _of_calls.clear()
+
+
 def _evict() -> None:
     """Drops the least recently used programs where there are too many."""
-    count = len(_programs)
+    if len(_programs) > CAPACITY // 2:  # order matters from now on
+        find_calls_again()
     while len(_programs) > 1 and (len(_programs) > CAPACITY or sum(
             p.nbytes for p in _programs.values()) > CAPACITY_BYTES):
         _programs.popitem(last=False)
-    if len(_programs) < count:
-        _of_calls.clear()
 
 
 def forget() -> None:
@@ -184,7 +228,7 @@ def forget() -> None:
     0
     """
     with _lock:
-        _of_calls.clear()
+        find_calls_again()
         _programs.clear()
 
 
@@ -192,7 +236,7 @@ def _after_fork() -> None:
     """In a forked child no other thread runs: none releases a lock or finishes a program."""
     global _lock
     _lock = threading.Lock()
-    _of_calls.clear()
+    find_calls_again()
     _programs.clear()
     for program in _alive:
         program._lock = threading.Lock()

@@ -19,6 +19,8 @@ _KINDS = {bool: "b", int: "s", float: "f"}  # of Python's numbers
 _OF_ELEMENTS = ("clip", "cross", "isclose", "matmul", "nextafter", "outer", "remainder",
                 "tensordot", "vecdot", "where")
 
+_APART = ("broadcast_arrays", "meshgrid")  # each result has the dtype of its own operand
+
 # The dtype that bools are computed in, where ops take none.
 _OF_BOOLS = {**dict.fromkeys(("less", "less_equal", "greater", "greater_equal"), u8),
              **dict.fromkeys(("floor_divide", "remainder", "shift_left", "shift_right", "power"),
@@ -37,6 +39,8 @@ def operand_dtypes(public: Public, operands: Sequence[DType | type]) -> list[DTy
         operands: The dtype of each tensor; for one of Python's numbers, its type. A number takes
             the dtype of the tensors beside it, unless that cannot hold its kind.
     """
+    if public.name in _APART:
+        return [d for d in operands if isinstance(d, DType)]
     opcode = OPCODES.get(public.primitive.opcode) if public.primitive and (
         public.primitive.kind == "map") else None
     elementwise = opcode is not None or public.name in _OF_ELEMENTS or (

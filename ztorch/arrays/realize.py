@@ -7,13 +7,20 @@ from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from ztorch.arrays.memory import Allocation, memory
+from ztorch.arrays.memory import Block, memory, place_of
 from ztorch.arrays.node import TensorNode
-from ztorch.arrays.placement import code_for
-from ztorch.arrays.programs import program_for, program_of
+from ztorch.arrays.placement import code_for, device_of_block, when_default_changes
+from ztorch.arrays.programs import (
+    find_calls_again,
+    program_for,
+    program_of,
+    set_at_once,
+)
 from ztorch.arrays.structure import needed_elsewhere, walk
 
 _keeps_operands: ContextVar[bool] = ContextVar("keeps_operands", default=False)
+keeps_operands = _keeps_operands.get  # whether a function is being differentiated
+when_default_changes.append(find_calls_again)
 
 
 @contextlib.contextmanager
@@ -24,11 +31,6 @@ def operands_kept() -> Iterator[None]:
         yield
     finally:
         _keeps_operands.reset(token)
-
-
-def keeps_operands() -> bool:
-    """Whether a function is being differentiated."""
-    return _keeps_operands.get()
 
 
 def realize(nodes: Sequence[TensorNode]) -> None:
@@ -53,24 +55,28 @@ def _compute_call(node: TensorNode) -> bool:
     if call is None or node.siblings is not None:
         return False
     leaves: list[TensorNode] = []
-    blocks: list[Allocation] = []  # so that no other thread frees one
+    blocks: list[Block] = []  # so that no other thread frees one
     places: list[Any] = []
     numbers: list[Any] = []
     for o in operands:
         if type(o) is TensorNode:
             block = o.block
-            if block is None or o in leaves:
+            if block is None:
                 return False
             leaves.append(o)
             blocks.append(block)
-            places.append(block.place)
+            places.append(place_of(block))
         else:
             numbers.append(o)
     s = node.spec
     pool = memory(s.memory)
     result = pool.alloc(s.nbytes)
-    program_of(call, code_for(s.memory)).run(pool, leaves, places, numbers, [result.place])
-    if _keeps_operands.get():
+    program = program_of(call, code_for(s.memory))
+    again = program.is_compiled
+    program.run(pool, leaves, places, numbers, [result.place])
+    if again and call.at_once is None and device_of_block() is None:
+        set_at_once(call, program, operands)
+    if keeps_operands():
         node.block = result
     else:
         node.settle(result)
@@ -94,7 +100,7 @@ def _compute(roots: Sequence[TensorNode], place: str) -> None:
         blocks.append(block)
         places.append(block.place)
     program.run(pool, pending.leaves, pending.places, pending.numbers, places)
-    if _keeps_operands.get():
+    if keeps_operands():
         for node, block in zip(results, blocks, strict=True):
             node.block = block
     else:

@@ -28,6 +28,8 @@ class _Laziness(threading.local):
 
 
 _laziness = _Laziness()
+# Not empty if any thread was ever told to compute at once. Until then, recording need not ask.
+eager: list[bool] = [] if _laziness.on else [True]
 
 
 class lazy:
@@ -49,6 +51,8 @@ class lazy:
     def __init__(self, on: bool = True):
         self._before = _laziness.on
         _laziness.on = on
+        if not (on or eager):
+            eager.append(True)
 
     def __enter__(self) -> None:
         pass
@@ -98,13 +102,13 @@ def record_quick(call: Call, operands: tuple[Any, ...], depth: int) -> TensorNod
     if depth >= MAX_DEPTH:
         depth = _computed_depth(operands, depth)
     node = TensorNode()  # not by `pending`: a call of a function takes as long as this
-    node.spec = call.results[0]
+    node.spec = call.result
     node.block = node.siblings = None
     node.call = call
     node.operands = operands
     node.index = 0
     node.depth = depth + 1
-    if not _laziness.on and not is_tracing():
+    if eager and not _laziness.on and not is_tracing():
         realize((node,))
     return node
 

@@ -14,7 +14,7 @@ from sys import getrefcount
 from typing import Any, NamedTuple
 
 from ztorch.arrays.calls import Call
-from ztorch.arrays.memory import Allocation
+from ztorch.arrays.memory import Block, place_of
 from ztorch.arrays.node import TensorNode
 from ztorch.graph.tracing import NotTraced
 from ztorch.graph.value import Value
@@ -31,7 +31,7 @@ class Pending:
     roots: Sequence[TensorNode]  # those of the roots that are to be computed
     key: list[Any]  # the structure
     leaves: list[TensorNode]  # computed nodes, by slots -1, -2, ...
-    blocks: list[Allocation]  # the memory of those that have some
+    blocks: list[Block]  # the memory of those that have some
     places: list[Any]  # what programs take of it
     numbers: list[Any]  # Python's numbers, in the order of the key
     order: list[TensorNode]  # nodes to compute, by slots 0, 1, ...: first the roots
@@ -54,7 +54,7 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
     """
     key: list[Any] = []
     leaves = [*arguments]
-    blocks: list[Allocation] = []
+    blocks: list[Block] = []
     places: list[Any] = []
     numbers: list[Any] = []
     order: list[TensorNode] = []
@@ -72,7 +72,7 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
                 slots[node] = -len(leaves)
                 if block is not None:
                     blocks.append(block)
-                    places.append(block.place)
+                    places.append(place_of(block))
     own = roots
     if len(order) < len(roots):
         own = [r for r in roots if slots[r] >= 0]
@@ -112,7 +112,7 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
                         slot = -len(leaves)
                         if block is not None:
                             blocks.append(block)
-                            places.append(block.place)
+                            places.append(place_of(block))
                     slots[o] = slot
                 key.append(slot)
             else:

@@ -8,19 +8,20 @@ from typing import Any
 import numpy as np
 
 from ztorch import dispatch
-from ztorch.arrays.applying import apply, apply_again, apply_to_arrays
+from ztorch.arrays import dlpack
+from ztorch.arrays.applying import apply, apply_to_arrays
 from ztorch.arrays.cells import is_tracing
 from ztorch.arrays.display import table
 from ztorch.arrays.elements import moved, node_from, restored, stored_array
 from ztorch.arrays.exchange import shown
 from ztorch.arrays.keys import chosen
 from ztorch.arrays.node import Handle, TensorNode
-from ztorch.arrays.operators import set_operators
-from ztorch.arrays.placement import memory_of
-from ztorch.arrays.realize import realize
-from ztorch.dtypes import DType, bf16, from_storage
+from ztorch.arrays.operators import set_operators, way_of_ops
+from ztorch.arrays.placement import device_of_block, memory_of
+from ztorch.arrays.realize import keeps_operands, realize
+from ztorch.dtypes import DType, from_storage
 from ztorch.dtypes import dtype as dtype_named
-from ztorch.errors import DeviceError, ShapeError
+from ztorch.errors import ShapeError
 from ztorch.graph.op import ALIASES, REGISTRY
 from ztorch.graph.operators import Operators
 
@@ -117,8 +118,23 @@ class Tensor(Handle, Operators):
         Returns:
             The tensor itself.
         """
-        if self.node.block is None:
-            realize([self.node])
+        node = self.node
+        if node.block is not None:
+            return self
+        operands, call = node.operands, node.call  # in this order; see `settle`
+        if node.depth == 1 and call is not None and (run := call.at_once) and (
+                device_of_block() is None and not keeps_operands()):
+            try:
+                block = run(operands)
+            except AttributeError:  # None has no place: an operand has no value
+                block = None
+            if block is not None:
+                node.block = block  # as `settle` does
+                node.call = None
+                node.operands = ()
+                node.depth = 0
+                return self
+        realize((node,))
         return self
 
     def numpy(self) -> np.ndarray:
@@ -133,7 +149,7 @@ class Tensor(Handle, Operators):
             >>> zt.tensor([1, 2]).numpy()
             array([1, 2])
         """
-        return shown(stored_array(self.node), self.dtype)
+        return shown(stored_array(self.realize().node), self.dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.numpy(), dtype, copy=copy)
@@ -152,7 +168,7 @@ class Tensor(Handle, Operators):
 
     def _readable(self) -> np.ndarray:
         """Its elements in a dtype of NumPy's own: bfloat16 as float32."""
-        return from_storage(self.dtype, stored_array(self.node))
+        return from_storage(self.dtype, stored_array(self.realize().node))
 
     def __bool__(self) -> bool:
         self.realize()
@@ -202,21 +218,10 @@ class Tensor(Handle, Operators):
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
                    copy: Any = None) -> Any:
-        self._need_cpu()
-        if self.dtype is bf16:
-            raise BufferError("NumPy's DLPack has no bfloat16; use .astype('float32')")
-        options = {"stream": stream, "max_version": max_version, "dl_device": dl_device,
-                   "copy": copy}
-        return self.numpy().__dlpack__(**{k: v for k, v in options.items() if v is not None})
+        return dlpack.capsule_of(self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        self._need_cpu()
-        return 1, 0  # kDLCPU
-
-    def _need_cpu(self) -> None:
-        if self.device != "cpu":
-            raise DeviceError("DLPack lends tensors of the CPU only; this one lies on "
-                              f"{self.device}: use .to('cpu')")
+        return dlpack.device_of(self.device)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return restored_tensor, (stored_array(self.node), self.dtype.long, self.device)
@@ -272,13 +277,8 @@ def compute(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         args: Its positional arguments.
         attrs: Its keyword arguments.
     """
-    return _wrapped(apply(name, args, attrs))
-
-
-def on_tensors(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """What `on_arrays` returns if it is known from an earlier call on such tensors; else None."""
-    result = apply_again(name, args, attrs)
-    return tensor_of(result) if type(result) is TensorNode else _wrapped(result)
+    known = recorded_again(name, args, attrs)
+    return known if known is not None else _wrapped(apply(name, args, attrs))
 
 
 def on_arrays(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
@@ -292,5 +292,6 @@ def _wrapped(result: Any) -> Any:
     return tuple(map(tensor_of, result)) if type(result) is list else result
 
 
+recorded_again = way_of_ops(Tensor, tensor_of)
+dispatch.on_tensors = recorded_again  # type: ignore[assignment]
 set_operators(Tensor, compute)
-dispatch.on_tensors = on_tensors

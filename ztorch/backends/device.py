@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from ztorch.backends.handles import (
     DeviceModule,
     KernelEntry,
     Launch,
+    LentBuffer,
     Recording,
 )
 from ztorch.backends.streams import Stream
@@ -104,7 +106,19 @@ class Device(DriverCalls):
             self._buffers.remove(buffer)
             for recording in [r for r in self._recordings if buffer in r.buffers]:
                 self.drop(recording)
-            self._free(buffer.handle)
+            if isinstance(buffer, LentBuffer):
+                self._synchronise()
+                buffer.give_back()
+            else:
+                self._free(buffer.handle)
+
+    def borrow(self, handle: Any, nbytes: int, give_back: Callable[[], None]) -> DeviceBuffer:
+        """A buffer in memory that somebody else owns. Freeing it calls `give_back`."""
+        with self._guard:
+            self._need_open()
+            buffer = LentBuffer(self, nbytes, handle, give_back)
+            self._buffers.add(buffer)
+            return buffer
 
     def write(self, buffer: DeviceBuffer, data: np.ndarray, at: int = 0) -> None:
         """Copies the bytes of an array into a buffer, from byte `at` on."""

@@ -88,6 +88,11 @@ class GpuDevice(Device):
     def lost(self) -> bool:
         return bool(self._lost)
 
+    @property
+    def queue_address(self) -> int:
+        """The stream of all work, as other libraries of the process name it."""
+        return int(getattr(self._queue, "value", self._queue))
+
     @abstractmethod
     def _ask(self, function: str, *args: Any) -> Any:
         """What a function of the API gives besides success; anything else is an error."""

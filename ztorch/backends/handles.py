@@ -5,6 +5,7 @@ A device is the owner of what it hands out; only it looks at `handle`, which is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -48,6 +49,16 @@ class DeviceBuffer:
         self.device = device
         self.nbytes = nbytes
         self.handle = handle
+
+
+class LentBuffer(DeviceBuffer):
+    """Memory of a device that another library owns."""
+
+    __slots__ = ("give_back",)
+
+    def __init__(self, device: Owner, nbytes: int, handle: Any, give_back: Callable[[], None]):
+        super().__init__(device, nbytes, handle)
+        self.give_back = give_back
 
 
 class DevicePiece(NamedTuple):

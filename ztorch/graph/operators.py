@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ztorch.errors import ShapeError
 
@@ -41,6 +41,7 @@ class Operators:
     __array_priority__ = 1000  # NumPy arrays leave mixed operators to us
 
     shape: tuple[int, ...]
+    instead: ClassVar[Mapping[str, str]] = {}  # of names that are no ops; `ops/` says it
 
     @staticmethod
     def apply_op(name: str, *args: Any, **attrs: Any) -> Any:
@@ -101,7 +102,8 @@ class Operators:
                 setattr(type(self), name, method)  # the next one is found at once
                 bound: Callable[..., Any] = method.__get__(self)
                 return bound
-        raise AttributeError(f"a tensor has no {name!r}; compute with zt.ops")
+        raise AttributeError(f"a tensor has no {name!r}; "
+                             f"{self.instead.get(name, 'compute with zt.ops')}")
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *itertools.chain(*self.ops())})

@@ -21,7 +21,7 @@ import numpy as np
 from ztorch.dtypes import DType
 from ztorch.ir import atomic_rewritings as atomics
 from ztorch.ir import copy_rewritings as copies
-from ztorch.ir import meanings, product_rewritings, safe
+from ztorch.ir import meanings, product_rewritings, remainders, safe
 from ztorch.ir import polynomials as poly
 
 Via = Callable[..., Any]
@@ -70,7 +70,7 @@ _row("mul", 2, "a * b; integers wrap", np.multiply, wraps=True,
      grad=lambda o, g, y, a, b: (g * b, g * a))
 _row("div", 2, "a / b; integers truncate towards zero", meanings.divide, via_int=safe.div, cost=6,
      grad=lambda o, g, y, a, b: (g / b, -(g * y / b)))
-_row("rem", 2, "a - trunc(a / b) * b", meanings.remainder, via=poly.rem,
+_row("rem", 2, "a - trunc(a / b) * b", meanings.remainder, via=remainders.rem,
      via_int=safe.rem, cost=20,
      grad=lambda o, g, y, a, b: (g, -(g * o.trunc(a / b))))
 _row("fma", 3, "a * b + c with one rounding", meanings.fma, kinds="f", via=poly.fma,

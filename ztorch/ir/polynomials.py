@@ -30,7 +30,7 @@ from ztorch.ir.floating import (
 from ztorch.ir.kernel import Operand
 
 __all__ = ["atan", "ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "fma", "log", "log1p",
-           "log2", "nearest", "power", "rem", "rsqrt", "sin", "tanh", "trunc"]
+           "log2", "nearest", "power", "rsqrt", "sin", "tanh", "trunc"]
 
 # Quotients in x^2 for f32. Fits of errors 2^-25.5 and 2^-25.6, then a random search among their
 # neighbours for the least error with all roundings. Above these ranges both rise past one, to be
@@ -161,20 +161,6 @@ def _sine(b: Arithmetic, x: Operand, n: Operand, turns: Operand, odd: int) -> Op
 def rsqrt(b: Arithmetic, x: Operand) -> Operand:
     """1 / sqrt(x): two roundings."""
     return b.div(1.0, b.sqrt(x))
-
-
-@widened
-def rem(b: Arithmetic, x: Operand, y: Operand) -> Operand:
-    """x - trunc(x / y) * y, with the sign of x.
-
-    Exact with fma, and wherever quotient * y fits the mantissa, for quotients below 2^24 (f64:
-    2^53); else off by a rounding of x. A quotient rounded up to the next whole number would leave
-    a small negative rest instead of nearly |y|, so that is mended."""
-    size, unit = b.abs(x), b.abs(y)
-    quotient = b.trunc(b.div(size, unit))
-    rest = step(b, b.neg(quotient), unit, size)
-    rest = b.select(b.lt(rest, 0.0), b.add(rest, unit), rest)
-    return with_sign_of(b, b.select(b.lt(size, unit), size, rest), x)
 
 
 @widened

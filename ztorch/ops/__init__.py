@@ -21,6 +21,7 @@ from ztorch import dispatch
 from ztorch.dtypes import DType, need_no_mask
 from ztorch.errors import nearest
 from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public, as_value, leaf
+from ztorch.graph.operators import Operators
 from ztorch.graph.value import Value, current_layer, stand_in
 from ztorch.ops.absent import INSTEAD
 from ztorch.ops.control import checkpoint as checkpoint
@@ -36,6 +37,7 @@ for _module in pkgutil.iter_modules(__path__):
 for _name in (*REGISTRY, *ALIASES):
     globals().pop(_name, None)  # `ops.attention` is the op, not the module
 
+Operators.instead = INSTEAD
 # These take functions or give no tensors, so they are no ops of the registry.
 _FUNCTIONS = ("checkpoint", "cond", "ndim", "scan", "shape", "size", "while_loop")
 __all__ = sorted((*REGISTRY, *_FUNCTIONS))

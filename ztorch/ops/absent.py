@@ -7,6 +7,7 @@ from __future__ import annotations
 
 _SIZES = "the shape of its result depends on numbers, and shapes are fixed here"
 _SETS = "zt.array_api has it, for tensors whose numbers are known"
+_SETS_OF_TWO = "use zt.array_api.unique_values, and ops.isin of the other one"
 _COMPLEX = "there are no complex numbers"
 _NANS = "use ops.where(ops.isnan(x), 0.0, x) first, and count what is left"
 _EVERY = "ops apply to whole tensors; zt.vmap makes a function do so"
@@ -119,4 +120,23 @@ INSTEAD = {
     "view_as_complex": _COMPLEX,
     "view_as_real": _COMPLEX,
     "vsplit": "use ops.split(axis=0)",
+    "backward": "use zt.grad or zt.value_and_grad on a function",
+    "clone": "values never change, so nothing needs a copy",
+    "column_stack": "use ops.stack(axis=1) of vectors, or ops.concat(axis=1)",
+    "contiguous": "elements always lie in C order",
+    "cpu": "use x.to('cpu')",
+    "cuda": "use x.to('cuda:0')",
+    "detach": "use ops.stop_gradient",
+    "expand": "use ops.broadcast_to",
+    "expand_as": "use ops.broadcast_to(x, other.shape)",
+    "fill": "use zt.full_like",
+    "in1d": "use ops.isin",
+    "interp": "use ops.searchsorted and ops.take",
+    "intersect1d": _SETS_OF_TWO,
+    "requires_grad_": "use zt.grad or zt.value_and_grad on a function",
+    "setdiff1d": _SETS_OF_TWO,
+    "sinc": "use ops.where(x == 0, 1.0, ops.sin(pi * x) / (pi * x))",
+    "union1d": "use zt.array_api.unique_values of ops.concat",
+    **{f"reduce_{name}": f"use ops.{name}" for name in (
+        "all", "any", "max", "mean", "min", "prod", "sum")},
 }

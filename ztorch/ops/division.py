@@ -35,7 +35,9 @@ def _floor_divide(b: Any, x: Any, y: Any) -> Any:
         return b.select(below, b.sub(quotient, 1), quotient)
     plain = b.div(x, y)
     near = b.div(b.sub(x, rest), y)
-    near = b.round(b.select(_opposed(b, rest, y), b.sub(near, 1.0), near))
+    near = b.select(_opposed(b, rest, y), b.sub(near, 1.0), near)
+    below = b.floor(near)
+    near = b.select(b.gt(b.sub(near, below), 0.5), b.add(below, 1.0), below)
     near = b.select(b.eq(near, 0.0), with_sign_of(b, b.abs(near), plain), near)
     return b.select(b.eq(y, 0.0), plain, near)
 

@@ -123,6 +123,8 @@ class NativeCall:
                                             ctypes.addressof(self.outputs), params, arena, None)
         symbol = library[function.symbol]
         symbol.restype = None
+        # Of the code, params and arena.
+        self.addresses = ctypes.cast(symbol, ctypes.c_void_p).value or 0, params, arena
         # One run by one worker.
         self.once = functools.partial(symbol, ctypes.byref(self._frame))
 
@@ -199,6 +201,8 @@ class HostMemoryCall(MemoryCall):
     def __init__(self, program: Executable, function: FunctionSpec):
         super().__init__(program, function)
         self._native = program.native(function)
+        self.addresses = self._native.addresses
+        self.workers = self._native.workers  # how many threads share a run
 
     def run(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         native = self._native

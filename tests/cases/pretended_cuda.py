@@ -1,0 +1,31 @@
+"""The CUDA driver on a pretended device, for a test."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cases import available
+from tests.machines.fake_cuda import FakeCuda
+from ztorch.backends import cuda_calls, registry
+from ztorch.backends.drivers import cuda
+
+real = pytest.importorskip("cuda.bindings.driver", reason="needs cuda-bindings: pip install 'ztorch[cuda]'")
+
+
+def install(monkeypatch: pytest.MonkeyPatch, **more: object) -> FakeCuda:
+    fake = FakeCuda(real, **more)  # type: ignore[arg-type]
+    monkeypatch.setattr(cuda_calls, "driver", lambda: fake)
+    monkeypatch.setattr(cuda, "BACKEND", cuda.Cuda())
+    monkeypatch.setattr(registry, "_opened", {})
+    monkeypatch.setattr(available, "REQUIRED", {"cuda"})  # never skipped: it is here
+    available.device.cache_clear()
+    return fake
+
+
+def close(fake: FakeCuda) -> None:
+    """What is left ends with its driver, not with the next test's."""
+    fake.fail.clear()
+    fake.forget()
+    for device in registry._opened.values():
+        device.close()
+    available.device.cache_clear()

@@ -1,0 +1,154 @@
+"""DLPack for memory of GPUs: tensors lent to other libraries of this process, and theirs to us,
+without a copy. What lies on the CPU goes by way of NumPy.
+
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ztorch.arrays.memory import Allocation, DevicePool, LentMemory, memory
+from ztorch.arrays.node import TensorNode, computed
+from ztorch.arrays.specs import spec
+from ztorch.backends import dlpack as backend_dlpack
+from ztorch.backends.dlpack import Description, described, packed_strides, taken
+from ztorch.backends.gpu import GpuDevice
+from ztorch.compile.python_calls import python_calls
+from ztorch.dtypes import ALL, DType, bf16
+from ztorch.errors import DataError, DeviceError, Unsupported
+
+CPU = 1
+BACKENDS = {2: "cuda", 10: "rocm"}  # whose buffers are addresses that another library can use
+TYPES = {name: number for number, name in BACKENDS.items()}
+_CODES = {"s": 0, "u": 1, "f": 2, "b": 6}  # of kinds of dtypes
+_BFLOAT = 4
+_NO_SYNC = -1  # as a stream: the consumer waits by itself
+
+
+def device_of(place: str) -> tuple[int, int]:
+    """DLPack's type and number of the device that a memory belongs to.
+
+    Raises:
+        DeviceError: Other libraries cannot use that memory.
+    """
+    backend, _, ordinal = place.partition(":")
+    if place == "cpu":
+        return CPU, 0
+    if backend not in TYPES:
+        raise DeviceError(f"DLPack lends no memory of {place}: its buffers have no address that "
+                          "another library could use; use .to('cpu')")
+    return TYPES[backend], int(ordinal)
+
+
+def capsule_of(x: Any, stream: Any, max_version: Any, dl_device: Any, copy: Any) -> Any:
+    """What `__dlpack__` of a tensor gives; the arguments are its own, and as DLPack has them."""
+    here = device_of(x.device)
+    if dl_device is not None and tuple(dl_device) != here:
+        if dl_device[0] != CPU or copy is False:
+            raise BufferError(f"a tensor of {x.device} is lent there, or copied to the CPU, not to "
+                              f"DLPack's device {tuple(dl_device)}")
+        return x.to("cpu").__dlpack__(max_version=max_version)
+    if here[0] != CPU:
+        x = x.realize().to(x.device, copy=bool(copy))
+        return lent(x.node, stream, max_version is not None and max_version[0] >= 1)
+    if x.dtype is bf16:
+        raise BufferError("NumPy's DLPack has no bfloat16; use .astype('float32')")
+    options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+    return x.numpy().__dlpack__(**{k: v for k, v in options.items() if v is not None})
+
+
+def lent(node: TensorNode, stream: Any, versioned: bool) -> Any:
+    """A capsule with the memory of a computed tensor of a GPU, which is finished by now.
+
+    Args:
+        node: The tensor.
+        stream: The consumer's stream. We wait for our own work here, so any will do.
+        versioned: Whether the consumer knows version 1, which can say that it must not write.
+
+    Raises:
+        BufferError: The stream is none.
+    """
+    own, block = node.spec, node.block
+    number, ordinal = device_of(own.memory)
+    _need_stream(BACKENDS[number], stream)
+    pool = memory(own.memory)
+    assert isinstance(pool, DevicePool) and isinstance(block, Allocation)
+    if stream != _NO_SYNC:
+        pool.device.synchronise()
+    library = python_calls()
+    if library is None:
+        raise Unsupported("DLPack of GPUs needs a processor that LLVM makes code for")
+    description = Description(block.handle.handle, (number, ordinal), *_code(own.dtype), 1,
+                              own.shape, packed_strides(own.shape))
+    return backend_dlpack.lent(description, block, versioned, library)
+
+
+def _code(d: DType) -> tuple[int, int]:
+    """DLPack's number of a kind of dtypes, and the bits of an element."""
+    return _BFLOAT if d is bf16 else _CODES[d.kind], 8 if d.kind == "b" else d.bits
+
+
+def _need_stream(backend: str, stream: Any) -> None:
+    """As DLPack has it: on CUDA 0 could mean two streams, on ROCm 1 and 2 are none."""
+    wrong = (0,) if backend == "cuda" else (1, 2)
+    if stream is not None and (type(stream) is not int or stream < _NO_SYNC or stream in wrong):
+        raise BufferError(f"stream={stream!r} is no stream of {backend}; use -1 to wait by "
+                          "yourself, or leave it out")
+
+
+def lent_by(x: Any) -> str | None:
+    """The memory of a GPU that something, which is no tensor of ours, lends; None if none."""
+    device = None if type(x) is np.ndarray else getattr(x, "__dlpack_device__", None)
+    if device is None:
+        return None
+    number, ordinal = map(int, device())
+    return f"{BACKENDS[number]}:{ordinal}" if number in BACKENDS else None
+
+
+def borrowed(label: str, x: Any, place: str) -> TensorNode:
+    """A tensor of what another library lends of a GPU's memory, without a copy.
+
+    Args:
+        label: What errors call it.
+        x: What has `__dlpack__`.
+        place: The memory of a GPU that it lends.
+
+    Raises:
+        DataError: We cannot use that device, or its elements do not lie in C order.
+        Unsupported: Its dtype is none of ours.
+    """
+    try:
+        pool = memory(place)
+    except DeviceError as error:
+        raise DataError(f"{label} lies on {place}, which ztorch cannot use here ({error}); copy it "
+                        "to the CPU first, such as with .cpu() or .get()") from None
+    assert isinstance(pool, DevicePool)
+    assert isinstance(pool.device, GpuDevice)
+    stream = pool.device.queue_address
+    try:
+        capsule = x.__dlpack__(stream=stream, max_version=(1, 0))
+    except TypeError:  # from before version 1
+        capsule = x.__dlpack__(stream=stream)
+    theirs = described(capsule)
+    if theirs is None:
+        raise DataError(f"{label}: __dlpack__ gives no capsule of DLPack, but {capsule!r}")
+    shape = theirs.shape
+    if any(n > 1 and a != b for n, a, b in
+           zip(shape, theirs.strides, packed_strides(shape), strict=True)):
+        raise DataError(f"{label} lies on {place}, but not in C order; copy it first, such as with "
+                        ".contiguous()")
+    own = spec(shape, _dtype(label, theirs), place)
+    if not own.size:
+        return computed(own, pool.alloc(0))
+    buffer = pool.device.borrow(theirs.address, own.nbytes, taken(capsule))
+    return computed(own, Allocation(LentMemory(pool), own.nbytes, buffer, buffer))
+
+
+def _dtype(label: str, theirs: Description) -> DType:
+    for d in ALL:
+        if (*_code(d), 1) == (theirs.code, theirs.bits, theirs.lanes):
+            return d
+    raise Unsupported(f"{label} has elements of DLPack's type {theirs.code} with {theirs.bits} "
+                      f"bits and {theirs.lanes} lanes; tensors have none such")

@@ -1,0 +1,76 @@
+"""Compiled code as functions that CPython calls without `ctypes`, which takes longer than a small
+kernel. Such a call keeps the interpreter's lock, so no two of them run at the same time."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ztorch.abi import BYTES_HEAD, PYTHON_CALL, PYTHON_RECORD
+from ztorch.backends.library import load_library
+
+_FAST_CALL = 0x80  # METH_FASTCALL
+
+
+class _MethodDef(ctypes.Structure):
+    """PyMethodDef, of Python's stable interface."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("code", ctypes.c_void_p), ("flags", ctypes.c_int),
+                ("doc", ctypes.c_char_p))
+
+
+def contents(block: bytes) -> int:
+    """The address of what a bytes object holds."""
+    return id(block) + BYTES_HEAD
+
+
+def python_function(library: bytes, addresses: tuple[int, int, int], inputs: int,
+                    returned: int) -> Callable[..., Any]:
+    """A function that takes the memory of each input and output of a program and runs it: an
+    address, or a bytes object, which nobody may have seen yet if the program fills it.
+
+    Args:
+        library: The native functions of `compile/python_calls.py`.
+        addresses: Of the program's code, params and arena. Whoever has the function keeps them.
+        inputs: How many inputs the program has.
+        returned: If not 0, the function takes no output: it returns a bytes object of so many
+            bytes with the only one.
+    """
+    api = ctypes.pythonapi
+    functions = api.PyLong_AsVoidPtr, api.PyBytes_FromStringAndSize, api.Py_IncRef
+    record = struct.pack(f"{len(PYTHON_RECORD)}Q", *addresses, inputs, returned,
+                         *map(address_of, functions), id(None), id(bytes))
+    new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+        ("PyCFunction_NewEx", api))
+    function: Callable[..., Any] = new(ctypes.addressof(_method(library)), record, None)
+    return function
+
+
+@functools.cache
+def has_python_functions() -> bool:
+    """Whether this is a Python with such functions: CPython, whose lock keeps calls apart."""
+    locked: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
+    block = bytes(64)
+    return sys.implementation.name == "cpython" and locked() and (
+        np.frombuffer(block, np.uint8).__array_interface__["data"][0] == contents(block))
+
+
+def native_address(library: bytes, symbol: str) -> int:
+    """The address of one of the native functions."""
+    return address_of(load_library(library, "python_call")[symbol])
+
+
+def address_of(function: Any) -> int:
+    """The address of a function of `ctypes`."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+@functools.cache
+def _method(library: bytes) -> _MethodDef:
+    return _MethodDef(b"run", native_address(library, PYTHON_CALL), _FAST_CALL, None)

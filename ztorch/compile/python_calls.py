@@ -1,0 +1,38 @@
+"""The native functions by which CPython calls compiled code, and other libraries give back what we
+lend them: compiled once, and kept in the cache."""
+
+from __future__ import annotations
+
+import functools
+
+from ztorch.abi import BYTES_HEAD, DLPACK_DELETERS, PYTHON_CALL, PYTHON_RECORD, TYPE_AT
+from ztorch.codegen.assemble import assemble, llvm_identity
+from ztorch.codegen.elf import link
+from ztorch.codegen.object_cache import cached, row
+from ztorch.compile.targeting import target_for
+from ztorch.host import assets
+from ztorch.runtime.devices import resolve
+
+
+@functools.cache
+def python_calls() -> bytes | None:
+    """The library with these functions; None where LLVM makes no code for this processor.
+
+    >>> (python_calls() or bytes(4))[:4] in (b"\\x7fELF", bytes(4))
+    True
+    """
+    target = target_for(resolve("cpu"))
+    if target.assembler != "assemble":
+        return None
+    template = assets.folder("templates") / "llvm" / "python_call.ll.j2"
+    data = {"head": BYTES_HEAD, "type_at": TYPE_AT, "fields": PYTHON_RECORD,
+            "deleters": DLPACK_DELETERS, "triple": target.llvm_triple, "cpu": target.llvm_cpu}
+
+    def linked() -> bytes:
+        from ztorch.codegen.templates import environment  # not for code that is in the cache
+
+        text = environment().get_template("llvm/python_call.ll.j2").render(data)
+        return link(assemble(text, target), soname="python_call.so",
+                    exports=[PYTHON_CALL, *DLPACK_DELETERS])
+
+    return cached((template.read_bytes(), repr(data), row(target), llvm_identity()), linked)

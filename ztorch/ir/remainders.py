@@ -1,0 +1,64 @@
+"""The remainder of floats, exact for every quotient, without a fused multiplication.
+
+x = q * y + r is exact where q has so few bits that its products with both halves of y are. Where
+the quotient has more, multiples y * 2^s are taken away first, some bits of the quotient a turn. Few
+numbers ask for that, and a vector whose lanes do not asks once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ztorch.dtypes import f32, f64
+from ztorch.ir.floating import FORMATS, bits_of, upper_half, widened, with_sign_of
+from ztorch.ir.kernel import Operand
+
+BITS = {f32: 9, f64: 24}  # of a quotient: with those of half a number, at most a whole number's
+TURNS = {f32: 40, f64: 100}  # for all exponents there are: each turn takes BITS - 2 or more
+
+
+@widened
+def rem(b: Any, x: Operand, y: Operand) -> Operand:
+    """x - trunc(x / y) * y, with the sign of x."""
+    f, bits = FORMATS[x.dtype], BITS[x.dtype]
+    size, unit = b.abs(x), b.abs(y)
+    most = b.mul(unit, 2.0**bits)
+    rest = b.var(x.dtype, x.lanes, init=size)
+    with b.loop(0, TURNS[x.dtype]) as turn:
+        far = b.get(rest)
+        b.while_(turn, b.ge(far, most))
+        small = b.lt(unit, f.smallest)
+        normal = b.select(small, b.mul(unit, 2.0**f.mantissa), unit)
+        apart = b.sub(_exponent(b, far), _exponent(b, normal))
+        apart = b.select(small, b.add(apart, f.mantissa), apart)
+        s = b.max(b.sub(apart, bits - 1), 0)
+        half = b.shr(s, 1)  # 2^s may be more than the largest number
+        multiple = b.mul(b.mul(unit, _power(b, half, x)), _power(b, b.sub(s, half), x))
+        b.set(rest, _rest(b, far, multiple))
+    return with_sign_of(b, _rest(b, b.get(rest), unit), x)
+
+
+def _rest(b: Any, size: Operand, unit: Operand) -> Operand:
+    """size modulo unit, where the quotient has few bits. It may be off by one: the nearest whole
+    number, and a division that is not correctly rounded, give a negative rest."""
+    quotient = b.round(b.div(size, unit))
+    largest = 2.0**FORMATS[size.dtype].bias
+    large = b.ge(size, largest)  # where a product might exceed the largest number: by halves
+    whole, part = (b.select(large, b.mul(x, 0.5), x) for x in (size, unit))
+    upper = upper_half(b, part)
+    rest = b.sub(whole, b.mul(quotient, upper))
+    rest = b.sub(rest, b.mul(quotient, b.sub(part, upper)))
+    rest = b.select(large, b.mul(rest, 2.0), rest)
+    rest = b.select(b.lt(rest, 0.0), b.add(rest, unit), rest)
+    return b.select(b.lt(size, unit), size, rest)
+
+
+def _exponent(b: Any, x: Operand) -> Operand:
+    """The exponent of a number that is not negative, as it is stored."""
+    return b.shr(bits_of(b, x), FORMATS[x.dtype].mantissa)
+
+
+def _power(b: Any, n: Operand, like: Operand) -> Operand:
+    """2 ** n for a whole number n."""
+    f = FORMATS[like.dtype]
+    return b.bitcast(b.shl(b.add(n, f.bias), f.mantissa), dtype=like.dtype)
