@@ -29,11 +29,6 @@ def _plain(c: OperatorCall) -> Result:
     return c.node(_PLAIN[c.op], c.cast(x, c.result.dtype) if floats else x.name)
 
 
-@call("relu_")
-def _relu(c: OperatorCall) -> Result:
-    return c.node("Relu", c.x())
-
-
 @call("rsqrt")
 def _rsqrt(c: OperatorCall) -> Result:
     return c.node("Reciprocal", c.node("Sqrt", c.x()))
@@ -44,7 +39,7 @@ def _square(c: OperatorCall) -> Result:
     return c.node("Mul", c.x(), c.x())
 
 
-@call("silu", "silu_")
+@call("silu")
 def _silu(c: OperatorCall) -> Result:
     return c.node("Mul", c.x(), c.node("Sigmoid", c.x()))
 
@@ -68,7 +63,7 @@ def _celu(c: OperatorCall) -> Result:
     return c.node("Celu", c.x(), alpha=float(c.get("alpha", 1.0)))
 
 
-@call("leaky_relu", "leaky_relu_")
+@call("leaky_relu")
 def _leaky_relu(c: OperatorCall) -> Result:
     return c.node("LeakyRelu", c.x(), alpha=float(c.get("negative_slope", 0.01)))
 
@@ -96,10 +91,10 @@ def _prelu(c: OperatorCall) -> Result:
     return c.node("PRelu", x.name, c.node("Reshape", weight.name, shape))
 
 
-@call("hardtanh", "hardtanh_", "relu6", "clamp", "clamp.Tensor", "clamp_min", "clamp_max")
+@call("hardtanh", "relu6", "clamp", "clamp.Tensor", "clamp_min", "clamp_max")
 def _clamp(c: OperatorCall) -> Result:
     x, y = c.tensor(), c.result.dtype
-    low, high = {"hardtanh": (-1, 1), "hardtanh_": (-1, 1), "relu6": (0, 6)}.get(c.op, (None, None))
+    low, high = {"hardtanh": (-1, 1), "relu6": (0, 6)}.get(c.op, (None, None))
     low = c.get("min_val", c.get("min", low))
     high = c.get("max_val", c.get("max", high))
     return c.node("Clip", c.cast(x, y), *("" if n is None else c.number(n, y)
@@ -127,16 +122,21 @@ def _exp2(c: OperatorCall) -> Result:
     return c.node("Pow", c.number(2, c.tensor().dtype), c.x())
 
 
-@call("dropout", "dropout_", "alpha_dropout", "feature_dropout", "native_dropout")
+@call("dropout", "alpha_dropout", "feature_dropout", "native_dropout")
 def _dropout(c: OperatorCall) -> Result:
     if c.get("train", False):
         c.unsupported("it drops elements; export module.eval()")
     return c.x("self" if "self" in c.spec.inputs else "input")
 
 
-@call("contiguous", "clone", "alias", "detach", "detach_", "lift_fresh_copy", "lift_fresh")
+@call("contiguous", "clone", "alias", "lift_fresh_copy", "lift_fresh")
 def _same(c: OperatorCall) -> Result:
     return c.x()
+
+
+@call("detach", "detach_", "detach_copy")
+def _detach(c: OperatorCall) -> Result:
+    return c.nodes("StopGradient", [c.x()], 1, domain="ztorch")[0]
 
 
 # -- of two tensors --------------------------------------------------------------------------------
@@ -150,13 +150,13 @@ _BITS = {"bitwise_and": "And", "bitwise_or": "Or", "bitwise_xor": "Xor",
 _BOTH = ("Tensor", "Scalar")
 
 
-@call(*(f"{op}.{overload}" for op in ("mul", "mul_") for overload in _BOTH), "maximum", "minimum")
+@call(*(f"{op}.{overload}" for op in ("mul",) for overload in _BOTH), "maximum", "minimum")
 def _pair(c: OperatorCall) -> Result:
     (a, b), _ = c.promoted("self", "other")
-    return c.node(_PAIRS[c.op.removesuffix("_")], a, b)
+    return c.node(_PAIRS[c.op], a, b)
 
 
-@call(*(f"{op}.{overload}" for op in ("add", "add_", "sub", "sub_", "rsub") for overload in _BOTH))
+@call(*(f"{op}.{overload}" for op in ("add", "sub", "rsub") for overload in _BOTH))
 def _sum(c: OperatorCall) -> Result:
     (a, b), d = c.promoted("self", "other")
     if c.op == "rsub":
@@ -167,7 +167,7 @@ def _sum(c: OperatorCall) -> Result:
     return c.node("Add" if c.op.startswith("add") else "Sub", a, b)
 
 
-@call(*(f"{op}.{overload}" for op in ("div", "div_") for overload in (
+@call(*(f"{op}.{overload}" for op in ("div",) for overload in (
     *_BOTH, "Tensor_mode", "Scalar_mode")), "floor_divide", "floor_divide.Scalar")
 def _quotient(c: OperatorCall) -> Result:
     (a, b), d = c.promoted("self", "other")
@@ -198,7 +198,7 @@ def _fmod(c: OperatorCall) -> Result:
     return c.node("Mod", a, b, fmod=1)
 
 
-@call("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "pow_.Scalar")
+@call("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
 def _power(c: OperatorCall) -> Result:
     (a, b), _ = c.promoted("self", "exponent")
     return c.node("Pow", a, b)
@@ -230,7 +230,7 @@ def _where(c: OperatorCall) -> Result:
     return c.node("Where", c.x("condition"), a, b)
 
 
-@call("masked_fill.Scalar", "masked_fill.Tensor", "masked_fill_.Scalar")
+@call("masked_fill.Scalar", "masked_fill.Tensor")
 def _masked_fill(c: OperatorCall) -> Result:
     x = c.tensor()
     return c.node("Where", c.x("mask"), c.number(c.get("value"), x.dtype), x.name)
