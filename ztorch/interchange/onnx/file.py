@@ -23,7 +23,14 @@ from ztorch.interchange.onnx.contents import (
 )
 from ztorch.interchange.onnx.formats import FORMATS
 from ztorch.interchange.onnx.order import need_order
-from ztorch.interchange.onnx.protobuf import DTYPES, MOST, Port, package, without_data
+from ztorch.interchange.onnx.protobuf import (
+    DTYPES,
+    MOST,
+    Port,
+    is_standard,
+    package,
+    without_data,
+)
 
 OPSETS = range(6, 29)  # versions of ONNX's ops that are read
 _MOST_NODES = 1_000_000  # more than any model has
@@ -80,8 +87,12 @@ class OnnxReader:
         graph = proto.graph
         nodes = tuple(self.node(n) for n in graph.node)
         need_order(self.source, nodes, {*arrays, *(v.name for v in graph.input)})
+        if not graph.output:
+            raise ArtifactError(f"{self.source} has no outputs, so nothing of it is computed; "
+                                "export the model again")
         light = without_data(proto)
-        self._tried(lambda: self.onnx.checker.check_model(light))
+        if all(n.domain or is_standard(n.op) for n in nodes):  # else the importer names all others
+            self._tried(lambda: self.onnx.checker.check_model(light))
         return OnnxFile(
             self.source, self.opsets,
             tuple(self.port(v) for v in graph.input if v.name not in arrays),

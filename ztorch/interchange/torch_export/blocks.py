@@ -36,8 +36,8 @@ def unfolded(graph: Message) -> tuple[list[Message], dict[str, Message]]:
                   for k, c in enumerate(own))
         stops = str(call["target"]) == _GRADIENTS and not arguments[0]["as_bool"]
         calls += ({"target": _DETACH if stops else _ALIAS, "name": f"{place}.{_name(to)}",
-                   "inputs": [{"name": "self", "arg": _renamed(given, names)}], "outputs": [to]}
-                  for to, given in zip(_each(call["outputs"]), inner["outputs"], strict=True))
+                   "inputs": [{"name": "self", "arg": _renamed(source, names)}], "outputs": [to]}
+                  for to, source in zip(_each(call["outputs"]), inner["outputs"], strict=True))
     return calls, types
 
 

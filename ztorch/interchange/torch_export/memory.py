@@ -43,7 +43,7 @@ def written_by(spec: CallSpec) -> str | None:
 
 
 @dataclass(frozen=True)
-class View:
+class InMemoryOf:
     """A tensor in the memory of another."""
 
     base: str  # the other, by its name in the program
@@ -59,12 +59,13 @@ class SharedMemory:
                  stored: Mapping[str, str]):
         self.types = types
         self.stored = stored  # names in the module of weights and buffers
-        self.views: dict[str, View] = {}
+        self.views: dict[str, InMemoryOf] = {}
         for spec in calls:
             base = written_by(spec) or self._seen(spec)
             if base is not None:
                 results = OperatorCall(spec, Translation(types)).result_names
-                self.views.update((name, View(base, spec, k)) for k, name in enumerate(results))
+                self.views.update(
+                    (name, InMemoryOf(base, spec, k)) for k, name in enumerate(results))
 
     def root(self, name: str) -> str:
         """The tensor that a tensor's memory was made for."""
@@ -132,7 +133,7 @@ class SharedMemory:
                 result = CALLS[key_of(view.spec)](OperatorCall(view.spec, translation))
                 put(other, result if isinstance(result, str) else result[view.index])
 
-    def _written(self, view: View, y: CallTensor, translation: Translation) -> str:
+    def _written(self, view: InMemoryOf, y: CallTensor, translation: Translation) -> str:
         """The base of a view whose elements are those of `y` now."""
         call, op = OperatorCall(view.spec, translation), operator_of(view.spec)
         base = translation.tensor(view.base)

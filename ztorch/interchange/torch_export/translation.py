@@ -52,7 +52,8 @@ Translator = Callable[["OperatorCall"], Result]
 
 CALLS: dict[str, Translator] = {}  # by name of the operator, such as aten.relu.default
 IGNORED = {"aten._assert_scalar.default", "aten._assert_tensor_metadata.default",
-           "aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default"}
+           "aten._assert_async.msg", "aten.sym_constrain_range_for_size.default",
+           "aten.sym_constrain_range.default"}
 
 
 def call(*operators: str) -> Callable[[Translator], Translator]:
@@ -113,7 +114,11 @@ class OperatorCall:
                 return self._translation.tensor(value)
             case "as_scalar_type":
                 return DTYPES[value]
-            case "as_int" | "as_ints" | "as_float" | "as_floats" | "as_bool" | "as_string":
+            case "as_float":
+                return float(value)  # infinities are written as text
+            case "as_floats":
+                return [float(v) for v in value]
+            case "as_int" | "as_ints" | "as_bool" | "as_string":
                 return value
         return self.unsupported(f"an argument that is {form.removeprefix('as_')}")
 

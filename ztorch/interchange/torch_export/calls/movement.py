@@ -72,14 +72,39 @@ def _expand(c: OperatorCall) -> Result:
     return c.node("Expand", c.x(), c.ints(*sizes))
 
 
+@call("view_as", "reshape_as")
+def _view_as(c: OperatorCall) -> Result:
+    return c.node("Reshape", c.x(), c.node("Shape", c.x("other")))
+
+
+@call("broadcast_to")
+def _broadcast(c: OperatorCall) -> Result:
+    return c.node("Expand", c.x(), c.ints(*c.get("size")))
+
+
+@call("meshgrid.indexing", "meshgrid")
+def _grid(c: OperatorCall) -> Result:
+    tensors, rank = c.get("tensors"), len(c.result_names)
+    order = list(range(rank))
+    if c.get("indexing", "ij") == "xy" and rank > 1:
+        order[:2] = [1, 0]
+    wide = [c.node("Reshape", x.name, c.ints(*(-1 if order[k] == a else 1 for a in range(rank))))
+            for k, x in enumerate(tensors)]
+    shape = c.node("Shape", wide[0])
+    for other in wide[1:]:
+        shape = c.node("Max", shape, c.node("Shape", other))
+    return [c.node("Expand", w, shape) for w in wide]
+
+
 @call("expand_as")
 def _expand_as(c: OperatorCall) -> Result:
     return c.node("Expand", c.x(), c.node("Shape", c.x("other")))
 
 
-@call("repeat")
+@call("repeat", "tile")
 def _repeat(c: OperatorCall) -> Result:
-    x, times = c.tensor(), c.get("repeats")
+    x, times = c.tensor(), c.get("repeats" if c.op == "repeat" else "dims")
+    times = [*[1] * (x.rank - len(times)), *times]
     missing = len(times) - x.rank
     wide = c.node("Unsqueeze", x.name, c.ints(*range(missing))) if missing else x.name
     return c.node("Tile", wide, c.ints(*times))
@@ -107,6 +132,16 @@ def order_of(c: OperatorCall) -> list[int]:
 @call("permute", "mT", "mH", "numpy_T", "transpose.int", "t", "swapaxes")
 def _permute(c: OperatorCall) -> Result:
     return c.node("Transpose", c.x(), perm=order_of(c))
+
+
+@call("movedim.int", "movedim.intlist", "moveaxis.int", "moveaxis.intlist")
+def _moved(c: OperatorCall) -> Result:
+    x = c.tensor()
+    places = dict(zip((a % x.rank for a in c.integers("destination")),
+                      (a % x.rank for a in c.integers("source")), strict=True))
+    rest = iter(a for a in range(x.rank) if a not in places.values())
+    return c.node("Transpose", x.name, perm=[
+        places[k] if k in places else next(rest) for k in range(x.rank)])
 
 
 @call("flip")
@@ -184,6 +219,21 @@ def _triangle(c: OperatorCall) -> Result:
 @call("pixel_shuffle")
 def _pixel_shuffle(c: OperatorCall) -> Result:
     return c.node("DepthToSpace", c.x(), blocksize=c.get("upscale_factor"), mode="CRD")
+
+
+@call("pixel_unshuffle")
+def _pixel_unshuffle(c: OperatorCall) -> Result:
+    n, [channels, *_] = c.integers("downscale_factor")[0], c.tensor().dims[1:]
+    y = c.node("SpaceToDepth", c.x(), blocksize=n)  # its channels are (n, n, channels)
+    apart = c.node("Reshape", y, c.ints(0, n * n, int(channels), -1))
+    return c.node("Reshape", c.node("Transpose", apart, perm=[0, 2, 1, 3]), c.node("Shape", y))
+
+
+@call("channel_shuffle")
+def _channel_shuffle(c: OperatorCall) -> Result:
+    x, groups = c.x(), c.integers("groups")[0]
+    apart = c.node("Reshape", x, c.ints(0, groups, int(c.tensor().dims[1]) // groups, -1))
+    return c.node("Reshape", c.node("Transpose", apart, perm=[0, 2, 1, 3]), c.node("Shape", x))
 
 
 @call("one_hot")

@@ -15,7 +15,7 @@ from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall
 
 
 @dataclass(frozen=True)
-class Region:
+class TensorPart:
     """Elements of a tensor along one axis."""
 
     axis: int
@@ -25,26 +25,26 @@ class Region:
     is_one: bool = False  # a single position, whose axis the part lacks
 
 
-def regions_of(c: OperatorCall) -> list[Region]:
+def regions_of(c: OperatorCall) -> list[TensorPart]:
     """What each result of a call is of its tensor."""
     x = c.tensor()
     axis = axis_of(c, x)
     if c.op.startswith("slice"):
-        return [Region(axis, c.get("start", 0), c.get("end", END), c.get("step", 1))]
+        return [TensorPart(axis, c.get("start", 0), c.get("end", END), c.get("step", 1))]
     if c.op == "narrow":
         [start], [length] = c.integers("start"), c.integers("length")
-        return [Region(axis, start, start + length)]
+        return [TensorPart(axis, start, start + length)]
     if c.op.startswith("select"):
         index = c.get("index")
         return [_one(axis, index)]
     if c.op == "unbind":
         return [_one(axis, k) for k in range(len(c.result_names))]
     sizes = _sizes(c, x, axis)
-    return [Region(axis, end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)]
+    return [TensorPart(axis, end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
-def _one(axis: int, index: int | CallTensor) -> Region:
-    return Region(axis, index, (index + 1 or END) if isinstance(index, int) else index, 1, True)
+def _one(axis: int, index: int | CallTensor) -> TensorPart:
+    return TensorPart(axis, index, (index + 1 or END) if isinstance(index, int) else index, 1, True)
 
 
 def _sizes(c: OperatorCall, x: CallTensor, axis: int) -> list[int]:
@@ -68,7 +68,7 @@ def _parts(c: OperatorCall) -> Result:
     return [_taken(c, c.x(), region) for region in regions_of(c)]
 
 
-def _taken(c: OperatorCall, x: str, at: Region) -> str:
+def _taken(c: OperatorCall, x: str, at: TensorPart) -> str:
     if at.is_one:
         index = at.start.name if isinstance(at.start, CallTensor) else c.constant(
             np.int64(at.start))
@@ -79,7 +79,7 @@ def _taken(c: OperatorCall, x: str, at: Region) -> str:
 # -- written ---------------------------------------------------------------------------------------
 
 
-def placed(c: OperatorCall, x: CallTensor, y: str, at: Region) -> str:
+def placed(c: OperatorCall, x: CallTensor, y: str, at: TensorPart) -> str:
     """A tensor with other elements in a region."""
     size, first = x.dims[at.axis], c.ints(0)
     if at.is_one:
@@ -92,8 +92,10 @@ def placed(c: OperatorCall, x: CallTensor, y: str, at: Region) -> str:
             return c.node("Concat", *sides, y, *rest, axis=at.axis) if sides or rest else y
     whole = c.node("Gather", c.node("Shape", x.name), c.constant(np.int64(at.axis)), axis=0)
     every = c.node("Range", c.constant(np.int64(0)), whole, c.constant(np.int64(1)))
-    chosen = (c.node("Unsqueeze", at.start.name, first) if at.is_one
-              and isinstance(at.start, CallTensor) else part(c, every, 0, at.start, at.end, at.step))
+    if at.is_one and isinstance(at.start, CallTensor):
+        chosen = c.node("Unsqueeze", at.start.name, first)
+    else:
+        chosen = part(c, every, 0, at.start, at.end, at.step)
     order = [at.axis, *(k for k in range(x.rank) if k != at.axis)]
     written = c.node("ScatterND", c.node("Transpose", x.name, perm=order),
                      c.node("Unsqueeze", chosen, c.ints(1)), c.node("Transpose", y, perm=order))
@@ -159,18 +161,27 @@ def _index_put(c: OperatorCall) -> Result:
         if values.rank:
             c.unsupported("as many elements as a mask has")
         mask = indices[0]
-        rest = c.ints(*range(mask.rank, x.rank))
-        wide = c.node("Unsqueeze", mask.name, rest) if mask.rank < x.rank else mask.name
+        last = c.ints(*range(mask.rank, x.rank))
+        wide = c.node("Unsqueeze", mask.name, last) if mask.rank < x.rank else mask.name
         return c.node("Where", wide, c.cast(values, x.dtype), x.name)
-    if not all(index is not None and index.dtype.is_int for index in indices):
-        c.unsupported("positions along other axes than the first")
-    at, alike = positions(c, indices)
-    shape = c.node("Shape", alike)
-    if len(indices) < x.rank:
-        shape = c.node("Concat", shape, c.node("Shape", x.name, start=len(indices)), axis=0)
+    axes = [k for k, index in enumerate(indices) if index is not None]
+    chosen = [indices[k] for k in axes]
+    if not all(index.dtype.is_int for index in chosen):
+        c.unsupported("as many elements as a mask has")
+    rest = [k for k in range(x.rank) if k not in axes]
+    at, alike = positions(c, chosen)
+    rank = max(index.rank for index in chosen)
+    before = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
+    sizes = [c.node("Gather", c.node("Shape", x.name), c.ints(*ks), axis=0) if ks else c.ints()
+             for ks in (rest[:before], rest[before:])]
+    shape = c.node("Concat", sizes[0], c.node("Shape", alike), sizes[1], axis=0)
     update = c.node("Expand", c.cast(values, x.dtype), shape)
-    return c.node("ScatterND", x.name, at, update,
-                  reduction="add" if c.get("accumulate", False) else None)
+    turned = c.node("Transpose", update, perm=[
+        *range(before, before + rank), *range(before), *range(before + rank, rank + len(rest))])
+    order = [*axes, *rest]
+    y = c.node("ScatterND", c.node("Transpose", x.name, perm=order), at, turned,
+               reduction="add" if c.get("accumulate", False) else None)
+    return c.node("Transpose", y, perm=np.argsort(order).tolist())
 
 
 @call("scatter.src", "scatter.value", "scatter_add")
