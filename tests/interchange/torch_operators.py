@@ -30,6 +30,7 @@ WRITES: list[Callable[[Tensor], Tensor]] = [_write(w) for w in (
     lambda y: y.masked_fill_(y > 1, 0.3), lambda y: y[:, 1].add_(y[:, 2]).mul_(y[:, 3]),
     lambda y: y.__setitem__((slice(None), 1, torch.tensor([0, 2])), y[:, 2, :2]),
     lambda y: y[:, 1].__setitem__((slice(None), torch.tensor([0, 1]), torch.tensor([1, 1])), 0.25),
+    lambda y: F.dropout(y[:, 1], training=False, inplace=True).exp_(),
     lambda y: y.__setitem__(y < 0, 0.0), lambda y: y.mul_((y > 0).int()))]
 
 FUNCTIONS: list[Callable[[Tensor], Tensor]] = [

@@ -19,7 +19,8 @@ from ztorch.interchange.torch_export.translation import (
     key_of,
 )
 
-_SAME = {"alias", "detach", "detach_", "lift_fresh", "dropout", "feature_dropout", "alpha_dropout"}
+_SAME = {"alias", "detach", "detach_", "lift_fresh", *(
+    f"{op}{end}" for op in ("dropout", "feature_dropout", "alpha_dropout") for end in ("", "_"))}
 _IN_ORDER = {"contiguous", "reshape", "flatten"}  # of elements that lie in order: else perhaps not
 _SHAPES = {"view", "unflatten", "squeeze", "unsqueeze"}
 _ORDERS = {"permute", "transpose", "t", "mT", "mH", "numpy_T", "swapaxes"}
@@ -38,7 +39,7 @@ def operator_of(spec: CallSpec) -> str:
 def written_by(spec: CallSpec) -> str | None:
     """The tensor that a call writes into, by the rule of names: add_ writes, add does not."""
     name, said = operator_of(spec), spec.inputs.get("self", {})
-    writes = name.endswith("_") and name[:-1] not in _SAME and not name.endswith("__")
+    writes = name.endswith("_") and name not in _SAME and not name.endswith("__")
     return said["as_tensor"]["name"] if writes and "as_tensor" in said else None
 
 
