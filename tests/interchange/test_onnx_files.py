@@ -77,6 +77,12 @@ def test_every_truncation_is_an_error(tmp_path: Path) -> None:
             load(path)
 
 
+def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(dense().SerializeToString().replace(b"Gemm", b"Ge\xc3m"))
+    with pytest.raises(ArtifactError, match=r"m.onnx: node 'gemm' of op .* has a name that is no text"):
+        load(tmp_path / "m.onnx")
+
+
 def test_flipped_bytes_never_crash(tmp_path: Path) -> None:
     """The file may still be one, of another model; anything but an error of ours is a fault."""
     random = np.random.default_rng(0)
@@ -172,6 +178,13 @@ def _huge_window(made: onnx.ModelProto) -> None:
                                             auto_pad="SAME_UPPER", name="pool"))
 
 
+def _long_axis(made: onnx.ModelProto) -> None:
+    made.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2**31 - 1
+    made.graph.initializer.append(tensor("pads", np.array([0, 1, 0, 1], np.int64)))
+    made.graph.node[1].CopyFrom(helper.make_node("Pad", ["x", "pads"], ["y"], name="p", mode="edge"))
+    del made.graph.node[0]
+
+
 DAMAGE: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
     "fewer bytes": (_fewer_bytes, "initializer 'w' of shape .* holds 44 bytes, not 48"),
     "giant": (_giant, "initializer 'w' of shape"),
@@ -187,6 +200,7 @@ DAMAGE: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
     "huge tensor": (_huge_expand, "node Expand 'huge' needs"),
     "huge resize": (_huge_resize, "node Resize 'rs' makes no sense"),
     "huge window": (_huge_window, "node AveragePool 'pool' makes no sense"),
+    "long axis": (_long_axis, "node Pad 'p' makes no sense: .* an axis of 2,147,483,647"),
     "huge range": (_huge_range, "node Range 'r' makes no sense: .*a range from 0"),
 }
 

@@ -157,6 +157,10 @@ class OnnxReader:
         return {v: k for k, v in self.onnx.TensorProto.DataType.items()}.get(number, str(number))
 
     def node(self, proto: Any) -> NodeSpec:
+        names = (proto.op_type, proto.domain, proto.name, *proto.input, *proto.output)
+        if not all(isinstance(name, str) for name in names):  # bytes that are no UTF-8
+            raise ArtifactError(f"{self.source}: node {proto.name!r} of op {proto.op_type!r} has a "
+                                "name that is no text; export the model again")
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         spec = NodeSpec(proto.op_type, domain, proto.name, {}, tuple(proto.input),
                         tuple(proto.output), self.opsets.get(domain, 0), proto)

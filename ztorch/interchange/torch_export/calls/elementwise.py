@@ -175,7 +175,8 @@ def _exp2(c: OperatorCall) -> Result:
     return c.node("Pow", c.number(2, c.tensor().dtype), c.x())
 
 
-@call(*(f"{op}{end}" for op in ("dropout", "alpha_dropout", "feature_dropout") for end in ("", "_")),
+@call(*(f"{op}{end}" for op in ("dropout", "alpha_dropout", "feature_dropout")
+        for end in ("", "_")),
       "native_dropout")
 def _dropout(c: OperatorCall) -> Result:
     if c.get("train", False):
