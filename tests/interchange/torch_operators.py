@@ -81,6 +81,7 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: x[:, 0].reshape_as(x[:, 1].mT), lambda x: x[:, :1].broadcast_to(x.shape),
     lambda x: x.movedim(1, -1), lambda x: x.movedim((1, 2), (3, 1)), lambda x: x.tile(2, 1, 3),
     lambda x: x[:, :, :4] + sum(torch.meshgrid(torch.arange(6), torch.arange(4) * 9, indexing="xy")),
+    lambda x: x.repeat_interleave(3, 1), lambda x: x.repeat_interleave(2, 3),
     lambda x: F.pixel_unshuffle(x, 2), lambda x: F.channel_shuffle(x, 2),
     # -- written in place: other tensors lie in the same memory
     *WRITES,

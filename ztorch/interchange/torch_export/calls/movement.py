@@ -110,6 +110,19 @@ def _repeat(c: OperatorCall) -> Result:
     return c.node("Tile", wide, c.ints(*times))
 
 
+@call("repeat_interleave.self_int")
+def _repeat_each(c: OperatorCall) -> Result:
+    x, times = c.tensor(), c.get("repeats")
+    if c.get("dim") is None:
+        c.unsupported("a repetition of all elements in a row")
+    axis = axis_of(c, x)
+    wide = c.node("Unsqueeze", x.name, c.ints(axis + 1))
+    many = c.node("Tile", wide, c.ints(*[1] * (axis + 1), times, *[1] * (x.rank - axis - 1)))
+    ends = [c.node("Shape", x.name, start=axis + 1)] if axis < x.rank - 1 else []
+    start = [c.node("Shape", x.name, start=0, end=axis)] if axis else []
+    return c.node("Reshape", many, c.node("Concat", *start, c.ints(-1), *ends, axis=0))
+
+
 # -- order -----------------------------------------------------------------------------------------
 
 
