@@ -47,9 +47,13 @@ def backbone(name: str, side: int = 96, part: str = "backbone") -> Network:
 
 
 def timm(name: str, side: int = 224) -> Network:
-    """A network of timm by its name."""
-    return Network("timm", lambda: importlib.import_module("timm").create_model(name),
-                   {"x": (3, side, side)})
+    """A network of timm by its name; the older exporter knows no word for fused attention."""
+
+    def make() -> Any:
+        importlib.import_module("timm.layers").set_fused_attn(False)
+        return importlib.import_module("timm").create_model(name)
+
+    return Network("timm", make, {"x": (3, side, side)})
 
 
 def transformers(kind: str, config: dict[str, Any], inputs: Mapping[str, tuple[int, ...]],
@@ -143,8 +147,8 @@ NETWORKS: dict[str, Network] = {
         "resnet18", "resnet50", "resnext50_32x4d", "wide_resnet50_2", "densenet121", "mobilenet_v2",
         "mobilenet_v3_small", "mobilenet_v3_large", "shufflenet_v2_x0_5", "mnasnet0_5",
         "efficientnet_b0", "efficientnet_v2_s", "regnet_x_400mf", "regnet_y_400mf",
-        "squeezenet1_1", "vgg11_bn", "alexnet", "googlenet", "convnext_tiny", "swin_t",
-        "swin_v2_t")},
+        "squeezenet1_1", "googlenet", "convnext_tiny", "swin_t", "swin_v2_t")},
+    **{name: torchvision(name, 224) for name in ("vgg11_bn", "alexnet")},  # pools of even windows
     "inception_v3": torchvision("inception_v3", 96),
     "vit_b_32": torchvision("vit_b_32", 224),
     "maxvit_t": torchvision("maxvit_t", 224),

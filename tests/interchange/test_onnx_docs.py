@@ -10,12 +10,14 @@ from tests.interchange.onnx_files import UNWRITABLE
 from ztorch.interchange.onnx.protobuf import DTYPES
 from ztorch.interchange.onnx.save import OPSET
 from ztorch.interchange.onnx.tables import exported, imported
+from ztorch.interchange.torch_export.tables import translated
 
 PAGE = (Path(__file__).parents[2] / "docs" / "onnx.md").read_text()
-RUN = "run python -m ztorch.interchange.onnx.tables, and put its tables into docs/onnx.md"
+RUN = ("run python -m ztorch.interchange.onnx.tables and .torch_export.tables, and put their tables "
+       "into docs/onnx.md")
 
 
-@pytest.mark.parametrize("table", [imported, exported])
+@pytest.mark.parametrize("table", [imported, exported, translated])
 def test_the_tables(table: object) -> None:
     assert callable(table) and f"\n{table()}\n" in PAGE, RUN
 

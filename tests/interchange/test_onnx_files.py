@@ -77,6 +77,12 @@ def test_every_truncation_is_an_error(tmp_path: Path) -> None:
             load(path)
 
 
+def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(dense().SerializeToString().replace(b"Gemm", b"Ge\xc3m"))
+    with pytest.raises(ArtifactError, match=r"m.onnx: node 'gemm' of op .* has a name that is no text"):
+        load(tmp_path / "m.onnx")
+
+
 def test_flipped_bytes_never_crash(tmp_path: Path) -> None:
     """The file may still be one, of another model; anything but an error of ours is a fault."""
     random = np.random.default_rng(0)
@@ -132,6 +138,10 @@ def _no_output(made: onnx.ModelProto) -> None:
     made.graph.output[0].name = "z"
 
 
+def _empty(made: onnx.ModelProto) -> None:
+    del made.graph.output[:]
+
+
 def _wrong_shape(made: onnx.ModelProto) -> None:
     made.graph.initializer[0].dims[:] = [3, 4]
 
@@ -168,6 +178,13 @@ def _huge_window(made: onnx.ModelProto) -> None:
                                             auto_pad="SAME_UPPER", name="pool"))
 
 
+def _long_axis(made: onnx.ModelProto) -> None:
+    made.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2**31 - 1
+    made.graph.initializer.append(tensor("pads", np.array([0, 1, 0, 1], np.int64)))
+    made.graph.node[1].CopyFrom(helper.make_node("Pad", ["x", "pads"], ["y"], name="p", mode="edge"))
+    del made.graph.node[0]
+
+
 DAMAGE: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
     "fewer bytes": (_fewer_bytes, "initializer 'w' of shape .* holds 44 bytes, not 48"),
     "giant": (_giant, "initializer 'w' of shape"),
@@ -176,12 +193,14 @@ DAMAGE: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
     "no weight": (_no_weight, "model.onnx: node Gemm 'gemm' reads 'w', which nothing gives"),
     "twice": (_twice, "two initializers named 'w'"),
     "no output": (_no_output, "no node gives the output 'z'|not a valid ONNX file"),
+    "no outputs": (_empty, "model.onnx has no outputs"),
     "wrong shape": (_wrong_shape, "node Gemm 'gemm'"),
     "odd attribute": (_odd_attribute, "node Transpose 't'"),
     "too few inputs": (_too_few_inputs, "not a valid ONNX file"),
     "huge tensor": (_huge_expand, "node Expand 'huge' needs"),
     "huge resize": (_huge_resize, "node Resize 'rs' makes no sense"),
     "huge window": (_huge_window, "node AveragePool 'pool' makes no sense"),
+    "long axis": (_long_axis, "node Pad 'p' makes no sense: .* an axis of 2,147,483,647"),
     "huge range": (_huge_range, "node Range 'r' makes no sense: .*a range from 0"),
 }
 
@@ -276,18 +295,24 @@ def test_all_that_is_unsupported_is_listed_at_once(tmp_path: Path) -> None:
     assert "mode='odd'" in lines[2] and "'com.microsoft'" in lines[4]
 
 
-def test_one_missing_op_in_a_deep_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("op", "domain", "why"), [
+    ("ImageDecoder", "", "ztorch has no such op"),
+    ("Reluu", "", "ztorch has no such op, nor has ONNX; did you mean 'Relu'?"),
+    ("Fancy", "my.own", "it is of the domain 'my.own', which ztorch does not know; write it as a "
+     "function of the file (custom_translation_table of torch.onnx.export), or of ops of ONNX")])
+def test_one_missing_op_in_a_deep_file(op: str, domain: str, why: str, tmp_path: Path) -> None:
     """Each node is behind the one before, so that shapes are known of none: one line names them."""
-    nodes = [helper.make_node("Relu" if k % 3 else "ImageDecoder", [f"t{k}"], [f"t{k + 1}"],
-                              name=f"n{k}") for k in range(3000)]
+    nodes = [helper.make_node("Relu" if k % 3 else op, [f"t{k}"], [f"t{k + 1}"],
+                              name=f"n{k}", domain="" if k % 3 else domain) for k in range(3000)]
     made = model_of(nodes, [helper.make_tensor_value_info("t0", TensorProto.FLOAT, ["batch", 4])],
                     [helper.make_tensor_value_info("t3000", TensorProto.FLOAT, ["batch", 4])],
                     opset=20)
+    made.opset_import.append(helper.make_opsetid("my.own", 1))
     with pytest.raises(Unsupported) as caught:
         load(written(made, tmp_path / "deep.onnx"))
     first, line, fix = str(caught.value).splitlines()
     assert first.endswith("1000 of 3000 nodes cannot be imported:")
-    assert line.endswith("'n21' and 992 more: ztorch has no such op") and fix.startswith("outputs=")
+    assert line.endswith(f"'n21' and 992 more: {why}") and fix.startswith("outputs=")
 
 
 def test_shapes_from_data_are_unsupported(tmp_path: Path) -> None:
@@ -364,10 +389,18 @@ def test_an_output_with_one_row_for_all(tmp_path: Path) -> None:
         zt.onnx.save(zt.Sequential([zt.layers.Input((3,)), zt.layers.Dense(2)]), "m.gguf")
 
 
+def test_an_output_of_another_shape_than_is_said(tmp_path: Path) -> None:
+    made = dense()
+    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, ["batch", 7]))
+    with pytest.warns(UserWarning, match=r"'y' is said to be of shape \('batch', 7\), and its nodes "
+                                         r"give \('batch', 3\)"):
+        assert load(written(made, tmp_path / "m.onnx")).output_shape == (3,)
+
+
 def test_an_output_without_a_batch(tmp_path: Path) -> None:
     made = dense()
     made.graph.node[1].CopyFrom(helper.make_node("ReduceSum", ["h"], ["y"], keepdims=0))
-    with pytest.raises(Unsupported, match=r"output 'y' of shape \(\) has no row"):
+    with pytest.raises(Unsupported, match=r"output 'y' of shape \(\) has no row .* outputs=.* leaves"):
         load(written(made, tmp_path / "m.onnx"))
 
 

@@ -80,7 +80,8 @@ def near_all(graph: Graph, x: Any, expected: Any) -> None:
         near(found, y, f"output {k}")
 
 
-def test_operators(tmp_path: Path) -> None:
+@pytest.mark.parametrize("decomposed", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_operators(decomposed: bool, tmp_path: Path) -> None:
     from tests.interchange.torch_operators import FUNCTIONS
 
     class All(torch.nn.Module):  # type: ignore[misc, name-defined]
@@ -89,7 +90,7 @@ def test_operators(tmp_path: Path) -> None:
 
     torch.manual_seed(1)
     x = torch.randn(3, 4, 6, 6).clamp(-2, 2)
-    model = zt.torch_export.load(saved(All(), tmp_path / "all.pt2", x))
+    model = zt.torch_export.load(saved(All(), tmp_path / "all.pt2", x, decomposed=decomposed))
     graph = model.trace(batch_size=3).functions["predict"]
     near_all(graph, x, All()(x))
 
@@ -131,6 +132,48 @@ def test_recurrent_layers(tmp_path: Path) -> None:
     net, ids = reader(), torch.randint(0, 20, (3, 5))
     model = zt.torch_export.load(saved(net, tmp_path / "reader.pt2", ids))
     near_all(model.trace(batch_size=3).functions["predict"], ids, net(ids))
+
+
+def test_blocks_without_gradients(tmp_path: Path) -> None:
+    """What PyTorch computes inside of no_grad has no gradient here; a step of training shows it."""
+    class Blocks(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = torch.nn.Linear(3, 3)
+
+        def forward(self, x: Any) -> Any:
+            y = self.dense(x)
+            with torch.no_grad():
+                z = y.cos() * 2
+                z += 1
+            with torch.autocast("cpu", enabled=False):
+                z = z.sin() + y.detach()
+            return z * y
+
+    torch.manual_seed(0)
+    net, x, y = Blocks(), torch.randn(4, 3), torch.ones(4, 3)
+    model = zt.torch_export.load(saved(net, tmp_path / "blocks.pt2", x))
+    program = model.compile("cpu", batch_size=4, optimizer=zt.optimizers.SGD(0.1), loss="mse",
+                            threads=1)
+    near(program.predict(x.numpy()), net(x))
+    program.fit(x.numpy(), y.numpy(), epochs=1, verbose=0)
+    ((net(x) - y) ** 2).mean().backward()
+    near(program.weights["graph/dense.weight"],
+         net.dense.weight - 0.1 * net.dense.weight.grad)
+
+
+def test_a_write_into_a_buffer_is_refused(tmp_path: Path) -> None:
+    class Counts(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(3))
+
+        def forward(self, x: Any) -> Any:
+            self.count[1:] += 1
+            return x + self.count
+
+    with pytest.raises(Unsupported, match="writes into 'count', so that the next prediction"):
+        zt.load_model(saved(Counts(), tmp_path / "counts.pt2", torch.ones(2, 3)))
 
 
 def test_what_is_not_read(tmp_path: Path) -> None:

@@ -8,6 +8,31 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+
+def _write(write: Callable[[Tensor], object]) -> Callable[[Tensor], Tensor]:
+    """What a write leaves in a tensor, and in a view of it that was taken before."""
+
+    def function(x: Tensor) -> Tensor:
+        y = x * 2
+        before = y[:, 1:, :2].mT
+        write(y)
+        return y.flatten(1).sum(1) + before.prod(1).flatten(1)[:, 1] * y[:, 1, 1, 1]
+
+    return function
+
+
+WRITES: list[Callable[[Tensor], Tensor]] = [_write(w) for w in (
+    lambda y: y.add_(1), lambda y: y[:, 1:].mul_(3), lambda y: y[:, 0].fill_(2.5),
+    lambda y: y[:, :, ::2, -1].zero_(), lambda y: y.view(-1)[5:].relu_(),
+    lambda y: y.transpose(1, 3)[..., 2].copy_(y[:, 0].flatten(1)[:, :1, None]),
+    lambda y: y.flatten(1).unsqueeze(1).permute(1, 2, 0)[0, 7].sub_(4),
+    lambda y: y.split([1, 3], 1)[1].unbind(2)[1].clamp_(-0.5, 0.5),
+    lambda y: y.masked_fill_(y > 1, 0.3), lambda y: y[:, 1].add_(y[:, 2]).mul_(y[:, 3]),
+    lambda y: y.__setitem__((slice(None), 1, torch.tensor([0, 2])), y[:, 2, :2]),
+    lambda y: y[:, 1].__setitem__((slice(None), torch.tensor([0, 1]), torch.tensor([1, 1])), 0.25),
+    lambda y: F.dropout(y[:, 1], training=False, inplace=True).exp_(),
+    lambda y: y.__setitem__(y < 0, 0.0), lambda y: y.mul_((y > 0).int()))]
+
 FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     # -- each element by itself
     torch.abs, torch.neg, F.relu, torch.sigmoid, torch.tanh, torch.exp, torch.sin, torch.cos,
@@ -35,6 +60,12 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: x.masked_fill(x > 0, -1.0), lambda x: (x * 8).int() // 3, lambda x: (x * 8).int() % 3,
     lambda x: (x * 8).int() & 3, lambda x: (x * 8).int() / 3, lambda x: ~(x * 8).int(),
     lambda x: x + x.shape[0],
+    lambda x: torch.max(x, x * x) + torch.min(x, x * x), lambda x: x.lerp(x * x, 0.3),
+    lambda x: torch.addcmul(x, x, x, value=0.5) + torch.addcdiv(x, x, x.abs() + 1),
+    lambda x: torch.logaddexp(x, x * x), lambda x: F.threshold(x, 0.1, 0.7),
+    lambda x: F.softshrink(x) + F.hardshrink(x) + F.tanhshrink(x), lambda x: F.glu(x, 1),
+    lambda x: x.trunc() + x.frac() + torch.erfc(x), lambda x: x.isfinite().float(),
+    lambda x: (x / (x > 0)).nan_to_num(7.0, 8.0, -9.0), lambda x: x.clip(-0.1, 0.2),
     # -- shapes, order and parts
     lambda x: x.flatten(1), lambda x: x.flatten(1, 2), lambda x: x.unflatten(2, (2, 3)),
     lambda x: x.unflatten(-1, (2, -1)), lambda x: x[:, :1].squeeze(1),
@@ -47,6 +78,13 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: F.pad(x, (1, 2, 0, 3), value=0.5), lambda x: F.pad(x, (1, 2, 2, 1), mode="reflect"),
     lambda x: F.pad(x, (1, 2, 2, 1), mode="replicate"), lambda x: F.pad(x, (-1, 1)),
     lambda x: F.pixel_shuffle(x, 2), lambda x: x.tril(), lambda x: x.triu(1),
+    lambda x: x[:, 0].reshape_as(x[:, 1].mT), lambda x: x[:, :1].broadcast_to(x.shape),
+    lambda x: x.movedim(1, -1), lambda x: x.movedim((1, 2), (3, 1)), lambda x: x.tile(2, 1, 3),
+    lambda x: x[:, :, :4] + sum(torch.meshgrid(torch.arange(6), torch.arange(4) * 9, indexing="xy")),
+    lambda x: x.repeat_interleave(3, 1), lambda x: x.repeat_interleave(2, 3),
+    lambda x: F.pixel_unshuffle(x, 2), lambda x: F.channel_shuffle(x, 2),
+    # -- written in place: other tensors lie in the same memory
+    *WRITES,
     # -- by position, and what shapes make
     lambda x: x.index_select(2, torch.tensor([2, 0, 5])), lambda x: x.gather(3, (x > 0).long()),
     lambda x: x[:, torch.tensor([1, 0])],
@@ -55,7 +93,7 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: F.embedding((x > 0).long(), torch.arange(6.0).reshape(2, 3)),
     lambda x: x.new_zeros(x.shape[0], 3) + x.new_ones(x.shape[0], 1) + x[:, 0, :3, 0],
     lambda x: torch.ones_like(x) * torch.full_like(x, 3.0) + x + torch.zeros_like(x),
-    lambda x: x + torch.arange(6) + torch.arange(1, 7) + torch.arange(0, 3, 0.5),
+    lambda x: x * torch.linspace(-1, 2, 6), lambda x: x + torch.arange(6) + torch.arange(1, 7) + torch.arange(0, 3, 0.5),
     # -- reductions
     lambda x: x.sum(3), lambda x: x.sum((1, 2), keepdim=True), lambda x: x.mean((2, 3)),
     lambda x: x.amax(1) + x.amin(1), lambda x: x.max(2)[0] + x.max(2)[1],
@@ -66,7 +104,10 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: torch.var_mean(x, 3)[0] + torch.var_mean(x, 3)[1], lambda x: x.norm(dim=2),
     lambda x: torch.linalg.vector_norm(x, 1, dim=(2, 3)), lambda x: x.cumsum(2),
     lambda x: x.topk(3, dim=3)[0], lambda x: x.topk(2, dim=2, largest=False)[1],
-    lambda x: (x > 0).sum(3),
+    lambda x: (x > 0).sum(3), lambda x: x.cumprod(1), lambda x: x.sort(2)[0] + x.sort(3)[1],
+    lambda x: x.argsort(1, descending=True), lambda x: x.aminmax(dim=2)[1] + x.aminmax(dim=2)[0],
+    lambda x: torch.linalg.vector_norm(x, float("inf"), dim=3),
+    lambda x: torch.std_mean(x, 3)[0] + torch.std_mean(x, 3)[1],
     # -- products and attention
     lambda x: x @ x.mT, lambda x: torch.bmm(x[:, 0], x[:, 1]),
     lambda x: torch.einsum("bchw,bcwk->bhk", x, x),
@@ -76,6 +117,7 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: F.scaled_dot_product_attention(x, x, x, attn_mask=(torch.arange(6) > 1)[None]),
     lambda x: F.scaled_dot_product_attention(x[:, 0], x[:, 1], x[:, 0],
                                              attn_mask=torch.ones(6, 6).tril()),
+    lambda x: x + torch.outer(torch.arange(6), torch.arange(6)),
     # -- convolutions, pooling, images of other sizes
     lambda x: F.conv2d(x, torch.ones(2, 4, 2, 2), padding="same"),
     lambda x: F.conv1d(x[:, 0], torch.ones(2, 6, 2)),
@@ -92,9 +134,16 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: F.interpolate(x, size=(9, 4), mode="bilinear", align_corners=True),
     lambda x: F.interpolate(x, scale_factor=1.5, mode="bicubic"),
     lambda x: F.interpolate(x[:, 0], scale_factor=2, mode="linear"),
+    lambda x: F.grid_sample(x, x[..., :2].tanh(), align_corners=False),
+    lambda x: F.grid_sample(x, x[..., :2], "nearest", "border", align_corners=True),
+    lambda x: F.unfold(x, (2, 3), padding=1, stride=2, dilation=(1, 2)),
+    lambda x: F.fold(F.unfold(x, 2, padding=1), (6, 6), 2, padding=1),
     # -- normalisations
     lambda x: F.layer_norm(x, (6,)),
     lambda x: F.layer_norm(x, (6, 6), weight=torch.ones(6, 6) * 2), lambda x: F.rms_norm(x, (6,)),
     lambda x: F.group_norm(x, 2), lambda x: F.instance_norm(x), lambda x: F.softmax(x, 1),
+    lambda x: F.cosine_similarity(x[:, 0], x[:, 1], dim=1),
+    lambda x: F.conv2d(x, torch._weight_norm(torch.arange(1.0, 9).reshape(1, 4, 2, 1), torch.ones(
+        1, 1, 1, 1) * 3, 0)),
     lambda x: F.log_softmax(x, -1), lambda x: F.normalize(x, dim=1),
 ]

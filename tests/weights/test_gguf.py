@@ -171,7 +171,7 @@ def test_written_and_read(name: str, layout: str | None, tmp_path: Path) -> None
         net.save_weights(tmp_path / "w.gguf", layout="ztorch")
 
 
-@pytest.mark.parametrize("name", ["w.pt2", "w.ckpt", "w.json", "w.tar.gz"])
+@pytest.mark.parametrize("name", ["w.pt2", "w.ckpt", "w.json", "w.tar.gz", "w.txt", "w.html", "w.c"])
 def test_a_name_of_another_format_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"the name of a file of another kind; .*\.safetensors"):
         model().save_weights(tmp_path / name)

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 # Suffixes by which programs tell the kind of a file.
 _SUFFIXES = (".zt", ".safetensors", ".keras", ".h5", ".hdf5", ".pt", ".pth", ".bin", ".onnx",
              ".npz", ".npy", ".gguf", ".ggml", ".pt2", ".ckpt", ".pkl", ".pickle", ".pb", ".tflite",
-             ".msgpack", ".mlmodel", ".mlpackage", ".json", ".yaml", ".csv", ".zip", ".tar", ".gz")
+             ".msgpack", ".mlmodel", ".mlpackage", ".json", ".yaml", ".yml", ".toml", ".csv",
+             ".tsv", ".txt", ".md", ".zip", ".tar", ".gz", ".c", ".h", ".py", ".js", ".html",
+             ".wasm", ".so", ".dll", ".png", ".jpg", ".svg", ".pdf", ".parquet", ".engine", ".mlir")
 
 
 def need_name(path: str | os.PathLike[str], content: str, own: str | tuple[str, ...],

@@ -23,7 +23,14 @@ from ztorch.interchange.onnx.contents import (
 )
 from ztorch.interchange.onnx.formats import FORMATS
 from ztorch.interchange.onnx.order import need_order
-from ztorch.interchange.onnx.protobuf import DTYPES, MOST, Port, package, without_data
+from ztorch.interchange.onnx.protobuf import (
+    DTYPES,
+    MOST,
+    Port,
+    is_standard,
+    package,
+    without_data,
+)
 
 OPSETS = range(6, 29)  # versions of ONNX's ops that are read
 _MOST_NODES = 1_000_000  # more than any model has
@@ -80,8 +87,12 @@ class OnnxReader:
         graph = proto.graph
         nodes = tuple(self.node(n) for n in graph.node)
         need_order(self.source, nodes, {*arrays, *(v.name for v in graph.input)})
+        if not graph.output:
+            raise ArtifactError(f"{self.source} has no outputs, so nothing of it is computed; "
+                                "export the model again")
         light = without_data(proto)
-        self._tried(lambda: self.onnx.checker.check_model(light))
+        if all(n.domain or is_standard(n.op) for n in nodes):  # else the importer names all others
+            self._tried(lambda: self.onnx.checker.check_model(light))
         return OnnxFile(
             self.source, self.opsets,
             tuple(self.port(v) for v in graph.input if v.name not in arrays),
@@ -146,6 +157,10 @@ class OnnxReader:
         return {v: k for k, v in self.onnx.TensorProto.DataType.items()}.get(number, str(number))
 
     def node(self, proto: Any) -> NodeSpec:
+        names = (proto.op_type, proto.domain, proto.name, *proto.input, *proto.output)
+        if not all(isinstance(name, str) for name in names):  # bytes that are no UTF-8
+            raise ArtifactError(f"{self.source}: node {proto.name!r} of op {proto.op_type!r} has a "
+                                "name that is no text; export the model again")
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         spec = NodeSpec(proto.op_type, domain, proto.name, {}, tuple(proto.input),
                         tuple(proto.output), self.opsets.get(domain, 0), proto)

@@ -189,9 +189,12 @@ class BatchedGraph(OnnxGraph):
         if self.fixed is None or inputs[0].shape[0] == self.fixed:
             return self.by_name(self._of_rows(inputs, context))
         if inputs[0].shape[0] != 1 or context.states.data:
-            raise ConfigError(f"{self.file.path} is made for batches of {self.fixed}, not "
-                              f"{inputs[0].shape[0]}: compile(batch_size={self.fixed}), or export "
-                              "it again with a dynamic batch axis")
+            port = next(p for p in self.file.inputs
+                        if self.sizes.get(str(p.dims[0]), p.dims[0]) == self.fixed)
+            raise ConfigError(f"{self.file.path} is made for batches of {self.fixed}, the first "
+                              f"axis of {port.name!r}, not {inputs[0].shape[0]}: compile("
+                              f"batch_size={self.fixed}), or export it again with a dynamic batch "
+                              "axis")
         # The model is built with one example: only shapes matter.
         full_batch = [leaf("input", "x", (self.fixed, *v.shape[1:]), v.dtype) for v in inputs]
         return self.by_name([leaf("input", "y", (1, *y.shape[1:]), y.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -207,8 +208,22 @@ def _imported(graph: BatchedGraph, rows: Sequence[tuple[int, ...]]) -> list[Valu
     for name, y in zip(graph.outputs, results, strict=True):
         if y.shape[:1] != (batch,):
             raise Unsupported(f"{path}: the output {name!r} of shape {y.shape} has no row for "
-                              f"each of {batch} in the batch, the first axis of inputs")
+                              f"each of {batch} in the batch, the first axis of inputs; outputs="
+                              "[...] of others leaves it out, and zt.onnx.load_layer(path) takes "
+                              "files without a batch")
+        _need_alike(path, next(p for p in graph.file.outputs if p.name == name), y.shape)
     return results
+
+
+def _need_alike(path: str, declared: Port, shape: tuple[int, ...]) -> None:
+    """Warns where the file says another shape of an output than its nodes give."""
+    differs = len(declared.dims) != len(shape) or any(
+        isinstance(n, int) and n != m
+        for n, m in zip(declared.dims[1:], shape[1:], strict=False))
+    if declared.dims and differs:
+        said = tuple("?" if n is None else n for n in declared.dims)
+        warnings.warn(f"{path}: the output {declared.name!r} is said to be of shape {said}, and "
+                      f"its nodes give {('batch', *shape[1:])}; they are right", stacklevel=2)
 
 
 def _name(path: str | os.PathLike[str]) -> str:

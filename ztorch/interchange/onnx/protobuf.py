@@ -86,6 +86,11 @@ def without_data(proto: Any) -> Any:
     return light
 
 
+def is_standard(op: str) -> bool:
+    """Whether any version of ONNX itself has an op."""
+    return op in WITHOUT_DOMAIN or bool(package().defs.has(op))
+
+
 def has_definition(proto: Any, opset: int) -> bool:
     """Whether the standard defines an op by others."""
     onnx = package()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ztorch.errors import ArtifactError, ShapeError, Unsupported, ZtorchError
+from ztorch.errors import ArtifactError, ShapeError, Unsupported, ZtorchError, nearest
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Value, topological
 from ztorch.host.processor import need_memory
@@ -29,12 +29,15 @@ from ztorch.interchange.onnx.protobuf import (
     body_of,
     has_definition,
     is_default,
+    is_standard,
     package,
 )
 from ztorch.layers.context import Context
 
 _DAMAGE = (  # what nodes of a damaged file raise
     ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+
+_RUNTIMES = ("com.microsoft", "com.ms", "ai.onnx")  # domains of runtimes and of older standards
 
 Tensors = Mapping[str, Tensor | LeftOut | None]  # by name; None behind an unsupported node
 
@@ -179,5 +182,13 @@ def present(x: Tensor | LeftOut | None) -> Tensor | None:
 
 
 def _unknown(spec: NodeSpec) -> str:
-    return (f"it is of the domain {spec.domain!r}, not of ONNX itself; export the model without "
-            "optimisations for one runtime" if spec.domain else "ztorch has no such op")
+    """Why nothing here imports an op, and the nearest way out."""
+    if not spec.domain:
+        hint = "" if is_standard(spec.op) else nearest(spec.op, NODES)
+        return "ztorch has no such op" + (f", nor has ONNX{hint}" if hint else "")
+    if spec.domain.startswith(_RUNTIMES):
+        return (f"it is of the domain {spec.domain!r}, not of ONNX itself; export the model "
+                "without optimisations for one runtime")
+    return (f"it is of the domain {spec.domain!r}, which ztorch does not know; write it as a "
+            "function of the file (custom_translation_table of torch.onnx.export), or of ops of "
+            "ONNX")

@@ -15,6 +15,7 @@ import numpy as np
 from ztorch.dtypes import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from ztorch.errors import ArtifactError, Unsupported, WeightsError
 from ztorch.files.zips import StoredZip
+from ztorch.interchange.torch_export.blocks import unfolded
 
 SCHEMA = 8  # major version of the JSON
 
@@ -31,6 +32,17 @@ class TensorType:
 
     dtype: DType
     dims: tuple[int | str, ...]  # numbers, or expressions of symbols
+    strides: tuple[int | str, ...] = ()
+
+    @property
+    def in_order(self) -> bool:
+        """Whether elements lie in the order of their axes, without gaps."""
+        step: int | None = 1  # None: not a known number
+        for n, stride in zip(self.dims[::-1], self.strides[::-1], strict=False):
+            if n != 1 and isinstance(stride, int) and stride != step:
+                return False
+            step = step * n if isinstance(n, int) and step is not None else None
+        return True
 
 
 @dataclass(frozen=True)
@@ -117,7 +129,8 @@ class _Reader:
                               f"ztorch reads {SCHEMA}: {_FIX}")
         module = document["graph_module"]
         graph, signature = module["graph"], module["signature"]
-        types = {name: _type(self.path, meta) for name, meta in graph["tensor_values"].items()}
+        calls, described = unfolded(graph)
+        types = {name: _type(self.path, meta) for name, meta in described.items()}
         inputs: dict[str, TensorType] = {}
         arrays: dict[str, tuple[str, np.ndarray, DType]] = {}
         frozen = set()
@@ -141,7 +154,7 @@ class _Reader:
         return ExportedProgram(self.path, inputs, self._outputs(signature), [
             CallSpec(str(n["target"]), str(n.get("name") or n["target"]),
                      {a["name"]: a["arg"] for a in n["inputs"]}, n["outputs"])
-            for n in graph["nodes"]], types, arrays, frozenset(frozen))
+            for n in calls], types, arrays, frozenset(frozen))
 
     def _outputs(self, signature: Mapping[str, Any]) -> list[str]:
         names = []
@@ -190,7 +203,8 @@ def _type(path: str, meta: Mapping[str, Any]) -> TensorType:
     if meta["dtype"] not in DTYPES:
         raise Unsupported(f"{path}: a tensor has PyTorch's dtype number {meta['dtype']}, which "
                           "ztorch does not compute with")
-    return TensorType(DTYPES[meta["dtype"]], tuple(_size(n) for n in meta["sizes"]))
+    return TensorType(DTYPES[meta["dtype"]], tuple(_size(n) for n in meta["sizes"]),
+                      tuple(_size(n) for n in meta.get("strides", ())))
 
 
 def _size(size: Mapping[str, Any]) -> int | str:

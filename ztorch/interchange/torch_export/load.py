@@ -14,12 +14,14 @@ from ztorch.interchange.onnx.load import model_of
 from ztorch.interchange.onnx.protobuf import Port
 from ztorch.interchange.torch_export import calls as _calls  # noqa: F401 (fills CALLS)
 from ztorch.interchange.torch_export.archive import CallSpec, ExportedProgram, damage, read
+from ztorch.interchange.torch_export.memory import SharedMemory, written_by
 from ztorch.interchange.torch_export.translation import (
     CALLS,
     IGNORED,
     OPSET,
     CallTensor,
     OperatorCall,
+    Result,
     Translation,
     key_of,
 )
@@ -78,10 +80,12 @@ def _translated(program: ExportedProgram) -> OnnxFile:
         translation.tensors[name] = CallTensor(own, d, array.shape)
         translation.arrays[own] = array if d.in_numpy else StoredCodes(array, d)
     faults = []
-    needed = _needed(program)
+    memory = SharedMemory(program.calls, program.types, {
+        name: own for name, (own, _, _) in program.arrays.items()})
+    needed = _needed(program, memory)
     for spec in needed:
         try:
-            _call(spec, translation, program.path)
+            _call(spec, translation, memory, program.path)
         except Unsupported as error:
             faults.append(UnsupportedNode(NodeSpec(key_of(spec), "", spec.name, {}, (), ()), error))
             results = OperatorCall(spec, translation).result_names
@@ -106,13 +110,18 @@ def _output(name: str, translation: Translation) -> Port:
     return Port(name, y.dims, y.dtype)
 
 
-def _needed(program: ExportedProgram) -> list[CallSpec]:
+def _needed(program: ExportedProgram, memory: SharedMemory) -> list[CallSpec]:
     """The calls that outputs depend on: not those that check sizes."""
     names, needed = set(program.outputs), []
+    roots = {memory.root(name) for name in names}
     for spec in reversed(program.calls):
         results = OperatorCall(spec, Translation({})).result_names
-        if key_of(spec) not in IGNORED and names.intersection(results):
-            names.update(_read(spec.inputs))
+        written = written_by(spec)
+        if key_of(spec) not in IGNORED and (names.intersection(results) or (
+                written is not None and memory.root(written) in roots)):
+            read = _read(spec.inputs)
+            names.update(read)
+            roots.update(map(memory.root, read))
             needed.append(spec)
     return needed[::-1]
 
@@ -127,15 +136,21 @@ def _read(value: object) -> list[str]:
     return []
 
 
-def _call(spec: CallSpec, translation: Translation, path: str) -> None:
+def _call(spec: CallSpec, translation: Translation, memory: SharedMemory, path: str) -> None:
     """Adds the nodes of a call."""
     key = key_of(spec)
-    if key not in CALLS:
+    written = written_by(spec)
+    if key not in CALLS and written is None:
         raise Unsupported("ztorch translates no such operator; run_decompositions() of the "
                           "exported program may make it of others")
     call = OperatorCall(spec, translation)
+    results: Result
     try:
-        results = CALLS[key](call)
+        if written is None:
+            results = CALLS[key](call)
+        else:
+            memory.write(spec, translation)
+            results = translation.tensors[written].name
     except Unsupported:
         raise
     except _DAMAGE as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -37,6 +38,7 @@ class Translation:
     nodes: list[NodeSpec] = field(default_factory=list)
     arrays: dict[str, np.ndarray | StoredCodes] = field(default_factory=dict)
     tensors: dict[str, CallTensor] = field(default_factory=dict)  # by name in the program
+    counts: Counter[str] = field(default_factory=Counter)  # of names that calls have made
 
     def tensor(self, name: str) -> CallTensor:
         """A tensor of the program that a node or an input gives."""
@@ -50,7 +52,8 @@ Translator = Callable[["OperatorCall"], Result]
 
 CALLS: dict[str, Translator] = {}  # by name of the operator, such as aten.relu.default
 IGNORED = {"aten._assert_scalar.default", "aten._assert_tensor_metadata.default",
-           "aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default"}
+           "aten._assert_async.msg", "aten.sym_constrain_range_for_size.default",
+           "aten.sym_constrain_range.default"}
 
 
 def call(*operators: str) -> Callable[[Translator], Translator]:
@@ -79,7 +82,6 @@ class OperatorCall:
     def __init__(self, spec: CallSpec, translation: Translation):
         self.spec = spec
         self._translation = translation
-        self._count = 0
 
     @property
     def op(self) -> str:
@@ -112,7 +114,11 @@ class OperatorCall:
                 return self._translation.tensor(value)
             case "as_scalar_type":
                 return DTYPES[value]
-            case "as_int" | "as_ints" | "as_float" | "as_floats" | "as_bool" | "as_string":
+            case "as_float":
+                return float(value)  # infinities are written as text
+            case "as_floats":
+                return [float(v) for v in value]
+            case "as_int" | "as_ints" | "as_bool" | "as_string":
                 return value
         return self.unsupported(f"an argument that is {form.removeprefix('as_')}")
 
@@ -159,15 +165,21 @@ class OperatorCall:
 
     # -- nodes -------------------------------------------------------------------------------------
 
-    def nodes(self, op: str, inputs: Sequence[str], count: int, **attrs: Any) -> list[str]:
+    def nodes(self, op: str, inputs: Sequence[str], count: int, domain: str = "",
+              **attrs: Any) -> list[str]:
         """The results of a new node; an empty name is an input that is left out."""
-        names = [f"{self.spec.name}/{self._count + k}" for k in range(count)]
-        self._count += count
+        names = [self._new() for _ in range(count)]
         known = {key: value for key, value in attrs.items() if value is not None}
         self._translation.nodes.append(NodeSpec(
-            op, "", f"{key_of(self.spec)} {self.spec.name}", known, tuple(inputs), tuple(names),
+            op, domain, f"{key_of(self.spec)} {self.spec.name}", known, tuple(inputs), tuple(names),
             OPSET))
         return names
+
+    def _new(self) -> str:
+        """A name that is not taken. A call may be translated again, after a write."""
+        counts = self._translation.counts
+        counts[self.spec.name] += 1
+        return f"{self.spec.name}/{counts[self.spec.name] - 1}"
 
     def node(self, op: str, *inputs: str, **attrs: Any) -> str:
         """The result of a new node that has only one."""
@@ -175,8 +187,7 @@ class OperatorCall:
 
     def constant(self, array: Any) -> str:
         """A tensor of these numbers."""
-        name = f"{self.spec.name}/{self._count}"
-        self._count += 1
+        name = self._new()
         self._translation.arrays[name] = np.asarray(array)
         return name
 

@@ -157,6 +157,9 @@ def _slice(n: Node) -> Result:
     return x[tuple(keys)] if keys else x
 
 
+_LONGEST = 1 << 24  # positions of an axis that are listed while importing: 64 MiB
+
+
 @node("Pad")
 def _pad(n: Node) -> Result:
     x, mode = n.value(0), n.attr("mode", "constant")
@@ -178,8 +181,8 @@ def _pad(n: Node) -> Result:
         n.unsupported(f"mode={mode!r}")
     for axis, (a, b) in enumerate(zip(low, high, strict=True)):
         if a or b:
-            if a + b > LIMIT:
-                raise ValueError(f"pads of {a} and {b}")
+            if a + b > LIMIT or x.shape[axis] > _LONGEST:
+                raise ValueError(f"pads of {a} and {b} on an axis of {x.shape[axis]:,}")
             index = np.pad(np.arange(x.shape[axis], dtype=np.int32), (a, b), mode)
             x = OPS.take(x, constant(index), axis=axis)
     return x

@@ -1,4 +1,4 @@
-"""Steps of optimizers, as ONNX's training domain has them."""
+"""Steps of optimizers, as ONNX's training domain has them, and what has no gradient."""
 
 from __future__ import annotations
 
@@ -66,3 +66,9 @@ def _momentum(n: Node) -> Result:
         v = alpha * v + beta * g
         rows.append((x - rate * (g + alpha * v if n.attr("mode") == "nesterov" else v), v))
     return _results(rows)
+
+
+@node("StopGradient", domain="ztorch")
+def _stop_gradient(n: Node) -> Result:
+    """What programs of torch.export compute without gradients."""
+    return OPS.stop_gradient(n.value(0))

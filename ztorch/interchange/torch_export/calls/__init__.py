@@ -7,6 +7,8 @@ from ztorch.interchange.torch_export.calls import (  # noqa: F401
     linear,
     movement,
     normalization,
+    pairs,
+    parts,
     recurrent,
     reduction,
 )

@@ -107,6 +107,32 @@ def _adaptive_pool(c: OperatorCall) -> Result:
 # -- other sizes -----------------------------------------------------------------------------------
 
 
+@call("grid_sampler", "grid_sampler_2d")
+def _grid_sampler(c: OperatorCall) -> Result:
+    mode = ("linear", "nearest", "cubic")[c.get("interpolation_mode")]
+    outside = ("zeros", "border", "reflection")[c.get("padding_mode")]
+    return c.node("GridSample", c.x("input"), c.x("grid"), mode=mode, padding_mode=outside,
+                  align_corners=int(c.get("align_corners")))
+
+
+@call("col2im")
+def _fold(c: OperatorCall) -> Result:
+    return c.node("Col2Im", c.x(), c.ints(*c.integers("output_size")),
+                  c.ints(*c.integers("kernel_size")), strides=_each(c, "stride", 2, 1),
+                  pads=_each(c, "padding", 2, 0) * 2, dilations=_each(c, "dilation", 2, 1))
+
+
+@call("im2col")
+def _unfold(c: OperatorCall) -> Result:
+    x, [height, width] = c.tensor(), _each(c, "kernel_size", 2)
+    channels, n = int(x.dims[1]), height * width
+    one = np.eye(n, dtype=x.dtype.working).reshape(n, 1, height, width)  # an element of the window
+    kernel = c.constant(np.tile(one, (channels, 1, 1, 1)))
+    y = c.node("Conv", x.name, kernel, strides=_each(c, "stride", 2, 1), group=channels,
+               pads=_each(c, "padding", 2, 0) * 2, dilations=_each(c, "dilation", 2, 1))
+    return c.node("Reshape", y, c.ints(0, channels * n, -1))
+
+
 @call(*(f"upsample_{kind}.{overload}" for kind in (
     "nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d", "trilinear3d")
     for overload in ("vec", "default")))

@@ -44,3 +44,14 @@ def _range(c: OperatorCall) -> Result:
     d = c.result.dtype
     return c.node("Range", c.number(c.get("start", 0), d), c.number(c.get("end"), d),
                   c.number(c.get("step", 1), d))
+
+
+@call("linspace")
+def _between(c: OperatorCall) -> Result:
+    d, steps = c.result.dtype, c.get("steps")
+    count = c.number(steps, d)
+    index = c.node("Range", c.number(0, d), count, c.number(1, d))
+    start, end = c.number(c.get("start"), d), c.number(c.get("end"), d)
+    last = c.node("Max", c.node("Sub", count, c.number(1, d)), c.number(1, d))
+    step = c.node("Div", c.node("Sub", end, start), last)
+    return c.node("Add", start, c.node("Mul", index, step))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from ztorch.dtypes import boolean
-from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
+from ztorch.interchange.torch_export.translation import OperatorCall, Result, call
 
 # Operators that ONNX has under another name, or with attributes of their own.
 _PLAIN = {
@@ -29,11 +28,6 @@ def _plain(c: OperatorCall) -> Result:
     return c.node(_PLAIN[c.op], c.cast(x, c.result.dtype) if floats else x.name)
 
 
-@call("relu_")
-def _relu(c: OperatorCall) -> Result:
-    return c.node("Relu", c.x())
-
-
 @call("rsqrt")
 def _rsqrt(c: OperatorCall) -> Result:
     return c.node("Reciprocal", c.node("Sqrt", c.x()))
@@ -44,7 +38,7 @@ def _square(c: OperatorCall) -> Result:
     return c.node("Mul", c.x(), c.x())
 
 
-@call("silu", "silu_")
+@call("silu")
 def _silu(c: OperatorCall) -> Result:
     return c.node("Mul", c.x(), c.node("Sigmoid", c.x()))
 
@@ -68,7 +62,7 @@ def _celu(c: OperatorCall) -> Result:
     return c.node("Celu", c.x(), alpha=float(c.get("alpha", 1.0)))
 
 
-@call("leaky_relu", "leaky_relu_")
+@call("leaky_relu")
 def _leaky_relu(c: OperatorCall) -> Result:
     return c.node("LeakyRelu", c.x(), alpha=float(c.get("negative_slope", 0.01)))
 
@@ -96,14 +90,68 @@ def _prelu(c: OperatorCall) -> Result:
     return c.node("PRelu", x.name, c.node("Reshape", weight.name, shape))
 
 
-@call("hardtanh", "hardtanh_", "relu6", "clamp", "clamp.Tensor", "clamp_min", "clamp_max")
+@call("hardtanh", "relu6", "clamp", "clamp.Tensor", "clip", "clamp_min", "clamp_max")
 def _clamp(c: OperatorCall) -> Result:
     x, y = c.tensor(), c.result.dtype
-    low, high = {"hardtanh": (-1, 1), "hardtanh_": (-1, 1), "relu6": (0, 6)}.get(c.op, (None, None))
+    low, high = {"hardtanh": (-1, 1), "relu6": (0, 6)}.get(c.op, (None, None))
     low = c.get("min_val", c.get("min", low))
     high = c.get("max_val", c.get("max", high))
     return c.node("Clip", c.cast(x, y), *("" if n is None else c.number(n, y)
                                            for n in (low, high)))
+
+
+@call("threshold")
+def _threshold(c: OperatorCall) -> Result:
+    x = c.tensor()
+    kept = c.node("Greater", x.name, c.number(c.get("threshold"), x.dtype))
+    return c.node("Where", kept, x.name, c.number(c.get("value"), x.dtype))
+
+
+@call("softshrink", "hardshrink")
+def _shrink(c: OperatorCall) -> Result:
+    x, width = c.x(), c.number(c.get("lambd", 0.5), c.tensor().dtype)
+    size = c.node("Abs", x)
+    if c.op == "softshrink":
+        return c.node("Mul", c.node("Sign", x), c.node("Relu", c.node("Sub", size, width)))
+    return c.node("Where", c.node("Greater", size, width), x, c.node("Sub", x, x))
+
+
+@call("tanhshrink")
+def _tanh_shrink(c: OperatorCall) -> Result:
+    return c.node("Sub", c.x(), c.node("Tanh", c.x()))
+
+
+@call("glu")
+def _glu(c: OperatorCall) -> Result:
+    a, b = c.nodes("Split", [c.x()], 2, axis=c.get("dim", -1), num_outputs=2)
+    return c.node("Mul", a, c.node("Sigmoid", b))
+
+
+@call("trunc", "fix", "frac")
+def _whole(c: OperatorCall) -> Result:
+    x = c.x()
+    whole = c.node("Mul", c.node("Sign", x), c.node("Floor", c.node("Abs", x)))
+    return c.node("Sub", x, whole) if c.op == "frac" else whole
+
+
+@call("erfc")
+def _erfc(c: OperatorCall) -> Result:
+    return c.node("Sub", c.number(1, c.tensor().dtype), c.node("Erf", c.x()))
+
+
+@call("isfinite")
+def _is_finite(c: OperatorCall) -> Result:
+    return c.node("Not", c.node("Or", c.node("IsNaN", c.x()), c.node("IsInf", c.x())))
+
+
+@call("nan_to_num")
+def _numbers(c: OperatorCall) -> Result:
+    x, d = c.x(), c.tensor().dtype
+    largest = float(np.finfo(d.working).max)
+    for name, value, infinite in (("posinf", largest, np.inf), ("neginf", -largest, -np.inf)):
+        same = c.node("Equal", x, c.number(infinite, d))
+        x = c.node("Where", same, c.number(c.get(name, value), d), x)
+    return c.node("Where", c.node("IsNaN", x), c.number(c.get("nan", 0.0), d), x)
 
 
 @call("log1p")
@@ -127,137 +175,20 @@ def _exp2(c: OperatorCall) -> Result:
     return c.node("Pow", c.number(2, c.tensor().dtype), c.x())
 
 
-@call("dropout", "dropout_", "alpha_dropout", "feature_dropout", "native_dropout")
+@call(*(f"{op}{end}" for op in ("dropout", "alpha_dropout", "feature_dropout")
+        for end in ("", "_")),
+      "native_dropout")
 def _dropout(c: OperatorCall) -> Result:
     if c.get("train", False):
         c.unsupported("it drops elements; export module.eval()")
     return c.x("self" if "self" in c.spec.inputs else "input")
 
 
-@call("contiguous", "clone", "alias", "detach", "detach_", "lift_fresh_copy", "lift_fresh")
+@call("contiguous", "clone", "alias", "lift_fresh_copy", "lift_fresh")
 def _same(c: OperatorCall) -> Result:
     return c.x()
 
 
-# -- of two tensors --------------------------------------------------------------------------------
-
-_PAIRS = {"mul": "Mul", "maximum": "Max", "minimum": "Min"}
-_COMPARISONS = {"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater",
-                "ge": "GreaterOrEqual"}
-_LOGIC = {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor"}
-_BITS = {"bitwise_and": "And", "bitwise_or": "Or", "bitwise_xor": "Xor",
-         "__and__": "And", "__or__": "Or", "__xor__": "Xor"}
-_BOTH = ("Tensor", "Scalar")
-
-
-@call(*(f"{op}.{overload}" for op in ("mul", "mul_") for overload in _BOTH), "maximum", "minimum")
-def _pair(c: OperatorCall) -> Result:
-    (a, b), _ = c.promoted("self", "other")
-    return c.node(_PAIRS[c.op.removesuffix("_")], a, b)
-
-
-@call(*(f"{op}.{overload}" for op in ("add", "add_", "sub", "sub_", "rsub") for overload in _BOTH))
-def _sum(c: OperatorCall) -> Result:
-    (a, b), d = c.promoted("self", "other")
-    if c.op == "rsub":
-        a, b = b, a
-    alpha = c.get("alpha", 1)
-    if alpha != 1:
-        b = c.node("Mul", b, c.number(alpha, d))
-    return c.node("Add" if c.op.startswith("add") else "Sub", a, b)
-
-
-@call(*(f"{op}.{overload}" for op in ("div", "div_") for overload in (
-    *_BOTH, "Tensor_mode", "Scalar_mode")), "floor_divide", "floor_divide.Scalar")
-def _quotient(c: OperatorCall) -> Result:
-    (a, b), d = c.promoted("self", "other")
-    mode = "floor" if c.op == "floor_divide" else c.get("rounding_mode")
-    if mode is None and not d.is_float:
-        a, b = (c.node("Cast", x, to=c.result.dtype.onnx) for x in (a, b))
-    if mode == "floor" and d.is_int:
-        a = c.node("Sub", a, c.node("Mod", a, b))
-    y = c.node("Div", a, b)
-    if mode is None or d.is_int:
-        return y
-    if mode == "floor":
-        return c.node("Floor", y)
-    return c.node("Mul", c.node("Sign", y), c.node("Floor", c.node("Abs", y)))
-
-
-@call(*(f"remainder.{overload}" for overload in _BOTH))
-def _remainder(c: OperatorCall) -> Result:
-    (a, b), d = c.promoted("self", "other")
-    if d.is_int:
-        return c.node("Mod", a, b)
-    return c.node("Sub", a, c.node("Mul", c.node("Floor", c.node("Div", a, b)), b))
-
-
-@call(*(f"fmod.{overload}" for overload in _BOTH))
-def _fmod(c: OperatorCall) -> Result:
-    (a, b), _ = c.promoted("self", "other")
-    return c.node("Mod", a, b, fmod=1)
-
-
-@call("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "pow_.Scalar")
-def _power(c: OperatorCall) -> Result:
-    (a, b), _ = c.promoted("self", "exponent")
-    return c.node("Pow", a, b)
-
-
-@call(*(f"{op}.{overload}" for op in (*_COMPARISONS, "ne") for overload in _BOTH))
-def _comparison(c: OperatorCall) -> Result:
-    (a, b), _ = c.promoted("self", "other")
-    return c.node("Not", c.node("Equal", a, b)) if c.op == "ne" else c.node(
-        _COMPARISONS[c.op], a, b)
-
-
-@call(*_LOGIC, "logical_not")
-def _logic(c: OperatorCall) -> Result:
-    a = c.cast(c.tensor(), boolean)
-    return c.node("Not", a) if c.op == "logical_not" else c.node(
-        _LOGIC[c.op], a, c.cast(c.tensor("other"), boolean))
-
-
-@call(*(f"{op}.{overload}" for op in _BITS for overload in _BOTH))
-def _bits(c: OperatorCall) -> Result:
-    (a, b), d = c.promoted("self", "other")
-    return c.node(_BITS[c.op] if d is boolean else f"Bitwise{_BITS[c.op]}", a, b)
-
-
-@call("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
-def _where(c: OperatorCall) -> Result:
-    (a, b), _ = c.promoted("self", "other")
-    return c.node("Where", c.x("condition"), a, b)
-
-
-@call("masked_fill.Scalar", "masked_fill.Tensor", "masked_fill_.Scalar")
-def _masked_fill(c: OperatorCall) -> Result:
-    x = c.tensor()
-    return c.node("Where", c.x("mask"), c.number(c.get("value"), x.dtype), x.name)
-
-
-# -- dtypes ----------------------------------------------------------------------------------------
-
-
-@call("_to_copy", "to.dtype", "to.dtype_layout", "to.device", "to.other", "type_as")
-def _cast(c: OperatorCall) -> Result:
-    return c.cast(c.tensor(), c.result.dtype)
-
-
-# -- integers that are computed from shapes --------------------------------------------------------
-
-_INTEGERS = {"add": "Add", "sub": "Sub", "mul": "Mul", "floordiv": "Div", "mod": "Mod"}
-
-
-@call(*(f"_operator.{op}" for op in _INTEGERS))
-def _integers(c: OperatorCall) -> Result:
-    values: list[Any] = [c.get(name) for name in c.spec.inputs]
-    names = [v.name if isinstance(v, CallTensor) else c.constant(np.int64(v)) for v in values]
-    return c.node(_INTEGERS[c.op], *names)
-
-
-@call("_operator.neg")
-def _negative(c: OperatorCall) -> Result:
-    return c.node("Neg", c.get(next(iter(c.spec.inputs))).name)
-
-
+@call("detach", "detach_", "detach_copy")
+def _detach(c: OperatorCall) -> Result:
+    return c.nodes("StopGradient", [c.x()], 1, domain="ztorch")[0]

@@ -31,6 +31,11 @@ def _added(c: OperatorCall) -> Result:
     return c.node("Add", y, added)
 
 
+@call("outer")
+def _outer(c: OperatorCall) -> Result:
+    return c.node("Mul", c.node("Unsqueeze", c.x(), c.ints(1)), c.x("vec2"))
+
+
 @call("einsum")
 def _einsum(c: OperatorCall) -> Result:
     return c.node("Einsum", *(x.name for x in c.get("tensors")), equation=c.get("equation"))
@@ -50,5 +55,7 @@ def _attention(c: OperatorCall) -> Result:
     if mask is not None:
         inputs.append(c.node("Unsqueeze", mask.name, heads) if heads and mask.rank == 3
                       else mask.name)
+    if rank == 3 and c.get("enable_gqa", False):
+        c.unsupported("groups of queries without an axis of heads")
     y = c.node("Attention", *inputs, is_causal=int(c.get("is_causal", False)), scale=c.get("scale"))
     return c.node("Squeeze", y, heads) if heads else y

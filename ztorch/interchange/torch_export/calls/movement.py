@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-
 import numpy as np
 
 from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
 
-_END = np.iinfo(np.int64).max
+END = np.iinfo(np.int64).max  # of a slice: all the rest
 
 
-def _axis(c: OperatorCall, x: CallTensor, name: str = "dim", default: int = 0) -> int:
+def axis_of(c: OperatorCall, x: CallTensor, name: str = "dim", default: int = 0) -> int:
+    """An axis that an argument names, counted from the first."""
     axis = c.get(name, default)
     if not isinstance(axis, int):
         c.unsupported(f"{name}={axis!r}")
@@ -35,7 +34,7 @@ def _view(c: OperatorCall) -> Result:
 @call("flatten.using_ints")
 def _flatten(c: OperatorCall) -> Result:
     x = c.tensor()
-    first, last = _axis(c, x, "start_dim"), _axis(c, x, "end_dim", -1)
+    first, last = axis_of(c, x, "start_dim"), axis_of(c, x, "end_dim", -1)
     shape = (0,) * first + (-1,)  # 0: as it is
     if last == x.rank - 1:
         return c.node("Reshape", x.name, c.ints(*shape))
@@ -46,7 +45,7 @@ def _flatten(c: OperatorCall) -> Result:
 @call("unflatten.int")
 def _unflatten(c: OperatorCall) -> Result:
     x = c.tensor()
-    axis = _axis(c, x)
+    axis = axis_of(c, x)
     parts = [c.node("Shape", x.name, start=0, end=axis)] if axis else []
     parts.append(c.ints(*c.get("sizes")))
     if axis < x.rank - 1:
@@ -73,51 +72,95 @@ def _expand(c: OperatorCall) -> Result:
     return c.node("Expand", c.x(), c.ints(*sizes))
 
 
+@call("view_as", "reshape_as")
+def _view_as(c: OperatorCall) -> Result:
+    return c.node("Reshape", c.x(), c.node("Shape", c.x("other")))
+
+
+@call("broadcast_to")
+def _broadcast(c: OperatorCall) -> Result:
+    return c.node("Expand", c.x(), c.ints(*c.get("size")))
+
+
+@call("meshgrid.indexing", "meshgrid")
+def _grid(c: OperatorCall) -> Result:
+    tensors, rank = c.get("tensors"), len(c.result_names)
+    order = list(range(rank))
+    if c.get("indexing", "ij") == "xy" and rank > 1:
+        order[:2] = [1, 0]
+    wide = [c.node("Reshape", x.name, c.ints(*(-1 if order[k] == a else 1 for a in range(rank))))
+            for k, x in enumerate(tensors)]
+    shape = c.node("Shape", wide[0])
+    for other in wide[1:]:
+        shape = c.node("Max", shape, c.node("Shape", other))
+    return [c.node("Expand", w, shape) for w in wide]
+
+
 @call("expand_as")
 def _expand_as(c: OperatorCall) -> Result:
     return c.node("Expand", c.x(), c.node("Shape", c.x("other")))
 
 
-@call("repeat")
+@call("repeat", "tile")
 def _repeat(c: OperatorCall) -> Result:
-    x, times = c.tensor(), c.get("repeats")
+    x, times = c.tensor(), c.get("repeats" if c.op == "repeat" else "dims")
+    times = [*[1] * (x.rank - len(times)), *times]
     missing = len(times) - x.rank
     wide = c.node("Unsqueeze", x.name, c.ints(*range(missing))) if missing else x.name
     return c.node("Tile", wide, c.ints(*times))
 
 
+@call("repeat_interleave.self_int")
+def _repeat_each(c: OperatorCall) -> Result:
+    x, times = c.tensor(), c.get("repeats")
+    if c.get("dim") is None:
+        c.unsupported("a repetition of all elements in a row")
+    axis = axis_of(c, x)
+    wide = c.node("Unsqueeze", x.name, c.ints(axis + 1))
+    many = c.node("Tile", wide, c.ints(*[1] * (axis + 1), times, *[1] * (x.rank - axis - 1)))
+    ends = [c.node("Shape", x.name, start=axis + 1)] if axis < x.rank - 1 else []
+    start = [c.node("Shape", x.name, start=0, end=axis)] if axis else []
+    return c.node("Reshape", many, c.node("Concat", *start, c.ints(-1), *ends, axis=0))
+
+
 # -- order -----------------------------------------------------------------------------------------
 
 
-@call("permute")
-def _permute(c: OperatorCall) -> Result:
+def order_of(c: OperatorCall) -> list[int]:
+    """Where each axis of the result was."""
     x = c.tensor()
-    return c.node("Transpose", x.name, perm=[a % x.rank for a in c.integers("dims")])
-
-
-@call("mT", "mH", "numpy_T")
-def _turned(c: OperatorCall) -> Result:
-    rank = c.tensor().rank
-    order = list(range(rank))
-    turned = order[::-1] if c.op == "numpy_T" else [*order[:-2], rank - 1, rank - 2]
-    return c.node("Transpose", c.x(), perm=turned)
-
-
-@call("transpose.int", "t", "swapaxes")
-def _transpose(c: OperatorCall) -> Result:
-    x = c.tensor()
-    if x.rank < 2:
-        return x.name
     order = list(range(x.rank))
-    a, b = (_axis(c, x, "dim0", 0), _axis(c, x, "dim1", 1))
-    order[a], order[b] = order[b], order[a]
-    return c.node("Transpose", x.name, perm=order)
+    if c.op == "permute":
+        return [a % x.rank for a in c.integers("dims")]
+    if c.op == "numpy_T":
+        return order[::-1]
+    if c.op in ("mT", "mH"):
+        return [*order[:-2], x.rank - 1, x.rank - 2]
+    if x.rank > 1:
+        a, b = axis_of(c, x, "dim0", 0), axis_of(c, x, "dim1", 1)
+        order[a], order[b] = order[b], order[a]
+    return order
+
+
+@call("permute", "mT", "mH", "numpy_T", "transpose.int", "t", "swapaxes")
+def _permute(c: OperatorCall) -> Result:
+    return c.node("Transpose", c.x(), perm=order_of(c))
+
+
+@call("movedim.int", "movedim.intlist", "moveaxis.int", "moveaxis.intlist")
+def _moved(c: OperatorCall) -> Result:
+    x = c.tensor()
+    places = dict(zip((a % x.rank for a in c.integers("destination")),
+                      (a % x.rank for a in c.integers("source")), strict=True))
+    rest = iter(a for a in range(x.rank) if a not in places.values())
+    return c.node("Transpose", x.name, perm=[
+        places[k] if k in places else next(rest) for k in range(x.rank)])
 
 
 @call("flip")
 def _flip(c: OperatorCall) -> Result:
     axes = c.integers("dims")
-    ends = [-_END] * len(axes)
+    ends = [-END] * len(axes)
     return c.node("Slice", c.x(), c.ints(*[-1] * len(axes)), c.ints(*ends), c.ints(*axes),
                   c.ints(*[-1] * len(axes)))
 
@@ -129,62 +172,19 @@ def _roll(c: OperatorCall) -> Result:
         c.unsupported("a roll of all elements in a row")
     for shift, axis in zip(c.integers("shifts"), c.integers("dims"), strict=True):
         if shift:
-            y = c.node("Concat", part(c, y, axis, -shift, _END), part(c, y, axis, 0, -shift),
+            y = c.node("Concat", part(c, y, axis, -shift, END), part(c, y, axis, 0, -shift),
                        axis=axis)
     return y
 
 
-# -- parts -----------------------------------------------------------------------------------------
-
-
-@call("slice.Tensor")
-def _slice(c: OperatorCall) -> Result:
-    x = c.tensor()
-    return part(c, x.name, _axis(c, x), c.get("start", 0), c.get("end", _END), c.get("step", 1))
-
-
-@call("narrow")
-def _narrow(c: OperatorCall) -> Result:
-    x, [start, length] = c.tensor(), (c.integers("start")[0], c.integers("length")[0])
-    return part(c, x.name, _axis(c, x), start, start + length)
-
-
-@call("select.int")
-def _select(c: OperatorCall) -> Result:
-    x, index = c.tensor(), c.get("index")
-    at = index.name if isinstance(index, CallTensor) else c.constant(np.int64(index))
-    return c.node("Gather", x.name, at, axis=_axis(c, x))
-
-
-@call("unbind.int")
-def _unbind(c: OperatorCall) -> Result:
-    x = c.tensor()
-    return [c.node("Gather", x.name, c.constant(np.int64(k)), axis=_axis(c, x))
-            for k in range(len(c.result_names))]
-
-
-@call("split.Tensor", "split_with_sizes", "split.sizes", "chunk")
-def _split(c: OperatorCall) -> Result:
-    x, count = c.tensor(), len(c.result_names)
-    axis, size = _axis(c, x), c.get("split_size", c.get("split_sizes"))
-    if size is None:
-        whole = x.dims[axis]
-        if not isinstance(whole, int):
-            c.unsupported("chunks of an axis whose size is open")
-        size = -(-whole // c.get("chunks"))
-    if isinstance(size, int):
-        size = [size] * count
-    if not all(isinstance(n, int) for n in size):
-        c.unsupported("parts whose sizes depend on shapes")
-    ends = list(accumulate(size))
-    return [part(c, x.name, axis, end - n, end) for n, end in zip(size, ends, strict=True)]
+# -- joined ----------------------------------------------------------------------------------------
 
 
 @call("cat", "concat", "concatenate")
 def _concat(c: OperatorCall) -> Result:
     parts = [x for x in c.get("tensors") if x.dims != (0,)]  # PyTorch leaves such out
     return c.node("Concat", *(c.cast(x, c.result.dtype) for x in parts),
-                  axis=_axis(c, parts[0]))
+                  axis=axis_of(c, parts[0]))
 
 
 @call("stack")
@@ -215,40 +215,12 @@ def _embedding(c: OperatorCall) -> Result:
 
 @call("index_select")
 def _index_select(c: OperatorCall) -> Result:
-    return c.node("Gather", c.x(), c.x("index"), axis=_axis(c, c.tensor()))
+    return c.node("Gather", c.x(), c.x("index"), axis=axis_of(c, c.tensor()))
 
 
 @call("gather")
 def _gather(c: OperatorCall) -> Result:
-    return c.node("GatherElements", c.x(), c.x("index"), axis=_axis(c, c.tensor()))
-
-
-@call("index.Tensor")
-def _index(c: OperatorCall) -> Result:
-    x, indices = c.tensor(), c.get("indices")
-    chosen = [(k, index) for k, index in enumerate(indices) if index is not None]
-    if any(not index.dtype.is_int for _, index in chosen):
-        c.unsupported("as many elements as a mask has")
-    if len(chosen) == 1:
-        [(axis, index)] = chosen
-        return c.node("Gather", x.name, index.name, axis=axis)
-    axes = [k for k, _ in chosen]
-    rest = [k for k in range(x.rank) if k not in axes]
-    zero = c.constant(np.int64(0))
-    alike = c.node("Mul", chosen[0][1].name, zero)
-    for _, index in chosen[1:]:
-        alike = c.node("Add", alike, c.node("Mul", index.name, zero))
-    last = c.ints(-1)
-    parts = [c.node("Unsqueeze", c.node("Add", index.name, alike), last) for _, index in chosen]
-    front = x.name if axes == list(range(len(axes))) else c.node(
-        "Transpose", x.name, perm=[*axes, *rest])
-    y = c.node("GatherND", front, c.node("Concat", *parts, axis=-1))
-    before = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
-    if not before:  # positions come first where their axes lie apart
-        return y
-    rank = max(index.rank for _, index in chosen)
-    return c.node("Transpose", y, perm=[
-        *range(rank, rank + before), *range(rank), *range(rank + before, rank + len(rest))])
+    return c.node("GatherElements", c.x(), c.x("index"), axis=axis_of(c, c.tensor()))
 
 
 @call("tril", "triu")
@@ -260,6 +232,21 @@ def _triangle(c: OperatorCall) -> Result:
 @call("pixel_shuffle")
 def _pixel_shuffle(c: OperatorCall) -> Result:
     return c.node("DepthToSpace", c.x(), blocksize=c.get("upscale_factor"), mode="CRD")
+
+
+@call("pixel_unshuffle")
+def _pixel_unshuffle(c: OperatorCall) -> Result:
+    n, [channels, *_] = c.integers("downscale_factor")[0], c.tensor().dims[1:]
+    y = c.node("SpaceToDepth", c.x(), blocksize=n)  # its channels are (n, n, channels)
+    apart = c.node("Reshape", y, c.ints(0, n * n, int(channels), -1))
+    return c.node("Reshape", c.node("Transpose", apart, perm=[0, 2, 1, 3]), c.node("Shape", y))
+
+
+@call("channel_shuffle")
+def _channel_shuffle(c: OperatorCall) -> Result:
+    x, groups = c.x(), c.integers("groups")[0]
+    apart = c.node("Reshape", x, c.ints(0, groups, int(c.tensor().dims[1]) // groups, -1))
+    return c.node("Reshape", c.node("Transpose", apart, perm=[0, 2, 1, 3]), c.node("Shape", x))
 
 
 @call("one_hot")

@@ -23,6 +23,22 @@ def _batch_norm(c: OperatorCall) -> Result:
                   c.x("running_mean"), c.x("running_var"), epsilon=c.get("eps"))
 
 
+@call("_native_batch_norm_legit.no_stats")
+def _own_statistics(c: OperatorCall) -> Result:
+    """By the mean and the variance of what is given: an InstanceNorm decomposes to it."""
+    x = c.tensor("input")
+    over = c.ints(0, *range(2, x.rank))
+    apart = c.node("Sub", x.name, c.node("ReduceMean", x.name, over, keepdims=1))
+    variance = c.node("ReduceMean", c.node("Mul", apart, apart), over, keepdims=1)
+    least = c.number(c.get("eps"), x.dtype)
+    y = c.node("Div", apart, c.node("Sqrt", c.node("Add", variance, least)))
+    shape = c.ints(-1, *(1,) * (x.rank - 2))
+    for op, name in (("Mul", "weight"), ("Add", "bias")):
+        if c.get(name) is not None:
+            y = c.node(op, y, c.node("Reshape", c.x(name), shape))
+    return y
+
+
 def _shaped(c: OperatorCall, x: CallTensor) -> tuple[list[str], int]:
     """Weights of the last axes, and the first of these."""
     shape = c.integers("normalized_shape")
@@ -67,3 +83,20 @@ def _instance_norm(c: OperatorCall) -> Result:
 def _softmax(c: OperatorCall) -> Result:
     x = c.cast(c.tensor(), c.result.dtype)
     return c.node("LogSoftmax" if "log" in c.op else "Softmax", x, axis=c.get("dim"))
+
+
+@call("_weight_norm", "_weight_norm_interface")
+def _weight_norm(c: OperatorCall) -> Result:
+    v, axis = c.tensor("v"), c.get("dim", 0)
+    axes = [k for k in range(v.rank) if k != axis % v.rank]
+    size = c.node("ReduceL2", v.name, c.ints(*axes), keepdims=1)
+    return c.node("Mul", v.name, c.node("Div", c.x("g"), size))
+
+
+@call("cosine_similarity")
+def _cosine(c: OperatorCall) -> Result:
+    axes, least = c.ints(c.get("dim", 1)), c.number(c.get("eps", 1e-8), c.tensor("x1").dtype)
+    x, y = c.x("x1"), c.x("x2")
+    sizes = [c.node("Max", c.node("ReduceL2", v, axes, keepdims=0), least) for v in (x, y)]
+    product = c.node("ReduceSum", c.node("Mul", x, y), axes, keepdims=0)
+    return c.node("Div", product, c.node("Mul", *sizes))

@@ -52,7 +52,7 @@ def _any(c: OperatorCall) -> Result:
     return c.node("Cast", _reduced(c, kind, numbers), to=boolean.onnx)
 
 
-@call(*(f"{op}.{overload}" for op in ("var", "std", "var_mean") for overload in (
+@call(*(f"{op}.{overload}" for op in ("var", "std", "var_mean", "std_mean") for overload in (
     "correction", "dim")))
 def _variance(c: OperatorCall) -> Result:
     x, axes = c.tensor(), c.integers("dim", ())
@@ -64,8 +64,9 @@ def _variance(c: OperatorCall) -> Result:
     total = c.node("ReduceSum", c.node("Mul", apart, apart), over,
                    keepdims=int(c.get("keepdim", False)))
     variance = c.node("Div", total, c.number(float(count - correction), x.dtype))
-    if c.op == "var_mean":
-        return [variance, c.node("ReduceMean", x.name, over, keepdims=int(c.get("keepdim", False)))]
+    if c.op.endswith("_mean"):
+        spread = c.node("Sqrt", variance) if c.op == "std_mean" else variance
+        return [spread, c.node("ReduceMean", x.name, over, keepdims=int(c.get("keepdim", False)))]
     return c.node("Sqrt", variance) if c.op == "std" else variance
 
 
@@ -76,9 +77,11 @@ def _count(c: OperatorCall, x: CallTensor, axes: list[int]) -> int:
     return math.prod(int(n) for n in sizes)
 
 
-@call("linalg_vector_norm", "norm.ScalarOpt_dim")
+@call("linalg_vector_norm", "norm.ScalarOpt_dim", "norm.Scalar")
 def _norm(c: OperatorCall) -> Result:
     order = c.get("ord", c.get("p", 2))
+    if order in (float("inf"), float("-inf")):
+        return _reduced(c, "ReduceMax" if order > 0 else "ReduceMin", c.node("Abs", c.x()))
     if order not in (1, 2):
         c.unsupported(f"a norm of order {order}")
     return _reduced(c, f"ReduceL{int(order)}", c.x())
@@ -88,6 +91,25 @@ def _norm(c: OperatorCall) -> Result:
 def _cumsum(c: OperatorCall) -> Result:
     return c.node("CumSum", c.cast(c.tensor(), c.result.dtype),
                   c.constant(np.int64(c.get("dim"))))
+
+
+@call("cumprod")
+def _cumprod(c: OperatorCall) -> Result:
+    return c.node("CumProd", c.cast(c.tensor(), c.result.dtype),
+                  c.constant(np.int64(c.get("dim"))))
+
+
+@call("sort", "sort.stable", "argsort", "argsort.stable")
+def _sort(c: OperatorCall) -> Result:
+    x, axis = c.tensor(), c.get("dim", -1)
+    size = c.node("Gather", c.node("Shape", x.name), c.ints(axis), axis=0)
+    order = c.nodes("TopK", [x.name, size], 2, axis=axis, largest=int(c.get("descending", False)))
+    return order[1] if c.op == "argsort" else order
+
+
+@call("aminmax")
+def _ends(c: OperatorCall) -> Result:
+    return [_reduced(c, kind, c.x()) for kind in ("ReduceMin", "ReduceMax")]
 
 
 @call("topk")

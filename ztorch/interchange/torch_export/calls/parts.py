@@ -1,0 +1,211 @@
+"""Operators that take parts of a tensor, and those that write into them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import boolean
+from ztorch.interchange.torch_export.calls.movement import END, axis_of, part
+from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
+
+
+@dataclass(frozen=True)
+class TensorPart:
+    """Elements of a tensor along one axis."""
+
+    axis: int
+    start: int | CallTensor
+    end: int | CallTensor
+    step: int = 1
+    is_one: bool = False  # a single position, whose axis the part lacks
+
+
+def regions_of(c: OperatorCall) -> list[TensorPart]:
+    """What each result of a call is of its tensor."""
+    x = c.tensor()
+    axis = axis_of(c, x)
+    if c.op.startswith("slice"):
+        return [TensorPart(axis, c.get("start", 0), c.get("end", END), c.get("step", 1))]
+    if c.op == "narrow":
+        [start], [length] = c.integers("start"), c.integers("length")
+        return [TensorPart(axis, start, start + length)]
+    if c.op.startswith("select"):
+        index = c.get("index")
+        return [_one(axis, index)]
+    if c.op == "unbind":
+        return [_one(axis, k) for k in range(len(c.result_names))]
+    sizes = _sizes(c, x, axis)
+    return [TensorPart(axis, end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)]
+
+
+def _one(axis: int, index: int | CallTensor) -> TensorPart:
+    return TensorPart(axis, index, (index + 1 or END) if isinstance(index, int) else index, 1, True)
+
+
+def _sizes(c: OperatorCall, x: CallTensor, axis: int) -> list[int]:
+    """How many positions each part of a split has."""
+    size: Any = c.get("split_size", c.get("split_sizes"))
+    if size is None:
+        whole = x.dims[axis]
+        if not isinstance(whole, int):
+            c.unsupported("chunks of an axis whose size is open")
+        size = -(-whole // c.get("chunks"))
+    if isinstance(size, int):
+        size = [size] * len(c.result_names)
+    if not all(isinstance(n, int) for n in size):
+        c.unsupported("parts whose sizes depend on shapes")
+    return list(size)
+
+
+@call("slice.Tensor", "narrow", "select.int", "unbind.int", "split.Tensor", "split_with_sizes",
+      "split.sizes", "chunk")
+def _parts(c: OperatorCall) -> Result:
+    return [_taken(c, c.x(), region) for region in regions_of(c)]
+
+
+def _taken(c: OperatorCall, x: str, at: TensorPart) -> str:
+    if at.is_one:
+        index = at.start.name if isinstance(at.start, CallTensor) else c.constant(
+            np.int64(at.start))
+        return c.node("Gather", x, index, axis=at.axis)
+    return part(c, x, at.axis, at.start, at.end, at.step)
+
+
+# -- written ---------------------------------------------------------------------------------------
+
+
+def placed(c: OperatorCall, x: CallTensor, y: str, at: TensorPart) -> str:
+    """A tensor with other elements in a region."""
+    size, first = x.dims[at.axis], c.ints(0)
+    if at.is_one:
+        y = c.node("Unsqueeze", y, c.ints(at.axis))
+    if isinstance(size, int) and isinstance(at.start, int) and isinstance(at.end, int):
+        start, end, step = slice(at.start, at.end, at.step).indices(size)
+        if step == 1:
+            sides = [part(c, x.name, at.axis, 0, start)] if start else []
+            rest = [part(c, x.name, at.axis, end, size)] if end < size else []
+            return c.node("Concat", *sides, y, *rest, axis=at.axis) if sides or rest else y
+    whole = c.node("Gather", c.node("Shape", x.name), c.constant(np.int64(at.axis)), axis=0)
+    every = c.node("Range", c.constant(np.int64(0)), whole, c.constant(np.int64(1)))
+    if at.is_one and isinstance(at.start, CallTensor):
+        chosen = c.node("Unsqueeze", at.start.name, first)
+    else:
+        chosen = part(c, every, 0, at.start, at.end, at.step)
+    order = [at.axis, *(k for k in range(x.rank) if k != at.axis)]
+    written = c.node("ScatterND", c.node("Transpose", x.name, perm=order),
+                     c.node("Unsqueeze", chosen, c.ints(1)), c.node("Transpose", y, perm=order))
+    return c.node("Transpose", written, perm=np.argsort(order).tolist())
+
+
+@call("slice_scatter", "select_scatter")
+def _scattered(c: OperatorCall) -> Result:
+    x, source = c.tensor(), c.tensor("src")
+    return placed(c, x, c.cast(source, x.dtype), regions_of(c)[0])
+
+
+@call("copy")
+def _copy(c: OperatorCall) -> Result:
+    x = c.tensor()
+    return c.node("Expand", c.cast(c.tensor("src"), x.dtype), c.node("Shape", x.name))
+
+
+@call("fill.Scalar", "fill.Tensor", "zero")
+def _fill(c: OperatorCall) -> Result:
+    x = c.tensor()
+    return c.node("Expand", c.number(c.get("value", 0), x.dtype), c.node("Shape", x.name))
+
+
+def positions(c: OperatorCall, chosen: Sequence[CallTensor]) -> tuple[str, str]:
+    """Positions along several axes, as GatherND and ScatterND take them, and one of them in the
+    shape of all."""
+    zero = c.constant(np.int64(0))
+    alike = c.node("Mul", chosen[0].name, zero)
+    for index in chosen[1:]:
+        alike = c.node("Add", alike, c.node("Mul", index.name, zero))
+    last = c.ints(-1)
+    parts = [c.node("Unsqueeze", c.node("Add", index.name, alike), last) for index in chosen]
+    return c.node("Concat", *parts, axis=-1), alike
+
+
+@call("index.Tensor")
+def _index(c: OperatorCall) -> Result:
+    x, indices = c.tensor(), c.get("indices")
+    chosen = [(k, index) for k, index in enumerate(indices) if index is not None]
+    if any(not index.dtype.is_int for _, index in chosen):
+        c.unsupported("as many elements as a mask has")
+    if len(chosen) == 1:
+        [(axis, index)] = chosen
+        return c.node("Gather", x.name, index.name, axis=axis)
+    axes = [k for k, _ in chosen]
+    rest = [k for k in range(x.rank) if k not in axes]
+    front = x.name if axes == list(range(len(axes))) else c.node(
+        "Transpose", x.name, perm=[*axes, *rest])
+    y = c.node("GatherND", front, positions(c, [index for _, index in chosen])[0])
+    before = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
+    if not before:  # positions come first where their axes lie apart
+        return y
+    rank = max(index.rank for _, index in chosen)
+    return c.node("Transpose", y, perm=[
+        *range(rank, rank + before), *range(rank), *range(rank + before, rank + len(rest))])
+
+
+@call("index_put")
+def _index_put(c: OperatorCall) -> Result:
+    x, indices, values = c.tensor(), c.get("indices"), c.tensor("values")
+    if len(indices) == 1 and indices[0].dtype is boolean:
+        if values.rank:
+            c.unsupported("as many elements as a mask has")
+        mask = indices[0]
+        last = c.ints(*range(mask.rank, x.rank))
+        wide = c.node("Unsqueeze", mask.name, last) if mask.rank < x.rank else mask.name
+        return c.node("Where", wide, c.cast(values, x.dtype), x.name)
+    axes = [k for k, index in enumerate(indices) if index is not None]
+    chosen = [indices[k] for k in axes]
+    if not all(index.dtype.is_int for index in chosen):
+        c.unsupported("as many elements as a mask has")
+    rest = [k for k in range(x.rank) if k not in axes]
+    at, alike = positions(c, chosen)
+    rank = max(index.rank for index in chosen)
+    before = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
+    sizes = [c.node("Gather", c.node("Shape", x.name), c.ints(*ks), axis=0) if ks else c.ints()
+             for ks in (rest[:before], rest[before:])]
+    shape = c.node("Concat", sizes[0], c.node("Shape", alike), sizes[1], axis=0)
+    update = c.node("Expand", c.cast(values, x.dtype), shape)
+    turned = c.node("Transpose", update, perm=[
+        *range(before, before + rank), *range(before), *range(before + rank, rank + len(rest))])
+    order = [*axes, *rest]
+    y = c.node("ScatterND", c.node("Transpose", x.name, perm=order), at, turned,
+               reduction="add" if c.get("accumulate", False) else None)
+    return c.node("Transpose", y, perm=np.argsort(order).tolist())
+
+
+@call("scatter.src", "scatter.value", "scatter_add")
+def _scatter(c: OperatorCall) -> Result:
+    x, index = c.tensor(), c.tensor("index")
+    update: str = (c.node("Expand", c.number(c.get("value"), x.dtype), c.node("Shape", index.name))
+                   if c.op == "scatter" and "value" in c.spec.inputs else c.x("src"))
+    source = c.get("src")
+    if isinstance(source, CallTensor) and source.dims != index.dims:
+        ends = c.node("Shape", index.name)
+        update = c.node("Slice", update, c.ints(*[0] * index.rank), ends)
+    return c.node("ScatterElements", x.name, index.name, update, axis=axis_of(c, x),
+                  reduction="add" if c.op == "scatter_add" else None)
+
+
+@call("index_add", "index_copy")
+def _index_add(c: OperatorCall) -> Result:
+    x, index, source = c.tensor(), c.tensor("index"), c.tensor("source")
+    if c.get("alpha", 1) != 1:
+        c.unsupported("a factor of what is added")
+    axis = axis_of(c, x)
+    order = [axis, *(k for k in range(x.rank) if k != axis)]
+    y = c.node("ScatterND", c.node("Transpose", x.name, perm=order),
+               c.node("Unsqueeze", index.name, c.ints(-1)),
+               c.node("Transpose", source.name, perm=order),
+               reduction="add" if c.op == "index_add" else None)
+    return c.node("Transpose", y, perm=np.argsort(order).tolist())

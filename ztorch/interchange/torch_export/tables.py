@@ -1,0 +1,32 @@
+"""The operators of PyTorch that programs of torch.export may call, for docs/onnx.md.
+
+`python -m ztorch.interchange.torch_export.tables` prints them.
+"""
+
+from __future__ import annotations
+
+from ztorch.interchange.torch_export import calls
+from ztorch.interchange.torch_export.translation import CALLS
+
+__all__ = ["translated"]
+assert calls  # which fill the registry
+
+
+def translated() -> str:
+    """The operators by family; one name stands for all overloads that are taken.
+
+    >>> "`addmm`" in translated()
+    True
+    """
+    families: dict[str, set[str]] = {}
+    for key, translator in CALLS.items():
+        space, name, *_ = key.split(".")
+        family = translator.__module__.rpartition(".")[2]
+        families.setdefault(family, set()).add(name if space == "aten" else f"operator.{name}")
+    rows = [f"| {family} | {', '.join(f'`{name}`' for name in sorted(names))} |"
+            for family, names in sorted(families.items())]
+    return "\n".join(["| family | operators |", "| --- | --- |", *rows])
+
+
+if __name__ == "__main__":
+    print(translated())
