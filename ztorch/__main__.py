@@ -1,6 +1,8 @@
 """Where the command line begins: the command ztorch, python -m ztorch, and cli.py of a checkout."""
 
+import os
 import signal
+import sys
 
 
 def main() -> None:
@@ -12,7 +14,16 @@ def main() -> None:
 
     if heard is signal.default_int_handler:
         signal.signal(signal.SIGINT, heard)
-    cli.main()
+    from ztorch.commands.group import STOPPED
+
+    try:
+        cli.main()
+    except SystemExit as end:
+        if end.code == STOPPED:  # at once: to free large graphs takes Python seconds
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(STOPPED)
+        raise
 
 
 if __name__ == "__main__":

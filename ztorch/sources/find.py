@@ -102,7 +102,10 @@ def _of_zoo(name: str) -> Recipe:
     if variant not in ("", "small"):
         raise ConfigError(f"model {name!r} has no variant {variant!r}; large ones have "
                           f"{name}:small")
-    return recipe_in(import_file(assets.folder("models") / f"{name}.py"), "build", bool(variant))
+    folder = assets.folder("models")
+    recipe = recipe_in(import_file(folder / f"{name}.py"), "build", bool(variant))
+    weights = folder / "trained" / f"{name}.safetensors"
+    return replace(recipe, shipped=weights) if not variant and weights.is_file() else recipe
 
 
 def _of_weights(path: str) -> Recipe:
