@@ -13,6 +13,7 @@ from ztorch.commands.web_data import page_options
 from ztorch.errors import ConfigError
 from ztorch.sources.find import find
 from ztorch.sources.recipe import Recipe, optimizer
+from ztorch.sources.shipped import take_shipped
 
 
 def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...] | None,
@@ -43,7 +44,9 @@ def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...
     recipe = find(name)
     if weights:
         recipe.model.load_weights(weights)
-    if not trains and not random:
+    if trains and not random:
+        take_shipped(recipe)
+    elif not random:
         need_trained(name, recipe, "give its weights: --weights FILE",
                      "write the random ones: --random")
     if kind == "onnx":

@@ -83,7 +83,8 @@ def recipe_in(module: ModuleType, attribute: str = "", small: bool = False) -> R
 
     return Recipe(
         model=model, data=(small and small_data) or constant("DATA", None),
-        target=constant("TARGET", "y"), loss=constant("LOSS", None), optimizer=constant("OPTIMIZER", None),
+        target=constant("TARGET", "y"), loss=constant("LOSS", None),
+        optimizer=constant("OPTIMIZER", None),
         learning_rate=constant("LEARNING_RATE", None), schedule=constant("SCHEDULE", None),
         metrics=constant("METRICS", ()), epochs=constant("EPOCHS", 10),
         batch_size=constant("BATCH_SIZE", 32), decode=constant("DECODE", False),
