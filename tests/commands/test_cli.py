@@ -229,9 +229,9 @@ def test_show_of_an_artifact_is_of_its_model_and_device(run: Run, own: Path) -> 
 
 
 def test_whatever_holds_a_model_is_one(run: Run, own: Path, artifact: Path) -> None:
-    for words in (["run", "digits_mlp", "x.npy"], ["export", own, "-o", "x.zt"],
-                  ["export", "digits_mlp", "--so", "-o", "c"], ["generate", "tiny_gpt"]):
-        fails(run(*words), r"its weights are random; train it first: ztorch train \S+ --out")
+    for words in (["run", "lenet", "x.npy"], ["export", own, "-o", "x.zt"],
+                  ["export", "lenet", "--so", "-o", "c"], ["generate", "lenet"]):
+        fails(run(*words), r"its weights are random; train it first: ztorch train \S+ (--data DATA )?--out")
     assert "--weights FILE; or write the random ones: --random" in run(
         "export", own, "-o", "x.onnx").stderr
     assert "loss        sparse_categorical" in ok(run("inspect", "digits_mlp"))

@@ -8,12 +8,11 @@ from typing import Any
 
 from ztorch.commands import data, loss_options, named_arrays
 from ztorch.commands.export_function import export_function
-from ztorch.commands.programs import need_trained
+from ztorch.commands.programs import need_trained, take_trained
 from ztorch.commands.web_data import page_options
 from ztorch.errors import ConfigError
 from ztorch.sources.find import find
 from ztorch.sources.recipe import Recipe, optimizer
-from ztorch.sources.shipped import take_shipped
 
 
 def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...] | None,
@@ -45,7 +44,7 @@ def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...
     if weights:
         recipe.model.load_weights(weights)
     if trains and not random:
-        take_shipped(recipe)
+        take_trained(name, recipe)
     elif not random:
         need_trained(name, recipe, "give its weights: --weights FILE",
                      "write the random ones: --random")

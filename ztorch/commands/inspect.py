@@ -103,8 +103,9 @@ def _pipeline(record: PipelineRecord) -> list[str]:
     """What the columns and classes mean."""
     lines = []
     if record.columns:
-        lines += ["", "Columns", table(((c.name, c.kind, c.unit, f"{len(c.features)} features")
-                                        for c in record.columns), "  ")]
+        sizes = [(c, len(c.features)) for c in record.columns]
+        lines += ["", "Columns", table(((c.name, c.kind, c.unit, f"{n} feature{'s' * (n != 1)}")
+                                        for c, n in sizes), "  ")]
     if record.encoder:
         lines += ["", f"Prepared by {record.encoder.name}"]
     if record.target:

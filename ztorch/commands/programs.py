@@ -29,6 +29,14 @@ def program_of(name: str, threads: int | None = None, **options: Any) -> Program
         "threads": threads, **options})
 
 
+def take_trained(name: str, recipe: Recipe) -> bool:
+    """Takes the trained weights that come with a model of the zoo, and says so; False without."""
+    taken = take_shipped(recipe)
+    if taken:
+        print(f"{name}: takes the trained weights that come with it", file=sys.stderr)
+    return taken
+
+
 def need_trained(name: str, recipe: Recipe, *more: str) -> None:
     """Takes the trained weights that come with a model of the zoo. Raises where there are none and
     all weights are the random ones that a model begins with.
@@ -41,8 +49,7 @@ def need_trained(name: str, recipe: Recipe, *more: str) -> None:
     weights = recipe.model.weights
     if not weights or not all(w.has_first_value for w in weights):
         return
-    if take_shipped(recipe):
-        print(f"{name}: takes the trained weights that come with it", file=sys.stderr)
+    if take_trained(name, recipe):
         return
     data = "" if recipe.data else " --data DATA"
     ways = [f"train it first: ztorch train {name}{data} --out trained.zt, then use trained.zt in "

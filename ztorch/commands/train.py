@@ -95,6 +95,8 @@ def train(name: str, *, data_name: str | None, epochs: int | None,
         program.learning_rate = rate
     if validation is not None:
         validation = _with_targets(validation, learns_x, program)
+    if rows.classes is not None:
+        _need_outputs(program, rows.classes)
     if rows.classes is not None and verbose:
         print("Labels: " + ", ".join(f"{k} is {text}" for k, text in enumerate(rows.classes)))
     program.fit(*_with_targets(rows.train, learns_x, program),
@@ -121,6 +123,15 @@ def _data_of(recipe: Recipe) -> str | None:
               f"which comes with ztorch; --data {recipe.data} says how to get them")
         return recipe.stand_in
     return recipe.data
+
+
+def _need_outputs(program: Program, classes: tuple[str, ...]) -> None:
+    """Raises where the only output of a program is too narrow for classes that have names."""
+    shape = program.metadata.output_shape.get("", ())
+    if len(shape) == 1 and 1 < shape[0] < len(classes):
+        names = ", ".join(classes[:8]) + (" ..." if len(classes) > 8 else "")
+        raise ConfigError(f"the data have {len(classes)} classes ({names}), and the model "
+                          f"{shape[0]} outputs; give its last layer {len(classes)}")
 
 
 def _name_classes(program: Program, classes: tuple[str, ...], images: bool) -> None:
