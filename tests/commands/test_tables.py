@@ -93,7 +93,7 @@ def test_run_warns_of_new_categories_and_explains_wrong_tables(trained: tuple[Pa
 
 def test_inspect_says_what_columns_mean(trained: tuple[Path, str], run: Run) -> None:
     said = ok(run("inspect", trained[0]))
-    assert re.search(r"^  fare \[pound\] +number +pound +1 features$", said, re.M) and "Predicts fate: lost, saved" in said
+    assert re.search(r"^  fare \[pound\] +number +pound +1 feature$", said, re.M) and "Predicts fate: lost, saved" in said
     assert '"words": [' in ok(run("inspect", trained[0], "--json"))
 
 

@@ -30,11 +30,16 @@ def report(artifact: str, data_name: str, out: str | None, threads: int | None) 
     from ztorch.commands.report_data import examine
     from ztorch.commands.report_page import page_values
     from ztorch.files.atomic import write_atomic
+    from ztorch.work_line import at, working
 
     path = out or str(Path(artifact).with_suffix(".html"))
     data.need_writable(path, (".html",))
-    examined = examine(program_of(artifact, threads), data_name, artifact)
-    page = environment().get_template("report/report.html.j2").render(
-        artifact=Path(artifact).name, data=data_name, **page_values(examined))
+    with working(f"report {artifact}"):
+        program = program_of(artifact, threads)
+        at("predict")
+        examined = examine(program, data_name, artifact)
+        at("measure and draw")
+        page = environment().get_template("report/report.html.j2").render(
+            artifact=Path(artifact).name, data=data_name, **page_values(examined))
     write_atomic(path, page.encode())
     print(f"Wrote {path} ({Path(path).stat().st_size:,} bytes)")
