@@ -14,15 +14,17 @@ def main() -> None:
 
     if heard is signal.default_int_handler:
         signal.signal(signal.SIGINT, heard)
-    from ztorch.commands.group import STOPPED
+    from ztorch.commands import stopping
 
+    if heard is signal.default_int_handler and sys.argv[1:2] and sys.argv[1] in stopping.COMMANDS:
+        stopping.watch()
     try:
         cli.main()
     except SystemExit as end:
-        if end.code == STOPPED:  # at once: to free large graphs takes Python seconds
+        if end.code == stopping.STOPPED:  # at once: to free large graphs takes Python seconds
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(STOPPED)
+            os._exit(stopping.STOPPED)
         raise
 
 

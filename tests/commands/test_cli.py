@@ -290,12 +290,13 @@ def test_completion(run: Run, shell: str) -> None:
     ("export m --device cuda:sm_9", ["cuda:sm_90", "cuda:sm_90a"]),
     ("export m --device cpu:ze", ["cpu:zen3"]), ("export m --dtype mixed", ["mixed_bfloat16"]),
     ("train m --data frie", ["friedman"]), ("show n", ["net.py", "net.zt"]), ("show d", ["digits_mlp"]),
+    ("train t", ["t.csv", "text_classifier"]), ("report t", ["text_classifier"]), ("tune l", ["list", "lenet"]),
     ("bench sub/", ["sub/other.onnx"])])
 def test_shells_complete(words: str, some: list[str], tmp_path: Path,
                          monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sub").mkdir()
-    for file in ("net.py", "net.zt", "notes.txt", "sub/other.onnx"):
+    for file in ("net.py", "net.zt", "notes.txt", "sub/other.onnx", "t.csv"):
         (tmp_path / file).write_text("")
     *before, typed = words.split()
     offered = [item.value for item in ShellComplete(main, {}, "ztorch", "_X").get_completions(
@@ -332,7 +333,7 @@ def test_completion_knows_the_models() -> None:
     code = "from ztorch.cli import main; main(prog_name='ztorch')"
     ran = subprocess.run([sys.executable, "-c", code], env=environment, text=True,
                          capture_output=True, check=False)
-    assert ran.stdout == "plain,digits_cnn\nplain,digits_mlp\n"
+    assert ran.stdout == "dir,dig\nplain,digits_cnn\nplain,digits_mlp\n"
 
 
 @pytest.mark.parametrize(("words", "message"), [
@@ -446,6 +447,19 @@ def test_ctrl_c_leaves_no_file(tmp_path: Path) -> None:
     rest = process.communicate(timeout=60)[1]
     assert process.returncode == 130 and rest.endswith("stopped\n") and "Traceback" not in rest
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_native_call() -> None:
+    """One that takes minutes, and during which Python hears of no signal; its own answer, which may come
+    just before, does nothing here."""
+    script = ("import hashlib, os, signal; signal.signal(signal.SIGINT, lambda *_: None); from ztorch.commands import stopping; stopping.watch(); "
+              "os.write(1, b'now'); hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)")
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert process.stdout is not None and process.stdout.read(3) == b"now"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60) == (b"", b"stopped\n") and process.returncode == 130
 
 
 def test_ctrl_c_while_it_is_loaded_says_nothing(tmp_path: Path) -> None:
