@@ -211,6 +211,8 @@ def test_a_report_of_quantities(run: Run) -> None:
     rows = page.rows
     assert rows[rows.index(["where", "is", "predicted", "loss", "input"]) + 1] == ["row 2", "2", "1", "1", "0, 1"]
     fails(run("report", "sum.zt", "--data", "sum.npz", "-o", "r.pdf"), "must end in .html")
+    np.savez("wide.npz", x=[[1.0, 2.0]], y=np.ones((1, 5)))
+    fails(run("report", "sum.zt", "--data", "wide.npz"), r"gives \(.*\) for a row, and the answers of wide.npz are of \(5,\)")
 
 
 def test_reports_open_in_a_browser(trained: tuple[Path, str], artifact: Path, run: Run, browser: Browser) -> None:
