@@ -17,7 +17,7 @@ from ztorch import layers as L
 from ztorch.data.gaps import WORDS
 
 SMALL = {"length": 24, "words": WORDS, "width": 48, "blocks": 2, "heads": 4, "places": 24}
-DATA = "gaps"
+SMALL_DATA = "gaps"
 LOSS = "sparse_categorical_crossentropy"
 OPTIMIZER = "adam"
 LEARNING_RATE = 2e-3

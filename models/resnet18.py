@@ -14,7 +14,7 @@ from ztorch import layers as L
 from ztorch.schedules import CosineDecay
 
 SMALL = {"size": 64, "classes": 8, "width": 16}
-DATA = "shapes_64"
+SMALL_DATA = "shapes_64"
 LOSS = "sparse_categorical_crossentropy"
 OPTIMIZER = "adam"
 LEARNING_RATE = 2e-3

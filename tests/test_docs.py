@@ -25,7 +25,7 @@ STEP = re.compile(r"^```(python|sh|\w+ title=\"(.*?)\")\n(.*?)^```\n(?:\n```text
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 TIME = re.compile(r"\d+(?:\.\d+)?(?:us|ms|s|m| us)\b")  # of an epoch, a step, a call
 FRACTION = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?")
-MACHINE = re.compile(r"cpu:(0 \(.*?\)|\w+(?=, batch))")
+MACHINE = re.compile(r"cpu:0 \(.*?\)|\bcpu:(?:sse4\.1|avx2|avx512|neon)\b")  # whichever it is
 
 
 def words(text: str) -> str:

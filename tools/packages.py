@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 # Folder of the checkout -> folder of the wheel, with the endings that are shipped.
 SHIPPED = {"ztorch": ("ztorch", (".py", ".npz", ".md", ".typed", ".json")),
            "templates": ("ztorch/templates", (".py", ".j2")),
-           "models": ("ztorch/models", (".py",))}
+           "models": ("ztorch/models", (".py", ".safetensors"))}
 NOT_SHIPPED = ("tests", "tools", "benchmarks", "examples", "docs")
 
 

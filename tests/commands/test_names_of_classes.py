@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import ztorch as zt
-from tests.commands.results import Run, ok
+from tests.commands.results import Run, fails, ok
 from ztorch.artifact.c_interface import literal
 from ztorch.errors import ConfigError
 
@@ -63,3 +63,12 @@ def test_a_pipeline_must_fit_its_model() -> None:
 
 def test_literals_are_ascii() -> None:
     assert literal('é"?\\') == '"\\303\\251\\"\\?\\\\"'
+
+
+def test_more_classes_than_outputs_are_named(run: Run) -> None:
+    Path("three.csv").write_text("size,kind\n" + "1,cat\n2,dog\n3,bird\n" * 2)
+    Path("two.py").write_text("from ztorch import Sequential, layers as L\n"
+                              "LOSS = 'sparse_categorical_crossentropy'\n"
+                              "model = Sequential([L.Input((1,)), L.Dense(2, 'softmax')])\n")
+    fails(run("train", "two.py", "--data", "three.csv", "--device", "cpu:scalar"),
+          r"3 classes \(.*cat.*\), and the model 2 outputs; give its last layer 3")

@@ -93,7 +93,7 @@ def test_run_warns_of_new_categories_and_explains_wrong_tables(trained: tuple[Pa
 
 def test_inspect_says_what_columns_mean(trained: tuple[Path, str], run: Run) -> None:
     said = ok(run("inspect", trained[0]))
-    assert re.search(r"^  fare \[pound\] +number +pound +1 features$", said, re.M) and "Predicts fate: lost, saved" in said
+    assert re.search(r"^  fare \[pound\] +number +pound +1 feature$", said, re.M) and "Predicts fate: lost, saved" in said
     assert '"words": [' in ok(run("inspect", trained[0], "--json"))
 
 
@@ -211,6 +211,8 @@ def test_a_report_of_quantities(run: Run) -> None:
     rows = page.rows
     assert rows[rows.index(["where", "is", "predicted", "loss", "input"]) + 1] == ["row 2", "2", "1", "1", "0, 1"]
     fails(run("report", "sum.zt", "--data", "sum.npz", "-o", "r.pdf"), "must end in .html")
+    np.savez("wide.npz", x=[[1.0, 2.0]], y=np.ones((1, 5)))
+    fails(run("report", "sum.zt", "--data", "wide.npz"), r"gives \(.*\) for a row, and the answers of wide.npz are of \(5,\)")
 
 
 def test_reports_open_in_a_browser(trained: tuple[Path, str], artifact: Path, run: Run, browser: Browser) -> None:

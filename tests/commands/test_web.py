@@ -16,7 +16,8 @@ def test_a_page_is_written(run: Run, tmp_path: Path) -> None:
     assert "predict for webgpu and wasm" in said and "Open my page/index.html in a browser" in said
     assert {p.name for p in (tmp_path / "my page").iterdir()} == {"digits_mlp.zt", "ztorch.js",
                                                                   "index.html"}
-    ok(run("export", "digits_mlp", "--web", "--train", "--device", "webgpu", "-o", "my page"))
+    taken = run("export", "digits_mlp", "--web", "--train", "--device", "webgpu", "-o", "my page")
+    assert ok(taken) and taken.stderr == "digits_mlp: takes the trained weights that come with it\n"
     with zipfile.ZipFile(tmp_path / "my page" / "digits_mlp.zt") as file:
         spec = json.loads(file.read("manifest.json"))["targets"][0]["spec"]
     assert [f["name"] for f in spec["functions"]] == ["predict", "train", "evaluate"]

@@ -83,6 +83,9 @@ def changed(folder: Path, file: str = "config.json", **values: Any) -> None:
     ({"vocab_size": 21}, zt.errors.WeightsError,
      r"'wte' has embeddings of shape \(20, 8\), and its config speaks of \(21, 8\)"),
     ({"activation_function": "mish2"}, zt.errors.Unsupported, "activation_function='mish2'"),
+    ({"n_layer": 10**9}, zt.errors.WeightsError, "'n_layer' means 1000000000 blocks; ztorch reads models of up to 4096"),
+    ({"resid_pdrop": 2.0}, zt.errors.WeightsError,
+     r"config.json describes a model that cannot be: Dropout\(rate=...\) must be a number"),
     ({"add_cross_attention": True}, zt.errors.Unsupported, "add_cross_attention=True"),
 ])
 def test_a_config_that_does_not_fit(folder: Path, values: dict[str, Any], error: type[Exception],

@@ -13,10 +13,14 @@ import pytest
 import ztorch as zt
 from tests import references
 from tests.cases.zoo import BATCH, KINKED, NAMES, STEPS, rows, shipped, small
+from tools.zoo_weights import NAMES as TRAINED
+from ztorch.commands.programs import need_trained
 from ztorch.commands.train import compiled
 from ztorch.compile.pipeline import build
+from ztorch.errors import ConfigError
 from ztorch.sources.find import find
 from ztorch.sources.recipe import optimizer
+from ztorch.sources.shipped import take_shipped
 
 # What takes long to compile. On the best level test_vs_torch.py trains these too, and all of their
 # layers train on the scalar level in layers/test_twins.py.
@@ -78,6 +82,44 @@ def test_each_can_be_described(name: str) -> None:
     again = type(model).from_json(model.to_json())
     assert again.output_shape == model.output_shape
     assert [(w.path, w.shape) for w in again.weights] == [(w.path, w.shape) for w in model.weights]
+
+
+def test_trained_weights_that_come_with_digits_mlp_meet_its_bar() -> None:
+    """Computed in NumPy, of what `zt.load_model` gives."""
+    model = zt.load_model("digits_mlp")
+    _, (x, y) = zt.data.load("digits")
+    v = x.reshape(len(x), -1).astype(np.float64)
+    w = model.get_weights()
+    for kernel, bias in zip(w[::2], w[1::2], strict=True):
+        v = np.maximum(v, 0) @ kernel + bias
+    bar = find("digits_mlp").bar
+    assert bar is not None and (v.argmax(1) == y).mean() >= bar["accuracy"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", TRAINED)
+def test_trained_weights_meet_the_bar(name: str) -> None:
+    recipe = find(name)
+    assert take_shipped(recipe) and recipe.data is not None and recipe.bar is not None
+    _, (x, y) = zt.data.load(recipe.data)
+    scores = compiled(recipe, "cpu").evaluate(x, x if recipe.target == "x" else y, verbose=0,
+                                              return_dict=True)
+    for metric, bar in recipe.bar.items():
+        assert (scores[metric] - bar) * (1 if "accuracy" in metric else -1) >= 0, metric
+
+
+def test_trained_weights_are_of_small_models_and_fit_them() -> None:
+    assert {find(n).shipped and n for n in NAMES} - {None} == set(TRAINED)
+    files = [find(name).shipped for name in TRAINED]
+    assert sum(f.stat().st_size for f in files if f) < 400_000
+    for name in TRAINED:
+        recipe = find(name)
+        assert take_shipped(recipe) and not take_shipped(recipe), name
+        assert all(np.isfinite(w).all() and w.dtype == np.float32 for w in recipe.model.get_weights())
+    assert take_shipped(text := find("text_classifier"))
+    assert text.model.pipeline.classes == ("Shakespeare", "Poe", "Carroll")
+    with pytest.raises(ConfigError, match=r"resnet18 has learned nothing yet.* ztorch train resnet18 --data DATA"):
+        need_trained("resnet18", find("resnet18"))
 
 
 # -- sizes that others published -------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 from ztorch.commands import data, loss_options, named_arrays
 from ztorch.commands.export_function import export_function
-from ztorch.commands.programs import need_trained
+from ztorch.commands.programs import need_trained, take_trained
 from ztorch.commands.web_data import page_options
 from ztorch.errors import ConfigError
 from ztorch.sources.find import find
@@ -43,7 +43,9 @@ def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...
     recipe = find(name)
     if weights:
         recipe.model.load_weights(weights)
-    if not trains and not random:
+    if trains and not random:
+        take_trained(name, recipe)
+    elif not random:
         need_trained(name, recipe, "give its weights: --weights FILE",
                      "write the random ones: --random")
     if kind == "onnx":

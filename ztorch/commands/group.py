@@ -13,12 +13,27 @@ import click
 
 from ztorch.errors import ZtorchError, nearest
 
+STOPPED = 130  # 128 + SIGINT, as shells count
+
 
 class Failure(click.ClickException):
     """An error: one line, exit status 1. Click reports wrong usage itself, with status 2."""
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"error: {self.message}", err=True)
+
+
+class Stopped(click.ClickException):
+    """The user pressed Ctrl-C. The exit status is that of a process that the signal ends."""
+
+    exit_code = STOPPED
+
+    def __init__(self) -> None:
+        super().__init__("stopped")
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        echoed = sys.stderr is not None and sys.stderr.isatty()  # ^C stands in the line
+        click.echo(f"{chr(10) if echoed else ''}{self.message}", err=True)
 
 
 class CommandGroup(click.Group):
@@ -54,6 +69,8 @@ class CommandGroup(click.Group):
                 result = super().invoke(ctx)
             sys.stdout.flush()  # the command succeeds only if its output is written
             return result
+        except KeyboardInterrupt:
+            raise Stopped from None
         except (ZtorchError, OSError) as error:
             if debugging or isinstance(error, BrokenPipeError):
                 raise

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ztorch.commands.table import table
 from ztorch.runtime.spec import offered
 from ztorch.sources.find import find, is_artifact
+from ztorch.work_line import working
 
 MOST_CLASSES = 20  # that are listed
 
@@ -24,8 +25,10 @@ def inspect(path: str, as_json: bool) -> None:
     if not is_artifact(path):
         _print_model(path, as_json)
         return
-    artifact = open_artifact(path)
-    print(json.dumps(_as_dict(artifact), indent=2) if as_json else _as_text(artifact))
+    with working(f"inspect {path}"):
+        artifact = open_artifact(path)
+        text = json.dumps(_as_dict(artifact), indent=2) if as_json else _as_text(artifact)
+    print(text)
 
 
 def _print_model(name: str, as_json: bool) -> None:
@@ -103,8 +106,9 @@ def _pipeline(record: PipelineRecord) -> list[str]:
     """What the columns and classes mean."""
     lines = []
     if record.columns:
-        lines += ["", "Columns", table(((c.name, c.kind, c.unit, f"{len(c.features)} features")
-                                        for c in record.columns), "  ")]
+        sizes = [(c, len(c.features)) for c in record.columns]
+        lines += ["", "Columns", table(((c.name, c.kind, c.unit, f"{n} feature{'s' * (n != 1)}")
+                                        for c, n in sizes), "  ")]
     if record.encoder:
         lines += ["", f"Prepared by {record.encoder.name}"]
     if record.target:

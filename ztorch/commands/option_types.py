@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-MODEL_SUFFIXES = (".zt", ".py", ".keras", ".onnx", ".safetensors")  # of files that hold models
+MODEL_SUFFIXES = (".zt", ".py", ".keras", ".onnx", ".pt2", ".safetensors")  # that hold models
+TABLE_SUFFIXES = (".csv", ".tsv")  # of those that `ztorch train` chooses a model for
 
 
 def completions(incomplete: str, names: Iterable[str]) -> list[Any]:
@@ -21,7 +22,7 @@ def completions(incomplete: str, names: Iterable[str]) -> list[Any]:
 
 
 class ModelName(click.ParamType):
-    """An argument that names a model: shells complete names of the zoo, and files."""
+    """An argument that names a model: shells complete names of the zoo, files and folders."""
 
     name = "model"
 
@@ -32,9 +33,11 @@ class ModelName(click.ParamType):
 
         names = [CompletionItem(n) for n in zoo() if n.startswith(incomplete)]
         folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
+        suffixes = MODEL_SUFFIXES + (TABLE_SUFFIXES if ctx.info_name == "train" else ())
         files = [str(p) for p in sorted(folder.glob("*"))
-                 if p.suffix in MODEL_SUFFIXES and str(p).startswith(incomplete)]
-        return [*names, *map(CompletionItem, files)] or [CompletionItem(incomplete, type="file")]
+                 if p.suffix in suffixes and str(p).startswith(incomplete)]
+        # Folders come first: the script of bash forgets what stands before them.
+        return [CompletionItem(incomplete, type="dir"), *names, *map(CompletionItem, files)]
 
 
 class DeviceName(click.ParamType):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from ztorch.errors import ConfigError
 from ztorch.program.program import Program, load
 from ztorch.sources.find import find, is_artifact
 from ztorch.sources.recipe import Recipe
+from ztorch.sources.shipped import take_shipped
 
 
 def program_of(name: str, threads: int | None = None, **options: Any) -> Program:
@@ -27,8 +29,17 @@ def program_of(name: str, threads: int | None = None, **options: Any) -> Program
         "threads": threads, **options})
 
 
+def take_trained(name: str, recipe: Recipe) -> bool:
+    """Takes the trained weights that come with a model of the zoo, and says so; False without."""
+    taken = take_shipped(recipe)
+    if taken:
+        print(f"{name}: takes the trained weights that come with it", file=sys.stderr)
+    return taken
+
+
 def need_trained(name: str, recipe: Recipe, *more: str) -> None:
-    """Raises where all weights are the random ones that a model begins with.
+    """Takes the trained weights that come with a model of the zoo. Raises where there are none and
+    all weights are the random ones that a model begins with.
 
     Args:
         name: What names the model.
@@ -38,7 +49,12 @@ def need_trained(name: str, recipe: Recipe, *more: str) -> None:
     weights = recipe.model.weights
     if not weights or not all(w.has_first_value for w in weights):
         return
-    ways = [f"train it first: ztorch train {name} --out trained.zt, then use trained.zt in its "
-            "place", *more]
+    if take_trained(name, recipe):
+        return
+    data = "" if recipe.data else " --data DATA"
+    ways = [f"train it first: ztorch train {name}{data} --out trained.zt, then use trained.zt in "
+            "its place", *more]
+    if recipe.small_data:
+        ways.append(f"take its small variant, {name}:small, which trains on data that are here")
     raise ConfigError(f"{name} has learned nothing yet, its weights are random; "
                       f"{'; or '.join(ways)}")

@@ -7,17 +7,18 @@ from pathlib import Path
 import click
 
 from ztorch.commands.group import examples
+from ztorch.commands.option_types import ModelName
 
 
 @click.command()
-@click.argument("artifact", type=click.Path())
+@click.argument("artifact", type=ModelName(), metavar="MODEL")
 @click.option("--data", "data_name", required=True, metavar="DATA", help="Rows whose answers are "
               "known: a table with the target, a data set, an .npz or a folder of images.")
 @click.option("-o", "--out", type=click.Path(), metavar="FILE.html",
-              help="The page to write. Default: ARTIFACT.html.")
+              help="The page to write. Default: MODEL.html.")
 @click.option("--threads", type=click.IntRange(1), metavar="N", help="Worker threads on a CPU.")
 @examples("""ztorch report titanic.zt --data test.csv
-             ztorch report digits.zt --data digits -o digits.html""")
+             ztorch report digits_mlp --data digits -o digits.html""")
 def report(artifact: str, data_name: str, out: str | None, threads: int | None) -> None:
     """Write a page about how good a model is.
 
@@ -30,11 +31,16 @@ def report(artifact: str, data_name: str, out: str | None, threads: int | None) 
     from ztorch.commands.report_data import examine
     from ztorch.commands.report_page import page_values
     from ztorch.files.atomic import write_atomic
+    from ztorch.work_line import at, working
 
     path = out or str(Path(artifact).with_suffix(".html"))
     data.need_writable(path, (".html",))
-    examined = examine(program_of(artifact, threads), data_name, artifact)
-    page = environment().get_template("report/report.html.j2").render(
-        artifact=Path(artifact).name, data=data_name, **page_values(examined))
+    with working(f"report {artifact}"):
+        program = program_of(artifact, threads)
+        at("predict")
+        examined = examine(program, data_name, artifact)
+        at("measure and draw")
+        page = environment().get_template("report/report.html.j2").render(
+            artifact=Path(artifact).name, data=data_name, **page_values(examined))
     write_atomic(path, page.encode())
     print(f"Wrote {path} ({Path(path).stat().st_size:,} bytes)")

@@ -118,7 +118,12 @@ def examine(program: Program, name: str, artifact: str) -> Examined:
     if classifies and len(truth) and not 0 <= truth.min() <= truth.max() < len(target.classes):
         raise DataError(f"{name} has classes up to {truth.max()}; {artifact} knows "
                         f"{len(target.classes)}")
-    outputs = _probable(program.predict(x), classifies)
+    outputs = program.predict(x)
+    if outputs.ndim != 2 if classifies else outputs.size != truth.size:
+        raise ConfigError(
+            f"{artifact} gives {outputs.shape[1:]} for a row, and the answers of {name} are of "
+            f"{truth.shape[1:] or 'one number'}; reports are for one class or quantity a row")
+    outputs = _probable(outputs, classifies)
     return Examined(program, target, x, truth, outputs, table, columns)
 
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ztorch.commands import data, named_arrays
 from ztorch.commands.programs import program_of
@@ -12,6 +17,7 @@ from ztorch.errors import ConfigError
 from ztorch.files.atomic import write_atomic
 from ztorch.runtime.load import open_artifact
 from ztorch.sources.find import is_artifact
+from ztorch.work_line import at, working
 
 if TYPE_CHECKING:
     from ztorch.program.program import Program
@@ -26,9 +32,19 @@ def run(model: str, sources: tuple[str, ...], out: str | None, classes: bool,
         threads: int | None) -> None:
     """Predicts for rows, a table or images, and writes the outputs, the classes or their names."""
     data.need_writable(out, (".npy", ".csv", ".txt", ".npz"))
+    with nullcontext() if STDIN in sources else working(f"run {model}"):  # people may type
+        write = _predicted(model, sources, out, classes, threads)
+    write()
+
+
+def _predicted(model: str, sources: tuple[str, ...], out: str | None, classes: bool,
+               threads: int | None) -> Callable[[], None]:
+    """Predicts, and returns what writes the result."""
     if is_artifact(model) and open_artifact(model).manifest.program.arguments is not None:
-        return run_function(model, sources, out, threads)
+        return lambda: run_function(model, sources, out, threads)
+    at("load")
     program = program_of(model, threads)
+    at("predict")
     pipeline = program.pipeline
     shapes = named_arrays.of_program(program)
     of_images = shapes.x is not None and len(shapes.x) == 3
@@ -42,18 +58,22 @@ def run(model: str, sources: tuple[str, ...], out: str | None, classes: bool,
     source = sources[0]
     as_table = source == STDIN or source.lower().endswith((".csv", ".tsv", ".txt"))
     if pipeline is not None and pipeline.record.columns and as_table:
-        predictions = pipeline.predict(program, sys.stdin.buffer if source == STDIN else source)
-        _say_unseen(pipeline)
-        return _write_named(predictions, out, classes)
+        return partial(_write_table, pipeline, pipeline.predict(
+            program, sys.stdin.buffer if source == STDIN else source), out, classes)
     names = list(shapes.outputs)
     if names == [""] and out is not None and out.endswith(".npz"):
         raise ConfigError(f"cannot write {out}: the only output has no name; write it to .npy or "
                           ".csv")
     y = program.predict(data.read_inputs(source, program))
     if pipeline is not None and pipeline.classes and not (out or "").endswith(".npy"):
-        return _write_named(pipeline.predictions(y), out, classes)
+        return lambda: _write_named(pipeline.predictions(y), out, classes)
     outputs = [y] if names == [""] else list(y.values()) if isinstance(y, dict) else y
     outputs = [output.argmax(-1) if classes else output for output in outputs]
+    return lambda: _write_outputs(names, outputs, out)
+
+
+def _write_outputs(names: list[str], outputs: list[np.ndarray], out: str | None) -> None:
+    """Writes outputs without names of classes."""
     if names == [""]:
         data.write(out, outputs[0])
     else:
@@ -62,8 +82,9 @@ def run(model: str, sources: tuple[str, ...], out: str | None, classes: bool,
 
 
 def _run_images(program: Program, sources: tuple[str, ...], out: str | None,
-                classes: bool) -> None:
-    """Predicts for files of images: a line for each, with the likeliest class."""
+                classes: bool) -> Callable[[], None]:
+    """Predicts for files of images; what is returned writes a line for each, with the likeliest
+    class."""
     from ztorch.data.images import read_images
 
     shape = named_arrays.of_program(program).x
@@ -71,15 +92,22 @@ def _run_images(program: Program, sources: tuple[str, ...], out: str | None,
     x, files = read_images(sources, (shape[0], shape[1]), shape[2])
     y = program.predict(x)
     if program.pipeline is None or not program.pipeline.classes:
-        data.write(out, y.argmax(-1) if classes else y)
-        return _say_written(out, len(y))
+        return lambda: _write_outputs([""], [y.argmax(-1) if classes else y], out)
     predictions = program.pipeline.predictions(y)
     if out is not None:
-        return _write_named(predictions, out, classes)
+        return lambda: _write_named(predictions, out, classes)
     width = max(len(str(file)) for file in files)
-    for k, file in enumerate(files):
-        result = predictions.names[k] if classes else predictions.best(k)
-        print(result if len(files) == 1 else f"{str(file).ljust(width)}  {result}")
+    results = predictions.names if classes else [predictions.best(k) for k in range(len(files))]
+    lines = results if len(files) == 1 else [
+        f"{str(file).ljust(width)}  {result}" for file, result in zip(files, results, strict=True)]
+    return lambda: print(*lines, sep="\n")
+
+
+def _write_table(pipeline: Pipeline, predictions: Predictions, out: str | None,
+                 names_only: bool) -> None:
+    """Writes what a table's rows are, after what the model has never seen."""
+    _say_unseen(pipeline)
+    _write_named(predictions, out, names_only)
 
 
 def _write_named(predictions: Predictions, out: str | None, names_only: bool) -> None:

@@ -11,7 +11,9 @@ from ztorch.commands.data import TrainingData
 from ztorch.commands.named_arrays import PortShapes
 from ztorch.commands.table_options import TableOptions
 from ztorch.commands.train_table import SUFFIXES, train_table
+from ztorch.data.locations import MissingFiles
 from ztorch.data.registry import class_names
+from ztorch.data.registry import load as load_data
 from ztorch.errors import ConfigError
 from ztorch.program.program import Program, load
 from ztorch.sources.find import find, is_artifact
@@ -73,15 +75,15 @@ def train(name: str, *, data_name: str | None, epochs: int | None,
         shapes = named_arrays.of_model(recipe.model)
     objectives = {} if recipe is None else {"loss": loss_options.loss(loss, shapes),
                                             "metrics": loss_options.metrics(metrics, shapes)}
-    data_name = data_name or (recipe.data if recipe else None)
+    if data_name is None and recipe is not None:
+        data_name = _data_of(recipe)
     if data_name is None:
-        raise ConfigError(f"{name} does not say what to train on; add --data NAME or --data FILE")
+        small = (f"; or train {name}:small, which trains on {recipe.small_data}"
+                 if recipe and recipe.small_data else "")
+        raise ConfigError(f"{name} does not say what to train on; add --data NAME or --data FILE"
+                          f"{small}")
     learns_x = (table.target or (recipe.target if recipe else "y")) == "x"
     rows = _read_data(data_name, shapes, program)  # before compiling, which takes longer
-    if (recipe and recipe.small is not None and not shapes.several and data_name == recipe.data
-            and rows.train[0].shape[1:] != shapes.x):
-        raise ConfigError(f"the data that {name} names, {data_name}, are for its small variant; "
-                          f"train {name}:small, or give --data with rows of shape {shapes.x}")
     split, validation = _validation(val, shapes, rows, program)
     if recipe is not None:
         if weights:
@@ -93,6 +95,8 @@ def train(name: str, *, data_name: str | None, epochs: int | None,
         program.learning_rate = rate
     if validation is not None:
         validation = _with_targets(validation, learns_x, program)
+    if rows.classes is not None:
+        _need_outputs(program, rows.classes)
     if rows.classes is not None and verbose:
         print("Labels: " + ", ".join(f"{k} is {text}" for k, text in enumerate(rows.classes)))
     program.fit(*_with_targets(rows.train, learns_x, program),
@@ -106,6 +110,28 @@ def train(name: str, *, data_name: str | None, epochs: int | None,
     if classes and program.pipeline is None:
         _name_classes(program, classes, images=Path(data_name).is_dir())
     _write(program, out, verbose)
+
+
+def _data_of(recipe: Recipe) -> str | None:
+    """The data that a recipe names; those in their place where users have to get them first."""
+    if recipe.data is None or recipe.stand_in is None:
+        return recipe.data
+    try:
+        load_data(recipe.data)
+    except MissingFiles:
+        print(f"The files of {recipe.data} are not here, so this trains on {recipe.stand_in}, "
+              f"which comes with ztorch; --data {recipe.data} says how to get them")
+        return recipe.stand_in
+    return recipe.data
+
+
+def _need_outputs(program: Program, classes: tuple[str, ...]) -> None:
+    """Raises where the only output of a program is too narrow for classes that have names."""
+    shape = program.metadata.output_shape.get("", ())
+    if len(shape) == 1 and 1 < shape[0] < len(classes):
+        names = ", ".join(classes[:8]) + (" ..." if len(classes) > 8 else "")
+        raise ConfigError(f"the data have {len(classes)} classes ({names}), and the model "
+                          f"{shape[0]} outputs; give its last layer {len(classes)}")
 
 
 def _name_classes(program: Program, classes: tuple[str, ...], images: bool) -> None:

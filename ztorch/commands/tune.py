@@ -8,6 +8,7 @@ import click
 
 from ztorch.commands import options
 from ztorch.commands.group import examples
+from ztorch.commands.option_types import ModelName
 
 
 class TuneGroup(click.Group):
@@ -17,6 +18,10 @@ class TuneGroup(click.Group):
         if args and args[0] not in (*self.commands, *ctx.help_option_names):
             args = ["model", *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> Any:
+        return [*ModelName().shell_complete(ctx, tune_model.params[0], incomplete),
+                *super().shell_complete(ctx, incomplete)]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

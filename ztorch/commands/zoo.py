@@ -15,9 +15,10 @@ def list_zoo(as_json: bool) -> None:
     if as_json:
         print(json.dumps(rows, indent=2))
         return
-    print(table([("model", "parameters", "input", "data", "reaches"), *(
+    print(table([("model", "parameters", "input", "data", "reaches", "comes trained"), *(
         (row["name"], f"{row['parameters']:,}", _shapes(row["input_shape"]), row["data"] or "-",
-         ", ".join(f"{score} {value:g}" for score, value in row["bar"].items()) or "-")
+         ", ".join(f"{score} {value:g}" for score, value in row["bar"].items()) or "-",
+         "yes" if row["trained"] else "")
         for row in rows)]))
     print("Those with a small variant, as NAME:small: "
           + ", ".join(row["name"] for row in rows if row["small"]))
@@ -28,7 +29,8 @@ def _row(name: str) -> dict[str, Any]:
     model = recipe.model
     model.build()
     return {"name": name, "parameters": model.count_params(), "input_shape": model.input_shape,
-            "data": recipe.data, "bar": recipe.bar or {}, "small": recipe.small is not None}
+            "data": recipe.data, "bar": recipe.bar or {}, "small": recipe.small is not None,
+            "trained": recipe.shipped is not None}
 
 
 def _shapes(shapes: Any) -> str:

@@ -11,6 +11,10 @@ from ztorch.errors import DataError
 from ztorch.host import settings
 
 
+class MissingFiles(DataError):
+    """The files of a data set, which users have to get, are not here."""
+
+
 def find_folder(name: str, path: str | os.PathLike[str] | None, present: Callable[[Path], bool],
                 get: str) -> Path:
     """The folder with the files of a data set.
@@ -31,8 +35,9 @@ def find_folder(name: str, path: str | os.PathLike[str] | None, present: Callabl
         if present(place):
             return place
     searched = " and ".join(str(p) for p in places)
-    raise DataError(f"no {name} files in {searched}; get {get} and put them there, or say where "
-                    f'they are: load("{name}", path=...) or ZTORCH_DATA, the folder above {name}/')
+    raise MissingFiles(
+        f"no {name} files in {searched}; get {get} and put them there, or say where they are: "
+        f'load("{name}", path=...) or ZTORCH_DATA, the folder above {name}/')
 
 
 def digest(path: str | os.PathLike[str]) -> str:

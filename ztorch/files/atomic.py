@@ -13,6 +13,7 @@ from ztorch.errors import ConfigError, FileError
 if TYPE_CHECKING:
     from pathlib import Path
 
+under_way: set[Path] = set()  # files that are being written now
 # Suffixes by which programs tell the kind of a file.
 _SUFFIXES = (".zt", ".safetensors", ".keras", ".h5", ".hdf5", ".pt", ".pth", ".bin", ".onnx",
              ".npz", ".npy", ".gguf", ".ggml", ".pt2", ".ckpt", ".pkl", ".pickle", ".pb", ".tflite",
@@ -62,6 +63,7 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
     """Replaces a file in one step: a reader, or a crash, sees the old bytes or the new ones."""
     target = writable(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}.partial")
+    under_way.add(partial)
     try:
         with open(partial, "wb") as file:
             file.write(data)
@@ -72,6 +74,8 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
         with contextlib.suppress(OSError):
             partial.unlink()
         raise unwritable(path, error) if isinstance(error, OSError) else error from None
+    finally:
+        under_way.discard(partial)
     if hasattr(os, "O_DIRECTORY"):  # the rename has to reach the disk as well
         folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:

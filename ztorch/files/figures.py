@@ -43,12 +43,12 @@ def add_rectangle(axes: Any, x: float, y: float, width: float, height: float, **
 
 
 def add_legend(figure: Any, colours: Mapping[str, str]) -> None:
-    """Adds a legend of colours above the figure."""
+    """Adds a legend of colours below the figure."""
     from matplotlib.patches import Patch
 
     patches = [Patch(color=colour, label=label) for label, colour in colours.items()]
     if patches:
-        figure.legend(handles=patches, loc="outside upper right", ncols=6, frameon=False,
+        figure.legend(handles=patches, loc="outside lower left", ncols=6, frameon=False,
                       fontsize=8)
 
 

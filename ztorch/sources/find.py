@@ -10,6 +10,7 @@ from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.host import assets
 from ztorch.sources.python_files import import_file, recipe_in
 from ztorch.sources.recipe import Recipe
+from ztorch.work_line import working
 
 _PROGRAMS = {  # of others, by suffix, and what brings them here
     ".mlir": "MLIR, such as StableHLO; export the model as ONNX",
@@ -53,6 +54,24 @@ def find(name: str, custom: Mapping[str, type] | None = None) -> Recipe:
         >>> find("digits_mlp").data, find("resnet18:small").data
         ('digits', 'shapes_64')
     """
+    with working(f"load {name}"):
+        recipe = _in_file(name, custom)
+    if recipe is not None:
+        return recipe
+    if name not in zoo() and Path(name).is_dir():
+        raise ConfigError(f"the folder {name} has no config.json, so it holds no model of Hugging "
+                          "Face; name a file in it. To train on a folder of data, name a "
+                          f"model that learns from it: ztorch train net.py --data {name}")
+    name = name.removesuffix(":")
+    path, _, attribute = name.partition(".py:") if ".py:" in name else (name, "", "")
+    if attribute or path.endswith(".py"):
+        return recipe_in(import_file(Path(path if path.endswith(".py") else f"{path}.py")),
+                         attribute)
+    return _of_zoo(name)
+
+
+def _in_file(name: str, custom: Mapping[str, type] | None) -> Recipe | None:
+    """The model of a file or a folder; None where a text names neither, but Python or the zoo."""
     suffix = Path(name).suffix.lower()
     if (Path(name) / "config.json").is_file():
         from ztorch.interchange.hugging_face import load_folder
@@ -82,16 +101,7 @@ def find(name: str, custom: Mapping[str, type] | None = None) -> Recipe:
     if suffix in _WEIGHTS_ALONE:
         raise ConfigError(f"{name} holds weights alone; name their model, and give the file as "
                           f"--weights {name}, or to model.load_weights")
-    if name not in zoo() and Path(name).is_dir():
-        raise ConfigError(f"the folder {name} has no config.json, so it holds no model of Hugging "
-                          "Face; name a file in it. To train on a folder of data, name a "
-                          f"model that learns from it: ztorch train net.py --data {name}")
-    name = name.removesuffix(":")
-    path, _, attribute = name.partition(".py:") if ".py:" in name else (name, "", "")
-    if attribute or path.endswith(".py"):
-        return recipe_in(import_file(Path(path if path.endswith(".py") else f"{path}.py")),
-                         attribute)
-    return _of_zoo(name)
+    return None
 
 
 def _of_zoo(name: str) -> Recipe:
@@ -102,7 +112,10 @@ def _of_zoo(name: str) -> Recipe:
     if variant not in ("", "small"):
         raise ConfigError(f"model {name!r} has no variant {variant!r}; large ones have "
                           f"{name}:small")
-    return recipe_in(import_file(assets.folder("models") / f"{name}.py"), "build", bool(variant))
+    folder = assets.folder("models")
+    recipe = recipe_in(import_file(folder / f"{name}.py"), "build", bool(variant))
+    weights = folder / "trained" / f"{name}.safetensors"
+    return replace(recipe, shipped=weights) if not variant and weights.is_file() else recipe
 
 
 def _of_weights(path: str) -> Recipe:

@@ -15,6 +15,7 @@ from ztorch.runtime.load import open_artifact
 from ztorch.sources.artifacts import compile_as_before, recipe_of
 from ztorch.sources.find import find, is_artifact
 from ztorch.sources.python_files import import_file
+from ztorch.sources.shipped import take_shipped
 
 
 @checked
@@ -23,9 +24,10 @@ def load_model(path: str | os.PathLike[str], *, custom_objects: Any = None) -> M
 
     Args:
         path: An artifact (.zt), a file of Keras (.keras), ONNX (.onnx) or torch.export (.pt2), a
-            folder of Hugging Face (config.json and safetensors), the name of a model of the zoo,
-            `path/to/file.py:attribute`, or a .safetensors file of weights: its model is that of the
-            .py file of the same name beside it, or the one of the zoo that it names.
+            folder of Hugging Face (config.json and safetensors), the name of a model of the zoo
+            (which is trained where `ztorch zoo` says so), `path/to/file.py:attribute`, or a
+            .safetensors file of weights: its model is that of the .py file of the same name beside
+            it, or the one of the zoo that it names.
         custom_objects: Classes of your own that an artifact names: layers, losses, metrics and
             optimizers, as a list, as a dict by name, or as the path of a Python file that defines
             them. Nothing that is not given here is imported. Default: `None`.
@@ -49,7 +51,9 @@ def load_model(path: str | os.PathLike[str], *, custom_objects: Any = None) -> M
     """
     name, classes = os.fspath(path), custom_classes(custom_objects)
     if not is_artifact(name):
-        return find(name, classes).model
+        recipe = find(name, classes)
+        take_shipped(recipe)
+        return recipe.model
     artifact = open_artifact(name)
     recipe = recipe_of(artifact, classes)
     compile_as_before(recipe, artifact)

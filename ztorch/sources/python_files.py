@@ -78,13 +78,18 @@ def recipe_in(module: ModuleType, attribute: str = "", small: bool = False) -> R
     def constant(name: str, default: Any) -> Any:
         return getattr(module, name, default)
 
+    small_data = constant("SMALL_DATA", None)
+    has_data = small or small_data is None  # else nothing is known of how well it learns
+
     return Recipe(
-        model=model, data=constant("DATA", None), target=constant("TARGET", "y"),
-        loss=constant("LOSS", None), optimizer=constant("OPTIMIZER", None),
+        model=model, data=(small and small_data) or constant("DATA", None),
+        target=constant("TARGET", "y"), loss=constant("LOSS", None),
+        optimizer=constant("OPTIMIZER", None),
         learning_rate=constant("LEARNING_RATE", None), schedule=constant("SCHEDULE", None),
         metrics=constant("METRICS", ()), epochs=constant("EPOCHS", 10),
         batch_size=constant("BATCH_SIZE", 32), decode=constant("DECODE", False),
-        small=small_arguments, stand_in=constant("STAND_IN", None), bar=constant("BAR", None))
+        small=small_arguments, small_data=small_data, stand_in=constant("STAND_IN", None),
+        bar=constant("BAR", None) if has_data else None)
 
 
 def _default(module: ModuleType) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,8 +31,10 @@ class Recipe:
     seed: int | None = None  # of dropout and shuffling; None: that of the model
     trained: bool = False  # whether its weights come from a file
     small: dict[str, Any] | None = None  # SMALL: arguments of `build` for a small variant
+    small_data: str | None = None  # SMALL_DATA: what that trains on, where the model has no DATA
     stand_in: str | None = None  # STAND_IN: data that come with ztorch, in place of DATA
     bar: dict[str, float] | None = None  # BAR: scores on test data that training reaches
+    shipped: Path | None = None  # trained weights that come with the model
 
 
 def optimizer(spec: Any, rate: Any) -> Any:

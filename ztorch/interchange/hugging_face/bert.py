@@ -29,7 +29,7 @@ def build(parts: Parts, length: int | None) -> Model:
                         lambda t: t("embeddings.position_embeddings.weight"))(x)
     x = parts.norm("embeddings.LayerNorm", epsilon)(x)
     x = parts.dropout("hidden_dropout_prob", 0.1, x)
-    for k in range(config.size("num_hidden_layers")):
+    for k in range(config.depth("num_hidden_layers")):
         x = _block(parts, f"encoder.layer.{k}", x, seen, width, epsilon)
     return Model(inputs, _head(parts, x, width, epsilon), name="bert")
 

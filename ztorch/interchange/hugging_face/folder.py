@@ -20,6 +20,7 @@ IMAGES = "preprocessor_config.json"  # how images are made before they are an in
 WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 MOST_BYTES = 16 << 20  # of a file of JSON
+MOST_BLOCKS = 4096  # of a model, ten times what the deepest have
 
 
 class Config:
@@ -46,6 +47,20 @@ class Config:
         if type(value) is not int or not 0 < value < 2**31:
             raise WeightsError(f"{self.path}: {name!r} is {value!r}, not a positive integer")
         return value
+
+    def depth(self, name: str) -> int:
+        """How many blocks a model has."""
+        return self._few(name, (self.size(name),))[0]
+
+    def depths(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+        """How many blocks each stage of a model has."""
+        return self._few(name, self.sizes(name, default))
+
+    def _few(self, name: str, blocks: tuple[int, ...]) -> tuple[int, ...]:
+        if sum(blocks) > MOST_BLOCKS:
+            raise WeightsError(f"{self.path}: {name!r} means {sum(blocks)} blocks; ztorch reads "
+                               f"models of up to {MOST_BLOCKS}")
+        return blocks
 
     def sizes(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
         """Positive integers."""

@@ -26,7 +26,7 @@ def build(parts: Parts, length: int | None) -> Model:
     x = parts.embedding("wte", config.size("vocab_size"), width)(ids)
     x = parts.positions("wpe", config.size("n_positions"), lambda t: t("wpe.weight"))(x)
     x = parts.dropout("embd_pdrop", 0.1, x)
-    for k in range(config.size("n_layer")):
+    for k in range(config.depth("n_layer")):
         x = _block(parts, f"h.{k}", x, width, epsilon)
     x = parts.norm("ln_f", epsilon)(x)
     if config.architecture == "GPT2LMHeadModel":

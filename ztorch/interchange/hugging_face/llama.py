@@ -22,7 +22,7 @@ def build(parts: Parts, length: int | None) -> Model:
     wavelength = _wavelength(config)
     ids = L.Input((length or "length",), dtype="int32", name="input_ids")
     x = parts.embedding("embed_tokens", config.size("vocab_size"), width)(ids)
-    for k in range(config.size("num_hidden_layers")):
+    for k in range(config.depth("num_hidden_layers")):
         x = _block(parts, f"layers.{k}", x, width, epsilon, wavelength)
     x = parts.rms_norm("norm", epsilon)(x)
     if config.architecture == "LlamaForCausalLM":

@@ -22,7 +22,7 @@ def build(parts: Parts, length: int | None) -> Model:
     # No output of the activation is below zero.
     x = L.MaxPooling2D(3, 2)(L.ZeroPadding2D(1)(parts.activated("hidden_act", "relu", x)))
     before = config.size("embedding_size", 64)
-    depths = config.sizes("depths", (3, 4, 6, 3))
+    depths = config.depths("depths", (3, 4, 6, 3))
     for stage, (width, depth) in enumerate(zip(widths, depths, strict=True)):
         for k in range(depth):
             down = stage > 0 or config.flag("downsample_in_first_stage")

@@ -27,7 +27,7 @@ def build(parts: Parts, length: int | None) -> Model:
     x = L.ZeroPadding1D((1, 0), name="embeddings.cls_token")(L.Reshape((count, width))(x))
     x = parts.positions("embeddings.position_embeddings", count + 1, _table)(x)
     x = parts.dropout("hidden_dropout_prob", 0.0, x)
-    for k in range(config.size("num_hidden_layers")):
+    for k in range(config.depth("num_hidden_layers")):
         x = _block(parts, f"encoder.layer.{k}", x, width, epsilon)
     x = parts.norm("layernorm", epsilon)(x)
     if config.architecture == "ViTForImageClassification":

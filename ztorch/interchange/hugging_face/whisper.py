@@ -25,7 +25,7 @@ def build(parts: Parts, length: int | None) -> Model:
         x = x * width ** 0.5
     x = parts.positions("embed_positions", places, lambda t: t("embed_positions.weight"))(x)
     x = parts.dropout("dropout", 0.0, x)
-    for k in range(config.size("encoder_layers")):
+    for k in range(config.depth("encoder_layers")):
         x = _block(parts, f"layers.{k}", x, width)
     return Model(spectrum, parts.norm("layer_norm", EPSILON)(x), name="whisper_encoder")
 
