@@ -17,8 +17,8 @@ HEAD = """# Keras, name by name
 
 What Keras {version} offers and where it is here, by `python -m tools.keras_features >
 docs/keras_features.md` from the registries. A dash: it is not here, and where
-it would be asked for, why. Layers take Keras' arguments, with its defaults and weights; what a layer
-lacks it refuses by name.
+it would be asked for, why. Layers take Keras' arguments, with its defaults and weights; what a
+layer lacks it refuses by name.
 """
 GROUPS = {  # of Keras: the module here that has the same names
     "layers": zt.layers, "losses": zt.losses, "metrics": zt.metrics, "optimizers": zt.optimizers,

@@ -164,7 +164,7 @@ class KerasReader:
         if requested and (shape is None or (len(shape) == len(requested) and all(
                 n in (None, m) for n, m in zip(shape, requested, strict=True)))):
             shape = list(requested)
-        if shape is None or None in shape:
+        if shape is None:
             self.report(f"inputs of open size {shape}; give their shape, without the batch: "
                         "load_keras(path, input_shape=(...))")
             return None
