@@ -159,7 +159,7 @@ def _ours(model: Any, x: np.ndarray, y: np.ndarray, training: bool,
     step.inputs["x"][...] = x
     if training:
         step.inputs["y"][...] = y.reshape(step.inputs["y"].shape)
-        step.inputs["w"][...] = 1.0
+        step.inputs["w"][...] = step.inputs["real"][...] = 1.0
     else:
         step()
         return Contestant("ztorch", step), step.outputs["y"].copy()

@@ -70,7 +70,8 @@ def _run(d: ListedDevice, name: str, function: str, batch: int, effort: Effort) 
 def _rows(inputs: Arrays) -> dict[str, np.ndarray]:
     """A batch like these: numbers from 0 to 1, words and classes below 10."""
     random = np.random.default_rng(5)
-    return {port: np.ones_like(a) if port == "w" else random.random(a.shape).astype(a.dtype)
+    return {port: np.ones_like(a) if port in ("w", "real") else
+            random.random(a.shape).astype(a.dtype)
             if a.dtype.kind == "f" else random.integers(0, 10, a.shape).astype(a.dtype)
             for port, a in inputs.items()}
 

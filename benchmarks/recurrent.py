@@ -118,7 +118,7 @@ def _train(s: Section, name: str, case: tuple[int, int, int], threads: int,
                             optimizer=zt.optimizers.SGD(RATE))
     executable = program.executable
     step = executable.bind("train")
-    for port, array in {"x": x, "y": y, "w": 1.0}.items():
+    for port, array in {"x": x, "y": y, "w": 1.0, "real": 1.0}.items():
         step.inputs[port][...] = array
     first = executable.states_snapshot()
     for _ in range(STEPS):

@@ -77,7 +77,8 @@ def _ours(model: Any, optimizer: str, x: np.ndarray, y: np.ndarray,
                             loss="sparse_categorical_crossentropy")
     executable = program.executable
     step = executable.bind("train")
-    for name, array in {"x": x, "y": y.reshape(step.inputs["y"].shape), "w": 1.0}.items():
+    for name, array in {"x": x, "y": y.reshape(step.inputs["y"].shape), "w": 1.0,
+                        "real": 1.0}.items():
         step.inputs[name][...] = array
     first = executable.states_snapshot()
     for _ in range(STEPS):

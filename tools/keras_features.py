@@ -16,8 +16,9 @@ from ztorch.errors import ZtorchError
 HEAD = """# Keras, name by name
 
 What Keras {version} offers and where it is here, by `python -m tools.keras_features >
-docs/keras_features.md` from the registries. A dash: it is not here. Layers take Keras' arguments,
-with its defaults and weights; what a layer lacks it refuses by name.
+docs/keras_features.md` from the registries. A dash: it is not here, and where
+it would be asked for, why. Layers take Keras' arguments, with its defaults and weights; what a
+layer lacks it refuses by name.
 """
 GROUPS = {  # of Keras: the module here that has the same names
     "layers": zt.layers, "losses": zt.losses, "metrics": zt.metrics, "optimizers": zt.optimizers,
@@ -27,6 +28,15 @@ GROUPS = {  # of Keras: the module here that has the same names
 # What has another name here.
 OTHER_NAMES = {
     ("layers", "TorchModuleWrapper"): "`model.load_weights`",
+    ("layers", "Pipeline"): "`Sequential`, which is a layer, too",
+    ("layers", "HashedCrossing"): "a column of joined texts, and `layers.Hashing`",
+    ("layers", "InputSpec"): "-: errors name the shapes that a layer takes",
+    ("layers", "Wrapper"): "`Layer`, with the layer as an attribute",
+    **dict.fromkeys((("layers", name) for name in ("FlaxLayer", "JaxLayer", "TFSMLayer")),
+                    "-: code of another framework; bring its model as ONNX"),
+    ("layers", "MaxNumBoundingBoxes"): "-: there are no bounding boxes",
+    ("layers", "AugMix"): "-: a step would hold 99 changes; `layers.RandAugment`",
+    ("layers", "RandomElasticTransform"): "-: the size of its blur is drawn",
     ("callbacks", "CallbackList"): "`fit(callbacks=[...])`",
     ("callbacks", "History"): "what `fit` returns",
     ("callbacks", "ProgbarLogger"): "`fit(verbose=1)`, on terminals and in notebooks",
@@ -46,7 +56,7 @@ def page() -> str:
         names = [name for name, member in vars(theirs).items()
                  if _counts(group, name, member)]
         rows = {name: _here(group, name, here) for name in sorted(names)}
-        count = sum(cell != "-" for cell in rows.values())
+        count = sum(not cell.startswith("-") for cell in rows.values())
         parts.append(f"\n## keras.{group}\n\n{count} of {len(rows)} are here.\n\n"
                      "| Keras | here |\n| --- | --- |\n")
         parts += [f"| `{name}` | {cell} |\n" for name, cell in rows.items()]

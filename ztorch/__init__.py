@@ -129,7 +129,11 @@ _INNER = {"array_api": "arrays.array_api", "onnx": "interchange.onnx",
           "models": "sources.models", "torch_export": "interchange.torch_export"}
 # Names that other libraries have, and what to use here.
 _REPLACEMENTS = {
-    "nn": "zt.layers", "optim": "zt.optimizers", "datasets": "zt.data",
+    "nn": "zt.layers", "saving": "zt.utils.register_keras_serializable and zt.models.load_model",
+    "applications": "zt.load_keras, which loads models that Keras saved, and the zoo",
+    "backend": "zt.utils.clear_session; zt.ops and zt.random compute",
+    "mixed_precision": "compile(dtype=\"mixed_bfloat16\")",
+    "optim": "zt.optimizers", "datasets": "zt.data",
     "save": "program.save(path)",
     "manual_seed": "zt.set_seed for tensors, and the seed= of models",
     "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists what is there"}
@@ -177,6 +181,7 @@ _dispatch("on_numbers", "arrays.value_functions", "on_numbers")
 _dispatch("predict", "arrays.program_calls", "predict")
 _dispatch("call_function", "arrays.program_calls", "call_function")
 _dispatch("feed", "arrays.program_feed", "feed")
+_dispatch("encode", "layers.encoded", "encode")
 _dispatch("save_onnx", "interchange.onnx", "save")
 _dispatch("weight", "arrays.program_weights", "weight")
 _dispatch("set_weight", "arrays.program_weights", "set_weight")

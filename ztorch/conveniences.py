@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ztorch.arrays.random import set_seed
 from ztorch.data.directories import image_dataset_from_directory, text_dataset_from_directory
 from ztorch.data.labels import normalize, to_categorical
+from ztorch.data.py_dataset import PyDataset
 from ztorch.data.sequences import pad_sequences, timeseries_dataset_from_array
 from ztorch.data.splitting import split_dataset
+from ztorch.layers.symbol import as_symbol
 from ztorch.model.diagram import plot_model
 from ztorch.model.own_steps import unpack_x_y_sample_weight
 
-__all__ = ["image_dataset_from_directory", "normalize", "pad_sequences", "plot_model",
-           "set_random_seed", "split_dataset", "text_dataset_from_directory",
+Registered = TypeVar("Registered", bound=Callable[..., Any])
+Sequence = PyDataset  # its older name
+__all__ = ["PyDataset", "Sequence", "clear_session", "image_dataset_from_directory",
+           "is_keras_tensor", "normalize", "pack_x_y_sample_weight", "pad_sequences", "plot_model",
+           "register_keras_serializable", "set_random_seed", "split_dataset",
+           "text_dataset_from_directory",
            "timeseries_dataset_from_array", "to_categorical", "unpack_x_y_sample_weight"]
 
 
@@ -38,6 +46,74 @@ def set_random_seed(seed: int) -> None:
     set_seed(seed)
     random.seed(seed)
     np.random.seed(seed)
+
+
+def register_keras_serializable(package: str = "Custom",
+                                name: str | None = None) -> Callable[[Registered], Registered]:
+    """Decorates a class or a function as in Keras. Here it changes nothing: a subclass of Layer,
+    Loss, Metric and their kin is known by its name once it is defined.
+
+    Args:
+        package: Has no effect. Default: `"Custom"`.
+        name: Has no effect. Default: `None`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> @zt.utils.register_keras_serializable(package="mine")
+        ... class Twice(zt.layers.Layer):
+        ...     def call(self, x):
+        ...         return 2.0 * x
+        >>> Twice()(zt.layers.Input((3,))).shape
+        (3,)
+    """
+    return lambda registered: registered
+
+
+def clear_session(free_memory: bool = True) -> None:
+    """Does nothing: there is no session. Programs are freed with the models that hold them.
+
+    Args:
+        free_memory: Has no effect. Default: `True`.
+
+    Examples:
+        >>> clear_session()
+    """
+
+
+def is_keras_tensor(x: Any) -> bool:
+    """Whether x is a tensor of a model that is being declared.
+
+    Args:
+        x: Anything.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> is_keras_tensor(zt.layers.Input((3,))), is_keras_tensor(3.0)
+        (True, False)
+    """
+    return as_symbol(x) is not None
+
+
+def pack_x_y_sample_weight(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+    """What an iterator gives `fit` for a batch.
+
+    Args:
+        x: The inputs.
+        y: The targets. Default: `None`.
+        sample_weight: The weight of each row. Default: `None`.
+
+    Returns:
+        x alone, (x, y) or (x, y, sample_weight); (x,) where x is a list or tuple.
+
+    Examples:
+        >>> pack_x_y_sample_weight(1, 2)
+        (1, 2)
+    """
+    if sample_weight is not None:
+        return x, y, sample_weight
+    if y is not None:
+        return x, y
+    return (x,) if isinstance(x, (list, tuple)) else x
 
 
 def __dir__() -> list[str]:

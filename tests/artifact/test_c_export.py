@@ -44,10 +44,11 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         y = call(executable, "predict", x=x)["y"]
         if step == 0:
             untrained = executable.states_snapshot()
-        scores = call(executable, "train", x=x, y=t, w=w if step % 2 else np.ones(5))
+        scores = call(executable, "train", x=x, y=t, w=w if step % 2 else np.ones(5),
+                      real=np.ones(5))
         if step == 0:
             scores["accuracy"][...] = 0  # the driver did not ask for it
-        after = call(executable, "evaluate", x=x, y=t, w=w)
+        after = call(executable, "evaluate", x=x, y=t, w=w, real=np.ones(5))
         expected += b"".join(a.tobytes() for a in (
             y, scores["loss"], scores["accuracy"], after["loss"], after["accuracy"]))
     trained = executable.states_snapshot()
@@ -59,7 +60,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     (folder / "in.bin").write_bytes(given)
     states = "".join(f" STATE(NET_OFFSET_{identifier(name.upper())}, "
                      f"NET_SIZE_{identifier(name.upper())}, "
-                     f"{'int' if a.dtype.kind in 'iu' else 'real'})" for name, a in trained.items())
+                     f"{'int' if a.dtype.kind in 'iu' else 'number'})" for name, a in trained.items())
     return Exported(folder, expected, states, {"float32": "float", "float64": "double"}[
         request.param])
 
@@ -72,7 +73,7 @@ def test_a_c_program_computes_the_same_bits(exported: Exported, language: str, l
     folder, label = exported.folder, f"{language}_{library}_{flavour}"
     compiler, *standard = LANGUAGES[language]
     linked = ("libnet.a",) if library == "a" else ("-L.", "-l:libnet.so", "-Wl,-rpath,$ORIGIN")
-    run(compiler, *standard, *WARN, f"-Dreal={exported.real}", f"-DALL_STATES={exported.states}",
+    run(compiler, *standard, *WARN, f"-Dnumber={exported.real}", f"-DALL_STATES={exported.states}",
         f'-DOUT="{label}.out"', *(["-DCALLER"] if flavour == "caller" else []), f"-I{folder}",
         DRIVER, "-x", "none", *linked, "-o", label, cwd=folder)
     run(folder / label, cwd=folder)

@@ -71,7 +71,7 @@ def test_two_scores_of_one_value_are_both_written(tmp_path: Path) -> None:
 int main(void)
 {
     float x[6] = {1, 2, 3, 4, 5, 6}, y[6] = {0, 0, 0, 0, 0, 0}, loss = -1, again = -2;
-    net_evaluate(x, y, 0, &loss, &again);
+    net_evaluate(x, y, 0, 0, &loss, &again);
     return loss != again || loss < 15 || loss > 16;
 }
 """)

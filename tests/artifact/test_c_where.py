@@ -114,8 +114,8 @@ int main(void)
     if (!net_supported())
         return 7;
     net_init(params);
-    net_train_step_in(x, t, w, loss, 0, params, arena);
-    net_evaluate_in(x, t, 0, loss, 0, params, arena);
+    net_train_step_in(x, t, w, 0, loss, 0, params, arena);
+    net_evaluate_in(x, t, 0, 0, loss, 0, params, arena);
     net_predict_in(x, y, params, arena);
     if (*loss > 0 && y[0] > 0 && y[NET_BATCH * NET_OUTPUT_SIZE - 1] > 0)
         puts("fine");

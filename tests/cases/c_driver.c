@@ -6,17 +6,17 @@
 #define STEPS 5
 
 /* One number too many and a start one number in: the library asks for no more alignment. */
-static real xs[NET_BATCH * NET_INPUT_SIZE + 1], ys[NET_BATCH * NET_OUTPUT_SIZE + 1];
+static number xs[NET_BATCH * NET_INPUT_SIZE + 1], ys[NET_BATCH * NET_OUTPUT_SIZE + 1];
 static int ts[NET_BATCH * NET_TARGET_SIZE + 1];
-static real ws[NET_BATCH + 1];
+static number ws[NET_BATCH + 1];
 static FILE *in, *out;
 
 #ifdef CALLER
 static char memory[2 * NET_PARAMS_BYTES + 2 * NET_ARENA_BYTES + NET_ALIGN];
 static void *params, *other_params, *arena, *other_arena;
 #define PREDICT(x, y) net_predict_in(x, y, params, arena)
-#define EVALUATE(x, t, w, l, a) net_evaluate_in(x, t, w, l, a, params, arena)
-#define TRAIN(x, t, w, l, a) net_train_step_in(x, t, w, l, a, params, arena)
+#define EVALUATE(x, t, w, l, a) net_evaluate_in(x, t, w, 0, l, a, params, arena)
+#define TRAIN(x, t, w, l, a) net_train_step_in(x, t, w, 0, l, a, params, arena)
 
 static void prepare(void)
 {
@@ -34,8 +34,8 @@ static void prepare(void)
 #else
 static void *params;
 #define PREDICT(x, y) net_predict(x, y)
-#define EVALUATE(x, t, w, l, a) net_evaluate(x, t, w, l, a)
-#define TRAIN(x, t, w, l, a) net_train_step(x, t, w, l, a)
+#define EVALUATE(x, t, w, l, a) net_evaluate(x, t, w, 0, l, a)
+#define TRAIN(x, t, w, l, a) net_train_step(x, t, w, 0, l, a)
 
 static void prepare(void)
 {
@@ -55,7 +55,7 @@ static void put(const void *from, size_t size, size_t count)
 
 int main(void)
 {
-    real *x = xs + 1, *y = ys + 1, *w = ws + 1, loss = 0, accuracy = 0;
+    number *x = xs + 1, *y = ys + 1, *w = ws + 1, loss = 0, accuracy = 0;
     int *t = ts + 1, step;
 
     in = fopen("in.bin", "rb");

@@ -14,6 +14,7 @@ OURS = {
     "Kernel": "Keras has no kernels: tests/kernels",
     **dict.fromkeys(("LayerScale", "StochasticDepth"),
                     "of keras.applications: interchange/test_keras_applications.py"),
+    "Encoded": "Keras' layers of these names: test_encoded.py",
     "Checkpoint": "Keras has RematScope: program/test_memory_limit.py",
 }
 

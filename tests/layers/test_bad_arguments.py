@@ -32,7 +32,8 @@ AUGMENTING: dict[str, dict[str, Any]] = {
         "RandomRotation", "RandomHue", "RandomSaturation", "RandomColorDegeneration",
         "RandomGrayscale", "RandomInvert", "RandomSharpness", "RandomGaussianBlur",
         "RandomPerspective")},
-    **{name: {} for name in ("RandomShear", "Solarization", "AutoContrast")}}
+    **{name: {} for name in ("RandomShear", "Solarization", "AutoContrast", "MixUp", "CutMix", "RandAugment",
+                              "Equalization", "ContrastLimitedAdaptiveHistogramEqualization")}}
 TRIED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     **{name: entries[0] for name, entries in PLAIN.items()},
     **{name: ((7, 6, 3), how) for name, how in AUGMENTING.items()},
@@ -44,6 +45,10 @@ TRIED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "SpectralNormalization": ((6,), {"layer": L.Dense(3)}),
     "StackedRNNCells": ((6,), {"cells": [L.GRUCell(3)]}),
     "ActivityRegularization": ((6,), {"l1": 0.1}),
+    "STFTSpectrogram": ((20, 2), {"frame_length": 8}),
+    "MelSpectrogram": ((40,), {"fft_length": 16, "sequence_stride": 8, "num_mel_bins": 4}),
+    "ReversibleEmbedding": ((5,), {"input_dim": 11, "output_dim": 3}),
+    "Encoded": ((5,), {"layer": L.CategoryEncoding(4)}),
     "Operation": ((6,), {"op": "softplus"}), "Input": ((), {"shape": (3,)})}
 
 
@@ -70,7 +75,7 @@ def test_wrong_arguments_are_our_errors(name: str, argument: str) -> None:
     refused = 0
     for odd in ODD:
         try:
-            model = whole(name, shape, "int32" if name == "Embedding" else None,
+            model = whole(name, shape, "int32" if "Embedding" in name else None,
                           {**how, argument: odd})
             model.build()
             model.to_json()

@@ -35,10 +35,10 @@ NOT_OFFERED = {
     **{name: {"unroll": "a loop of any length is compiled once", **(
         {} if name in ("SimpleRNN", "RNN") else {"use_cudnn": "how it is computed"})}
        for name in ("SimpleRNN", "LSTM", "GRU", "RNN")},
+    "ReversibleEmbedding": {"reverse_dtype": "scores have the dtype of the vectors"},
     "Bidirectional": {"weights": "set_weights does it"},
     "EinsumDense": {"gptq_unpacked_column_size": "not offered"},
-    "Lambda": {"output_shape": "shapes are traced", "mask": "a subclass has compute_mask",
-               "arguments": "give a function of the tensor alone"},
+    "Lambda": {"mask": "a subclass has compute_mask"},
 }
 COMMON = {"name", "dtype"}  # a dtype is the model's
 

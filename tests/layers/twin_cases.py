@@ -247,6 +247,10 @@ NO_TWIN = {
                      "RandomColorJitter", "RandomInvert", "RandomPosterization", "RandomSharpness",
                      "RandomGaussianBlur", "Solarization", "AutoContrast"),
                     "beside Keras: test_warps_and_colors.py"),
+    **dict.fromkeys(("Equalization", "ContrastLimitedAdaptiveHistogramEqualization",
+                     "STFTSpectrogram", "MelSpectrogram", "ReversibleEmbedding", "MixUp",
+                     "CutMix", "RandAugment"), "beside Keras and NumPy: test_tones_and_spectra.py"),
+    "Encoded": "beside the layers of the host: test_encoded.py",
 }
 
 

@@ -271,7 +271,8 @@ def test_functions_depend_on_what_is_given():
     assert set(functions) == {"predict", "train", "evaluate"}
     assert set(functions["train"].outputs) == {"loss", "accuracy"}
     assert [v.attrs["name"] for v in functions["predict"].leaves("input")] == ["x"]
-    assert {v.attrs["name"] for v in functions["train"].leaves("input")} == {"x", "y", "w"}
+    assert {v.attrs["name"] for v in functions["train"].leaves("input")} == {
+        "x", "y", "w", "real"}
     assert not functions["evaluate"].updates and not functions["predict"].updates
     shared = set(functions["predict"].leaves("state"))
     assert shared <= set(functions["train"].leaves("state"))
@@ -297,33 +298,34 @@ def test_training_agrees_with_pytorch():
         loss.backward()
         optimizer.step()
         right = (logits.argmax(1).numpy() == LABELS).mean()
-        ours = train(x=X, y=LABELS, w=W)
+        ours = train(x=X, y=LABELS, w=W, real=W)
         np.testing.assert_allclose(ours["loss"], loss.item(), rtol=1e-7)
         np.testing.assert_allclose(ours["accuracy"], right)
     for p, w in zip(theirs.parameters(), model.weights, strict=True):
         np.testing.assert_allclose(train.values[w.path].T, p.detach().numpy(), rtol=1e-6, atol=1e-9)
 
 
-def test_rows_of_weight_zero_count_for_nothing():
+def test_rows_that_fill_up_a_batch_count_for_nothing():
     functions = traced().functions
     whole, part = (references.Run(functions["train"]) for _ in range(2))
     small = references.Run(traced(batch=5).functions["train"])
     w = np.array([1.0] * 5 + [0.0] * 3)
-    got, expected = part(x=X, y=LABELS, w=w), small(x=X[:5], y=LABELS[:5], w=W[:5])
+    got = part(x=X, y=LABELS, w=W, real=w)
+    expected = small(x=X[:5], y=LABELS[:5], w=W[:5], real=W[:5])
     for name in expected:
         np.testing.assert_allclose(got[name], expected[name], rtol=1e-12)
     np.testing.assert_allclose(part.values["dense/kernel"], small.values["dense/kernel"])
     before = whole.values["dense/kernel"]
-    assert whole(x=X, y=LABELS, w=W * 0) == {"loss": 0, "accuracy": 0}
+    assert whole(x=X, y=LABELS, w=W, real=W * 0) == {"loss": 0, "accuracy": 0}
     np.testing.assert_array_equal(whole.values["dense/kernel"], before)
 
 
 def test_sample_weights_weigh_the_mean():
     w = np.arange(1.0, 9.0)
     run = references.Run(traced(metrics=()).functions["evaluate"])
-    each = [run(x=np.repeat(X[k:k + 1], 8, 0), y=np.repeat(LABELS[k:k + 1], 8), w=W)["loss"]
-            for k in range(8)]
-    np.testing.assert_allclose(run(x=X, y=LABELS, w=w)["loss"], (each * w).sum() / w.sum())
+    each = [run(x=np.repeat(X[k:k + 1], 8, 0), y=np.repeat(LABELS[k:k + 1], 8), w=W,
+                real=W)["loss"] for k in range(8)]
+    np.testing.assert_allclose(run(x=X, y=LABELS, w=w, real=W)["loss"], (each * w).mean())
 
 
 def test_dropout_trains_and_does_not_evaluate():
@@ -332,7 +334,7 @@ def test_dropout_trains_and_does_not_evaluate():
     assert "random/step" not in traced_states(model.trace(8, "sgd", "mse"), "evaluate")
     train = references.Run(functions["train"])
     np.testing.assert_array_equal(train.values["random/seed"], [3, 7])
-    inputs = {"x": X, "y": np.zeros((8, 3)), "w": W}
+    inputs = {"x": X, "y": np.zeros((8, 3)), "w": W, "real": W}
     train.values["optimizer/learning_rate"] = 0.0
     first, second = train(**inputs)["loss"], train(**inputs)["loss"]
     assert first != second and train.values["random/step"] == 2
@@ -392,7 +394,7 @@ def test_native_code_agrees_with_the_oracle():
     train = references.Run(model.trace(**options).functions["train"])
     with model.compile("cpu", **options) as program:
         history = program.fit(X, LABELS, epochs=5, shuffle=False, verbose=0).history
-        expected = [float(train(x=X, y=LABELS, w=W)["loss"]) for _ in range(5)]
+        expected = [float(train(x=X, y=LABELS, w=W, real=W)["loss"]) for _ in range(5)]
         np.testing.assert_allclose(history["loss"], expected, rtol=1e-6)
         for w, array in zip(model.weights, program.get_weights(), strict=True):
             np.testing.assert_allclose(array, train.values[w.path], rtol=1e-9, atol=1e-12)

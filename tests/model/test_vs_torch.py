@@ -59,8 +59,8 @@ def ours(optimizer: Any, dtype: str, device: str) -> tuple[dict[str, np.ndarray]
     first = {n: executable.state(n) for n in names}
     call, losses = executable.bind("train"), []
     for x, y in zip(*data(dtype), strict=True):
-        call.inputs["x"][...], call.inputs["y"][...], call.inputs["w"][...] = x, y.reshape(
-            call.inputs["y"].shape), 1.0
+        call.inputs["x"][...], call.inputs["y"][...] = x, y.reshape(call.inputs["y"].shape)
+        call.inputs["w"][...] = call.inputs["real"][...] = 1.0
         call()
         losses.append(float(call.outputs["loss"]))
     return first, [executable.state(n) for n in names], losses

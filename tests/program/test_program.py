@@ -17,6 +17,7 @@ from tests.programs import ON, classifier, compiled, flowers, regressor, same_st
 from ztorch import layers as L
 from ztorch.callbacks import LambdaCallback
 from ztorch.errors import ConfigError, DataError, NonFiniteLoss, WeightsError
+from ztorch.metrics import WeightedMetric
 from ztorch.model.sequential import Sequential
 from ztorch.optimizers import SGD
 from ztorch.schedules import ExponentialDecay
@@ -58,11 +59,12 @@ def test_a_short_batch_trains_like_a_program_of_that_size() -> None:
 
 def test_sample_weights_count_rows() -> None:
     x, y = flowers(20)
-    program = classifier()
+    program = classifier(metrics=[WeightedMetric("accuracy")])
     w = np.arange(20) % 3
     whole = program.evaluate(np.repeat(x, w, 0), np.repeat(y, w), verbose=0, return_dict=True)
     weighed = program.evaluate(x, y, sample_weight=w, verbose=0, return_dict=True)
-    assert weighed == pytest.approx(whole, rel=1e-5)
+    assert weighed["accuracy"] == pytest.approx(whole["accuracy"], rel=1e-5)
+    assert weighed["loss"] * 20 == pytest.approx(whole["loss"] * w.sum(), rel=1e-5)
 
 
 def test_class_weights_are_sample_weights_of_training_only() -> None:

@@ -139,8 +139,8 @@ WRONG: dict[str, tuple[Callable[[], Any], type[ZtorchError], str]] = {
     "too long": (lambda: L.TextVectorization(output_sequence_length=10**10, vocabulary=["a"])(["a"]), DataError, "too many"),
     "descending": (lambda: L.Discretization([1.0, 0.0]), ConfigError, "must ascend"),
     "a function": (lambda: L.TextVectorization(standardize=str.upper), ConfigError, "a function cannot be saved"),
-    "in a model": (lambda: L.StringLookup(vocabulary=["a"])(L.Input((1,))), Unsupported, "runs on the host, before a model"),
-    "in a Sequential": (lambda: zt.Sequential([L.Input((1,)), L.CategoryEncoding(3)]), ZtorchError, "CategoryEncoding"),
+    "in a model": (lambda: L.StringLookup(vocabulary=["a"])(L.Input((1,))), Unsupported, "StringLookup runs on the host, before a model"),
+    "in a Sequential": (lambda: zt.Sequential([L.Input((1,)), L.Hashing(3)]), ZtorchError, "Hashing runs on the host"),
 }
 
 

@@ -22,7 +22,8 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_it_tells_what_is_here_from_what_is_not() -> None:
     text = PAGE.read_text()
-    for row in ("| `Dense` | `layers.Dense` |", "| `TFSMLayer` | - |", "| `relu` | `ops.relu` |",
+    for row in ("| `Dense` | `layers.Dense` |",
+                "| `TFSMLayer` | -: code of another framework; bring its model as ONNX |", "| `relu` | `ops.relu` |",
                 "| `InputLayer` | `layers.InputLayer` |", "| `MeanSquaredError` | `losses.MeanSquaredError` |",
                 "| `set_random_seed` | `zt.set_seed` |"):
         assert row in text, row

@@ -50,7 +50,7 @@ def test_scalar_and_simd_code_train_alike(name: str) -> None:
         call = executable.bind("train")
         for k in range(0, len(x), BATCH):
             call.inputs["x"][...], call.inputs["y"][...] = x[k:k + BATCH], y[k:k + BATCH]
-            call.inputs["w"][...] = 1.0
+            call.inputs["w"][...] = call.inputs["real"][...] = 1.0
             call()
             losses.append(float(call.outputs["loss"]))
     assert np.isfinite(losses).all() and losses[:STEPS] == pytest.approx(losses[STEPS:], rel=1e-4)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -66,16 +67,18 @@ def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool = False,
                **keywords: Any) -> Any:
     """The output of a layer for tensors or arrays, with its weights as they are; see
     `Layer.__call__`."""
-    leaves, tree = flatten((tuple(inputs), keywords))
+    fixed = {name: x for name, x in keywords.items() if isinstance(x, (bool, str))}
+    leaves, tree = flatten((tuple(inputs), {name: x for name, x in keywords.items()
+                                            if name not in fixed}))
     labels = [f"input {k}" for k in range(len(leaves))]
     place = common_memory(f"layer {layer.name!r}", labels, leaves)
     arguments: _Arguments = unflatten(tree, iter([
         x if isinstance(x, Tensor) else tensor_of(
             as_layer_input(f"layer {layer.name!r}: {label}", x, place))
         for label, x in zip(labels, leaves, strict=True)]))
-    _build(layer, arguments)
+    _build(layer, arguments, fixed)
     weights = [_weight_node(w, place) for w in layer.weights]
-    outputs, new = _called(layer, weights, arguments, training, place)
+    outputs, new = _called(layer, weights, arguments, training, place, fixed)
     for weight, node in new.items():
         if weight in _assigned.get(layer, ()):
             weight.value = tensor_of(node).numpy()
@@ -127,13 +130,15 @@ def stateless_call(layer: Layer, trainable: Sequence[Any], non_trainable: Sequen
 
 
 _Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # inputs and keywords
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-def _build(layer: Layer, arguments: _Arguments) -> None:
-    """Makes the weights of a layer, by a trace that computes nothing."""
+def _build(layer: Layer, arguments: _Arguments, fixed: Mapping[str, Any] = _NOTHING) -> None:
+    """Makes the weights of a layer, by a trace that computes nothing. `fixed` are keywords that are
+    no tensors."""
     context = Context(states=States(data=False, root=layer.path))
     inputs, keywords = _values(arguments)
-    layer(*inputs, context=context, **keywords)
+    layer(*inputs, context=context, **keywords, **fixed)
 
 
 def _values(arguments: _Arguments) -> _Arguments:
@@ -153,7 +158,8 @@ def _weight_node(weight: Weight, place: str) -> TensorNode:
 
 
 def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments, training: bool,
-            place: str) -> tuple[Any, dict[Weight, TensorNode]]:
+            place: str, fixed: Mapping[str, Any] = _NOTHING,
+            ) -> tuple[Any, dict[Weight, TensorNode]]:
     """The outputs of a layer, and its weights after the call."""
     leaves, tree = flatten(arguments)
     own = [operand_of(f"layer {layer.name!r}", x, place, True) for x in leaves]
@@ -161,10 +167,10 @@ def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments, 
     nodes = [*weights, *own, *masks.values()]
     specs = tuple(n.spec for n in nodes)
     versions = _traced.setdefault(layer, Recent(VERSIONS))
-    key = tree, specs, training, tuple(masks)
+    key = tree, specs, training, tuple(masks), tuple(fixed.items())
     traced = versions.get(key)
     if traced is None:
-        traced = _trace(layer, specs, tree, training, place, tuple(masks))
+        traced = _trace(layer, specs, tree, training, place, tuple(masks), fixed)
         versions.put(key, traced)
     _need_same_rows(traced.keepers)
     results = record(traced.call, (*nodes, *(cell.get() for cell in traced.counters)))
@@ -180,7 +186,7 @@ def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments, 
 
 
 def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool, place: str,
-           masked: tuple[int, ...]) -> _Traced:
+           masked: tuple[int, ...], fixed: Mapping[str, Any]) -> _Traced:
     """The layer for inputs of these specs, of which those of the numbers `masked` have a mask."""
     count, inputs_end = len(layer.weights), len(specs) - len(masked)
     computed = next((s.dtype for s in specs[count:] if s.dtype.is_float), f32)
@@ -192,7 +198,7 @@ def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool, place
                    for k, s in zip(masked, specs[inputs_end:], strict=True)]
     context.masks.update((xs[k], mask) for k, mask in zip(masked, known_masks, strict=True))
     inputs, keywords = unflatten(tree, iter(xs))
-    outputs, shape = flatten(layer(*inputs, context=context, **keywords))
+    outputs, shape = flatten(layer(*inputs, context=context, **keywords, **fixed))
     kept = [context.stored(w) for w in layer.weights]
     _assigned[layer] = frozenset(context.assigned)
     known = set(kept)

@@ -48,7 +48,8 @@ class CTensor:
     shape: str  # for comments: float[8][3]
     llvm: str  # of an element, where the wrapper touches it; else empty
     size: int  # elements
-    optional: bool  # may be NULL: weights of rows are then 1, scores are not written
+    optional: bool  # may be NULL: weights of rows, and which are real, are then 1; scores are not
+    # written
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class CInterface:
 
     @property
     def ones(self) -> CTensor | None:
-        """The weights of rows that a function uses when it gets NULL."""
+        """What a function uses when it gets NULL for the weights of rows, or for which are real."""
         return next((t for f in self.functions for t in f.inputs if t.optional), None)
 
     @property
@@ -211,7 +212,7 @@ def _function(f: FunctionSpec, prefix: str, verb: str, changes: bool) -> CFuncti
     names = _Names("params", "arena")
     alone = f.name == CALL  # a function of tensors has the name of the library
     inputs = tuple(_tensor(t, names.new(t.name.removeprefix(ARGUMENT if alone else ""), "value"),
-                           t.name == "w") for t in f.inputs.values())
+                           t.name in ("w", "real")) for t in f.inputs.values())
     outputs = tuple(_tensor(t, names.new(t.name, "value"), not t.shape and not alone)
                     for t in f.outputs.values())
     return CFunction(prefix if alone else f"{prefix}_{verb}", f.symbol, verb, inputs, outputs,

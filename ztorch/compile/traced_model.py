@@ -14,8 +14,8 @@ class TracedModel:
 
     function   inputs        outputs                         changes
     predict    x             y                               memories of stateful layers
-    evaluate   x, y, w       loss and metrics                the same
-    train      x, y, w       loss and metrics                these, weights, slots, counters
+    evaluate   x, y, w, real loss and metrics                the same
+    train      x, y, w, real loss and metrics                these, weights, slots, counters
     results    totals        metrics that are no means       nothing
     prefill    x, length     positions to go on from         the caches of layers
     generate   x, position.. the numbers that follow         the caches of layers
@@ -24,8 +24,8 @@ class TracedModel:
     Evaluate and train give sums/METRIC/SUM for metrics that are computed from sums over all
     batches; results takes their totals. Generating begins with prefill, which reads whole rows; the
     other two go on from them by a loop.
-    w holds the weight of each row. Rows of weight 0 do not count: they fill up the last batch. A
-    model with several inputs or outputs has x/NAME and y/NAME in place of x and y.
+    w holds the weight of each row, and real 1 for those that count, 0 for those that fill up the
+    last batch. A model with several inputs or outputs has x/NAME and y/NAME in place of x and y.
     """
 
     functions: dict[str, Graph]  # by name

@@ -252,7 +252,7 @@ class DataAdapter(NamedTuple):
     def stage(self, call: BoundCall, columns: Columns,
               row_weights: np.ndarray | None = None) -> float:
         """Has a call read at most a batch of rows: where they lie, or from its own buffers, which
-        are filled up. Returns the sum of the weights of the rows."""
+        are filled up. Returns what its scores count."""
         staging, dtypes, rows = call.inputs, self.dtypes, 0
         call.release()
         for name, array in columns.items():
@@ -272,7 +272,7 @@ class DataAdapter(NamedTuple):
         weights[:rows] = 1.0 if row_weights is None else row_weights
         if rows < len(weights):
             pad(staging, rows)
-        return float(rows if row_weights is None else row_weights.sum(dtype=np.float64))
+        return float(rows if "real" in staging or row_weights is None else row_weights.sum())
 
 
 def _parts(role: str, value: Any, names: list[str], kind: str, suffix: str) -> dict[str, Any]:

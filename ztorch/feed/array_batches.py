@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 
     call: BoundCall
     real: int  # rows of the data; those after them fill up the batch
-    weight: float  # sum of the weights of these rows
+    weight: float  # what its scores count in those of an epoch
     rows: Rows  # which rows they are
     lengths: dict[str, np.ndarray]  # their sizes along axes that vary
 
@@ -47,6 +47,12 @@ def permutation(seed: int, epoch: int, rows: int) -> np.ndarray:
     keys = (keys & ~row_bits) | np.arange(rows, dtype=np.uint64)
     keys.sort()
     return (keys & row_bits).astype(np.intp)
+
+
+def weight_of_scores(call: BoundCall, real: int, row_weights: np.ndarray) -> float:
+    """What the scores of a batch count in those of an epoch: as many as it has rows. Programs that
+    know no such rows, those of older artifacts, divide by the weights of rows instead."""
+    return float(real if "real" in call.inputs else row_weights.sum(dtype=np.float64))
 
 
 class _Copier:
@@ -137,8 +143,7 @@ class _Stage:
             weights[:count] = 1.0
         weights[count:] = 0.0
         self._ones = full and self._row_weights is None
-        total = count if self._row_weights is None else weights.sum(dtype=np.float64)
-        return Batch(self.call, count, float(total), rows, lengths)
+        return Batch(self.call, count, weight_of_scores(self.call, count, weights), rows, lengths)
 
 
 class ArrayBatches:

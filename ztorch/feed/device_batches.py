@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ztorch.feed.array_batches import ArrayBatches, Batch
+from ztorch.feed.array_batches import ArrayBatches, Batch, weight_of_scores
 
 
 class _RowNumbers(NamedTuple):
@@ -57,7 +57,7 @@ class DeviceBatches:
             # what fills up the batch are the same rows again, at weight 0
             call.inputs.fill(self._columns, np.resize(numbers[rows], call.batch_size), weights,
                              real)
-            yield Batch(call, real, float(weights.sum(dtype=np.float64)), rows, {})
+            yield Batch(call, real, weight_of_scores(call, real, weights), rows, {})
 
     def split(self, fraction: float) -> tuple[DeviceBatches, DeviceBatches]:
         """The first rows for training, and the last `fraction` of them for validation."""

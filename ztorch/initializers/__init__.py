@@ -14,6 +14,7 @@ from ztorch.initializers.random import (
     RandomUniform,
     TruncatedNormal,
 )
+from ztorch.initializers.spectral import STFT
 from ztorch.initializers.variance_scaling import (
     GlorotNormal,
     GlorotUniform,
@@ -24,7 +25,7 @@ from ztorch.initializers.variance_scaling import (
     VarianceScaling,
 )
 
-__all__ = ["Constant", "GlorotNormal", "GlorotUniform", "HeNormal", "HeUniform", "Identity",
+__all__ = ["STFT", "Constant", "GlorotNormal", "GlorotUniform", "HeNormal", "HeUniform", "Identity",
            "Initializer", "LecunNormal", "LecunUniform", "Ones", "Orthogonal", "RandomNormal",
            "RandomUniform", "Shape", "TruncatedNormal", "VarianceScaling", "Zeros", "get",
            "stream"]

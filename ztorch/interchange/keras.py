@@ -27,8 +27,8 @@ def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | Non
 
     Args:
         path: The .keras file.
-        input_shape: The shape of a row of the input, where Keras left an axis open: shapes are
-            fixed here. None: as in the file. Default: `None`.
+        input_shape: The shape of a row of the input, where Keras left an axis open, to fix
+            it. None: as in the file, and such an axis stays open. Default: `None`.
         ignore: Arguments of layers to leave out, such as "kernel_regularizer". Default: `()`.
 
     Returns:

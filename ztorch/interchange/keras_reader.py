@@ -14,6 +14,7 @@ from ztorch.interchange import keras_ops
 from ztorch.interchange.keras_graph import alone, arguments, histories, without_masks
 from ztorch.layers.attention import MultiHeadAttention
 from ztorch.layers.core import Input
+from ztorch.layers.encoded import Encoded
 from ztorch.layers.layer import Layer
 from ztorch.layers.merge import Merge
 from ztorch.model.model import Model
@@ -60,6 +61,8 @@ class KerasReader:
         layer_class = Layer.known.get(kind)
         if kind in ("Functional", "Model"):
             return self.functional(config)
+        if layer_class is None and kind in Encoded.kinds and spec.get("module") in _MODULES:
+            return self.encoded(kind, config, label)
         if layer_class is None or spec.get("module", "keras.layers") not in _MODULES:
             self.report(f"{spec.get('module')}.{kind}" if layer_class else label)
             return None
@@ -88,6 +91,17 @@ class KerasReader:
                 for node in spec.get("inbound_nodes", ())):
             options["use_causal_mask"] = True
         return self.make_layer(label, layer_class, options)
+
+    def encoded(self, kind: str, config: dict[str, Any], label: str) -> Layer | None:
+        """A layer of the host that the model computes, or None and a problem."""
+        accepted = inspect.signature(Encoded.kinds[kind].__init__).parameters
+        try:
+            return Encoded({"class_name": kind, "config": {
+                key: value for key, value in config.items() if key in accepted}},
+                name=config.get("name"))
+        except ZtorchError as error:
+            self.report(f"{label}: {error}")
+            return None
 
     def make_layer(self, label: str, layer_class: type[Layer],
                    options: dict[str, Any]) -> Layer | None:
@@ -150,7 +164,7 @@ class KerasReader:
         if requested and (shape is None or (len(shape) == len(requested) and all(
                 n in (None, m) for n, m in zip(shape, requested, strict=True)))):
             shape = list(requested)
-        if shape is None or None in shape:
+        if shape is None:
             self.report(f"inputs of open size {shape}; give their shape, without the batch: "
                         "load_keras(path, input_shape=(...))")
             return None

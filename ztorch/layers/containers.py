@@ -5,7 +5,9 @@ For a chain of layers use `Sequential`, which is a layer too.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from ztorch.errors import ConfigError, unknown
@@ -230,6 +232,8 @@ class Lambda(Layer):
     Args:
         function: A function of one tensor, or of a list of tensors, that returns a tensor. It must
             keep the batch axis.
+        output_shape: Has no effect: shapes are traced. Default: `None`.
+        arguments: Keyword arguments of the function, a dict. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
@@ -247,11 +251,15 @@ class Lambda(Layer):
 
     takes_many = True
 
-    def __init__(self, function: Callable[..., Value], **common: Any):
+    def __init__(self, function: Callable[..., Value], output_shape: Any = None,
+                 arguments: dict[str, Any] | None = None, **common: Any):
         super().__init__(**common)
         if not callable(function) or isinstance(function, (Layer, type)):
             raise ConfigError(f"Lambda takes a function of a tensor, not {function!r}")
-        self.function = function
+        if not isinstance(arguments, (dict, NoneType)):
+            raise ConfigError(f"Lambda(arguments={arguments!r}) must be a dict of keywords")
+        self.function = function if not arguments else functools.partial(function, **arguments)
+        self.arguments = arguments
 
     def call(self, x: Any, context: Context) -> Value:
         y = traced(self.function, f"layer {self.path!r}", x)

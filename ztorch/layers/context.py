@@ -197,7 +197,7 @@ class Context:
         """Adds a term to the loss, in training and evaluation.
 
         Args:
-            rows: One number for each row of the batch, weighted like the row's loss; or a scalar.
+            rows: One number for each row of the batch, whose mean counts; or a scalar.
 
         Raises:
             ShapeError: It has other axes, or integers.

@@ -20,10 +20,11 @@ from ztorch.layers.masks import WithMasks
 from ztorch.layers.naming import checked_name, need_shallow, snake_case
 from ztorch.layers.on_tensors import OnTensors, has_numbers
 from ztorch.layers.plain_calls import adopt_attributes, is_plain, weight_arguments, with_context
-from ztorch.layers.symbol import declare, leaves, symbols
+from ztorch.layers.symbol import declare, leaves, nested, symbols
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight, tensors_of, tracing
 from ztorch.layers.weight_rules import WithWeightRules
+from ztorch.tabular.host_layer import HostLayer
 
 _serial = itertools.count()
 
@@ -152,9 +153,8 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, Call
             self.own_weights = list(self.first_weights)  # drops those of a build that failed
             adopt_attributes(self)
             batch: Any = (None,) if self.is_plain else ()  # as in Keras
-            shapes: Any = ((*batch, *x.shape[1:]) if isinstance(x, Value) else
-                           [(*batch, *v.shape[1:]) for v in x])
-            self.build(shapes)
+            parts = x if isinstance(x, (Value, dict)) else list(x)
+            self.build(nested(lambda v: (*batch, *v.shape[1:]), parts))
             adopt_attributes(self)
             self.built = True
 
@@ -214,6 +214,8 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, Call
         kind = "layer" if self.path else "model"
         here = f"{kind} {self.name!r}"
         layer = Layer.get(spec) if isinstance(spec, dict) else spec
+        if isinstance(layer, HostLayer):
+            layer = Layer.known["Encoded"](layer)
         if not isinstance(layer, Layer):
             description = f"the class {layer.__name__}" if isinstance(layer, type) else repr(layer)
             raise ConfigError(f"{here} takes layers, not {description}; write Dense(10), not Dense "

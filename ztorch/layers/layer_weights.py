@@ -33,6 +33,21 @@ class LayerWeights:
         """The weights that it may not change: those of frozen layers, and moving statistics."""
         return [w for w in self.weights if not w.trains]
 
+    @property
+    def variables(self) -> list[Weight]:
+        """All weights: what Keras counts as variables and no weights does not exist here."""
+        return self.weights
+
+    @property
+    def trainable_variables(self) -> list[Weight]:
+        """`trainable_weights`."""
+        return self.trainable_weights
+
+    @property
+    def non_trainable_variables(self) -> list[Weight]:
+        """`non_trainable_weights`."""
+        return self.non_trainable_weights
+
     def get_weights(self) -> list[np.ndarray]:
         """Copies of all weights, in Keras' order. There are none before the layer is built."""
         return [w.value.copy() for w in self.weights]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch import ops
+from ztorch import dispatch, ops
 from ztorch.errors import ConfigError
 from ztorch.graph.op import ALIASES, REGISTRY, shape_error
 from ztorch.graph.tracing import traced
@@ -83,6 +83,8 @@ class Operation(Layer):
                 return {"slice": [described(end) for end in (x.start, x.stop, x.step)]}
             if x is Ellipsis:
                 return {"ellipsis": True}
+            if dispatch.is_tensor(x):
+                x = x.numpy()
             if isinstance(x, (np.ndarray, np.generic)):
                 return {"array": x.tolist(), "dtype": x.dtype.name}
             if x is None or isinstance(x, (bool, int, float, str)):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
+from ztorch.dtypes import DType
 from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Value, topological
@@ -182,10 +183,9 @@ class Padding:
             part = spread(OPS.cast(mask.value, v.dtype), v.rank, axis)
             real = part if real is None else real * part
         if self.rows_vary:
-            if self._real_rows is None:
-                self._real_rows = leaf("input", REAL, (v.shape[0] // self._steps,), v.dtype)
-            rows = OPS.broadcast_to(OPS.expand_dims(self._real_rows, 1),
-                                    (v.shape[0] // self._steps, self._steps))
+            batch = v.shape[0] // self._steps
+            of_batch = OPS.cast(self.real_rows(batch, v.dtype), v.dtype)
+            rows = OPS.broadcast_to(OPS.expand_dims(of_batch, 1), (batch, self._steps))
             rows = OPS.reshape(rows, (v.shape[0], *(1,) * (v.rank - 1)))
             real = rows if real is None else real * rows
         if self._real_steps is not None:
@@ -193,6 +193,13 @@ class Padding:
                                 (v.shape[0], *(1,) * (v.rank - 1)))
             real = steps if real is None else real * steps
         return real
+
+    def real_rows(self, batch: int, d: DType) -> Value:
+        """An input of the function: 1 for each row of the batch that is real, 0 for what fills it
+        up. Its dtype is the one that is asked for first."""
+        if self._real_rows is None:
+            self._real_rows = leaf("input", REAL, (batch,), d)
+        return self._real_rows
 
     def hidden(self, inputs: Sequence[Any], outputs: Sequence[Any], masks: Sequence[Any]) -> None:
         """Notes that a layer with a mask has hidden the padding of its inputs, so that it may mix

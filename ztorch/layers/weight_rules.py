@@ -97,8 +97,8 @@ class WithWeightRules:
         """Adds to the loss, in `call`, as in Keras.
 
         Args:
-            loss: A scalar tensor; or a tensor with a number for each row of the batch, whose
-                weighted mean counts.
+            loss: A scalar tensor; or a tensor with a number for each row of the batch, whose mean
+                counts.
 
         Raises:
             ConfigError: It is called outside of a `call`.

@@ -38,13 +38,16 @@ from ztorch.metrics.metric import LossMetric, Metric, SumMetric
 from ztorch.metrics.named import get, resolve
 from ztorch.metrics.numbers import R2Score, RootMeanSquaredError
 from ztorch.metrics.overlap import IoU, MeanIoU
+from ztorch.metrics.weighted import MetricLists, WeightedMetric
 
 __all__ = ["AUC", "BinaryAccuracy", "CategoricalAccuracy", "CosineSimilarity", "F1Score",
            "FBetaScore", "FalseNegatives", "FalsePositives", "IoU", "LossMetric", "Mean", "MeanIoU",
-           "Metric", "Precision", "PrecisionAtRecall", "R2Score", "Recall", "RecallAtPrecision",
+           "Metric", "MetricLists", "Precision", "PrecisionAtRecall", "R2Score", "Recall",
+           "RecallAtPrecision",
            "RootMeanSquaredError", "SensitivityAtSpecificity", "SparseCategoricalAccuracy",
            "SparseTopKCategoricalAccuracy", "SpecificityAtSensitivity", "SumMetric",
-           "TopKCategoricalAccuracy", "TrueNegatives", "TruePositives", "get", "resolve"]
+           "TopKCategoricalAccuracy", "TrueNegatives", "TruePositives", "WeightedMetric",
+           "get", "resolve"]
 
 _OF_LOSSES = {"LogCoshError": "LogCosh"}  # what Keras calls a loss as a metric
 
@@ -60,6 +63,6 @@ else:
             return MetricFunction(metric, name)
         if metric is None and loss is not None:  # a class, or a function in small letters
             return LossAsMetric(loss) if name[0].isupper() else LossFunction(loss, name)
-        helpers = ("LossMetric", "Metric", "SumMetric", "get", "resolve")
+        helpers = ("LossMetric", "Metric", "MetricLists", "SumMetric", "get", "resolve")
         names = [other for other in __all__ if other not in helpers]
         raise AttributeError(str(unknown("metric", name, names)))

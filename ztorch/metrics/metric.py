@@ -114,15 +114,16 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
             return values if weight is None else values * fitting_weights(
                 f"metric {self.name!r}", weight, values)
 
-        return self._sums(y_true, y_pred, weigh)
+        return self.batch_sums(y_true, y_pred, weigh)
 
-    def _sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
-        """The sums that the metric of many batches is computed from."""
-        values = self.per_row(y_true, y_pred)
+    def batch_sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
+        """The sums that the metric of many batches is computed from, where values have weights.
+        The arguments are those of `SumMetric.sums`."""
+        values = self.per_row(y_true, y_pred, mean=lambda values: values)
         ones = OPS.ones_like(values)
         return {"total": OPS.sum(weigh(values)), "count": OPS.sum(weigh(ones))}
 
-    def _of_sums(self, sums: Mapping[str, Value]) -> Value:
+    def of_sums(self, sums: Mapping[str, Value]) -> Value:
         """The metric, from totals."""
         count = OPS.where(OPS.equal(sums["count"], 0.0), 1.0, sums["count"])
         return sums["total"] / count
@@ -137,7 +138,7 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
             raise ConfigError(f"metric {self.name!r} has no result before update_state(y_true, "
                               "y_pred)")
         names = list(self.totals)
-        return on_numbers(f"metric {self.name!r}", self, lambda *xs: self._of_sums(
+        return on_numbers(f"metric {self.name!r}", self, lambda *xs: self.of_sums(
             dict(zip(names, xs, strict=True))), [np.float32(x) for x in self.totals.values()])
 
     result: Callable[..., Any] = _measured  # of the totals, where a metric has such
@@ -218,10 +219,10 @@ class SumMetric(Metric, abstract=True):
                 mean: Callable[[Value], Value] = rows) -> Value:
         raise TypeError(f"metric {self.name!r} is no mean over rows; it has sums and a result")
 
-    def _sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
+    def batch_sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
         return self.sums(y_true, y_pred, weigh)
 
-    def _of_sums(self, sums: Mapping[str, Value]) -> Value:
+    def of_sums(self, sums: Mapping[str, Value]) -> Value:
         return self.result(sums)
 
 

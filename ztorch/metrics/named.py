@@ -15,6 +15,7 @@ from ztorch.metrics.accuracy import (
 from ztorch.metrics.functions import LossAsMetric, MetricFunction
 from ztorch.metrics.metric import FunctionMetric, LossMetric, Metric
 from ztorch.metrics.updated import as_program_metric
+from ztorch.metrics.weighted import WeightedMetric
 
 ACCURACY = ("accuracy", "acc")
 
@@ -56,6 +57,10 @@ def get(spec: Any, target: TargetSpec, prediction: tuple[int, ...]) -> Metric:
         raise UnknownName(f"{error}, and all losses")
     if isinstance(spec, (LossFunction, MetricFunction)):
         return get(spec.__name__, target, prediction)
+    if isinstance(spec, WeightedMetric):
+        return WeightedMetric(get(spec.metric, target, prediction), spec.name)
+    if isinstance(spec, dict) and spec.get("class_name") == "WeightedMetric":
+        return get(WeightedMetric(**spec["config"]), target, prediction)
     if isinstance(spec, LossAsMetric):
         return spec()
     if isinstance(spec, Loss):
@@ -76,9 +81,9 @@ def resolve(specs: Iterable[Any], target: TargetSpec, prediction: tuple[int, ...
     if isinstance(specs, str) or not isinstance(specs, Iterable):
         specs = [specs]
     metrics = [get(s, target, prediction) for s in specs]
-    names = ["loss", *(m.name for m in metrics)]
-    for name in names:
-        if names.count(name) > 1:
+    names = [(False, "loss"), *((isinstance(m, WeightedMetric), m.name) for m in metrics)]
+    for weighted, name in names:
+        if names.count((weighted, name)) > 1:
             raise ConfigError(f"two metrics are named {name!r}; give one another name, such as "
                               f"BinaryAccuracy(name='other')")
     return metrics

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ztorch.errors import ConfigError
-from ztorch.graph.op import OPS, constant
+from ztorch.graph.batching import repeated, vectorized
+from ztorch.graph.op import OPS, constant, leaf
 from ztorch.graph.value import Value, topological
 from ztorch.metrics.metric import Metric, SumMetric, Weigh
 from ztorch.metrics.variables import MetricVariable
@@ -30,20 +31,34 @@ class UpdatedMetric(SumMetric, abstract=True):
 
     def sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
         row_weights = weigh(OPS.full((y_pred.shape[0],), 1.0, y_pred.dtype))
+        added = self._added(y_true, y_pred, row_weights)
+        if row_weights in topological(added.values()):
+            return added
+        return self._added_by_row(y_true, y_pred, weigh)
+
+    def _added(self, y_true: Value, y_pred: Value, row_weights: Value) -> dict[str, Value]:
+        """What a batch adds to the variables."""
         before = [v.total for v in self.variables]
         for v in self.variables:
             v.total, v.updating = constant(np.zeros(v.shape), y_pred.dtype), True
         try:
             self.metric.update_state(y_true, y_pred, sample_weight=row_weights)
-            added = {v.name: v.total for v in self.variables}
+            return {v.name: v.total for v in self.variables}
         finally:
             for v, total in zip(self.variables, before, strict=True):
                 v.total, v.updating = total, False
-        if row_weights not in topological(added.values()):
-            raise ConfigError(f"update_state of metric {self.name!r} ignores sample_weight, so "
-                              "that the rows that fill up the last batch, whose weight is 0, would "
-                              "count; multiply by it before you sum up")
-        return added
+
+    def _added_by_row(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
+        """The same, where `update_state` ignores the weights: each row is a batch of its own, so
+        that what fills up the last batch can be left out."""
+        count = y_pred.shape[0]
+        target, prediction = (leaf("input", name, (1, *v.shape[1:]), v.dtype)
+                              for name, v in (("y_true", y_true), ("y_pred", y_pred)))
+        added = self._added(target, prediction, OPS.full((1,), 1.0, y_pred.dtype))
+        rows = vectorized(added.values(), {target: OPS.expand_dims(y_true, 1),
+                                           prediction: OPS.expand_dims(y_pred, 1)}, count)
+        return {name: OPS.sum(weigh(rows[x] if x in rows else repeated(x, count)), 0)
+                for name, x in added.items()}
 
     def result(self, sums: Mapping[str, Value]) -> Value:
         before = [v.total for v in self.variables]

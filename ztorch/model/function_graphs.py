@@ -16,10 +16,9 @@ from ztorch.layers.network import Network
 from ztorch.layers.real_positions import Padding
 from ztorch.layers.weight import Weight
 from ztorch.losses import TargetSpec
-from ztorch.metrics import SumMetric
 from ztorch.model.loss_scale import scaled_updates
 from ztorch.model.objectives import Objective
-from ztorch.model.row_scores import RowScores, labelled
+from ztorch.model.row_scores import RowScores, RowWeights, labelled
 from ztorch.optimizers import Optimizer
 from ztorch.runtime.spec import SUMS
 
@@ -30,7 +29,7 @@ class BatchInputs:
 
     x: dict[str, Value]  # by input
     y: dict[str, Value]  # by output
-    row_weights: Value
+    weights: RowWeights
 
 
 @dataclass(frozen=True)
@@ -53,14 +52,11 @@ class ScoringGraphs:
             if name.startswith(SUMS):
                 label, _, key = name.removeprefix(SUMS).rpartition("/")
                 totals.setdefault(label, {})[key] = leaf("input", name, x.shape, x.dtype)
-        metrics = {labelled(name, metric): metric for name, objective in self.objectives.items()
-                   for metric in objective.metrics}
+        metrics = {label: metric for label, _, metric in labelled(self.objectives)}
         outputs = {}
         for label, sums in totals.items():
             with layer_scope(label):
-                metric = metrics[label]
-                assert isinstance(metric, SumMetric)
-                outputs[label] = metric.result(sums)
+                outputs[label] = metrics[label].of_sums(sums)
             if outputs[label].shape != ():
                 raise shape_error(f"the result of metric {label!r} is one number, not a tensor of "
                                   "shape", outputs[label].shape)
@@ -104,21 +100,23 @@ class ScoringGraphs:
                        padding=Padding(self.sizes, self.rows_vary))
 
     def _scores(self, context: Context) -> dict[str, Value]:
-        """Loss and metrics by name, each the weighted mean over the rows. With several outputs the
-        loss of each is a score, too."""
-        batch = self.batch()
+        """Loss and metrics by name. With several outputs the loss of each is a score, too."""
+        batch = self.batch(context)
         y_pred = self.model.called(batch.x, context)
-        of_rows = RowScores(self.model, self.objectives, context, batch.row_weights)
+        of_rows = RowScores(self.model, self.objectives, context, batch.weights)
         scores = of_rows.losses(batch.y, y_pred)
         return scores | of_rows.metrics(batch.y, y_pred, scores)
 
-    def batch(self) -> BatchInputs:
+    def batch(self, context: Context) -> BatchInputs:
         """Inputs of a function: rows, their targets and their weights."""
         x = self.model.leaves(self.batch_size, self.states.dtype, self.sizes)
         specs = {name: objective.target for name, objective in self.objectives.items()}
         y = {name: leaf("input", port("y", name), (self.batch_size, *spec.shape[1:]), spec.dtype)
              for name, spec in {**self.targets, **specs}.items()}
-        return BatchInputs(x, y, leaf("input", "w", (self.batch_size,), self.states.dtype))
+        d = self.states.dtype
+        own = leaf("input", "w", (self.batch_size,), d)
+        rows = context.padding.real_rows(self.batch_size, d)
+        return BatchInputs(x, y, RowWeights(own * rows, rows))
 
     def _need_trainable(self, weights: Sequence[Value]) -> None:
         if weights:

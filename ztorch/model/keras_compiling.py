@@ -10,7 +10,7 @@ from ztorch.config import Named
 from ztorch.errors import ZtorchError
 from ztorch.layers.symbol import nested
 from ztorch.losses import Loss
-from ztorch.metrics import Metric
+from ztorch.metrics import Metric, MetricLists
 from ztorch.optimizers import Optimizer
 from ztorch.weights.keras_describing import named
 
@@ -26,15 +26,18 @@ def compile_config(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
     with functions, which a file cannot hold."""
     if arguments["loss"] is None:
         return None
+    specs = arguments["metrics"]
+    listed = specs if isinstance(specs, MetricLists) else MetricLists(specs, None)
     try:
         return {
             "optimizer": (None if arguments["optimizer"] is None else
                           named(Optimizer.get(arguments["optimizer"]), "compile(optimizer=...)")),
             "loss": nested(_written(Loss.get, "loss"), arguments["loss"]),
             "loss_weights": arguments["loss_weights"],
-            "metrics": nested(_written(_metric, "metrics"), _listed(arguments["metrics"])),
-            "weighted_metrics": None, "run_eagerly": False, "steps_per_execution": 1,
-            "jit_compile": False}
+            "metrics": nested(_written(_metric, "metrics"), _listed(listed.plain)),
+            "weighted_metrics": nested(_written(_metric, "weighted_metrics"),
+                                       _listed(listed.weighted)),
+            "run_eagerly": False, "steps_per_execution": 1, "jit_compile": False}
     except ZtorchError:
         return None
 
@@ -49,10 +52,11 @@ def compile_arguments(config: Mapping[str, Any]) -> dict[str, Any] | None:
         weighted = as_members(metrics, config.get("weighted_metrics"))
     except (ZtorchError, TypeError, AttributeError, KeyError):
         return None
-    if read["losses"] is None or read["optimizers"] is None or weighted:
+    if read["losses"] is None or read["optimizers"] is None:
         return None
     return {"optimizer": read["optimizers"], "loss": read["losses"],
-            "metrics": read["metrics"] or (), "loss_weights": config.get("loss_weights")}
+            "metrics": MetricLists(read["metrics"], weighted) if weighted else
+            read["metrics"] or (), "loss_weights": config.get("loss_weights")}
 
 
 def as_members(room: Any, x: Any) -> Any:

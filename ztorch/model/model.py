@@ -13,6 +13,7 @@ from ztorch.graph.loop_segments import loops_in_segments
 from ztorch.graph.value import Graph
 from ztorch.layers.layer import Layer
 from ztorch.layers.naming import MOST_NESTED
+from ztorch.metrics import MetricLists
 from ztorch.model.runnable_network import RunnableNetwork
 from ztorch.model.summary import print_summary
 from ztorch.model.trace import trace
@@ -207,7 +208,8 @@ class Model(RunnableNetwork):
             memory_limit: The most bytes of a step beside weights, inputs and outputs, such as
                 "64MB". Kernels then run a second time in the backward pass, those that save most
                 for the least work; `program.recomputed` lists them. Default: `None`.
-            weighted_metrics: More metrics, a list. All metrics count the weights of rows. Default:
+            weighted_metrics: Metrics in which the weights of rows count, such as those that
+                `sample_weight` and `class_weight` of `fit` give; written as `metrics`. Default:
                 `None`.
 
         Returns:
@@ -234,13 +236,10 @@ class Model(RunnableNetwork):
             raise ConfigError(f"compile takes a device first, and {device!r} is an optimizer; "
                               f"write compile(optimizer={device!r}, ...)")
         if weighted_metrics:
-            if isinstance(metrics, dict) or isinstance(weighted_metrics, dict):
-                raise ConfigError("metrics weigh rows, so that weighted_metrics are more of them; "
-                                  "with dicts by output write them into metrics")
             if isinstance(weighted_metrics, str) or not isinstance(weighted_metrics, Iterable):
                 raise ConfigError(f"weighted_metrics={weighted_metrics!r} is no list; write it as "
                                   "metrics, such as ['accuracy']")
-            metrics = [*(metrics or ()), *weighted_metrics]
+            metrics = MetricLists(metrics, weighted_metrics)  # type: ignore[assignment]
         return self.compile_when_known(
             device=device, batch_size=batch_size, optimizer=optimizer, loss=loss,
             metrics=() if metrics is None else metrics,

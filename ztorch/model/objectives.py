@@ -13,9 +13,9 @@ from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.graph.value import Value, layer_scope
 from ztorch.layers.network import Network
 from ztorch.losses import Loss, TargetSpec
-from ztorch.metrics import Metric
+from ztorch.metrics import Metric, MetricLists, WeightedMetric
 
-MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")  # all equal without weights
+REDUCTIONS = ("sum_over_batch_size", "mean", "mean_with_sample_weight", "sum")
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,14 @@ def objectives_of(model: Network, outputs: Mapping[str, Value], loss_of: Mapping
                   metrics: Any, loss_weights: Any) -> dict[str, Objective]:
     """The objective of each output that has a loss, by name."""
     several = "" not in outputs
-    metrics_of = _by_output("metrics", metrics or None, model,
-                            _as_list if several else lambda m: m, spread=False)
+    listed = metrics if isinstance(metrics, MetricLists) else MetricLists(metrics, None)
+    metrics_of, weighted_of = (
+        _by_output(argument, specs or None, model, _as_list if several else lambda m: m,
+                   spread=False)
+        for argument, specs in (("metrics", listed.plain), ("weighted_metrics", listed.weighted)))
     weight_of = _by_output("loss_weights", loss_weights, model,
                            lambda weight: number("loss_weights", weight))
-    for name in (*metrics_of, *weight_of):
+    for name in (*metrics_of, *weighted_of, *weight_of):
         if name not in loss_of and loss_of:
             raise ConfigError(f"output {name!r} has metrics or a loss weight but no loss; give it "
                               "one, such as loss={" + repr(name) + ": 'mse'}")
@@ -67,11 +70,14 @@ def objectives_of(model: Network, outputs: Mapping[str, Value], loss_of: Mapping
             y, loss = outputs[name], loss_of[name]
             with layer_scope(name):
                 target = loss.target(y.shape, y.dtype)
-            if loss.reduction not in MEANS:
+            if loss.reduction not in REDUCTIONS:
                 raise Unsupported(f"loss {loss.name!r} has reduction={loss.reduction!r}, and "
-                                  "compile takes means over the rows; call such a loss yourself, "
-                                  "in a train_step or on numbers")
+                                  "compile takes one number for a batch; call such a loss "
+                                  "yourself, in a train_step or on numbers")
             metrics_list = metrics_.resolve(metrics_of.get(name, ()), target, y.shape)
+            metrics_list += [
+                m if isinstance(m, WeightedMetric) else WeightedMetric(m)
+                for m in metrics_.resolve(weighted_of.get(name, ()), target, y.shape)]
             objectives[name] = Objective(loss, target, metrics_list, weight_of.get(name, 1.0))
     return objectives
 

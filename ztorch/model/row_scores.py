@@ -1,10 +1,12 @@
-"""Loss and metrics of a batch, as the weighted means over its rows."""
+"""Loss and metrics of a batch. As in Keras, weights of rows count in the loss and in weighted
+metrics, and the loss is divided by the number of rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from typing import NamedTuple
 
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS
@@ -15,10 +17,18 @@ from ztorch.layers.real_positions import Padding, spread
 from ztorch.losses.loss import rows
 from ztorch.metrics import Metric, SumMetric
 from ztorch.metrics.metric import Weigh
+from ztorch.metrics.weighted import WeightedMetric
 from ztorch.model.objectives import Objective
 from ztorch.runtime.spec import SUMS
 
 Mean = Callable[[Value], Value]  # the mean of each row of values
+
+
+class RowWeights(NamedTuple):
+    """What rows of a batch count."""
+
+    own: Value  # the weights that users give them; 0 for what fills up a batch
+    rows: Value  # 1 for each row of the data, 0 for what fills up a batch
 
 
 @dataclass(frozen=True)
@@ -28,7 +38,7 @@ class RowScores:
     model: Network
     objectives: Mapping[str, Objective]  # by output
     context: Context
-    row_weights: Value  # one for each row
+    weights: RowWeights
 
     def losses(self, y_true: Mapping[str, Value], y_pred: Mapping[str, Value]) -> dict[str, Value]:
         """The loss, with what layers and regularizers add to it, under "loss". With several outputs
@@ -36,13 +46,17 @@ class RowScores:
         for name, y in y_true.items():  # as long as predictions
             self.context.padding.declare(y, self.context.padding.of(y_pred[name]))
         with layer_scope("loss"):
-            share = self._share()
-            means = {name: self._mean(y_pred[name]) for name in self.objectives}
-            rows = self._loss_rows(y_true, y_pred, means)
-            scores = {name: OPS.sum(row * share) for name, row in rows.items()}
-            terms = [*([scores["loss"]] if "loss" in scores else []), *self._penalties()]
+            losses = {name: self._loss(objective, y_true[name], y_pred[name])
+                      for name, objective in self.objectives.items()}
+            weighted = [loss if self.objectives[name].weight == 1 else
+                        loss * self.objectives[name].weight for name, loss in losses.items()]
+            for row in self.context.losses:
+                self.context.padding.of(row)  # raises where padding is mixed into it
+            real = self.weights.rows
+            terms = [*weighted, *(OPS.sum(row * share(real, real)) for row in self.context.losses),
+                     *self._penalties()]
             return {**({"loss": reduce(OPS.add, terms)} if terms else {}),
-                    **{name: x for name, x in scores.items() if name != "loss"}}
+                    **({} if "" in losses else {f"{name}_loss": x for name, x in losses.items()})}
 
     def metrics(self, y_true: Mapping[str, Value], y_pred: Mapping[str, Value],
                 taken: Mapping[str, Value]) -> dict[str, Value]:
@@ -50,52 +64,37 @@ class RowScores:
         names of other scores."""
         scores: dict[str, Value] = {}
         known = set(taken)
-        for name, objective in self.objectives.items():
-            for metric in objective.metrics:
-                label = labelled(name, metric)
-                if label in known:
-                    raise ConfigError(f"two scores are named {label!r}; give a metric or an output "
-                                      "another name")
-                known.add(label)
-                scores |= self.metric(metric, label, y_true[name], y_pred[name])
+        for label, name, metric in labelled(self.objectives):
+            if label in known:
+                raise ConfigError(f"two scores are named {label!r}; give a metric or an output "
+                                  "another name")
+            known.add(label)
+            scores |= self.metric(metric, label, y_true[name], y_pred[name])
         return scores
 
     def metric(self, metric: Metric, label: str, y_true: Value, y_pred: Value) -> dict[str, Value]:
-        """A metric under its label; the sums of this batch where it is no mean."""
+        """A metric under its label; the sums of this batch where it is no mean of rows."""
+        real = self.weights.rows
         with layer_scope(metric.name):
-            if isinstance(metric, SumMetric):
-                sums = metric.sums(y_true, y_pred, weigher(y_pred, self.row_weights, self.context))
+            if isinstance(metric, SumMetric) or y_pred in self.context.masks:
+                counts = self.weights.own if isinstance(metric, WeightedMetric) else real
+                sums = metric.batch_sums(y_true, y_pred, weigher(y_pred, counts, self.context))
                 return {f"{SUMS}{label}/{key}": x for key, x in sums.items()}
-            row = metric.per_row(y_true, y_pred, mean=self._mean(y_pred))
+            row = metric.per_row(y_true, y_pred, mean=row_means(y_pred, real, self.context))
         with layer_scope("loss"):
-            return {label: OPS.sum(row * self._share())}
+            return {label: OPS.sum(row * share(real, real))}
 
-    def _share(self) -> Value:
-        """What each row counts in a mean."""
-        total = OPS.sum(self.row_weights)
-        return self.row_weights / OPS.where(total > 0.0, total, 1.0)  # without weight scores are 0
-
-    def _mean(self, y_pred: Value) -> Mean:
-        return row_means(y_pred, self.row_weights, self.context)
-
-    def _loss_rows(self, y_true: Mapping[str, Value], y_pred: Mapping[str, Value],
-                   means: Mapping[str, Mean]) -> dict[str, Value]:
-        """The loss of each row: the sum under "loss", and with several outputs each as well."""
-        row_losses, context = {}, self.context
-        for name, objective in self.objectives.items():
-            activation, logits = context.probabilities.get(y_pred[name], ("", None))
-            fused = activation == objective.loss.logits_of  # loss and activation as one function
-            row_losses[name] = objective.loss.per_row(
-                y_true[name], y_pred[name], logits if fused else None, mean=means[name])
-        weighted = [row_losses[name] if objective.weight == 1 else
-                    row_losses[name] * objective.weight
-                    for name, objective in self.objectives.items()]
-        for loss in context.losses:
-            context.padding.of(loss)  # raises where padding is mixed into it
-        rows = {"loss": reduce(OPS.add, terms)} if (terms := [*weighted, *context.losses]) else {}
-        if "" not in self.objectives:
-            rows |= {f"{name}_loss": row for name, row in row_losses.items()}
-        return rows
+    def _loss(self, objective: Objective, y_true: Value, y_pred: Value) -> Value:
+        """The loss of an output."""
+        loss, weights = objective.loss, self.weights
+        divisor = weights.own if loss.reduction == "mean_with_sample_weight" else weights.rows
+        total = loss.reduction == "sum"
+        activation, logits = self.context.probabilities.get(y_pred, ("", None))
+        fused = activation == loss.logits_of  # loss and activation as one function
+        mean = (weigher(y_pred, weights.own, self.context) if total else
+                row_means(y_pred, divisor, self.context))
+        row = loss.per_row(y_true, y_pred, logits if fused else None, mean=mean)
+        return OPS.sum(row if total else row * share(weights.own, divisor))
 
     def _penalties(self) -> list[Value]:
         """What regularizers of weights and layers add to the loss, scalars."""
@@ -105,9 +104,27 @@ class RowScores:
                                       if w.trains and w.regularizer is not None)]
 
 
-def labelled(output: str, metric: Metric) -> str:
-    """The name of a metric among the scores."""
-    return f"{output}_{metric.name}" if output else metric.name
+def share(weights: Value, divisor: Value) -> Value:
+    """What each row counts in a mean; nothing where the divisors of all rows are 0."""
+    total = OPS.sum(divisor)
+    return weights / OPS.where(total > 0.0, total, 1.0)
+
+
+def labelled(objectives: Mapping[str, Objective]) -> list[tuple[str, str, Metric]]:
+    """All metrics: the name of each among the scores, its output, and it. As in Keras, a weighted
+    one gives way to one that has the same name."""
+    labels, known = [], set()
+    for weighted in (False, True):
+        for output, objective in objectives.items():
+            before = f"{output}_" if output else ""
+            for metric in objective.metrics:
+                if isinstance(metric, WeightedMetric) is weighted:
+                    label = before + metric.name
+                    if weighted and label in known:
+                        label = f"{before}weighted_{metric.name}"
+                    known.add(label)
+                    labels.append((label, output, metric))
+    return labels
 
 
 def weigher(y_pred: Value, row_weights: Value, context: Context) -> Weigh:

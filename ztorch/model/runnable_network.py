@@ -31,7 +31,9 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         if self._programs is not None and not self._programs.fit(self):
             raise ConfigError(f"the layers of model {self.name!r} have changed since it was "
                               "compiled; compile it again")
-        if function == "predict" and self._late is not None and self._late.resume is not None:
+        waits = self._late is not None and self._late.resume is not None and not self.axis_names
+        if function == "predict" and waits:
+            assert self._late is not None
             if self._programs is None:
                 self.compile_now(**self._late.to_predict())
         else:

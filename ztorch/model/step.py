@@ -76,8 +76,7 @@ class TracedStep:
     def metrics(self) -> list[CompiledMetric]:
         """The loss and the metrics of compile, as Keras lists them."""
         return [CompiledMetric(self, "loss", "", None), *(
-            CompiledMetric(self, labelled(name, metric), name, metric)
-            for name, objective in self.graphs.objectives.items() for metric in objective.metrics)]
+            CompiledMetric(self, *label) for label in labelled(self.graphs.objectives))]
 
     def compute_metrics(self, y: Any, y_pred: Any, sample_weight: Any) -> dict[str, Any]:
         """The loss and the metrics of compile."""
@@ -100,8 +99,10 @@ class TracedStep:
         return self.results[metric][metric.name]
 
     def _scores(self, sample_weight: Any) -> RowScores:
-        weights = self.batch.row_weights if sample_weight is None else OPS.reshape(
-            OPS.cast(sample_weight, self.context.dtype), self.batch.row_weights.shape)
+        weights = self.batch.weights
+        if sample_weight is not None:
+            own = OPS.cast(sample_weight, self.context.dtype)
+            weights = weights._replace(own=weights.rows * OPS.reshape(own, weights.rows.shape))
         return RowScores(self.graphs.model, self.graphs.objectives, self.context, weights)
 
     def _named(self, y: Any, y_pred: Any) -> tuple[Scores, Scores]:
@@ -239,7 +240,7 @@ def traced_step(graphs: ScoringGraphs, method: str, optimizer: Optimizer | None)
     model: Any = graphs.model
     context = graphs.context()
     context.stepped = model
-    batch = graphs.batch()
+    batch = graphs.batch(context)
     step = TracedStep(graphs, context, batch, optimizer)
     for name, axes in model.open_axes.items():
         context.padding.begin(batch.x[name], {k + 1: axis for k, axis in axes.items()})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from ztorch import dispatch
 from ztorch.config import Named
 from ztorch.errors import ConfigError, DataError, Unsupported
 
@@ -17,18 +19,29 @@ MODES = ("int", "one_hot", "multi_hot", "count", "tf_idf")
 
 class HostLayer(Named, family="host layer", such_as="StringLookup"):
     """Base of layers that prepare data on the host. Call one on an array or a list; its config
-    holds all that it learned."""
+    holds all that it learned. Each also takes Keras' `name`, and `dtype`, which has no effect."""
+
+    name: str | None = None  # of the layer that it is within a model
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "__init__" in vars(cls):
+            cls.__init__ = _with_shared_arguments(cls.__init__)  # type: ignore[method-assign]
 
     def __call__(self, inputs: Any, **more: Any) -> np.ndarray:
         """Prepares data.
 
         Args:
-            inputs: An array, or nested lists.
+            inputs: An array, or nested lists. Some layers also take numbers that a model computes
+                with, such as an Input, and become a part of it.
             **more: What the layer takes beside.
 
         Returns:
             An array.
         """
+        in_model = dispatch.encode(self, inputs, more)
+        if in_model is not None:
+            return in_model
         return self.call(_array(inputs, type(self).__name__), **more)
 
     @abstractmethod
@@ -47,6 +60,19 @@ class HostLayer(Named, family="host layer", such_as="StringLookup"):
             raise ConfigError(f"{type(self).__name__}(output_mode={mode!r}) must be one of "
                               f"{', '.join(map(repr, modes))}")
         return str(mode)
+
+
+def _with_shared_arguments(init: Callable[..., None]) -> Callable[..., None]:
+    """`init` of a layer, which then takes `name` and `dtype` too."""
+
+    @functools.wraps(init)
+    def shared(self: Any, *args: Any, name: str | None = None, dtype: Any = None,
+               **keywords: Any) -> None:
+        init(self, *args, **keywords)
+        if name is not None:
+            self.name = name
+
+    return shared
 
 
 def as_category_counts(numbers: np.ndarray, mode: str, depth: int,

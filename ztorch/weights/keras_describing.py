@@ -12,6 +12,7 @@ from ztorch.graph.op import ALIASES, REGISTRY
 from ztorch.layers.attention import MultiHeadAttention
 from ztorch.layers.axes import OpenSize
 from ztorch.layers.core import Input
+from ztorch.layers.encoded import Encoded
 from ztorch.layers.layer import Layer
 from ztorch.layers.network import Network
 from ztorch.layers.operation import Operation
@@ -80,6 +81,9 @@ class KerasWriter:
         if isinstance(layer, Network):
             return self.network(layer)
         kind = type(layer).__name__
+        if isinstance(layer, Encoded):
+            return _spec("keras.layers", type(layer.layer).__name__, {
+                **layer.layer.get_config(), "name": layer.name})
         if kind in NO_TWIN or not type(layer).__module__.startswith("ztorch.layers."):
             self.problems.append(f"{kind} {layer.name!r}: Keras has no such layer")
             return {}

@@ -1,0 +1,150 @@
+"""Layers of tones and of frequencies beside Keras, and those that mix images or choose by chance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import references
+from tests.cases.grouping import together
+from tests.layers.image_draws import seen
+from ztorch import layers as L
+from ztorch.errors import ConfigError, ShapeError
+
+random = np.random.default_rng(11)
+BYTES = random.integers(0, 256, (2, 9, 11, 3)).astype(np.float32)
+SIGNAL = random.normal(size=(2, 30, 2)).astype(np.float32)
+
+
+def in_keras(name: str, how: dict[str, Any], x: np.ndarray, **call: Any) -> np.ndarray:
+    keras = references.keras()
+    return np.asarray(keras.ops.convert_to_numpy(getattr(keras.layers, name)(**how)(x, **call)))
+
+
+@pytest.mark.parametrize("how", [{}, {"bins": 16}, {"value_range": (0, 1)}], ids=str)
+def test_equalization_is_that_of_keras_for_each_image(how: dict[str, Any]) -> None:
+    x = BYTES / 255 if how.get("value_range") == (0, 1) else BYTES.copy()
+    x[1, ..., 0] = x[1, 0, 0, 0]  # a channel of one tone stays
+    want = np.concatenate([in_keras("Equalization", how, x[k:k + 1], training=True) for k in (0, 1)])
+    np.testing.assert_allclose(seen(L.Equalization(**how), x), want, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(seen(L.Equalization(**how), x, training=False), x)
+
+
+@pytest.mark.parametrize(("shape", "grid", "limit"), [
+    ((16, 24), (2, 3), 4.0), ((16, 24), (2, 3), 8.0), ((9, 11), (3, 2), 0.0)])
+def test_tiles_are_equalized_as_in_keras(shape: tuple[int, int], grid: tuple[int, int],
+                                         limit: float) -> None:
+    """Tiles of 64 pixels have limits of whole numbers, to which Keras on PyTorch rounds them."""
+    name = "ContrastLimitedAdaptiveHistogramEqualization"
+    how = {"tile_grid_size": grid, "clip_limit": limit}
+    x = random.integers(0, 256, (2, *shape, 1)).astype(np.float32)
+    np.testing.assert_allclose(seen(getattr(L, name)(**how), x), in_keras(name, how, x), rtol=1e-5,
+                               atol=1e-3)
+
+
+def window(name: str | None, length: int, periodic: bool) -> np.ndarray | None:
+    """A window in numbers: Keras needs SciPy for names."""
+    if name is None:
+        return None
+    made = {"hann": np.hanning, "hamming": np.hamming}[name]
+    return made(length + 1)[:-1] if periodic else made(length)
+
+
+@together()
+@pytest.mark.parametrize("how", [
+    *({"mode": mode} for mode in ("log", "magnitude", "psd", "real", "imag", "stft")),
+    {"mode": "magnitude", "frame_step": 3, "fft_length": 16, "padding": "same", "expand_dims": True,
+     "window": "hamming", "periodic": True, "scaling": "spectrum"},
+    {"mode": "real", "data_format": "channels_first"},
+    {"mode": "real", "data_format": "channels_first", "expand_dims": True, "window": None,
+     "scaling": None}], ids=lambda how: ", ".join(map(str, how.values())))
+def test_frequencies_are_those_of_keras(how: dict[str, Any]) -> None:
+    x = SIGNAL.transpose(0, 2, 1) if "data_format" in how else SIGNAL
+    how = {"frame_length": 8, **how}
+    numbers = window(how.get("window", "hann"), 8, how.get("periodic", False))
+    want = in_keras("STFTSpectrogram", {**how, "window": numbers}, x)
+    np.testing.assert_allclose(L.STFTSpectrogram(**how)(x).numpy(), want, rtol=1e-4, atol=1e-4)
+
+
+@together()
+@pytest.mark.parametrize("how", [
+    {}, {"sequence_length": 12, "power_to_db": False, "mag_exp": 1.0, "sampling_rate": 8000,
+         "min_freq": 100.0}, {"top_db": 5.0, "ref_power": 2.0, "window": "hamming"}], ids=str)
+def test_pitches_are_those_of_keras_for_each_signal(how: dict[str, Any]) -> None:
+    how = {"fft_length": 32, "sequence_stride": 8, "num_mel_bins": 5, **how}
+    x = SIGNAL[..., 0].repeat(2, 1)
+    want = np.concatenate([in_keras("MelSpectrogram", how, x[k:k + 1]) for k in (0, 1)])
+    np.testing.assert_allclose(seen(L.MelSpectrogram(**how), x, training=False), want, rtol=1e-3,
+                               atol=1e-3)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_embedding_goes_back_as_in_keras(tied: bool) -> None:
+    keras = references.keras()
+    how = {"input_dim": 7, "output_dim": 3, "tie_weights": tied, "logit_soft_cap": 0.5}
+    ours, theirs = L.ReversibleEmbedding(**how), keras.layers.ReversibleEmbedding(**how)
+    ids = np.array([[1, 6, 2]])
+    ours(ids), theirs(ids)
+    weights = [random.normal(size=w.shape).astype(np.float32) for w in theirs.weights]
+    ours.set_weights(weights), theirs.set_weights(weights)
+    want = keras.ops.convert_to_numpy(theirs(theirs(ids), reverse=True))
+    np.testing.assert_allclose(ours(ours(ids), reverse=True).numpy(), want, rtol=1e-5)
+    with pytest.raises(ShapeError, match="with reverse=True it takes vectors of 3 numbers"):
+        ours(np.ones((1, 3, 4), np.float32), reverse=True)
+
+
+ROWS = 48
+NUMBERED = {"images": np.broadcast_to(np.arange(ROWS, dtype=np.float32)[:, None, None, None],
+                                      (ROWS, 6, 8, 1)).copy(), "labels": np.eye(ROWS, dtype=np.float32)}
+
+
+@pytest.mark.parametrize("alpha", [0.2, 3.0])
+def test_mixed_images_have_mixed_labels_and_shares_of_the_beta_distribution(alpha: float) -> None:
+    shares = []
+    for seed in range(8):
+        mixed = L.MixUp(alpha, seed=seed)(NUMBERED, training=True)
+        labels = mixed["labels"].numpy()
+        np.testing.assert_allclose(labels.sum(-1), 1.0, rtol=1e-5)
+        np.testing.assert_allclose(labels @ np.arange(ROWS), mixed["images"].numpy()[:, 0, 0, 0],
+                                   atol=1e-3)
+        shares.append(np.diag(labels)[(labels > 0).sum(-1) == 2])
+    spread = 1 / (4 * (2 * alpha + 1))  # the variance of that distribution
+    assert abs(np.concatenate(shares).mean() - 0.5) < 4 * np.sqrt(spread / (6 * ROWS))
+    assert np.concatenate(shares).var() == pytest.approx(spread, rel=0.25)
+
+
+def test_boxes_of_other_images_have_their_share_of_the_label() -> None:
+    mixed = L.CutMix(seed=5)(NUMBERED, training=True)
+    images, labels = mixed["images"].numpy()[..., 0], mixed["labels"].numpy()
+    for k, image in enumerate(images):
+        rows, columns = np.nonzero(image != k)
+        if not len(rows):
+            continue
+        box = image[rows.min():rows.max() + 1, columns.min():columns.max() + 1]
+        assert (box == box[0, 0]).all() and box.size == len(rows), "one box, of one image"
+        edges = (np.ptp(rows) + np.ptp(columns) + 6) / image.size  # what whole pixels round
+        assert abs(labels[k, int(box[0, 0])] - len(rows) / image.size) < edges
+    assert (images != np.arange(ROWS)[:, None, None]).any((1, 2)).mean() > 0.5
+    assert L.CutMix()(NUMBERED)["labels"].numpy() == pytest.approx(NUMBERED["labels"])
+    with pytest.raises(ConfigError, match=r"MixUp takes images.* not of pictures"):
+        L.MixUp()({"pictures": BYTES})
+    with pytest.raises(ShapeError, match=r"labels of one number a class.*to_categorical"):
+        L.MixUp()({"images": BYTES, "labels": np.ones(2, np.float32)}, training=True)
+
+
+def test_rand_augment_chooses_among_eleven_changes() -> None:
+    """Strength 0 leaves the two that have none, and posterization to one bit, which changes all."""
+    x, same = BYTES[:1], 0
+    alone = {name: seen(layer, x) for name, layer in (
+        ("contrast", L.AutoContrast()), ("even", L.Equalization()),
+        ("bits", L.RandomPosterization(1)), ("solar", L.Solarization()))}
+    found = set()
+    layer = L.RandAugment(num_ops=1, factor=0.0)
+    for _ in range(24):
+        y = layer(x, training=True).numpy()
+        same += np.allclose(y, x, atol=1e-3)
+        found |= {name for name, want in alone.items() if np.allclose(y, want, atol=1e-3)}
+    assert 4 <= same <= 22 and len(found) >= 2
+    np.testing.assert_array_equal(seen(L.RandAugment(), x, training=False), x)

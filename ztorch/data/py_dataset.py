@@ -1,0 +1,57 @@
+"""Keras' base class of data that are read by the number of a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ztorch.config import positive
+
+
+class PyDataset:
+    """Base of data sets whose items are batches, as `keras.utils.PyDataset`.
+
+    A subclass implements `__len__`, the number of batches, and `__getitem__`, which returns
+    (x, y) or (x, y, sample_weight) of a batch. It may implement `on_epoch_end`. `fit`, `evaluate`
+    and `predict` take any object with these methods; this class is there for code of Keras.
+
+    Args:
+        workers: In Keras the threads that read batches; here it has no effect. Default: `1`.
+        use_multiprocessing: Likewise. Default: `False`.
+        max_queue_size: In Keras how many batches are read ahead; likewise. Default: `10`.
+
+    Examples:
+        >>> import numpy as np
+        >>> class Squares(PyDataset):
+        ...     def __len__(self):
+        ...         return 3
+        ...     def __getitem__(self, index):
+        ...         x = np.arange(4.0)[:, None] + 4 * index
+        ...         return x, x ** 2
+        >>> Squares(workers=2).num_batches
+        3
+    """
+
+    def __init__(self, workers: int = 1, use_multiprocessing: bool = False,
+                 max_queue_size: int = 10):
+        self.workers = positive("PyDataset(workers=...)", workers)
+        self.use_multiprocessing = use_multiprocessing
+        self.max_queue_size = positive("PyDataset(max_queue_size=...)", max_queue_size)
+
+    @property
+    def num_batches(self) -> int:
+        """The number of batches."""
+        return len(self)
+
+    def __len__(self) -> int:
+        raise NotImplementedError(f"{type(self).__name__} implements no __len__, the number of "
+                                  "batches")
+
+    def __getitem__(self, index: int) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} implements no __getitem__, which returns "
+                                  "the batch of a number")
+
+    def on_epoch_begin(self) -> None:
+        """What to do before an epoch."""
+
+    def on_epoch_end(self) -> None:
+        """What to do after an epoch."""

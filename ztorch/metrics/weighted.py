@@ -1,0 +1,44 @@
+"""Metrics in which the weights of rows count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ztorch.graph.value import Value
+from ztorch.metrics.metric import SumMetric, Weigh
+
+
+@dataclass(frozen=True)
+class MetricLists:
+    """What `compile` was asked to measure, as it was written."""
+
+    plain: Any
+    weighted: Any
+
+
+class WeightedMetric(SumMetric):
+    """A metric in which `sample_weight` and `class_weight` count: one of `weighted_metrics`.
+
+    Args:
+        metric: A metric, a loss, or the name of one.
+        name: Name in the history. `None` uses the name of the metric. Default: `None`.
+
+    Examples:
+        >>> WeightedMetric("mae").name
+        'mae'
+    """
+
+    def __init__(self, metric: Any, name: str | None = None):
+        self.metric = metric
+        own = getattr(metric, "name", None) or (metric if isinstance(metric, str) else None)
+        super().__init__(name or own)
+
+    def sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
+        sums: dict[str, Value] = self.metric.batch_sums(y_true, y_pred, weigh)
+        return sums
+
+    def result(self, sums: Mapping[str, Value]) -> Value:
+        total: Value = self.metric.of_sums(sums)
+        return total
