@@ -245,7 +245,7 @@ def test_every_opcode_is_counted(chip: str) -> None:
         for opcode in opcodes_of(d):
             speakable, grid = in_words(kernel_for(opcode, d, 1)[0], made_for, words)
             p = predict_kernel(speakable, grid, row)
-            assert 0 < p.work_seconds <= p.seconds < 1e-3, opcode
+            assert 0 < p.work_seconds <= p.seconds < 1e-2, opcode  # rem may turn 40 times
 
 
 # -- units ---------------------------------------------------------------------------------------------
