@@ -234,7 +234,7 @@ PART_GAIN = row(
     "below which there are such loops", "on Sapphire Rapids, 25 parts of 32 channels: a twentieth "
     "of the time; a border around 224 x 224 x 3: 83 us become 18, around 56 x 56 x 64 as before")
 PART_VALUES = row(
-    "PART_VALUES", 512, "values", "that all of these loops compute at most", "chosen by the code's size")
+    "PART_VALUES", 512, "values", "that all these loops compute at most", "chosen by code size")
 TRANSPOSE_EXTENT = row(
     "TRANSPOSE_EXTENT", 4, "elements", "of both axes from which on they are exchanged by tiles",
     CHOSEN)
@@ -288,9 +288,9 @@ RERUN_LISTED = row(
     "RERUN_LISTED", 3, "buffers", "that the error of a limit names", CHOSEN)
 
 SCATTER_PART = row(
-    "SCATTER_PART", 32, "elements", "of a long update that one worker adds: two lines of memory", CHOSEN)
+    "SCATTER_PART", 32, "elements", "of a long update that one worker adds: two cache lines", CHOSEN)
 SCATTER_PARTS_MAX = row(
-    "SCATTER_PARTS_MAX", 16, "parts", "of an update that workers share: each reads all places", CHOSEN)
+    "SCATTER_PARTS_MAX", 16, "parts", "of an update that workers share: each reads all", CHOSEN)
 SCATTER_UNROLL = row(
     "SCATTER_UNROLL", 4, "updates", "in one turn of the loop over them", "on a Xeon with AVX-512, "
     "100,000 updates of one element take 69 us with 1, 61 with 4 and 54 with 8, which is more code")
