@@ -288,7 +288,7 @@ RERUN_LISTED = row(
     "RERUN_LISTED", 3, "buffers", "that the error of a limit names", CHOSEN)
 
 SCATTER_PART = row(
-    "SCATTER_PART", 32, "elements", "of a long update that one worker adds: two cache lines", CHOSEN)
+    "SCATTER_PART", 32, "elements", "of a long update that a worker adds: two cache lines", CHOSEN)
 SCATTER_PARTS_MAX = row(
     "SCATTER_PARTS_MAX", 16, "parts", "of an update that workers share: each reads all", CHOSEN)
 SCATTER_UNROLL = row(
