@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import platform
 import struct
@@ -56,6 +57,22 @@ def test_the_same_code_is_loaded_once() -> None:
     assert load_library(answering(3), "one") is load_library(again, "two")
 
 
+def test_what_nothing_refers_to_is_unmapped() -> None:
+    def descriptors_and_maps() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_text().count("dropped")
+
+    before = descriptors_and_maps()
+    for number in range(100, 120):
+        answer = load_library(answering(number), "dropped").answer
+        assert answer() == number
+    del answer
+    gc.collect()
+    assert descriptors_and_maps() == before
+    held = [load_library(answering(number), "dropped") for number in range(100, 120)]
+    assert [one.answer() for one in held] == list(range(100, 120))
+    assert descriptors_and_maps()[0] == before[0]
+
+
 def test_threads_get_one_handle() -> None:
     found, start = [], threading.Barrier(8)
 
@@ -71,11 +88,14 @@ def test_threads_get_one_handle() -> None:
     assert len(found) == 8 and len(set(map(id, found))) == 1
 
 
-def test_the_file_in_memory_is_sealed_and_named() -> None:
+def test_the_file_in_memory_is_sealed_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import fcntl
 
-    path = load_library(answering(5), "odd name/é")._name
-    descriptor = int(path.rpartition("/")[2])
+    kept, made = library._memory_file, []
+    monkeypatch.setattr(library, "_memory_file", lambda *how: (made.append(kept(*how)), os.dup(made[-1]))[1])
+    loaded = load_library(answering(5), "odd name/é")
+    [descriptor] = made
+    assert loaded.answer() == 5
     assert fcntl.fcntl(descriptor, 1034) & 0xF == 0xF
     with pytest.raises(PermissionError):
         os.write(descriptor, b"x")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -179,3 +181,25 @@ def test_several_workers_share_a_run_and_one_needs_no_pool() -> None:
         assert pool.block["generation"] == before + turn
         alone()
         assert pool.block["generation"] == before + turn
+
+
+def test_programs_that_are_dropped_leave_neither_descriptors_nor_maps() -> None:
+    """Workers may still be at the last barrier of a program when its code is no longer referred to."""
+    def left() -> tuple[int, int]:
+        return (len(os.listdir("/proc/self/fd")),
+                Path("/proc/self/maps").read_text().count("memfd:ztorch-dropped"))
+
+    x, seen = np.ones((32, 64), np.float32), []
+    for width in range(200, 207):
+        model = zt.Sequential([L.Input((64,)), L.Dense(width), L.Dense(width)], name="dropped")
+        program = model.compile("cpu", batch_size=32)
+        call = program.executable.bind("predict")
+        call.workers = 2
+        for _ in range(20):
+            call()
+        assert program.predict(x).shape == (32, width)
+        del model, program, call
+        gc.collect()
+        seen.append(left())
+    assert {descriptors for descriptors, _ in seen} == {seen[0][0]}
+    assert max(maps for _, maps in seen[1:]) <= 2 * seen[0][1]  # the last may wait for a later run

@@ -4,18 +4,24 @@ dlopen has two pitfalls. It identifies libraries by path: for a new file at a kn
 reused descriptor number, it silently returns the old library, which is another model's code. And
 it trusts the file: a truncated one causes a SIGBUS later. Therefore:
 
-- each library gets its own sealed memory file, which is never closed;
+- each library gets its own sealed memory file, under a path that no other had;
 - equal code is loaded once;
 - the bytes are checked before loading, and the build id of the mapped library after it.
+
+The file is closed once it is mapped, and a library that nothing refers to any more is unmapped: a
+process may compile and drop any number of programs.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 import os
 import struct
 import threading
+import weakref
+from collections import deque
 from collections.abc import Callable
 
 from ztorch.errors import ArtifactError
@@ -30,8 +36,13 @@ _CLOEXEC, _ALLOW_SEALING, _NOEXEC_SEAL = 1, 2, 8
 _ADD_SEALS, _SEAL, _SHRINK, _GROW, _WRITE = 1033, 1, 2, 4, 8
 _LINK_MAP = 2  # RTLD_DI_LINKMAP
 
-_loaded: dict[bytes, ctypes.CDLL] = {}
+_loaded: weakref.WeakValueDictionary[bytes, ctypes.CDLL] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
+_numbers = itertools.count(1)  # of memory files
+
+# Of each pool of workers: how many of its runs have ended (`workers.py`).
+runs_ended: dict[int, int] = {}
+_dropped: deque[tuple[int, dict[int, int]]] = deque()  # handles, and the runs that had ended then
 
 
 def load_library(code: bytes, name: str, dump_dir: str | None = None) -> ctypes.CDLL:
@@ -41,17 +52,39 @@ def load_library(code: bytes, name: str, dump_dir: str | None = None) -> ctypes.
 
     `name` is only a label in memory maps. With `dump_dir`, the library is written to that folder
     and loaded from it, because profilers cannot read a memory file after the process has ended.
-    Raises `ArtifactError` if the code is damaged or made for another machine.
+    Raises `ArtifactError` if the code is damaged or made for another machine. The code is unmapped
+    when neither the handle nor a function of it is referred to: an address alone keeps nothing.
     """
     code = bytes(code)
     key = hashlib.sha256(code).digest()
     label = "".join(c if c.isascii() and (c.isalnum() or c in "-._") else "_" for c in name)[:100]
     with _lock:
-        if key not in _loaded:
-            _loaded[key] = _load(code, label or "library", key, dump_dir)
+        library = _loaded.get(key)
+        if library is None:
+            library = _loaded[key] = _load(code, label or "library", key, dump_dir)
+            # Not when the process ends: workers are still parked in the code.
+            weakref.finalize(library, _drop, library._handle).atexit = False
         elif dump_dir is not None:
             _dump(code, label or "library", key, dump_dir)
-        return _loaded[key]
+        return library
+
+
+def _drop(handle: int) -> None:
+    """Unmaps a library as soon as no worker is inside. The last instructions of a run are those of
+    its barrier, where a worker may still be when the run has ended for all others; when a later run
+    of the same workers has ended, it no longer is."""
+    _dropped.append((handle, dict(runs_ended)))
+    for _ in range(len(_dropped)):
+        try:
+            handle, then = _dropped.popleft()
+        except IndexError:  # another thread looks, too
+            return
+        if all(runs_ended.get(pool, n + 1) > n for pool, n in then.items()):
+            close = ctypes.CDLL(None).dlclose
+            close.argtypes = [ctypes.c_void_p]
+            close(handle)
+        else:
+            _dropped.append((handle, then))
 
 
 def entry(library: ctypes.CDLL, name: str, addresses: int) -> Callable[..., None]:
@@ -114,12 +147,19 @@ def _load(code: bytes, label: str, key: bytes, dump_dir: str | None) -> ctypes.C
     descriptor = _memory_file(code, label)
     if descriptor is not None:
         try:
-            # The descriptor stays open as long as the process runs, so its number, and with it
-            # the path, is never reused.
-            return _open(f"/proc/self/fd/{descriptor}", at, build_id)
+            return _open(_new_path(descriptor), at, build_id)
         except ArtifactError:
-            os.close(descriptor)  # /proc is missing, or the system forbids executable memory files
+            pass  # /proc is missing, or the system forbids executable memory files
+        finally:
+            os.close(descriptor)  # the mapping remains
     return _open_temporary(code, label, at, build_id)
+
+
+def _new_path(descriptor: int) -> str:
+    """A path of an open file that no file had before, for descriptors are numbered anew: the same
+    folder, with steps in it that lead nowhere, as the bits of a number."""
+    steps = "".join("//." if bit == "1" else "/." for bit in f"{next(_numbers):b}")
+    return f"/proc/self/fd{steps}/{descriptor}"
 
 
 def _open(path: str, at: int, build_id: bytes) -> ctypes.CDLL:

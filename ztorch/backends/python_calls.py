@@ -62,8 +62,13 @@ def has_python_functions() -> bool:
 
 
 def native_address(library: bytes, symbol: str) -> int:
-    """The address of one of the native functions."""
-    return address_of(load_library(library, "python_call")[symbol])
+    """The address of one of the native functions, which stay."""
+    return address_of(_loaded(library)[symbol])
+
+
+@functools.cache
+def _loaded(library: bytes) -> ctypes.CDLL:
+    return load_library(library, "python_call")
 
 
 def address_of(function: Any) -> int:

@@ -10,8 +10,11 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from collections.abc import Callable
+from typing import Any
 
 from ztorch.abi import CONTROL_BLOCK, WORKER_ENTRY
+from ztorch.backends.library import runs_ended
 from ztorch.host.memory import aligned
 from ztorch.host.settings import current
 
@@ -27,12 +30,21 @@ class Workers:
         self.block["spin"] = current().spin
         self.block["syscall"] = ctypes.cast(ctypes.CDLL(None).syscall, ctypes.c_void_p).value or 0
         self.control = ctypes.c_void_p(self.block.ctypes.data)
+        self.library = library  # in whose code the workers wait between runs
         run = library[WORKER_ENTRY]
         run.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
         run.restype = None
         for number in range(1, count):
             threading.Thread(target=run, args=(self.control, number, 0), daemon=True,
                              name=f"ztorch-worker-{number}").start()
+
+
+    def run(self, once: Callable[[], object], frame: Any) -> None:
+        """One run of a function by all workers; `frame` has a place for the control block."""
+        with self.lock:
+            frame[4] = self.control.value
+            once()
+            runs_ended[id(self)] = runs_ended.get(id(self), 0) + 1
 
 
 _pools: dict[int, Workers] = {}
@@ -54,6 +66,7 @@ def _forget_after_fork() -> None:
     """A forked child has no worker threads: it starts its own."""
     global _making
     _pools.clear()
+    runs_ended.clear()
     _making = threading.Lock()
 
 

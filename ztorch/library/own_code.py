@@ -102,7 +102,7 @@ class OwnCode(RawDevice):
         return Code(self.name, language, groups, library, OrderedDict())
 
     def unload(self, code: Code) -> None:
-        """Unloads kernels; on the CPU they stay as long as the process.
+        """Unloads kernels; on the CPU their code goes with the last reference to `code`.
 
         Args:
             code: What `load` gave.

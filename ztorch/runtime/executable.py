@@ -138,10 +138,7 @@ class NativeCall:
     def _run_shared(self) -> None:
         from ztorch.backends.workers import workers  # not needed by programs of one worker
 
-        pool = workers(self.workers, self._library)
-        with pool.lock:
-            self._frame[4] = pool.control.value
-            self.once()
+        workers(self.workers, self._library).run(self.once, self._frame)
 
 
 class HostCall(BoundCall):
