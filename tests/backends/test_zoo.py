@@ -8,14 +8,10 @@ import pytest
 
 from tests.cases.available import COMPUTING, PLAYED, device
 from tests.cases.covering import among_devices
-from tests.cases.zoo import NAMES, assert_verified, program
+from tests.cases.zoo import COUSINS, NAMES, assert_verified, program
 from ztorch import settings
 
 QUICK = ("digits_mlp", "text_classifier")  # products and sums; ids, gathers and their gradients
-# Layers and windows of these are those of another model, which stands for both: of digits_mlp's products,
-# resnet18's blocks, tiny_gpt's attention, lenet's windows. They are for full runs here, and run on every
-# processor in each.
-COUSINS = {"mnist_mlp", "tabular_regressor", "autoencoder", "cifar_resnet", "bert_base", "digits_cnn"}
 
 
 @pytest.mark.timeout(900)

@@ -19,6 +19,10 @@ from ztorch.sources.recipe import Recipe, optimizer
 
 BATCH = 4
 NAMES = zoo()
+# Layers and windows of these are those of another model, which stands for both: of digits_mlp's products,
+# cifar_resnet's blocks, tiny_gpt's attention, lenet's windows. On devices and beside PyTorch they are for
+# full runs; every processor runs them in each.
+COUSINS = {"mnist_mlp", "tabular_regressor", "autoencoder", "resnet18", "bert_base", "digits_cnn"}
 # Small variants are made to be trained, and compile a kernel for each step of each layer. These are made
 # of the same layers in the same sizes of windows and steps, each kind of block once or twice: of the
 # residual nets the stage that keeps rows and columns and the one that halves them (resnet18's sides

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from tests.cases.zoo import BATCH, NAMES, rows, small
+from tests.cases.zoo import BATCH, COUSINS, NAMES, rows, small
 from tests.zoo.twins import Twin, train
 from ztorch import optimizers
 from ztorch.program.program import Program
@@ -18,7 +18,8 @@ STEPS = 20
 
 
 @pytest.mark.parametrize("name", [
-    pytest.param(n, marks=() if n == "digits_mlp" else pytest.mark.slow) for n in NAMES])
+    pytest.param(n, marks=() if n == "digits_mlp" else pytest.mark.full if n in COUSINS else pytest.mark.slow)
+    for n in NAMES])
 def test_the_same_weights_after_twenty_steps(name: str, tmp_path: Path) -> None:
     """In float64, without dropout, which draws other numbers than PyTorch's. What rounding is left
     Adam enlarges where it divides a gradient that is zero but for rounding by its size: there the
