@@ -1,4 +1,5 @@
-"""The command: `python -m benchmarks.cpu [--quick] [--only matmul,mlp] [--threads 1,all]`."""
+"""The command: `python -m benchmarks.cpu [--quick] [--only matmul,mlp] [--threads 1,all]
+[--level avx2]`."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ from benchmarks import (
     training,
     vector_math,
 )
+from benchmarks.level import FAIR, limited
 from benchmarks.timing import FULL, QUICK, Effort
 from ztorch.host import processor
 
@@ -68,17 +70,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default=",".join(SECTIONS),
                         help=f"sections, of {','.join(SECTIONS)}")
     parser.add_argument("--threads", default="1,all", help="thread counts, such as 1,2,all")
+    parser.add_argument("--level", default="", choices=["", "avx2"],
+                        help="without AVX-512, which the peers are told as well")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     asked = parser.parse_args(arguments)
     names = asked.only.split(",")
     if wrong := [n for n in names if n not in SECTIONS]:
         parser.error(f"no section {', '.join(wrong)}; there are {', '.join(SECTIONS)}")
+    lower = limited("benchmarks.cpu", asked.level, sys.argv[1:] if arguments is None else arguments)
     effort = QUICK if asked.quick else FULL
     threads = threads_of(asked.threads)
-    facts = machine.describe()
+    facts = {**machine.describe(), **({"SIMD level": FAIR} if lower else {})}
     for key, value in facts.items():
         print(f"{key}: {value}")
-    stem = f"{facts['date']}-{machine.slug()}{'-quick' if asked.quick else ''}"
+    parts = facts["date"], machine.slug(), asked.level, "quick" * asked.quick
+    stem = "-".join(part for part in parts if part)
     sections, begun = [], perf_counter()
     for name in names:
         print(f"\n[{name}] after {perf_counter() - begun:.0f} s", flush=True)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
 
-from benchmarks import gpu, gpu_parity, gpu_peers, gpu_predictions, gpu_smoke, timing
+from benchmarks import gpu, gpu_parity, gpu_peers, gpu_predictions, gpu_smoke, level, timing
 from benchmarks.gpu_cases import GPU, SMALL, SOFTWARE, Case, Measured, Sizes
 from benchmarks.timing import Effort
 from tests.cases.available import device
 from tests.cases.covering import among_devices, one_in_each_run
 from ztorch.errors import DeviceError, Unsupported
+from ztorch.host import processor
 from ztorch.runtime.devices import ListedDevice
 
 
@@ -166,3 +168,17 @@ def test_every_row_is_right(backend: str, kind: str, tmp_path: Path, monkeypatch
     at = device(backend).id
     monkeypatch.setattr(timing, "sleep", lambda seconds: None)  # only results count here
     assert gpu.main(["--quick", "--devices", at, "--only", kind, "--out", str(tmp_path)]) == 0
+
+
+def test_a_race_without_avx512_begins_anew_and_hides_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[tuple[str, list[str], dict[str, str]]] = []
+    monkeypatch.setattr(os, "execve", lambda *how: begun.append(how))
+    monkeypatch.setattr(processor, "features", lambda: frozenset({"avx2", "fma", "avx512f", "amx_tile"}))
+    assert not level.limited("benchmarks.cpu", "", []) and begun == []
+    level.limited("benchmarks.cpu", "avx2", ["--quick"])
+    [(_, command, environment)] = begun
+    assert command[1:] == ["-m", "benchmarks.cpu", "--quick"] and environment["ATEN_CPU_CAPABILITY"] == "avx2"
+    for name, value in level.AVX2.items():
+        monkeypatch.setenv(name, value)
+    assert level.limited("benchmarks.cpu", "avx2", ["--quick"]) and len(begun) == 1
+    assert processor.features() == {"avx2", "fma"}
