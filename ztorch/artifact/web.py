@@ -28,8 +28,9 @@ from ztorch.runtime.spec import RESULTS, SUMS
 from ztorch.version import __version__
 
 BACKEND = "webgpu"
-SCRIPT = {"version": __version__, "format": FORMAT, "oldest": OLDEST, "newest": VERSION,
-          "port_align": PORT_ALIGN, "results": RESULTS, "sums": SUMS}  # values of the script's template
+SCRIPT = {  # values of the script's template
+    "version": __version__, "format": FORMAT, "oldest": OLDEST, "newest": VERSION,
+    "port_align": PORT_ALIGN, "results": RESULTS, "sums": SUMS}
 
 
 @dataclass(frozen=True)
