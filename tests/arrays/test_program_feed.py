@@ -100,6 +100,17 @@ def test_programs_of_several_batch_sizes(device: str) -> None:
     same_weights(ours, theirs)
 
 
+@pytest.mark.parametrize("device", ["opencl"], indirect=True)
+def test_models_of_float64_score_as_on_arrays(device: str) -> None:
+    """What rows count has the dtype that the program reads."""
+    model = zt.Sequential([L.Input((6,)), L.Dense(3)], seed=3)
+    program = model.compile(device, batch_size=8, loss="mse", dtype="float64")
+    targets = X[:, :3] + 1
+    want = program.evaluate(X, targets, sample_weight=WEIGHTS, verbose=0)
+    assert want == program.evaluate(*(zt.tensor(a, dtype="float64", device=device) for a in (X, targets)),
+                                    sample_weight=WEIGHTS, verbose=0)
+
+
 @places("vulkan")
 def test_sequences_of_several_sizes_on_a_device(device: str) -> None:
     """They go by way of the host, with the scores of arrays."""

@@ -124,6 +124,27 @@ def test_trains(name: str, tmp_path: Path) -> None:
         assert found[7]["loss"] == found[0]["loss"]  # dropout draws the same again, too
 
 
+def test_scores_that_are_no_means_of_rows(tmp_path: Path) -> None:
+    """Metrics that sums over all batches make, of masked steps, and weighted ones."""
+    model = zt.Sequential([L.Input((5, 3)), L.Masking(), L.Dense(2, activation="sigmoid")],
+                          name="steps", seed=2)
+    how: dict[str, Any] = {"loss": "mse", "optimizer": "sgd", "metrics": [
+        "mae", "rmse", "auc", zt.metrics.WeightedMetric("mse")]}
+    random = np.random.default_rng(3)
+    x = random.normal(size=(ROWS, 5, 3)).astype(np.float32)
+    x[::2, 1:], x[9:, 3:] = 0.0, 0.0  # batches of few real steps and of many
+    y, w = random.integers(0, 2, (ROWS, 5, 2)), np.linspace(0.1, 2.0, ROWS)
+    program = model.compile("cpu", batch_size=4, **how)
+    export_web(model.trace(4, **how), tmp_path)
+    given = [a.reshape(-1).tolist() for a in (x, y, w)]
+    first = program.evaluate(x, y, sample_weight=w, verbose=0, return_dict=True)
+    trained = program.fit(x, y, sample_weight=w, shuffle=False, verbose=0).history
+    for on in ("WebGPU", "WebAssembly"):
+        _, found = asked(tmp_path, "steps.zt", [["evaluate", *given], ["train", *given]], on)
+        assert found[0] == pytest.approx(first, rel=1e-5)
+        assert found[1] == pytest.approx({name: one for name, (one,) in trained.items()}, rel=1e-4)
+
+
 def test_several_inputs_and_outputs(tmp_path: Path) -> None:
     a, b = L.Input((4,), name="left"), L.Input((3,), name="right")
     both = L.Concatenate()([a, b])

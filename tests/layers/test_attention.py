@@ -35,6 +35,7 @@ X = random.normal(size=(3, 5, 8))
 def test_names_shapes_first_values_and_results_are_keras(how: dict[str, Any], causal: bool) -> None:
     keras = references.keras()
     x = X.astype(np.float32)
+    keras.utils.set_random_seed(0)
     theirs = keras.layers.MultiHeadAttention(**how, name="mha")
     theirs(x, x)
     case = Traced(L.MultiHeadAttention(**how, use_causal_mask=causal, name="mha"), x)

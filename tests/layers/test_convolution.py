@@ -184,7 +184,8 @@ def test_twenty_steps_are_pytorchs(dtype: str, device: str) -> None:
     for _ in range(STEPS):
         x = random.normal(size=(BATCH, 8, 9, 2)).astype(dtype)
         y = random.integers(0, 5, BATCH).astype(np.int32)
-        call.inputs["x"][...], call.inputs["w"][...] = x, 1.0
+        call.inputs["x"][...] = x
+        call.inputs["w"][...] = call.inputs["real"][...] = 1.0
         call.inputs["y"][...] = y.reshape(call.inputs["y"].shape)
         call()
         loss = torch.nn.functional.cross_entropy(

@@ -12,7 +12,7 @@ import ztorch as zt
 from tests import references
 from tests.cases.grouping import together
 from ztorch import layers as L
-from ztorch.errors import ConfigError, DataError, Unsupported
+from ztorch.errors import ConfigError, DataError, ShapeError, Unsupported
 
 IDS = np.array([[7, 12, 3, 9], [5, 5, 9, 9]])
 NUMBERS = np.array([[-1.0, 0.0, 0.4, 9.0], [0.5, 0.6, 2.0, 1.0]], np.float32)
@@ -75,7 +75,8 @@ def test_numbers_out_of_range_are_refused_with_their_row() -> None:
     (lambda x: L.IntegerLookup(vocabulary=[1], invert=True)(x), Unsupported, "runs on the host"),
     (lambda x: L.Discretization(num_bins=3)(x), ConfigError, "Discretization has no bin_boundaries"),
     (lambda x: L.Hashing(3)(x), Unsupported, "Hashing runs on the host, before a model"),
-    (lambda x: L.CategoryEncoding(3)(x, count_weights=x), ConfigError, "output_mode='count'")])
+    (lambda x: L.CategoryEncoding(3)(x, count_weights=x), ShapeError,
+     "layer 'category_encoding': count_weights belong to output_mode='count'")])
 def test_what_a_model_cannot_compute_is_said(make: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         make(L.Input((2,), dtype="int32"))

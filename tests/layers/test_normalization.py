@@ -166,7 +166,7 @@ def test_moving_statistics_are_keras_after_several_steps() -> None:
     for _ in range(4):
         x = random.normal(2.0, 3.0, SHAPE).astype(np.float32)
         theirs(x, training=True)
-        step(x=x, y=x, w=np.ones(6))
+        step(x=x, y=x, w=np.ones(6), real=np.ones(6))
     for w in theirs.weights[2:]:
         np.testing.assert_allclose(step.values[w.path], keras.ops.convert_to_numpy(w), rtol=1e-5)
 

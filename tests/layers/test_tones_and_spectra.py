@@ -11,7 +11,7 @@ from tests import references
 from tests.cases.grouping import together
 from tests.layers.image_draws import seen
 from ztorch import layers as L
-from ztorch.errors import ConfigError, ShapeError
+from ztorch.errors import ShapeError
 
 random = np.random.default_rng(11)
 BYTES = random.integers(0, 256, (2, 9, 11, 3)).astype(np.float32)
@@ -128,7 +128,7 @@ def test_boxes_of_other_images_have_their_share_of_the_label() -> None:
         assert abs(labels[k, int(box[0, 0])] - len(rows) / image.size) < edges
     assert (images != np.arange(ROWS)[:, None, None]).any((1, 2)).mean() > 0.5
     assert L.CutMix()(NUMBERED)["labels"].numpy() == pytest.approx(NUMBERED["labels"])
-    with pytest.raises(ConfigError, match=r"MixUp takes images.* not of pictures"):
+    with pytest.raises(ShapeError, match=r"layer 'mix_up': it takes images.* not of pictures"):
         L.MixUp()({"pictures": BYTES})
     with pytest.raises(ShapeError, match=r"labels of one number a class.*to_categorical"):
         L.MixUp()({"images": BYTES, "labels": np.ones(2, np.float32)}, training=True)

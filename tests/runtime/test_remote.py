@@ -62,7 +62,7 @@ def test_a_step_moves_the_batch_and_the_metrics(name: str, monkeypatch: pytest.M
     for what in ("exchange", "write", "read", "copy", "alloc", "record"):
         monkeypatch.setattr(Device, what, noted(what, moved))
     program.fit(x, y, verbose=0)
-    batch = BATCH * 16 * 4 + 2 * PORT_ALIGN  # rows, their labels and their weights
+    batch = BATCH * 16 * 4 + 3 * PORT_ALIGN  # rows, their labels, their weights and which count
     assert moved == 5 * [("exchange", batch, 2 * PORT_ALIGN)]  # back come loss and accuracy
     assert program.executable.spec.params_bytes > 10 * batch
 

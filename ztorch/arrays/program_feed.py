@@ -140,11 +140,10 @@ class Staging(dict[str, Tensor]):
     def fill(self, columns: Columns, rows: np.ndarray, weights: np.ndarray, real: int) -> None:
         """A batch of these rows, each with its weight, the first `real` of which count."""
         numbers = self._moved(rows)
-        for port in self._inputs:
-            if port == "w":
-                self[port] = self._moved(weights)
-            elif port == "real":
-                self[port] = self._moved((np.arange(len(rows)) < real).astype(np.float32))
+        for port, spec in self._inputs.items():
+            if port in ("w", "real"):
+                counts = weights if port == "w" else np.arange(len(rows)) < real
+                self[port] = self._moved(counts.astype(spec.dtype.numpy))
             else:
                 self[port] = compute("take", (columns[port], numbers), {"axis": 0})
 

@@ -24,11 +24,13 @@ from ztorch.errors import ConfigError, Unsupported
 from ztorch.files.atomic import write_atomic
 from ztorch.runtime.manifest import FORMAT, OLDEST, VERSION
 from ztorch.runtime.snapshot import Snapshot
+from ztorch.runtime.spec import RESULTS, SUMS
 from ztorch.version import __version__
 
 BACKEND = "webgpu"
-SCRIPT = {"version": __version__, "format": FORMAT, "oldest": OLDEST, "newest": VERSION,
-          "port_align": PORT_ALIGN}  # values of the script's template
+SCRIPT = {  # values of the script's template
+    "version": __version__, "format": FORMAT, "oldest": OLDEST, "newest": VERSION,
+    "port_align": PORT_ALIGN, "results": RESULTS, "sums": SUMS}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ztorch.dtypes import DType, f32
 from ztorch.errors import ConfigError, Unsupported
-from ztorch.graph.op import OPS, constant
+from ztorch.graph.op import OPS, constant, shape_error
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
@@ -41,7 +41,7 @@ def _integers(x: Value) -> Value:
 def _categories(layer: CategoryEncoding, x: Value, context: Context | None,
                 count_weights: Value | None = None) -> Value:
     if count_weights is not None and layer.output_mode != "count":
-        raise ConfigError("CategoryEncoding: count_weights belong to output_mode='count'")
+        raise shape_error("count_weights belong to output_mode='count'", fix="leave them out")
     if context is not None:
         context.need_range(x, 0, layer.num_tokens - 1)
     return category_counts(_integers(x), layer.output_mode, layer.num_tokens, count_weights)

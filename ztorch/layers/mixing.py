@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ztorch.config import number
-from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, constant, shape_error
 from ztorch.graph.value import Value
 from ztorch.layers.augmentation import AugmentationLayer, Factor, Pair, between
 from ztorch.layers.context import Context
+from ztorch.layers.symbol import leaves
 
 TRIES = 8  # of a number of the gamma distribution: each fails at most once in twenty
 
@@ -49,8 +49,13 @@ class MixingLayer(AugmentationLayer, abstract=True):
     def call(self, x: Any, context: Context) -> Any:
         parts = x if isinstance(x, dict) else {"images": x}
         if "images" not in parts or not set(parts) <= {"images", "labels"}:
-            raise ConfigError(f"{type(self).__name__} takes images, or a dict of images and "
-                              f"labels, not of {', '.join(map(str, parts))}")
+            raise shape_error("it takes images, or a dict of images and labels, not of "
+                              f"{', '.join(map(str, parts))}")
+        for part, tensor in parts.items():
+            if not isinstance(tensor, Value):
+                raise shape_error(f"{part} are one tensor, not a {type(tensor).__name__} of "
+                                  f"{len(leaves(tensor))}", fix="join them first, such as "
+                                  "Concatenate(axis=0)([a, b]), or call it on each")
         images = parts["images"]
         self.channels(images.shape[1:])
         images = OPS.cast(images, context.dtype)

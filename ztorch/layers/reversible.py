@@ -57,6 +57,10 @@ class ReversibleEmbedding(Embedding):
                 self.embeddings_initializer)
 
     def call(self, x: Value, context: Context, reverse: bool = False) -> Value:
+        if not isinstance(reverse, bool):
+            raise shape_error("reverse is True or False when a model is declared, not a "
+                              f"{type(reverse).__name__}",
+                              fix=f"write {self.name}(x, reverse=True)")
         if not reverse:
             return super().call(x, context)
         if x.shape[-1] != self.output_dim:

@@ -85,7 +85,7 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
 
     logits_of: str | None = None  # activation whose input the loss prefers to its output
     probabilities = False  # whether targets hold only numbers from 0 to 1
-    reduction: str | None = MEAN  # of what calls on numbers give; training weighs rows itself
+    reduction: str | None = MEAN  # of the losses of rows to one number
 
     @_with_shared_arguments
     def __init__(self, name: str | None = None):

@@ -23,7 +23,7 @@ from ztorch.errors import nearest
 from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public, as_value, leaf
 from ztorch.graph.operators import Operators
 from ztorch.graph.value import Value, current_layer, stand_in
-from ztorch.ops.absent import INSTEAD
+from ztorch.ops.absent import INSTEAD, MODULES
 from ztorch.ops.control import checkpoint as checkpoint
 from ztorch.ops.control import cond as cond
 from ztorch.ops.control import scan as scan
@@ -55,7 +55,8 @@ def __getattr__(name: str) -> Callable[..., Any]:
     asked = name
     name = ALIASES.get(name, name)
     if name not in REGISTRY:
-        hint = f"; {INSTEAD[name]}" if name in INSTEAD else ""
+        instead = MODULES.get(name) or INSTEAD.get(name)
+        hint = f"; {instead}" if instead else ""
         if not hint and not name.startswith("_"):
             hint = nearest(name, (*REGISTRY, *ALIASES), likeness=0.7)
         raise AttributeError(f"module 'ztorch.ops' has no attribute {name!r}{hint}")

@@ -11,9 +11,11 @@ _SETS_OF_TWO = "use zt.array_api.unique_values, and ops.isin of the other one"
 _COMPLEX = "there are no complex numbers"
 _NANS = "use ops.where(ops.isnan(x), 0.0, x) first, and count what is left"
 _EVERY = "ops apply to whole tensors; zt.vmap makes a function do so"
-_OWN = "zt.ops has its functions itself, such as zt.ops.relu"
 _EIGEN = "ops.eigh takes symmetric matrices; others have complex eigenvalues"
 
+# Modules of keras.ops, which no tensor has
+MODULES = dict.fromkeys(("linalg", "nn", "numpy"),
+                        "zt.ops has its functions itself, such as zt.ops.relu")
 INSTEAD = {
     "addcmul": "use a + b * c", "addmm": "use ops.gemm", "append": "use ops.concat",
     "argpartition": "use ops.argsort or ops.top_k", "argwhere": _SIZES,
@@ -79,7 +81,6 @@ INSTEAD = {
     "jvp": "use zt.jvp",
     "layer_normalization": "use ops.layer_norm",
     "ldexp": "use x * 2.0 ** n",
-    "linalg": _OWN,
     "logaddexp2": "use ops.logaddexp",
     "logdet": "use ops.slogdet",
     "map": _EVERY,
@@ -99,8 +100,6 @@ INSTEAD = {
     "nanstd": _NANS,
     "nansum": _NANS,
     "nanvar": _NANS,
-    "nn": _OWN,
-    "numpy": _OWN,
     "percentile": "use ops.sort",
     "polar": _COMPLEX,
     "ptp": "use ops.max(x) - ops.min(x)",

@@ -37,10 +37,11 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         w = random.uniform(0, 2, 5).astype(request.param)
         given += x.tobytes() + t.tobytes() + w.tobytes()
         y = call(executable, "predict", x=x)["y"]
-        scores = call(executable, "train", x=x, y=t, w=w if step % 2 else np.ones(5))
+        scores = call(executable, "train", x=x, y=t, w=w if step % 2 else np.ones(5),
+                      real=np.ones(5))
         if step == 0:
             scores["accuracy"][...] = 0  # the driver did not ask for it
-        after = call(executable, "evaluate", x=x, y=t, w=w)
+        after = call(executable, "evaluate", x=x, y=t, w=w, real=np.ones(5))
         expected += b"".join(a.tobytes() for a in (
             y, scores["loss"], scores["accuracy"], after["loss"], after["accuracy"]))
     trained = executable.states_snapshot()
@@ -49,10 +50,10 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     (folder / "in.bin").write_bytes(given)
     (folder / "expected.bin").write_bytes(expected)
     states = "".join(f" STATE(NET_OFFSET_{identifier(n.upper())}, NET_SIZE_{identifier(n.upper())}, "
-                     f"{'int' if a.dtype.kind in 'iu' else 'real'})" for n, a in trained.items())
-    real = {"float32": "float", "float64": "double"}[request.param]
+                     f"{'int' if a.dtype.kind in 'iu' else 'number'})" for n, a in trained.items())
+    number = {"float32": "float", "float64": "double"}[request.param]
     (folder / "driver.c").write_text(
-        f"#define real {real}\n#define ALL_STATES {states}\n#define OUT \"out.bin\"\n"
+        f"#define number {number}\n#define ALL_STATES {states}\n#define OUT \"out.bin\"\n"
         f'#include "{DRIVER}"\n')
     return folder
 
@@ -75,7 +76,8 @@ def test_the_caller_s_memory_is_where_it_works(tmp_path: Path) -> None:
     executable = build(traced.functions, "cpu:scalar", "net")
     x = np.full((5, 101), 0.25, np.float32)
     first = call(executable, "predict", x=x)["y"]
-    call(executable, "train", x=x, y=np.zeros(5, np.int32), w=np.ones(5, np.float32))
+    ones = np.ones(5, np.float32)
+    call(executable, "train", x=x, y=np.zeros(5, np.int32), w=ones, real=ones)
     second = call(executable, "predict", x=x)["y"]
     run(tmp_path / "two", cwd=tmp_path)
     assert (tmp_path / "two.bin").read_bytes() == first.tobytes() + second.tobytes()
@@ -97,7 +99,7 @@ int main(void)
         x[k] = 0.25f;
     net_init(one);
     net_init(other);
-    net_train_step_in(x, t, 0, 0, 0, one, arena);
+    net_train_step_in(x, t, 0, 0, 0, 0, one, arena);
     net_predict_in(x, y, other, arena);
     fwrite(y, 1, sizeof y, out);
     net_predict_in(x, y, one, arena);

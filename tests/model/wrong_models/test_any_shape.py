@@ -55,6 +55,12 @@ def made(name: str) -> L.Layer:
         return L.Input(ARGUMENTS["shape"])
     if name == "RandomPosterization":
         return L.RandomPosterization(4)
+    if name == "Encoded":
+        return L.Encoded(L.CategoryEncoding(3))
+    if name == "MelSpectrogram":
+        return L.MelSpectrogram(4, 2, num_mel_bins=3)
+    if name == "STFTSpectrogram":
+        return L.STFTSpectrogram(frame_length=3)
     needed = [p.name for p in inspect.signature(LAYERS[name]).parameters.values()
               if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     return LAYERS[name](**{n: ARGUMENTS[n] for n in needed})
