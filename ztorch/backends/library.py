@@ -36,7 +36,7 @@ _CLOEXEC, _ALLOW_SEALING, _NOEXEC_SEAL = 1, 2, 8
 _ADD_SEALS, _SEAL, _SHRINK, _GROW, _WRITE = 1033, 1, 2, 4, 8
 _LINK_MAP = 2  # RTLD_DI_LINKMAP
 
-_loaded: weakref.WeakValueDictionary[bytes, ctypes.CDLL] = weakref.WeakValueDictionary()
+_loaded: weakref.WeakValueDictionary[bytes, LoadedLibrary] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 _numbers = itertools.count(1)  # of memory files
 
@@ -45,7 +45,15 @@ runs_ended: dict[int, int] = {}
 _dropped: deque[tuple[int, dict[int, int]]] = deque()  # handles, and the runs that had ended then
 
 
-def load_library(code: bytes, name: str, dump_dir: str | None = None) -> ctypes.CDLL:
+class LoadedLibrary(ctypes.CDLL):
+    """Compiled code in this process."""
+
+    def __init__(self, path: str):
+        super().__init__(path)
+        self.pools: set[int] = set()  # of workers that have run it
+
+
+def load_library(code: bytes, name: str, dump_dir: str | None = None) -> LoadedLibrary:
     """Loads a shared library made by ztorch. Equal code returns the same handle.
 
     >>> load_library(code, "digits").digits_predict(x, y, params, arena)     # doctest: +SKIP
@@ -63,17 +71,17 @@ def load_library(code: bytes, name: str, dump_dir: str | None = None) -> ctypes.
         if library is None:
             library = _loaded[key] = _load(code, label or "library", key, dump_dir)
             # Not when the process ends: workers are still parked in the code.
-            weakref.finalize(library, _drop, library._handle).atexit = False
+            weakref.finalize(library, _drop, library._handle, library.pools).atexit = False
         elif dump_dir is not None:
             _dump(code, label or "library", key, dump_dir)
         return library
 
 
-def _drop(handle: int) -> None:
+def _drop(handle: int, pools: set[int]) -> None:
     """Unmaps a library as soon as no worker is inside. The last instructions of a run are those of
     its barrier, where a worker may still be when the run has ended for all others; when a later run
     of the same workers has ended, it no longer is."""
-    _dropped.append((handle, dict(runs_ended)))
+    _dropped.append((handle, {pool: runs_ended.get(pool, 0) for pool in pools}))
     for _ in range(len(_dropped)):
         try:
             handle, then = _dropped.popleft()
@@ -140,7 +148,7 @@ def check_library(code: bytes) -> tuple[int, bytes]:
     return at, build_id
 
 
-def _load(code: bytes, label: str, key: bytes, dump_dir: str | None) -> ctypes.CDLL:
+def _load(code: bytes, label: str, key: bytes, dump_dir: str | None) -> LoadedLibrary:
     at, build_id = check_library(code)
     if dump_dir is not None:
         return _open(_dump(code, label, key, dump_dir), at, build_id)
@@ -162,9 +170,9 @@ def _new_path(descriptor: int) -> str:
     return f"/proc/self/fd{steps}/{descriptor}"
 
 
-def _open(path: str, at: int, build_id: bytes) -> ctypes.CDLL:
+def _open(path: str, at: int, build_id: bytes) -> LoadedLibrary:
     try:
-        library = ctypes.CDLL(path)
+        library = LoadedLibrary(path)
     except OSError as error:
         raise ArtifactError(f"the system refuses to load compiled code: {error}") from None
     # If other code used and closed the same path before, dlopen returned that library.
@@ -207,7 +215,7 @@ def _memory_file(code: bytes, label: str) -> int | None:
     return None
 
 
-def _open_temporary(code: bytes, label: str, at: int, build_id: bytes) -> ctypes.CDLL:
+def _open_temporary(code: bytes, label: str, at: int, build_id: bytes) -> LoadedLibrary:
     import tempfile  # slow to import and rarely needed
 
     try:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ztorch.abi import CONTROL_BLOCK, WORKER_ENTRY
-from ztorch.backends.library import runs_ended
+from ztorch.backends.library import LoadedLibrary, runs_ended
 from ztorch.host.memory import aligned
 from ztorch.host.settings import current
 
@@ -39,12 +39,16 @@ class Workers:
                              name=f"ztorch-worker-{number}").start()
 
 
-    def run(self, once: Callable[[], object], frame: Any) -> None:
-        """One run of a function by all workers; `frame` has a place for the control block."""
+    def run(self, library: LoadedLibrary, once: Callable[[], object], frame: Any) -> None:
+        """One run of a function of a library by all workers; `frame` has a place for the control
+        block."""
         with self.lock:
+            library.pools.add(id(self))
             frame[4] = self.control.value
-            once()
-            runs_ended[id(self)] = runs_ended.get(id(self), 0) + 1
+            try:
+                once()
+            finally:  # also where Ctrl-C is heard when the native call has returned
+                runs_ended[id(self)] = runs_ended.get(id(self), 0) + 1
 
 
 _pools: dict[int, Workers] = {}

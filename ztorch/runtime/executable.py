@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.backends.library import load_library
+from ztorch.backends.library import LoadedLibrary, load_library
 from ztorch.config import positive
 from ztorch.dtypes import DType, lying
 from ztorch.errors import DeviceError
@@ -110,7 +110,7 @@ class NativeCall:
     `inputs` and `outputs` are tables of addresses, which the caller fills.
     """
 
-    def __init__(self, library: ctypes.CDLL, function: FunctionSpec, params: int, arena: int,
+    def __init__(self, library: LoadedLibrary, function: FunctionSpec, params: int, arena: int,
                  workers: int):
         """`params` and `arena` are addresses; `workers` is how many threads share the work."""
         self.inputs: Any = (ctypes.c_size_t * max(len(function.inputs), 1))()
@@ -138,7 +138,7 @@ class NativeCall:
     def _run_shared(self) -> None:
         from ztorch.backends.workers import workers  # not needed by programs of one worker
 
-        workers(self.workers, self._library).run(self.once, self._frame)
+        workers(self.workers, self._library).run(self._library, self.once, self._frame)
 
 
 class HostCall(BoundCall):
