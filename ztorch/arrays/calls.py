@@ -1,7 +1,7 @@
 """Calls of ops on tensors: checked and typed once for each combination of shapes and dtypes.
 
-A `Call` is an op with its attributes, for operands of certain shapes and dtypes. There is one
-object of each, so recorded computations are compared by the identity of their calls.
+A `Call` is an op with its attributes, for operands of certain shapes and dtypes: one object of each,
+so recorded computations are compared by the identity of their calls.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import os
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -193,8 +195,22 @@ def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Bound:
     return Bound(name, operands, labels, counts, attributes)
 
 
-# Weak: a call lives as long as something recorded or compiled refers to it, and is one till then.
+# Weak: a call lives as long as what is recorded or compiled refers to it, and is one till then.
 _calls: weakref.WeakValueDictionary[tuple[Any, ...], Call] = weakref.WeakValueDictionary()
+_lock = threading.Lock()  # of whoever adds one
+
+
+def _only(key: tuple[Any, ...], call: Call) -> Call:
+    with _lock:  # another thread may have made one meanwhile
+        return _calls.setdefault(key, call)
+
+
+def _after_fork() -> None:  # no thread of the child will release the lock
+    global _lock
+    _lock = threading.Lock()
+
+
+getattr(os, "register_at_fork", lambda **_: None)(after_in_child=_after_fork)
 
 
 def call_for(bound: Bound, operands: tuple[Operand, ...], memory: str) -> Call:
@@ -213,7 +229,7 @@ def call_for(bound: Bound, operands: tuple[Operand, ...], memory: str) -> Call:
             known = Call(bound.name, operands, dtypes, _builder(public, bound), memory)
         except ZtorchError as error:
             raise type(error)(f"{error}\n    in {_shown(bound, operands)}") from None
-        known = _calls.setdefault(key, known)
+        known = _only(key, known)
     return known
 
 
@@ -229,7 +245,7 @@ def one_call(key: tuple[Any, ...], name: str, operands: tuple[Spec, ...], build:
     known = _calls.get((key, operands))
     if known is None:
         known = Call(name, operands, [o.dtype for o in operands], build, operands[0].memory)
-        known = _calls.setdefault((key, operands), known)
+        known = _only((key, operands), known)
     return known
 
 
