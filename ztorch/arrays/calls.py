@@ -1,7 +1,7 @@
 """Calls of ops on tensors: checked and typed once for each combination of shapes and dtypes.
 
-A `Call` is an op with its attributes, for operands of certain shapes and dtypes: one object of each,
-so recorded computations are compared by the identity of their calls.
+A `Call` is an op with its attributes, for operands of certain shapes and dtypes. There is one of
+each, so recorded computations are compared by the identity of their calls.
 """
 
 from __future__ import annotations
