@@ -42,6 +42,7 @@ def _case(s: Section, model: Any, weights: peers.Weights, optimizer: str, batch:
     random = np.random.default_rng(5)
     x = random.random((batch, 784), np.float32)
     y = random.integers(0, 10, batch).astype(np.int32)
+    model.set_weights(weights)  # it keeps what the case before has learned
     ours, after = _ours(model, optimizer, x, y, threads)
     contestants, results = [ours], {"ztorch": after}
     torch = peers.module("torch")
