@@ -15,8 +15,6 @@ from ztorch.layers.context import Context
 from ztorch.layers.symbol import leaves
 
 TRIES = 8  # of a number of the gamma distribution: each fails at most once in twenty
-
-
 DRAWS = 3 * TRIES + 1  # uniform numbers for one of the gamma distribution
 
 
