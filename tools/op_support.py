@@ -17,7 +17,7 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import OPS, Public, Sample, leaf, public_ops
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
-from ztorch.lower.placement import Params
+from ztorch.lower.params import Params
 from ztorch.lower.plan import Plan, lower
 
 # The dtypes to try the samples of an op with, by kind.

@@ -18,7 +18,7 @@ from ztorch.errors import Unsupported
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower.placement import Params
+from ztorch.lower.params import Params
 from ztorch.lower.plan import lower
 
 ON_GRIDS = [n for n, t in TARGETS.items() if t.limits.grid is not None and t.backend != "dummy"]

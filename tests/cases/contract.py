@@ -25,7 +25,7 @@ from ztorch.dtypes import f32
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
-from ztorch.lower.placement import Params
+from ztorch.lower.params import Params
 from ztorch.lower.plan import lower
 from ztorch.runtime.devices import resolve
 

@@ -20,6 +20,7 @@ from ztorch.codegen import llvm as llvm_source
 from ztorch.codegen.object_cache import cached, row
 from ztorch.codegen.targets import TARGETS
 from ztorch.host.settings import current, using
+from ztorch.remembered import Remembered
 
 ROOT = Path(__file__).parents[2]
 TARGET = TARGETS[HERE[-1]]
@@ -268,10 +269,10 @@ def test_what_was_unused_for_longest_goes_first(folder: Path, monkeypatch: pytes
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_cache, "MOST_IN_MEMORY", 1000)
+    monkeypatch.setattr(object_cache, "_memory", Remembered(1000))
     for k in range(30):
         cached([str(k)], lambda: bytes(100))
-    assert len(object_cache._memory) == 10
+    assert object_cache._memory.size == 1000
 
 
 WORK = """

@@ -17,8 +17,8 @@ from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.grid_rows import team
 from ztorch.lower.grid_tiles import TILES, estimate
+from ztorch.lower.params import Params
 from ztorch.lower.passes import launched, vectored
-from ztorch.lower.placement import Params
 from ztorch.lower.plan import lower
 
 MACHINES = {"groups": GROUPS, "subgroups": SUBGROUPS,

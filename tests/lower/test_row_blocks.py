@@ -21,7 +21,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.block_loops import segments
 from ztorch.lower.hidden import columns_seen
-from ztorch.lower.placement import Params
+from ztorch.lower.params import Params
 from ztorch.lower.row_blocks import blocked, in_blocks
 from ztorch.lower.wide import WideShape, groups
 from ztorch.machines.processors import processor

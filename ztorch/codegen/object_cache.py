@@ -13,21 +13,19 @@ import contextlib
 import hashlib
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from ztorch.host import settings
+from ztorch.remembered import Remembered
 
 MOST_BYTES = 256 << 20  # of all files; the object of a large network has one or two MiB
 MOST_IN_MEMORY = 64 << 20  # bytes of code that one process keeps
 DIGEST = 32  # bytes of a SHA-256 digest
 
-_lock = threading.Lock()
-_memory: OrderedDict[bytes, bytes] = OrderedDict()
-_in_memory = 0  # bytes of code in it
+_memory: Remembered[bytes, bytes] = Remembered(MOST_IN_MEMORY)  # code by its key
 _unchecked = MOST_BYTES  # bytes written since the folder's size was last checked
 
 
@@ -42,14 +40,14 @@ def cached(parts: Iterable[str | bytes], assemble: Callable[[], bytes]) -> bytes
     if folder is None:
         return assemble()
     key = _digest(parts)
-    code = _remembered(key)
+    code = _memory.get(key)
     if code is None:
         path = Path(folder, "objects", key.hex())
         code = _read(path, key)
         if code is None:
             code = assemble()
             _write(path, key, code)
-        _remember(key, code)
+        _memory.put(key, code, len(code))
     return code
 
 
@@ -71,10 +69,7 @@ def row(value: Any) -> str:
 
 def forget() -> None:
     """Clears the cache in memory; files remain."""
-    global _in_memory
-    with _lock:
-        _memory.clear()
-        _in_memory = 0
+    _memory.forget()
 
 
 def _digest(parts: Iterable[str | bytes]) -> bytes:
@@ -85,23 +80,6 @@ def _digest(parts: Iterable[str | bytes]) -> bytes:
         digest.update(len(raw).to_bytes(8, "little"))
         digest.update(raw)
     return digest.digest()
-
-
-def _remembered(key: bytes) -> bytes | None:
-    with _lock:
-        code = _memory.get(key)
-        if code is not None:
-            _memory.move_to_end(key)
-        return code
-
-
-def _remember(key: bytes, code: bytes) -> None:
-    global _in_memory
-    with _lock:
-        _in_memory += len(code) - len(_memory.get(key, b""))
-        _memory[key] = code
-        while _in_memory > MOST_IN_MEMORY:
-            _in_memory -= len(_memory.popitem(last=False)[1])
 
 
 def _read(path: Path, key: bytes) -> bytes | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ztorch.codegen.targets import Target
-from ztorch.lower.placement import Params
+from ztorch.lower.params import Params
 from ztorch.lower.plan import Plan
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec, entry_point
 

@@ -1,4 +1,8 @@
-"""The kernels of a program as text in a target's language, each rendered once."""
+"""The kernels of a program as text in a target's language, each rendered once.
+
+A process remembers the kernels of the programs that it compiled: the next one may have the same.
+It does not where there is no cache (`ZTORCH_CACHE=0`).
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,29 @@ from typing import Any
 
 from ztorch.codegen.render import Renderer, renderer
 from ztorch.codegen.targets import Target
+from ztorch.host.settings import current
 from ztorch.ir.atomic_memories import with_atomic_memories
 from ztorch.ir.kernel import Grid, Kernel
 from ztorch.ir.verify import verify
+from ztorch.lower.params import Lowered
 from ztorch.lower.passes import decompose, launched, vectored
 from ztorch.lower.worker_blocks import on_workers
+from ztorch.remembered import Remembered
+
+MOST_INSTRUCTIONS = 60_000  # of all kernels; a thousand take 0.8 MiB with their texts
+MOST_CHARACTERS = 5 << 20  # of their texts: some ninety an instruction
+
+# A body in the language of a target, and the grid of its launch: by the renderer of the target and
+# the identity of the body. The kernel is kept too: else its id could be used again.
+_Rendered = Remembered[tuple[Renderer, int], tuple[dict[str, Any], Grid, Kernel]]
+
+_lowered: Lowered = Remembered(MOST_INSTRUCTIONS)
+_rendered: _Rendered = Remembered(MOST_CHARACTERS)
+
+
+def lowered_before() -> Lowered | None:
+    """The kernels of the programs before; None where nothing is to be remembered."""
+    return None if current().cache is None else _lowered
 
 
 def in_words(kernel: Kernel, target: Target, words: Renderer) -> tuple[Kernel, Grid]:
@@ -48,10 +70,19 @@ class Kernels:
             self._number_of_body[body] = self._add(kernel), kernel
         return self._number_of_body[body][0]
 
-    def _add(self, kernel: Kernel) -> int:
+    def _render(self, kernel: Kernel) -> tuple[dict[str, Any], Grid]:
+        key, remembers = (self.words, id(kernel.body)), current().cache is not None
+        if remembers and (before := _rendered.get(key)):
+            return before[:2]
         verify(kernel)
         speakable, size = in_words(kernel, self.target, self.words)
         data = self.words.kernel(speakable)
+        if remembers:
+            _rendered.put(key, (data, size, kernel), len(data["body"]))
+        return data, size
+
+    def _add(self, kernel: Kernel) -> int:
+        data, size = self._render(kernel)
         memories = (tuple((m.t, m.access, m.size) for m in data[kind])
                     for kind in ("memories", "locals", "shared"))
         text = (data["body"], data["workgroup"], size, *memories)

@@ -27,6 +27,7 @@ from ztorch.codegen.targets import Target
 from ztorch.compile.cpu_code import cpu_code
 from ztorch.compile.description import describe_program
 from ztorch.compile.device_code import device_code
+from ztorch.compile.kernels import lowered_before
 from ztorch.compile.memory_sizes import byte_count
 from ztorch.compile.parameters import initial_parameters
 from ztorch.compile.targeting import target_for
@@ -37,7 +38,7 @@ from ztorch.graph import passes
 from ztorch.graph.value import Graph
 from ztorch.host.settings import current
 from ztorch.lower.frozen import Derived
-from ztorch.lower.placement import Params
+from ztorch.lower.params import Params
 from ztorch.lower.plan import Chooser, Plan, Schedules, lower
 from ztorch.lower.recompute import LimitTooSmall
 from ztorch.runtime.devices import resolve
@@ -179,7 +180,7 @@ def simplify(functions: Mapping[str, Graph], optional: tuple[str, ...],
 def place_states(functions: Mapping[str, Graph], target: Target) -> Params:
     """The layout of the parameters: each state (weight, optimizer slot, counter) gets an offset.
     Planning adds the constants that kernels read."""
-    params = Params(target.limits)
+    params = Params(target.limits, earlier=lowered_before())
     for graph in functions.values():
         for state in graph.leaves("state"):
             params.state(state)

@@ -74,6 +74,23 @@ def _write(root: Value, lines: list[str], numbers: dict[Value, int]) -> bool:
     return True
 
 
+def is_told(v: Value) -> bool:
+    """Whether the op of a value is the package's own, and the `repr` of each of its attributes says
+    all of it, in every program of a process.
+
+    Examples:
+        >>> from ztorch import ops
+        >>> is_told(ops.zeros((2, 3)))
+        True
+    """
+    return is_ours(v.op) and all(_is_plain(x) or isinstance(x, np.ndarray)  # compared by its bytes
+                                 or getattr(x, "text", None) is not None for x in v.attrs.values())
+
+
+def _is_plain(x: Any) -> bool:
+    return all(map(_is_plain, x)) if isinstance(x, (tuple, list)) else isinstance(x, PLAIN)
+
+
 def _node(v: Value) -> str | None:
     """Op, attributes, dtype and shape of a node."""
     if not is_ours(v.op):

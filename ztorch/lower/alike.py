@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ztorch.graph.value import Value, attribute_key
+from ztorch.graph.text import is_told
+from ztorch.graph.value import Op, Value, attribute_key
 from ztorch.ir.kernel import Instr, Kernel
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import flatten, unflatten
@@ -33,6 +34,7 @@ class RegionShape:
 
     key: tuple  # regions with equal keys share a kernel
     spans: dict[Value, Span]  # the part of each buffer that the region uses
+    ops: tuple[Op, ...] | None  # that the key names; None: in other programs it may mean another
 
 
 def shape_of(region: Region, buffers: Sequence[Value], fixed: Mapping[Value, bool],
@@ -60,7 +62,7 @@ def shape_of(region: Region, buffers: Sequence[Value], fixed: Mapping[Value, boo
     key = (region.kind, region.outer, region.inner, region.full, region.size, region.axes,
            region.shape, tuple(region.flat[v] for v in region.members),
            tuple(region.members.index(v) for v in region.stores), members, layouts, context)
-    return RegionShape(key, spans)
+    return RegionShape(key, spans, tuple(reads.ops) if reads.told else None)
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ class _Reads:
         self.order = {v: k for k, v in enumerate(region.members)}
         self.ranges: dict[Value, tuple[int, int]] = {}  # elements read: the first, and the end
         self.unbounded: set[Value] = set()  # buffers with a read whose range is not known
+        self.ops: dict[Op, None] = {}  # of all that is described
+        self.told = True  # whether the descriptions say all of them
 
     def of_member(self, v: Value) -> tuple:
         """What a member computes, and from which positions."""
@@ -92,7 +96,12 @@ class _Reads:
         else:
             reads = tuple(self._read(a, [Index.of(Var(f"a{k}", n)) for k, n in enumerate(a.shape)],
                                      True) for a in v.args)
-        return (v.op.name, attribute_key(v.attrs), v.shape, v.dtype, v.op.cost, reads)
+        return (self._named(v), attribute_key(v.attrs), v.shape, v.dtype, v.op.cost, reads)
+
+    def _named(self, v: Value) -> str:
+        self.ops[v.op] = None
+        self.told = self.told and is_told(v)
+        return v.op.name
 
     def _body(self, v: Value, index: Sequence[Index], certain: bool) -> tuple:
         if v.op.opcode:
@@ -110,7 +119,7 @@ class _Reads:
             trace = traced(v, index)
             if v.op.movement and len(trace.reads) == 1 and not trace.computed:
                 return self._read(*trace.reads[0], certain)  # only the position changes
-            return (v.op.name, attribute_key(v.attrs), v.shape, v.dtype,
+            return (self._named(v), attribute_key(v.attrs), v.shape, v.dtype,
                     self._body(v, index, certain and not trace.computed))
         flat = flatten(index, v.shape)
         low, high = flat.range

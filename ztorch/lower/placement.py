@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from ztorch.dtypes import lying, to_storage
 from ztorch.graph.body import CARRY
 from ztorch.graph.memory import ArenaBuffer
 from ztorch.graph.memory import plan as place_buffers
 from ztorch.graph.op import leaf
 from ztorch.graph.threads import THREADS_RESULT, first_of
 from ztorch.graph.value import Graph, Value
-from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index
+from ztorch.lower.params import Params
 from ztorch.lower.positions import unflatten
 from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT, buffer_reads
 from ztorch.lower.reduction import Phases
 from ztorch.lower.region import COPY, Region, map_region, real_reads, view_of
-from ztorch.lower.schedule import Schedule
 
 SLOTS = ("inputs", "outputs", "carries")  # spaces whose buffers have numbers
 
@@ -45,41 +43,6 @@ class Location:
         if self.space in SLOTS:
             return self.offset == other.offset
         return self.offset < other.offset + other.size and other.offset < self.offset + self.size
-
-
-@dataclass
-class Params:
-    """The layout of what lives as long as the program: states and constants, in one block."""
-
-    limits: Limits
-    offsets: dict[str, int] = field(default_factory=dict)
-    states: dict[str, Value] = field(default_factory=dict)
-    constants: list[tuple[int, np.ndarray]] = field(default_factory=list)
-    size: int = 0
-    # by the shape of their regions
-    kernels: dict[tuple, tuple[Kernel, Schedule]] = field(default_factory=dict)
-    _known: dict[tuple, int] = field(default_factory=dict)
-
-    def state(self, v: Value) -> int:
-        name = v.attrs["name"]
-        if name not in self.offsets:
-            self.offsets[name] = self._take(v.size * v.dtype.bytes)
-            self.states[name] = v
-        return self.offsets[name]
-
-    def constant(self, v: Value) -> int:
-        data = np.ascontiguousarray(to_storage(lying(v.dtype), v.attrs["data"]))
-        key = (data.dtype.str, data.shape, data.tobytes())
-        if key not in self._known:
-            self._known[key] = self._take(data.nbytes)
-            self.constants.append((self._known[key], data))
-        return self._known[key]
-
-    def _take(self, nbytes: int) -> int:
-        at = self.size
-        align = self.limits.buffer_align
-        self.size += (nbytes + align - 1) // align * align
-        return at
 
 
 class Placement:

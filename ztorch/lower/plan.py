@@ -16,7 +16,8 @@ from ztorch.lower import nests
 from ztorch.lower.barriers import LoopSpan, meetings, runs_of
 from ztorch.lower.frozen import Derived
 from ztorch.lower.fuse import fuse
-from ztorch.lower.placement import SLOTS, Location, Params, Placement
+from ztorch.lower.params import Params
+from ztorch.lower.placement import SLOTS, Location, Placement
 from ztorch.lower.prepare import prepare
 from ztorch.lower.recompute import with_less_memory
 from ztorch.lower.region import reads_remembered

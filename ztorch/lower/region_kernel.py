@@ -116,10 +116,8 @@ class RegionKernel:
         fixed = {v: self._is_fixed(v) for v in self.buffers}
         roles = tuple((names[p], access[p], v in self.reads) for v, p in self.at.items())
         shape = shape_of(region, self.buffers, fixed, (roles, self.chosen, self.hints))
-        if shape.key not in self.params.kernels:
-            spans = {names[self.at[v]]: shape.spans[v] for v in self.buffers if not fixed[v]}
-            self.params.kernels[shape.key] = self._lowered(access, spans)
-        kernel, schedule = self.params.kernels[shape.key]
+        spans = {names[self.at[v]]: shape.spans[v] for v in self.buffers if not fixed[v]}
+        kernel, schedule = self.params.kernel(shape, lambda: self._lowered(access, spans))
         lanes = self.limits.lanes(dtype_of(region))
         origin = tuple(dict.fromkeys(
             re.sub(r"[^\w .:/-]", "_", layer_name(v.layer)) for v in region.members if v.layer))

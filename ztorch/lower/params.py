@@ -1,0 +1,67 @@
+"""What a program has beside its steps: the layout of its states and constants, and its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ztorch.dtypes import lying, to_storage
+from ztorch.graph.value import Value
+from ztorch.ir.kernel import Kernel
+from ztorch.ir.limits import Limits
+from ztorch.lower.alike import RegionShape
+from ztorch.lower.schedule import Schedule
+from ztorch.remembered import Remembered
+
+Lowered = Remembered[tuple, tuple[Kernel, Schedule]]
+
+
+@dataclass
+class Params:
+    """The layout of what lives as long as the program: states and constants, in one block."""
+
+    limits: Limits
+    offsets: dict[str, int] = field(default_factory=dict)
+    states: dict[str, Value] = field(default_factory=dict)
+    constants: list[tuple[int, np.ndarray]] = field(default_factory=list)
+    size: int = 0
+    # by the shape of their regions
+    kernels: dict[tuple, tuple[Kernel, Schedule]] = field(default_factory=dict)
+    earlier: Lowered | None = None  # kernels of this process's programs before this one
+    _known: dict[tuple, int] = field(default_factory=dict)
+
+    def state(self, v: Value) -> int:
+        name = v.attrs["name"]
+        if name not in self.offsets:
+            self.offsets[name] = self._take(v.size * v.dtype.bytes)
+            self.states[name] = v
+        return self.offsets[name]
+
+    def constant(self, v: Value) -> int:
+        data = np.ascontiguousarray(to_storage(lying(v.dtype), v.attrs["data"]))
+        key = (data.dtype.str, data.shape, data.tobytes())
+        if key not in self._known:
+            self._known[key] = self._take(data.nbytes)
+            self.constants.append((self._known[key], data))
+        return self._known[key]
+
+    def kernel(self, shape: RegionShape,
+               lowered: Callable[[], tuple[Kernel, Schedule]]) -> tuple[Kernel, Schedule]:
+        """The kernel of a region, and its schedule: lowered now if no region like it was before."""
+        made = self.kernels.get(shape.key)
+        if made is None and self.earlier is not None and shape.ops is not None:
+            key = self.limits, shape.key, shape.ops
+            made = self.earlier.get(key)
+            if made is None:
+                made = lowered()
+                self.earlier.put(key, made, len(made[0].body))
+        self.kernels[shape.key] = made = made or lowered()
+        return made
+
+    def _take(self, nbytes: int) -> int:
+        at = self.size
+        align = self.limits.buffer_align
+        self.size += (nbytes + align - 1) // align * align
+        return at

@@ -1,0 +1,64 @@
+"""What a process remembers so as not to make it twice, up to a size."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Remembered(Generic[K, V]):
+    """Values by their keys. When they are too large together, those that were not used for longest
+    are dropped. Threads may share it.
+
+    Args:
+        most: The sizes of all values together, at most.
+
+    Examples:
+        >>> texts = Remembered(10)
+        >>> texts.put("a", "12345678", 8)
+        >>> texts.put("b", "12", 2)
+        >>> texts.get("a")
+        '12345678'
+        >>> texts.put("c", "1", 1)
+        >>> texts.get("a"), texts.get("b"), texts.size
+        ('12345678', None, 9)
+    """
+
+    def __init__(self, most: int):
+        self.most = most
+        self.size = 0  # of all values
+        self._lock = threading.Lock()
+        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()  # with the size of each
+
+    def get(self, key: K) -> V | None:
+        """The value of a key; None if there is none, or no longer."""
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return self._values[key][0]
+
+    def put(self, key: K, value: V, size: int) -> None:
+        """Sets the value of a key.
+
+        Args:
+            key: The key.
+            value: Its value.
+            size: What the value counts for.
+        """
+        with self._lock:
+            self.size += size - self._values.pop(key, (value, 0))[1]
+            self._values[key] = value, size
+            while self.size > self.most:
+                _, (_, dropped) = self._values.popitem(last=False)
+                self.size -= dropped
+
+    def forget(self) -> None:
+        """Drops all values."""
+        with self._lock:
+            self._values.clear()
+            self.size = 0
