@@ -11,6 +11,7 @@ import pytest
 
 import ztorch as zt
 from tests import references
+from tests.cases.covering import pairs
 from tests.parity import HERE
 from ztorch import layers as L
 from ztorch.model.sequential import Sequential
@@ -39,8 +40,8 @@ def scored_by_step(L: Any) -> Layers:
             L.GRU(5, return_sequences=True, reset_after=False)]
 
 
-@pytest.mark.parametrize("target", [HERE[-1], "scalar"])
-@pytest.mark.parametrize("layers", [masked, both_ways, cells, scored_by_step])
+# Each of them on one level; test_recurrent.py has compiled code of all of them beside the oracle.
+@pytest.mark.parametrize(("target", "layers"), pairs([HERE[-1], "scalar"], [masked, both_ways, cells, scored_by_step]))
 def test_twenty_steps_are_those_of_keras(layers: Callable[[Any], Layers], target: str) -> None:
     keras = references.keras()
     keras.utils.clear_session()

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from tests.cases.c_programs import DRIVER, HOSTILE, STEPS, call, net
-from tests.codegen.c.compilers import SANITIZED, STRICT, every_compiler, needs_compiler, run
+from tests.cases.covering import pairs
+from tests.codegen.c.compilers import (
+    COMPILERS,
+    SANITIZED,
+    STRICT,
+    every_compiler,
+    needs_compiler,
+    run,
+)
 from ztorch import layers as L
 from ztorch.artifact.c_interface import identifier
 from ztorch.codegen.targets import TARGETS, Target
@@ -18,8 +26,11 @@ from ztorch.errors import Unsupported
 from ztorch.model.sequential import Sequential
 
 pytestmark = needs_compiler
-OPTIONS = [pytest.param(o, id=" ".join(o) or "plain") for o in (
-    (), ("-O3", "-march=native"), ("-O2", "-fno-math-errno"), SANITIZED)]
+OPTIONS = [(), ("-O3", "-march=native"), ("-O2", "-fno-math-errno"), SANITIZED]
+
+
+def option_words(options: str | tuple[str, ...]) -> str:
+    return options if isinstance(options, str) else " ".join(options) or "plain"
 
 
 @pytest.fixture(scope="module", params=["float32", "float64"])
@@ -58,8 +69,8 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return folder
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-@every_compiler
+# Each run takes all options by one of the compilers, in turn, and test_programs.py all ops by both.
+@pytest.mark.parametrize(("compiler", "options"), pairs(COMPILERS, OPTIONS), ids=option_words)
 def test_it_computes_the_same_bits(exported: Path, compiler: str, options: tuple[str, ...]) -> None:
     run(compiler, *STRICT, *options, f"-I{exported}", "driver.c", "net.c", "-o", "program",
         cwd=exported)
