@@ -125,6 +125,8 @@ def test_axes_of_arguments_and_results() -> None:
     x, y = tensor(4, 3), tensor(3, 4)
     got = zt.vmap(lambda x, y: (x * y, x.sum()), in_axes=(1, 0), out_axes=(-1, 0))(x, y)
     same(got, (x * y.T, x.sum(axis=0)))
+    cube = tensor(3, 2, 4)
+    same(zt.vmap(lambda x: x * 2, in_axes=-2, out_axes=-1)(cube), ops.transpose(cube, (0, 2, 1)) * 2)
     got = zt.vmap(lambda d: d["a"] * d["b"], in_axes=({"a": 1, "b": None},))({"a": x, "b": 2.0})
     same(got, x.T * 2.0)
     got = zt.vmap(lambda x, y: (x, y * 2), in_axes=(0, None), out_axes=(0, None))(x, y)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,24 @@ def model_of(nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto],
              opset: int = 18) -> onnx.ModelProto:
     graph = helper.make_graph(nodes, "g", inputs, outputs, arrays or [])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+X = np.ones((2, 4), np.float32)
+KERNEL = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+def dense() -> onnx.ModelProto:
+    """relu(x @ w + b)."""
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["h"], name="gemm"),
+             helper.make_node("Relu", ["h"], ["y"], name="relu")]
+    return model_of(nodes, [port("x", X)], [port("y", np.ones((2, 3), np.float32))],
+                    [tensor("w", KERNEL), tensor("b", np.ones(3, np.float32))])
+
+
+def broken(change: Callable[[onnx.ModelProto], None], path: Path) -> Path:
+    made = dense()
+    change(made)
+    return written(made, path / "model.onnx")
 
 
 def anything(name: str) -> onnx.ValueInfoProto:

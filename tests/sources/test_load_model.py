@@ -40,6 +40,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_the_small_variant_of_a_model_is_smaller() -> None:
+    whole, small = (find(name).model.weights[0].shape for name in ("resnet18", "resnet18:small"))
+    assert whole == (7, 7, 3, 64) and small == (7, 7, 3, 16)
+
+
 def test_a_trained_artifact_goes_anywhere(trained: Path, tmp_path: Path) -> None:
     model, x = zt.load_model(trained), flowers()[0]
     want = zt.load(trained).predict(x)

@@ -123,6 +123,17 @@ def test_a_race_tells_a_slow_schedule_from_a_fast_one() -> None:
     assert finding.rule == finding.best == rule and finding.seconds > 0
 
 
+def test_a_gain_that_may_be_noise_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, kernel, _ = product_of(small(), TARGETS[LEVEL])
+    rule = kernel.proposal()
+    for share, gains in ((0.98, False), (0.9, True)):
+        monkeypatch.setattr(search, "_race", lambda kernel, schedules, *_, share=share: [
+            1.0 if s == rule else share for s in schedules])
+        finding = search.search(kernel, TARGETS[LEVEL], 1)
+        assert (finding.best != rule) == gains and finding.rule == rule
+        assert finding.seconds == (share if gains else 1.0)
+
+
 # -- what is remembered ----------------------------------------------------------------------------
 
 

@@ -1,0 +1,33 @@
+"""Which turns of a loop touch the same elements, beside trying all of them."""
+
+from __future__ import annotations
+
+import itertools
+
+from ztorch.kernels.dependence import _apart
+
+Line = tuple[int, int]  # what an index grows by in a turn, and where it begins
+
+
+def meet(a: Line, b: Line, count: int) -> bool:
+    """Whether two places are the same element in two different turns, or in one turn alone."""
+    turns = range(count)
+    return any(a[0] * i + a[1] == b[0] * j + b[1] for i, j in itertools.product(turns, turns))
+
+
+def test_places_that_are_said_to_stay_apart_never_meet() -> None:
+    lines = list(itertools.product((-2, -1, 1, 2, 3), range(5)))
+    told = 0
+    for count, a, b in itertools.product((1, 2, 5), lines, lines):
+        if a != b and _apart(a, b, count):
+            told += 1
+            assert not meet(a, b, count), (a, b, count)
+    assert told > 100
+
+
+def test_places_that_stay_apart_are_known_to() -> None:
+    for n in (1, 4, 7):
+        assert _apart((1, 0), (1, n), n) and _apart((1, n), (1, 0), n)  # one half and the other
+        assert _apart((2, 0), (2, 1), n) and _apart((-3, 1), (3, 2), n)  # in turns
+        assert _apart((1, 0), (1, 0), n)
+        assert not _apart((1, 0), (1, n), n + 1)
