@@ -18,7 +18,7 @@ from ztorch.graph.narrow import ROUNDED
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower import grid_tuning, tuning
+from ztorch.lower import grid_tuning, recurrence_tuning, tuning
 from ztorch.lower.frozen import Derived
 from ztorch.lower.grid_rows import Team, team
 from ztorch.lower.placement import Location
@@ -36,7 +36,7 @@ from ztorch.lower.tiling import (
 from ztorch.machines.processors import ANY, PROCESSORS, processor
 
 LOWER = Path(tuning.__file__).parent
-TABLES = ("tuning.py", "grid_tuning.py")
+TABLES = ("tuning.py", "grid_tuning.py", "recurrence_tuning.py")
 AVX2 = TARGETS["avx2"].limits
 ZEN3 = replace(AVX2, processor=processor("zen3"))
 
@@ -60,9 +60,26 @@ def test_rows_wait_in_the_second_cache_where_the_right_operand_does_not_fit() ->
     """Half of it is theirs: 256 * 256 floats are just half of 512 KiB."""
     assert choose(256, 256, 256, ZEN3, f32).block_rows == 1
     beyond = choose(256, 257, 256, ZEN3, f32)
-    assert beyond.block_rows == (256 << 10) // (beyond.tile_rows * 256 * 4)
+    assert (beyond.tile_rows, (256 << 10) // (6 * 256 * 4)) == (6, 42)
+    assert beyond.block_rows == 22  # two blocks, as equal as may be, where one of 43 tiles is too large
+    assert choose(216, 257, 256, ZEN3, f32).block_rows == 36  # one block
     assert choose(256, 257, 256, AVX2, f32).block_rows == 1  # where that cache is larger
     assert choose(8, 4000, 100_000, ZEN3, f32).block_rows == 1
+
+
+def test_few_rows_read_each_panel_once() -> None:
+    """Four tiles of twelve rows or so share 40 panels, or 3, of which workers would get too few."""
+    wide = TARGETS["avx512"].limits
+    assert [choose(49, n, 160, wide, f32).block_rows for n in (1280, 192, 96)] == [4, 2, 1]
+    assert choose(12544, 1280, 16, wide, f32).block_rows == 1
+
+
+def test_tiles_of_a_block_fetch_the_next_panel_together() -> None:
+    """Each of four tiles fetches one of the four steps of a turn, two vectors of 16 columns."""
+    kernel = plan_of(Graph({"y": ops.matmul(x(49, 64), leaf("input", "b", (64, 512), f32))}),
+                     TARGETS["avx512"].limits)[0].steps[-1].kernel
+    fetched = [i for i in kernel.body if i.opcode == "prefetch"]
+    assert [i.attrs["cache"] for i in fetched] == [2, 2] * 2  # of tiles of 13 rows, and of 12
 
 
 def test_what_is_not_in_the_first_cache_is_fetched_ahead() -> None:
@@ -367,7 +384,7 @@ def test_a_deep_product_of_few_tiles_is_cut() -> None:
 def test_every_constant_says_what_it_is_and_is_used() -> None:
     used = {node.id for path in LOWER.glob("*.py") if path.name not in TABLES
             for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
-    constants = {**vars(tuning), **vars(grid_tuning)}
+    constants = {**vars(tuning), **vars(grid_tuning), **vars(recurrence_tuning)}
     for name, row in tuning.TABLE.items():
         assert name == row.name and constants[name] == row.value and name in used
         assert row.unit and row.meaning and row.evidence

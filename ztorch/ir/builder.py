@@ -99,9 +99,10 @@ class Builder(Expressions):
         args = (at, x) if mask is None else (at, x, mask)
         self._token(opcode, *args, mem=mem, off=off, align=align)
 
-    def prefetch(self, mem: str, index: Arg, off: int = 0) -> None:
-        """Prefetch the cache line of an element. It is only a hint and may be out of bounds."""
-        self._token("prefetch", self._index(index), mem=mem, off=off)
+    def prefetch(self, mem: str, index: Arg, off: int = 0, cache: int = 1) -> None:
+        """Prefetch the line of an element into the first or second cache. It is only a hint and may
+        be out of bounds."""
+        self._token("prefetch", self._index(index), mem=mem, off=off, cache=cache)
 
     def _index(self, index: Arg) -> Operand:
         return index if isinstance(index, Operand) else constant(index, self.index)

@@ -185,7 +185,7 @@ _row("gather", 1, "one element a lane (indices[, mask])", kinds="fsub", result="
 _row("scatter", 2, "write one element a lane (indices, x[, mask])", kinds="fsub", result="none",
      attrs=("mem", "off", "align"), cost=16)
 _row("prefetch", 1, "bring the cache line of an element closer; changes no value",
-     kinds="fsub", result="none", attrs=("mem", "off"))
+     kinds="fsub", result="none", attrs=("mem", "off", "cache"))
 _row("loop", 3, "counted loop (start, stop, step)", kinds="su", result="attr", attrs=("kind",))
 _row("end_loop", 4, "end of a loop (counter, start, stop, step)", kinds="su", result="none")
 _row("while", 2, "ends the innermost loop unless some lane of x holds (counter, x)", kinds="b",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -16,7 +16,8 @@ from ztorch.lower.index import Index, Var
 from ztorch.lower.left_rows import Reading, Run, reading, steps_of_turn
 from ztorch.lower.loops import evaluate, multiply_add, nested, summing
 from ztorch.lower.positions import flatten, unflatten
-from ztorch.lower.region import Region, view_of
+from ztorch.lower.product_operand import ProductOperand
+from ztorch.lower.region import Region
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tiling import (
     Tiling,
@@ -29,6 +30,7 @@ from ztorch.lower.tiling import (
 from ztorch.lower.tuning import (
     INLINE_EPILOGUE_DEPTH,
     INLINE_EPILOGUE_MEMBERS,
+    LINE_BYTES,
     PREFETCH_MAX,
     UNROLL_MAX,
 )
@@ -114,37 +116,12 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     tiles = tiling(s.tile_rows, s.tile_vectors, m, n, lanes,
                    packed_columns(product.args[1]) > 0, way)
     nest = _Tiles(b, region, product, memory, target, limits, tiles, s, way.depths)
-    for rows in tiles.rows:
-        for panels in tiles.panels:
-            nest.run(rows, panels)
-
-
-class _Operand:
-    """An operand of the product: elements of some rows, at steps along k.
-
-    The distance between rows is known, and each step along k adds a constant. So positions are
-    computed once for a tile, not once for an element."""
-
-    def __init__(self, e: Emitter, v: Value, rows: Sequence[tuple[Index, ...]], depth: Var):
-        self.e, self.v, self.rows, self.depth = e, v, rows, depth
-        views = [view_of(v, index) for index in rows]
-        self.bases = [base for base in views if base is not None and base[0] in e.memory
-                       and not any(a.inner.mentions(depth) for a in base[1].parts)]
-        self.known = len(self.bases) == len(rows)
-
-    def at(self, row: int, step: int) -> Operand:
-        if self.known:
-            return self.e.load(*self._moved(row, step))
-        moved = {self.depth: Index.of(self.depth) + step} if step else {}
-        return self.e.element(self.v, tuple(i.replace(moved) for i in self.rows[row]))
-
-    def prefetch(self, step: int) -> None:
-        if self.known:
-            self.e.prefetch(*self._moved(0, step))
-
-    def _moved(self, row: int, step: int) -> tuple[Value, Index]:
-        base, flat = self.bases[row]
-        return base, flat + step * flat.factor(self.depth)
+    for panels in tiles.panels:
+        if s.block_rows > 1:
+            nest.blocks(panels)
+        else:
+            for rows in tiles.rows:
+                nest.run(rows, panels)
 
 
 class _Tiles:
@@ -159,23 +136,37 @@ class _Tiles:
         self.arrays = 0
 
     def run(self, rows: Run, panels: Run) -> None:
-        """Every tile of one size; workers share out pairs of a block of rows and a panel."""
-        b, block = self.b, self.schedule.block_rows
-        blocks = math.ceil(rows.tiles / block)
-        each = blocks * panels.count
+        """Every tile of one size, which workers share."""
+        with self._shared(rows.tiles, panels.count) as (batch, at_row, at_panel):
+            self._tile(batch, at_row, at_panel, rows, panels)
+
+    def blocks(self, panels: Run) -> None:
+        """Every tile of a width; workers share out pairs of a block of rows and a panel. A panel
+        that comes from afar is read once for a block, whose tiles fetch the next one meanwhile."""
+        b, block, runs = self.b, self.schedule.block_rows, self.tiling.rows
+        blocks = math.ceil(self.tiling.down / block)
+        with self._shared(blocks, panels.count) as (batch, at_block, at_panel):
+            first, before = b.mul(at_block, block), 0
+            for rows in runs:
+                begin = b.max(b.sub(first, before), 0)
+                end = b.min(b.sub(b.add(first, block), before), rows.tiles)
+                with b.loop(*((begin, end) if blocks > 1 else (0, rows.tiles))) as at_row:
+                    turn = b.sub(b.add(at_row, before), first)
+                    self._tile(batch, at_row, at_panel, rows, panels, turn)
+                before += rows.tiles
+
+    @contextmanager
+    def _shared(self, down: int, across: int) -> Iterator[tuple[Operand, Operand, Operand]]:
+        """The loop that workers share: the matrix, and the place in it."""
+        b, each = self.b, down * across
         with b.loop(0, math.prod(self.batch) * each, kind="parallel") as t:
             batch = b.div(t, each) if self.batch else b.const(0, b.index)
             t = b.rem(t, each) if self.batch else t
-            at_block, at_panel = b.div(t, panels.count), b.rem(t, panels.count)
-            first = b.mul(at_block, block)
-            if block == 1:
-                self._tile(batch, first, at_panel, rows, panels)
-                return
-            with b.loop(first, b.min(b.add(first, block), rows.tiles)) as at_row:
-                self._tile(batch, at_row, at_panel, rows, panels)
+            yield batch, b.div(t, across), b.rem(t, across)
 
     def _tile(self, batch: Operand, down: Operand, panel: Operand, rows: Run,
-              panels: Run) -> None:
+              panels: Run, turn: Operand | None = None) -> None:
+        """One tile. With `turn`, its number within a block."""
         b, lanes, product = self.b, self.tiling.lanes, self.product
         height, width = rows.size, panels.size
         which, at_row = Var("b", math.prod(self.batch)), Var("m", rows.count)
@@ -199,11 +190,14 @@ class _Tiles:
                 with b.loop(begin, end, times) as kk:
                     inner = [s.within(bound={**s.bound, **bound, depth: kk}) for s in scopes]
                     now = [[b.get(v) for v in line] for line in sums]
-                    rights = [_Operand(inner[j], b_of, [(*where, along, column_at[j])], depth)
+                    rights = [ProductOperand(inner[j], b_of, [(*where, along, column_at[j])], depth)
                               for j in range(width)]
-                    left = _Operand(inner[0], a_of, [(*where, row, along) for row in row_at], depth)
+                    lines = [(*where, row, along) for row in row_at]
+                    left = ProductOperand(inner[0], a_of, lines, depth)
                     for u in range(times):
                         self._deeper(left, rights, u, now)
+                    if turn is not None:
+                        self._fetch_beside(rights, across, turn, times)
                     for line, values in zip(sums, now, strict=True):
                         for variable, x in zip(line, values, strict=True):
                             b.set(variable, x)
@@ -230,7 +224,7 @@ class _Tiles:
         whole = k // steps * steps
         return [turn for turn in ((0, whole, steps), (whole, k, 1)) if turn[0] < turn[1]]
 
-    def _deeper(self, left: _Operand, rights: list[_Operand], step: int,
+    def _deeper(self, left: ProductOperand, rights: list[ProductOperand], step: int,
                 now: list[list[Operand]]) -> None:
         """One step along k for all of a tile."""
         of = summing(self.product.dtype)
@@ -242,6 +236,17 @@ class _Tiles:
             x = self.b.cast(left.at(r, step), dtype=of)
             for j, y in enumerate(right):
                 line[j] = multiply_add(self.b, self.limits, x, y, line[j])
+
+    def _fetch_beside(self, rights: list[ProductOperand], across: Var, turn: Operand,
+                      times: int) -> None:
+        """Have this tile's share of some steps of the next panel brought closer."""
+        b, vector_bytes = self.b, self.tiling.lanes * self.product.args[1].dtype.bytes
+        each = math.ceil(times / min(self.schedule.block_rows, self.tiling.down))
+        first = Var("u", times - each + 1)
+        bound = {first: b.min(b.mul(turn, each), times - each)}
+        for right in rights[::max(1, LINE_BYTES // vector_bytes)]:
+            for u in range(each):
+                right.prefetch_beside(across, Index.of(first) + u, bound)
 
     def _finish_in_turn(self, bound: dict[Var, Operand], scopes: list[Emitter],
                         sums: list[list[Operand]], where: tuple[Index, ...], first: Index,

@@ -117,10 +117,10 @@ class Emitter:
         got = b.load(mem, at, off=off, lanes=lanes, mask=mask, align=self._align(mem, lanes))
         return b.ne(got, 0) if v.dtype is boolean else got
 
-    def prefetch(self, v: Value, flat: Index) -> None:
-        """Have the line of an element brought closer; it may lie beyond the end."""
+    def prefetch(self, v: Value, flat: Index, cache: int = 1) -> None:
+        """Have the line of an element brought into a cache; it may lie beyond the end."""
         at, off, _ = self.address(flat)
-        self.b.prefetch(self.memory[v], at, off)
+        self.b.prefetch(self.memory[v], at, off, cache)
 
     def store(self, mem: str, v: Value, flat: Index, x: Operand) -> None:
         """x as the element of v at a flat position."""

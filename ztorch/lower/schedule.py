@@ -63,7 +63,7 @@ class ProductSchedule(Schedule):
     kind = "product"
     tile_rows: int  # rows of a register tile
     tile_vectors: int  # vectors of columns of a register tile
-    block_rows: int  # tiles of rows done for one panel of columns before the next panel
+    block_rows: int  # tiles of rows done for a panel of columns, which fetch the next; 1: none do
     prefetch: int  # steps along k that the right operand is fetched ahead; 0: not at all
     unroll: int  # steps along k in one turn of the loop
     epilogue_inline: int  # 1: repeated for each row of a tile; 0: a loop over a local array

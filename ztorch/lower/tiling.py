@@ -15,6 +15,8 @@ from ztorch.lower.left_rows import Reading, Run, equal_runs, plain, split
 from ztorch.lower.region import COPY, view_of
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import (
+    BLOCK_TILES,
+    BLOCK_TURNS,
     FETCH_SHARE,
     K_UNROLL,
     L1_SHARE,
@@ -37,6 +39,11 @@ class Tiling:
     panels: tuple[Run, ...]  # of columns, in vectors
     lanes: int  # of a vector
     tail: int  # columns in the last vector, where it is not whole; else 0
+
+    @property
+    def down(self) -> int:
+        """Tiles from the first row to the last."""
+        return sum(run.tiles for run in self.rows)
 
 
 def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = False,
@@ -66,11 +73,14 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     assert best is not None
     _, rows, wide = best
     close = k * wide * lanes * d.bytes <= cpu.l1_bytes * L1_SHARE
+    tiles = tiling(rows, wide, m, n, lanes, packed, way)
     for_rows = int(cpu.l2_bytes * L2_SHARE)
-    highest = tiling(rows, wide, m, n, lanes, packed, way).rows[0].size
-    fits = max(1, for_rows * m // (highest * way.elements * d.bytes))
+    fits = max(1, for_rows * m // (tiles.rows[0].size * way.elements * d.bytes))
+    if k * n * d.bytes <= for_rows:
+        turns = tiles.down * math.ceil(vectors / wide)
+        fits = max(1, turns // BLOCK_TURNS) if tiles.down <= BLOCK_TILES else 1
     return ProductSchedule(
-        rows, wide, block_rows=min(fits, m) if k * n * d.bytes > for_rows else 1,
+        rows, wide, block_rows=math.ceil(tiles.down / math.ceil(tiles.down / fits)),
         prefetch=0 if close or m == 1 else PREFETCH_STEPS, unroll=K_UNROLL, epilogue_inline=1)
 
 
