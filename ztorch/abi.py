@@ -12,6 +12,11 @@ import numpy as np
 # bytes: the widest vector (AVX-512), so that aligned loads are allowed everywhere.
 BUFFER_ALIGN = 64
 
+# Blocks from so many bytes on start at a page: a processor compares the places of loads and stores
+# by their last 12 bits, and a load waits where a store to another block seems to be of its place.
+PAGED_BYTES = 1 << 14
+PAGE = 1 << 12
+
 # Bytes that processors pass to one another as one piece. What one thread writes and another
 # watches lies in a line of its own, or each write would disturb its neighbours.
 CACHE_LINE = 64
@@ -24,6 +29,7 @@ PORT_ALIGN = 256
 # CPython calls compiled code by one native function, whose object holds a record of what to run.
 BYTES_HEAD = bytes.__basicsize__ - 1  # bytes of a bytes object before its contents and a zero
 TYPE_AT = object.__basicsize__ - 8  # where an object refers to its type, in bytes
+LENGTH_AT = object.__basicsize__  # where a bytes object says how many bytes it holds
 PYTHON_CALL = "zt.python_call"  # the symbol of that function
 PYTHON_RECORD = ("code", "params", "arena", "inputs", "bytes", "as_address", "new_bytes", "keep",
                  "none", "bytes_type")
@@ -36,6 +42,15 @@ WASM_ARCH = "wasm32"  # the instruction set of code that browsers run on the CPU
 # Comes after the number in the name of a kernel that runs a second time in a call, so that what it
 # stores need not be kept: k7again_dense_matmul.
 AGAIN = "again"
+
+
+def alignment(nbytes: int) -> int:
+    """What the place of a block is a multiple of.
+
+    >>> alignment(100), alignment(1 << 20)
+    (64, 4096)
+    """
+    return PAGE if nbytes >= PAGED_BYTES else BUFFER_ALIGN
 
 
 def align_up(nbytes: int, align: int) -> int:

@@ -104,6 +104,39 @@ def test_gradients_see_through_what_was_computed_on_the_way() -> None:
     np.testing.assert_allclose(zt.grad(f)(t).numpy(), 2 * x, rtol=1e-6)
 
 
+def test_a_result_lies_at_a_place_that_is_aligned() -> None:
+    for n in (1, 1_000, 4_070, 4_080, 4_090, 5_000, LARGE):
+        x, t = _tensor(n)
+        _, y = _last(lambda t=t: t + t)  # type: ignore[misc]
+        elements = y.numpy()
+        assert elements.ctypes.data % (64 if n < 4_096 else 4_096) == 0
+        np.testing.assert_array_equal(elements, x + x)
+
+
+@pytest.mark.parametrize("n", [5, LARGE])
+def test_a_compiled_function_runs_again_without_a_lock(n: int) -> None:
+    x, t = _tensor(n)
+    offset = zt.tensor(np.float32(2.0), device="cpu")
+    functions = [
+        (lambda a, b: a - b, lambda a, b: a - b),
+        (lambda a, b: {"y": a * b, "z": [(a - b).sum()]}, lambda a, b: (a * b, (a - b).sum())),
+        (lambda a, b: (a - a.mean()) / b.max() + offset, lambda a, b: (a - a.mean()) / b.max() + 2)]
+    for ours, theirs in functions:
+        f = zt.compiled(ours)
+        for k in range(4):  # compiled, then again and again
+            y = f(t, t * float(k + 1))
+            got = (y["y"], y["z"][0]) if isinstance(y, dict) else (y,)
+            want = theirs(x, x * np.float32(k + 1))
+            for a, b in zip(got, want if isinstance(want, tuple) else (want,), strict=True):
+                np.testing.assert_allclose(a.numpy(), b, rtol=1e-5, atol=1e-5)
+
+
+def test_a_compiled_function_draws_anew_each_time() -> None:
+    draw = zt.compiled(lambda: zt.rand(3))
+    seen = {tuple(draw().tolist()) for _ in range(5)}
+    assert len(seen) == 5
+
+
 def test_threads_share_a_call() -> None:
     x, t = _tensor(33)
     _last(lambda: t + t)
@@ -114,6 +147,24 @@ def test_threads_share_a_call() -> None:
         for _ in range(200):
             if not np.array_equal((own + own).numpy(), x * k * 2):
                 wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(2**k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_threads_share_a_compiled_function_that_works_in_memory_of_its_own() -> None:
+    x, t = _tensor(70_000)  # a sum in two steps
+    total = zt.compiled(lambda a: (a * a).sum())
+    total(t)
+    wrong: list[float] = []
+
+    def work(k: int) -> None:
+        own, want = zt.tensor(x * k, device="cpu"), float((x.astype(np.float64)**2).sum()) * k * k
+        wrong.extend(got for _ in range(50) if abs((got := total(own).item()) / want - 1) > 1e-4)
 
     threads = [threading.Thread(target=work, args=(2**k,)) for k in range(4)]
     for thread in threads:

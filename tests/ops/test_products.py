@@ -15,6 +15,7 @@ from ztorch.errors import ShapeError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import constant, leaf
+from ztorch.graph.value import topological
 
 RANDOM = np.random.default_rng(0)
 A, B = RANDOM.normal(size=(2, 3, 4)), RANDOM.normal(size=(4, 5))
@@ -31,7 +32,7 @@ def same(ours: Any, want: Any) -> None:
     ("ij,jk->ik", ((2, 3), (3, 4))), ("ij,jk", ((2, 3), (3, 4))), ("ii->i", ((3, 3),)),
     ("ii", ((3, 3),)), ("ij->ji", ((2, 3),)), ("ba", ((2, 3),)), ("i,j->ij", ((2,), (3,))),
     ("bij,bjk->bik", ((2, 3, 4), (2, 4, 5))), ("...ij,...jk->...ik", ((2, 3, 4), (4, 5))),
-    ("...ij,...jk->...ik", ((2, 1, 3, 4), (5, 4, 5))), ("ij,jk,kl->il", ((2, 3), (3, 4), (4, 2))),
+    ("...ij,...jk->...ik", ((2, 1, 3, 4), (5, 4, 5))), ("ij,jk,kl->il", ((2, 3), (3, 4), (4, 2))), ("kj,bik->bij", ((3, 4), (2, 5, 3))),
     ("abc,abc->", ((2, 3, 4), (2, 3, 4))), ("ijk->j", ((2, 3, 4),)),
     ("bhqd,bhkd->bhqk", ((2, 3, 4, 5), (2, 3, 6, 5))), ("iij,jk->ik", ((3, 3, 2), (2, 4))),
     ("i,i,i->i", ((3,), (3,), (3,))), ("...", ((2, 3),)), ("i...,i...", ((2, 3), (2, 3))),
@@ -40,6 +41,14 @@ def same(ours: Any, want: Any) -> None:
 def test_einsum_is_numpys(subscripts: str, shapes: tuple) -> None:
     arrays = [RANDOM.normal(size=shape) for shape in shapes]
     same(ops.einsum(subscripts, *map(constant, arrays)), np.einsum(subscripts, *arrays))
+
+
+@pytest.mark.parametrize("subscripts", ["kj,ik->ij", "ik,kj->ij", "bkj,bik->bij"])
+def test_einsum_turns_nothing_where_the_order_of_the_result_needs_none(subscripts: str) -> None:
+    shapes = [tuple({"b": 3, "i": 4, "j": 5, "k": 6}[c] for c in part)
+              for part in subscripts.partition("->")[0].split(",")]
+    y = ops.einsum(subscripts, *(leaf("input", f"x{n}", s, f64) for n, s in enumerate(shapes)))
+    assert "transpose" not in [v.op.name for v in topological([y])]
 
 
 def test_einsum_has_gradients_and_takes_a_list() -> None:

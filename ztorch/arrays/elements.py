@@ -13,6 +13,7 @@ from ztorch.arrays.node import Handle, TensorNode, computed
 from ztorch.arrays.placement import default_device, memory_of
 from ztorch.arrays.realize import realize
 from ztorch.arrays.specs import Spec, spec
+from ztorch.backends.python_calls import skipped
 from ztorch.dtypes import DType
 from ztorch.errors import DataError, DeviceError
 
@@ -41,7 +42,7 @@ def stored_array(node: TensorNode) -> np.ndarray:
         block = node.block  # another thread that computes it too may replace the node's
         assert block is not None
         if isinstance(block, bytes):
-            return np.ndarray(own.shape, own.dtype.numpy, block)
+            return np.ndarray(own.shape, own.dtype.numpy, block, skipped(block))
         return np.asarray(_View(block, own))
     array = np.empty(own.shape, own.dtype.numpy)
     assert isinstance(node.block, Allocation)

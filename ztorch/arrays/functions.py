@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,14 +14,16 @@ from ztorch.arrays.applying import common_memory
 from ztorch.arrays.cells import Cell, is_tracing
 from ztorch.arrays.elements import array_of, operand_of
 from ztorch.arrays.function_trace import function_trace
-from ztorch.arrays.memory import memory, place_of
+from ztorch.arrays.memory import Allocation, memory
 from ztorch.arrays.node import TensorNode, computed
 from ztorch.arrays.placement import code_for, default_device
 from ztorch.arrays.programs import ArrayProgram
+from ztorch.arrays.quick_calls import Whole
 from ztorch.arrays.realize import keeps_operands, realize
 from ztorch.arrays.recent import Recent
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import Tensor, tensor_of
+from ztorch.backends.python_calls import contents
 from ztorch.dtypes import f32, f64
 from ztorch.errors import ConfigError
 from ztorch.graph.trees import LEAF, flatten, unflatten
@@ -58,24 +61,26 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     name = getattr(function, "__name__", "function")
     versions: Recent[Any, _Version] = Recent(CAPACITY)
     of_specs: Recent[Any, _Version] = Recent(CAPACITY)  # for calls with tensors alone: a short way
-    lock = threading.Lock()
+    find, lock = of_specs.find, threading.Lock()
 
     @functools.wraps(function)
     def run(*args: Any, **named: Any) -> Any:
         if is_tracing() or keeps_operands():
             return function(*args, **named)  # a part of another function
         nodes: list[Any] = []
-        specs: list[Any] = [default_device()]
+        specs: Any = [default_device()]
         for x in args:
             if type(x) is Tensor:
-                nodes.append(x.node)
-                specs.append(x.node.spec)
+                node = x.node
+                nodes.append(node)
+                specs.append(node.spec)
+        specs = tuple(specs)
         plain = len(nodes) == len(args) and not named
-        version = of_specs.find(tuple(specs)) if plain else None
+        version = find(specs) if plain else None
         if version is not None:
-            results = version.run(nodes)
             if version.tree is LEAF:
-                return tensor_of(results[0])
+                return tensor_of(version.run(nodes)[0])
+            results = version.run(nodes)
             return unflatten(version.tree, iter([tensor_of(r) for r in results]))
         leaves, shape = flatten((args, named))
         place = common_memory(name, [f"argument {k}" for k in range(len(leaves))], leaves)
@@ -90,7 +95,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
                     version = _trace(function, name, nodes, shape, place)
                     versions.put(key, version)
         if plain and all(x.node is n for x, n in zip(args, nodes, strict=True)):
-            of_specs.put(tuple(specs), version)
+            of_specs.put(specs, version)
         results = version.run([n for n in nodes if isinstance(n, TensorNode)])
         of_numpy = leaves and not any(isinstance(x, Tensor) for x in leaves)
         finish = array_of if of_numpy else tensor_of
@@ -110,7 +115,8 @@ def _argument(label: str, x: Any, place: str) -> Any:
     return operand_of(label, x, place, copy=False)
 
 
-class _Version(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _Version:
     """A function for arguments of certain shapes and dtypes."""
 
     program: ArrayProgram
@@ -121,6 +127,8 @@ class _Version(NamedTuple):
     read: list[Cell]  # cells that it reads
     written: list[Cell]  # cells that it changes
     place: str  # the memory that all of it lies in
+    whole: Whole | None = None  # runs it without a lock, if it can be
+    ran: bool = False
 
     def run(self, arguments: Sequence[TensorNode]) -> list[TensorNode]:
         """The leaves of its results."""
@@ -129,25 +137,36 @@ class _Version(NamedTuple):
             leaves = [*arguments, *[cell.node for cell in self.read], *self.captured]
         blocks, places = [], []  # blocks: so that no other thread frees one
         for leaf in leaves:
-            if leaf.block is None:
-                realize(leaves)
             block = leaf.block
-            assert block is not None
+            if block is None:
+                realize(leaves)
+                block = leaf.block
+                assert block is not None
             blocks.append(block)
-            places.append(place_of(block))
-        pool = memory(self.place)
-        nodes, outputs = [], []
-        for s in self.results:
-            block = pool.alloc(s.nbytes)
-            nodes.append(computed(s, block))
-            outputs.append(block.place)
-        self.program.run(pool, leaves, places, self.numbers, outputs)
+            places.append(block if type(block) is bytes else
+                          block.place)  # type: ignore[union-attr]
+        made = self._run(leaves, places) if self.whole is None else self.whole(*places)
+        if type(made) is bytes:
+            nodes = [computed(self.results[0], made)]
+        else:
+            nodes = [computed(s, b) for s, b in zip(self.results, made, strict=True)]
         if not self.written:
             return nodes
         count = len(nodes) - len(self.written)
         for cell, node in zip(self.written, nodes[count:], strict=True):
             cell.node = node
         return nodes[:count]
+
+    def _run(self, leaves: Sequence[TensorNode], places: Sequence[Any]) -> list[Allocation]:
+        """The blocks of its results, by the program as any other is run."""
+        pool = memory(self.place)
+        results = [pool.alloc(s.nbytes) for s in self.results]
+        self.program.run(pool, leaves, [contents(p) if type(p) is bytes else p for p in places],
+                         self.numbers, [b.place for b in results])
+        if not self.ran:
+            self.ran = True
+            self.whole = self.program.whole([s.nbytes for s in self.results])
+        return results
 
 
 def _trace(function: Callable[..., Any], name: str, arguments: Sequence[Any], shape: Any,

@@ -19,7 +19,7 @@ import numpy as np
 from ztorch.arrays.calls import Call
 from ztorch.arrays.memory import Allocation, Pool
 from ztorch.arrays.node import TensorNode
-from ztorch.arrays.quick_calls import Quick, quick_call
+from ztorch.arrays.quick_calls import Quick, Whole, quick_call, quick_function
 from ztorch.arrays.specs import Spec
 from ztorch.arrays.structure import NUMBER, number_dtypes, rebuild
 from ztorch.compile.program_cache import build
@@ -100,9 +100,23 @@ class ArrayProgram:
             numbers = [o for o in operands if type(o) is not TensorNode]
             if not isinstance(call, HostMemoryCall) or pool is None or self._varying or (
                     self._leaves_read is not None or self._sized is not None
-                    or numbers != self._numbers or call.program.spec.arena_bytes):
+                    or numbers != self._numbers):
                 return None
             return quick_call(call, operands, nbytes, pool)
+
+    def whole(self, sizes: Sequence[int]) -> Whole | None:
+        """How to run it without this object, if it reads all leaves as they come. It was compiled;
+        its numbers are those that it was compiled for, and stay.
+
+        Args:
+            sizes: Of its results, in bytes.
+        """
+        with self._lock:
+            call, pool = self._memory_call, self._pool
+            if not isinstance(call, HostMemoryCall) or pool is None or (
+                    self._leaves_read is not None or self._sized is not None or self._varying):
+                return None
+            return quick_function(call, sizes, pool)
 
     def _adapt(self, numbers: list[Any], leaves: Sequence[TensorNode]) -> None:
         """Makes inputs of the numbers that have changed, and sets all that are inputs."""

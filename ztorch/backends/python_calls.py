@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.abi import BYTES_HEAD, PYTHON_CALL, PYTHON_RECORD
+from ztorch.abi import (
+    BUFFER_ALIGN,
+    BYTES_HEAD,
+    PYTHON_CALL,
+    PYTHON_RECORD,
+    align_up,
+    alignment,
+)
 from ztorch.backends.library import load_library
 
 _FAST_CALL = 0x80  # METH_FASTCALL
@@ -26,8 +33,13 @@ class _MethodDef(ctypes.Structure):
 
 
 def contents(block: bytes) -> int:
-    """The address of what a bytes object holds."""
-    return id(block) + BYTES_HEAD
+    """The address of what a bytes object of ours holds: the first in it that is aligned."""
+    return align_up(id(block) + BYTES_HEAD, alignment(len(block)))
+
+
+def skipped(block: bytes) -> int:
+    """The bytes before that address."""
+    return contents(block) - id(block) - BYTES_HEAD
 
 
 def python_function(library: bytes, addresses: tuple[int, int, int], inputs: int,
@@ -39,9 +51,11 @@ def python_function(library: bytes, addresses: tuple[int, int, int], inputs: int
         library: The native functions of `compile/python_calls.py`.
         addresses: Of the program's code, params and arena. Whoever has the function keeps them.
         inputs: How many inputs the program has.
-        returned: If not 0, the function takes no output: it returns a bytes object of so many
-            bytes with the only one.
+        returned: If not 0, the function takes no output: it returns a bytes object that holds the
+            only one, of so many bytes.
     """
+    if returned:
+        returned += alignment(returned + BUFFER_ALIGN)  # that of the whole
     api = ctypes.pythonapi
     functions = api.PyLong_AsVoidPtr, api.PyBytes_FromStringAndSize, api.Py_IncRef
     record = struct.pack(f"{len(PYTHON_RECORD)}Q", *addresses, inputs, returned,
@@ -58,7 +72,7 @@ def has_python_functions() -> bool:
     locked: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
     block = bytes(64)
     return sys.implementation.name == "cpython" and locked() and (
-        np.frombuffer(block, np.uint8).__array_interface__["data"][0] == contents(block))
+        np.frombuffer(block, np.uint8).__array_interface__["data"][0] == id(block) + BYTES_HEAD)
 
 
 def native_address(library: bytes, symbol: str) -> int:

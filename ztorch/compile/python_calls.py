@@ -5,7 +5,17 @@ from __future__ import annotations
 
 import functools
 
-from ztorch.abi import BYTES_HEAD, DLPACK_DELETERS, PYTHON_CALL, PYTHON_RECORD, TYPE_AT
+from ztorch.abi import (
+    BUFFER_ALIGN,
+    BYTES_HEAD,
+    DLPACK_DELETERS,
+    LENGTH_AT,
+    PAGE,
+    PAGED_BYTES,
+    PYTHON_CALL,
+    PYTHON_RECORD,
+    TYPE_AT,
+)
 from ztorch.codegen.assemble import assemble, llvm_identity
 from ztorch.codegen.elf import link
 from ztorch.codegen.object_cache import cached, row
@@ -25,7 +35,8 @@ def python_calls() -> bytes | None:
     if target.assembler != "assemble":
         return None
     template = assets.folder("templates") / "llvm" / "python_call.ll.j2"
-    data = {"head": BYTES_HEAD, "type_at": TYPE_AT, "fields": PYTHON_RECORD,
+    data = {"head": BYTES_HEAD, "type_at": TYPE_AT, "length_at": LENGTH_AT,
+            "align": BUFFER_ALIGN, "page": PAGE, "paged": PAGED_BYTES, "fields": PYTHON_RECORD,
             "deleters": DLPACK_DELETERS, "triple": target.llvm_triple, "cpu": target.llvm_cpu}
 
     def linked() -> bytes:

@@ -7,7 +7,7 @@ import mmap
 
 import numpy as np
 
-from ztorch.abi import BUFFER_ALIGN, align_up
+from ztorch.abi import align_up, alignment
 
 HUGE_PAGE = 1 << 21  # bytes
 # Without these flags, a forked child would share the pages instead of copying them.
@@ -24,7 +24,8 @@ def aligned(nbytes: int) -> np.ndarray:
     0
     """
     if nbytes < HUGE_PAGE // 2:
-        align, block = BUFFER_ALIGN, np.zeros(nbytes + BUFFER_ALIGN, np.uint8)
+        align = alignment(nbytes)
+        block = np.zeros(nbytes + align, np.uint8)
     else:
         align, block = HUGE_PAGE, _huge_pages(align_up(nbytes, HUGE_PAGE) + HUGE_PAGE)
     address = block.__array_interface__["data"][0]  # block.ctypes takes ten times as long

@@ -50,6 +50,8 @@ class _Term:
         shared = "".join(c for c in both if c not in keep)
         left = "".join(c for c in self.letters if c not in both)
         right = "".join(c for c in other.letters if c not in both)
+        if left and right and keep.index(left[0]) > keep.index(right[0]):
+            return other.times(self, keep, sizes)  # in the order of the result: nothing is turned
 
         def size(letters: str) -> int:
             return math.prod(sizes[c] for c in letters)
