@@ -8,7 +8,7 @@ import io
 import random
 import struct
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 
 import ztorch as zt
 from tests.cases.artifacts import together, whole
+from tools.damage import content_changed
 from ztorch import layers as L
 from ztorch.data.mnist import read_idx
 from ztorch.data.numpy_files import read_arrays
@@ -90,16 +91,6 @@ READERS: dict[str, tuple[Callable[[Path], bytes], str, Callable[[Path], Any]]] =
     "artifact": (lambda _: whole(), ".zt", lambda p: find(str(p)))}
 
 
-def damaged(data: bytes, rng: random.Random) -> Iterator[bytes]:
-    """Bits flipped, bytes put in, taken out, doubled and made extreme; the end cut off."""
-    for k in range(DAMAGES):
-        at, size = rng.randrange(len(data)), rng.randrange(1, 9)
-        before, after, rest = data[:at], data[at:], data[at + size:]
-        flipped = bytes([after[0] ^ 1 << rng.randrange(8)])
-        yield (before + flipped + after[1:], before + rng.randbytes(size) + after, before + rest,
-               before + after[:4 * size] + after, before + b"\xff" * size + rest, before)[k % 6]
-
-
 @pytest.mark.parametrize("kind", READERS)
 def test_a_damaged_file_is_an_error_of_ours(kind: str, tmp_path: Path) -> None:
     write, suffix, read = READERS[kind]
@@ -108,8 +99,9 @@ def test_a_damaged_file_is_an_error_of_ours(kind: str, tmp_path: Path) -> None:
     path.write_bytes(data)
     read(path)
     refused = 0
-    for damage in damaged(data, random.Random(kind)):
-        path.write_bytes(damage)
+    rng = random.Random(kind)
+    for _ in range(DAMAGES):
+        path.write_bytes(content_changed(path.name, data, rng))
         try:
             read(path)
         except ZtorchError as error:

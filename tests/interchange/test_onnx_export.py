@@ -349,6 +349,19 @@ def test_computing_with_the_batch_size_needs_one() -> None:
     np.testing.assert_allclose(runtime(encode(model, batch_size=2), x)[0], x - x.sum(0))
 
 
+def test_a_table_of_all_rows_needs_a_batch_size() -> None:
+    """Its positions in batches that stand for any are more than an int32 holds."""
+    def last(x: Any) -> Any:
+        rows = ops.reshape(x, (-1,))
+        return ops.take(rows, ops.cast(x[:, :1] * 0.0 + 1e9, "int32"))
+
+    model = zt.Sequential([L.Input((3000,)), L.Lambda(last)])
+    with pytest.raises(Unsupported, match="computes with the number of rows in a batch; give batch_size="):
+        encode(model)
+    x = np.arange(6000, dtype=np.float32).reshape(2, 3000)
+    assert runtime(encode(model, batch_size=2), x)[0].tolist() == [[5999], [5999]]
+
+
 def test_weights_have_their_names_and_can_be_others(tmp_path: Path) -> None:
     model = zt.Sequential([L.Input((6, 6, 2)), L.Conv2D(3, 3, name="see"), L.Flatten(),
                            L.Dense(2, name="end")])

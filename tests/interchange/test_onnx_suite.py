@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import collections
-import time
+import os
 
 import pytest
 
-from tests.cases import available
-from tests.cases.covering import full
-from tools.onnx_suite import OUTCOMES, PAGE, RANDOM_OPS, SuiteCase, cases, exceptions, judge
+from tools import onnx_suite
+from tools.onnx_cases import OUTCOMES, RANDOM_OPS, SuiteCase, cases, judge
+from tools.onnx_tables import PAGE, difference, exceptions
 from ztorch.interchange.onnx.node import NODES
 from ztorch.interchange.onnx.nodes.microsoft import MICROSOFT
 from ztorch.interchange.onnx.protobuf import WITHOUT_DOMAIN
-
-EACH = 50  # of so many cases, one is compiled in a run that is not full, beginning elsewhere each day
-TURN = int(time.time() // 86_400)
 
 
 @pytest.fixture(scope="module")
@@ -23,19 +20,31 @@ def suite() -> list[SuiteCase]:
     return list(cases())
 
 
-@pytest.mark.parametrize("device", [None, "cpu", pytest.param("vulkan:0", marks=pytest.mark.full)])
-def test_what_passed_still_passes(suite: list[SuiteCase], device: str | None) -> None:
-    """All with NumPy; a sample compiled for each device, in a full run all for the CPU. The sample is another
-    each day, so that fifty days compile all."""
-    if device == "vulkan:0":
-        available.device("vulkan")  # or the test is skipped
-    known, faults = exceptions(), []
-    for case in suite if device is None or (device == "cpu" and full()) else suite[TURN % EACH::EACH]:
-        expected, _ = known.get(case.name, ("pass", ""))
-        verdict = judge(case, device)
-        if verdict.outcome != expected and (verdict.outcome, expected) != ("pass", "rounding"):
-            faults.append(f"{case.name}: {verdict.outcome}, not {expected}: {verdict.reason}")
+def test_what_passed_still_passes(suite: list[SuiteCase]) -> None:
+    """With NumPy; `.ci/run` compiles them all, by python -m tools.onnx_suite --check."""
+    known = exceptions()
+    faults = [fault for case in suite if (fault := difference(case.name, judge(case, None), known))]
     assert not faults, "\n".join([*faults, "run python -m tools.onnx_suite --write, if it is right"])
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_check_lists_what_differs(suite: list[SuiteCase], jobs: int, monkeypatch: pytest.MonkeyPatch,
+                                    capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("test_abs", "test_identity_sequence", "test_relu")
+    monkeypatch.setattr(onnx_suite, "cases", lambda: [case for case in suite if case.name in names])
+    assert onnx_suite.main(["--check", "--jobs", str(jobs)]) == 0
+    assert "3 cases are as listed" in capsys.readouterr().out
+    monkeypatch.setattr(onnx_suite, "exceptions", lambda: {"test_relu": ("Unsupported", "")})
+    assert onnx_suite.main(["--check", "--jobs", str(jobs)]) == 1
+    said = capsys.readouterr().out
+    assert "test_relu: pass, not Unsupported" in said and "test_abs" not in said
+    assert "test_identity_sequence: Unsupported, not pass" in said and "2 of 3 cases differ" in said
+
+
+def test_a_check_names_the_case_at_which_a_process_ended(suite: list[SuiteCase], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_suite, "judge", lambda case, device: os._exit(1))
+    with pytest.raises(SystemExit, match=f"ended at one of {suite[0].name}"):
+        [*onnx_suite.judged(suite[:2], None, 2)]
 
 
 def test_exceptions_are_of_the_suite(suite: list[SuiteCase]) -> None:

@@ -413,6 +413,8 @@ def archive(path: Path, **members: bytes) -> Path:
     b'{"class_name": "Sequential", "config": {"layers": 3}}',
     b'{"class_name": "Sequential", "config": {"layers": []}}',
     b'{"class_name": "Sequential", "config": {"layers": [{"class_name": "Dense", "config": 1}]}}',
+    b'{"class_name": "Sequential", "config": {"layers": [{"class_name": "InputLayer", "config": '
+    b'{"batch_shape": ["-1", 4]}}]}}',
     b'{"class_name": "Functional", "config": {"layers": [{"name": "a"}]}}',
     b'{"class_name": "Functional", "config": {"layers": [{"name": "a", "class_name": "ReLU", '
     b'"config": {}, "inbound_nodes": [{"args": [{"class_name": "__keras_tensor__", "config": '
@@ -420,7 +422,7 @@ def archive(path: Path, **members: bytes) -> Path:
 ])
 def test_damaged_configs(text: bytes, tmp_path: Path) -> None:
     members = {"config_json": text, "model.weights_h5": written(tmp_path)}
-    with pytest.raises((WeightsError, Unsupported)):
+    with pytest.raises((WeightsError, Unsupported), match=r"m\.keras"):
         load_keras(archive(tmp_path / "m.keras", **members))
 
 

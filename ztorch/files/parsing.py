@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ztorch.errors import ZtorchError
+from ztorch.errors import Unsupported, WeightsError, ZtorchError
 
 _LONGEST = 300  # characters of what a parser says
 
@@ -38,6 +38,32 @@ def parsing(where: str, kind: type[ZtorchError], complaint: str, fix: str,
     except Exception as error:  # parsers raise what they like
         place = f"{where}: {member}" if member else where
         raise kind(f"{place} {complaint} ({_reason(error)}); {fix}") from error
+
+
+@contextmanager
+def describing(where: str, member: str = "") -> Iterator[None]:
+    """Within the block a model is made as a file describes it. Layers know no file: what they say
+    of sizes and names that do not fit gets its name.
+
+    Args:
+        where: The file.
+        member: The part of the file that is read. Default: `""`.
+
+    Examples:
+        >>> with describing("a.keras"):
+        ...     raise ZtorchError("an axis must be a positive integer")
+        Traceback (most recent call last):
+        ...
+        ztorch.errors.WeightsError: a.keras describes a model that cannot be: an axis must ...
+    """
+    try:
+        with parsing(where, WeightsError, "describes a model that cannot be", "save it again",
+                     member):
+            yield
+    except ZtorchError as error:
+        if where in str(error) or isinstance(error, Unsupported):
+            raise
+        raise WeightsError(f"{where} describes a model that cannot be: {error}") from error
 
 
 def _reason(error: Exception) -> str:

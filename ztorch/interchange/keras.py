@@ -8,7 +8,7 @@ from typing import Any
 
 from ztorch.arguments import checked
 from ztorch.errors import WeightsError
-from ztorch.files.parsing import parsing
+from ztorch.files.parsing import describing
 from ztorch.files.zips import StoredZip
 from ztorch.interchange.keras_reader import KerasReader
 from ztorch.model.keras_compiling import compile_arguments
@@ -50,8 +50,7 @@ def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | Non
         raise WeightsError(f"{source} is no .keras file of Keras 3; write one with "
                            "model.save('model.keras')")
     reader = KerasReader(source, input_shape, frozenset(ignore))
-    with parsing(source, WeightsError, "describes no model", "save the model again",
-                 keras_files.CONFIG):
+    with describing(source, keras_files.CONFIG):
         model = reader.model(keras_files.config(archive))
     model.load_weights(path)
     _compile_as_saved(model, archive, source)

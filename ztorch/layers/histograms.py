@@ -27,12 +27,6 @@ def _scaled(x: Value, old: Pair, new: Pair) -> Value:
     return x * scale + (new[0] - old[0] * scale)
 
 
-def _looked_up(tables: Value, places: Value) -> Value:
-    """For each number of a batch, its place in a table: tables are (tables, tones), places
-    (batch, ...) count through all of them."""
-    return OPS.take(OPS.reshape(tables, (-1,)), places, 0)
-
-
 class Equalization(AugmentationLayer):
     """While training, spreads the tones of each channel of each image evenly.
 
@@ -77,8 +71,7 @@ class Equalization(AugmentationLayer):
         below = OPS.min(OPS.where(totals > 0.0, totals, float(rows * columns)), -1, True)
         span = rows * columns - below  # 0 where there is one tone
         table = OPS.round((totals - below) * BYTES[1] / OPS.where(span > 0.0, span, 1.0))
-        first = constant(np.arange(batch * channels)[:, None] * self.bins, "int32")
-        even = OPS.cast(_looked_up(OPS.clip(table, *BYTES), read + first), x.dtype)
+        even = OPS.cast(OPS.take_along_axis(OPS.clip(table, *BYTES), read, 1), x.dtype)
         y = OPS.where(span > 0.0, even, planes)
         y = OPS.transpose(OPS.reshape(y, (batch, channels, rows, columns)), (0, 2, 3, 1))
         return _scaled(y, BYTES, self.value_range)
@@ -129,17 +122,17 @@ class ContrastLimitedAdaptiveHistogramEqualization(SpatialLayer):
         grid = self.tile_grid_size
         tile = (-(-rows // grid[0]), -(-columns // grid[1]))
         tones = OPS.cast(OPS.clip(self._filled(x, tile), *BYTES), "int32")
-        tables = self._tables(tones, tile, x.dtype)
+        tables = OPS.reshape(self._tables(tones, tile, x.dtype), (batch, -1))
         (top, bottom, down), (left, right, across) = (
             _between_middles(n, size) for n, size in zip(grid, tile, strict=True))
         wide = (grid[1] + 2) * channels * TONES
-        image = np.arange(batch).reshape(-1, 1, 1, 1) * (grid[0] + 2) * wide
-        base = (tones + constant(image, "int32")
-                + constant(np.arange(channels) * TONES, "int32"))
+        base = tones + constant(np.arange(channels) * TONES, "int32")
 
         def tone(row: np.ndarray, column: np.ndarray) -> Value:
-            places = row[:, None] * wide + column[None, :] * channels * TONES
-            return _looked_up(tables, base + constant(places[None, :, :, None], "int32"))
+            first = row[:, None] * wide + column[None, :] * channels * TONES
+            places = base + constant(first[None, :, :, None], "int32")
+            own = OPS.take_along_axis(tables, OPS.reshape(places, (batch, -1)), 1)
+            return OPS.reshape(own, places.shape)
 
         d = x.dtype
         beside = constant(across[None, None, :, None], d)

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from types import ModuleType
 
-from ztorch.errors import Unsupported, WeightsError, ZtorchError
-from ztorch.files.parsing import parsing
+from ztorch.errors import Unsupported
+from ztorch.files.parsing import describing
 from ztorch.interchange.hugging_face import bert, gpt2, llama, resnet, vit, whisper
 from ztorch.interchange.hugging_face.folder import (
     Tensors,
@@ -58,13 +58,8 @@ def load_folder(path: str | os.PathLike[str], length: int | None = None) -> Mode
 
 
 def _built(family: ModuleType, parts: Parts, length: int | None, path: str) -> Model:
-    """The model that a config describes. What layers say of sizes that do not fit gets its name."""
-    try:
-        with parsing(path, WeightsError, "describes a model that cannot be", "save it again"):
-            model: Model = family.build(parts, length)
-            model.build()
-    except ZtorchError as error:
-        if path in str(error) or isinstance(error, Unsupported):
-            raise
-        raise WeightsError(f"{path} describes a model that cannot be: {error}") from error
+    """The model that a config describes."""
+    with describing(path):
+        model: Model = family.build(parts, length)
+        model.build()
     return model

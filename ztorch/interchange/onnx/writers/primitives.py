@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ztorch.dtypes import i64
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.selection import primitive
 from ztorch.interchange.onnx.writer import END, SMALL, Writer, moved
@@ -254,7 +255,9 @@ def _positions(w: Writer, v: Value, n: int) -> str:
     if source in w.checked:
         return w.name(indices)
     above = w.node("Max", [w.name(indices), w.scalar(0, indices)])
-    return w.node("Min", [above, w.scalar(n - 1, indices)])
+    if n - 1 <= np.iinfo(indices.dtype.working).max:
+        return w.node("Min", [above, w.scalar(n - 1, indices)])
+    return w.node("Min", [w.node("Cast", [above], to=i64.onnx), w.array(np.array(n - 1))])
 
 
 # -- many into one ---------------------------------------------------------------------------------
