@@ -43,7 +43,6 @@ class Network(ModelTensors, CopiedModel, abstract=True):
             cls.make_weights = cls.build  # type: ignore[method-assign,assignment]
             del cls.build
 
-    own_functions: frozenset[str] = frozenset()  # of its program, that methods of its class make
     pipeline: Any = None  # a `zt.Pipeline`: what data and classes mean; programs and files get it
 
     @checked
@@ -71,6 +70,11 @@ class Network(ModelTensors, CopiedModel, abstract=True):
         self._output: Any = None
         self.traced_sizes: dict[str, OpenSize] = {}  # of open axes, by which build has traced it
         super().__init__(name=name, trainable=trainable)
+
+    @property
+    def own_functions(self) -> frozenset[str]:
+        """The functions of its program that methods of its class make."""
+        return frozenset()
 
     # -- layers ------------------------------------------------------------------------------------
 
