@@ -1,4 +1,5 @@
-"""Scripts of Keras and their ports: only imports differ, and both reach the same accuracies."""
+"""Scripts of Keras and their ports: only imports differ, and the lines that take gradients, which each
+backend of Keras spells its own way; both reach the same accuracies."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from tests import references
 EXAMPLES = Path(__file__).parent.parent / "examples"
 ORIGINALS = sorted((EXAMPLES / "keras").glob("*.py"))
 REACHED = {  # least accuracy of each port, in the order of its output
-    "credit_tabular": [0.75], "images_convnet": [0.93], "text_bidirectional": [0.95],
+    "credit_tabular": [0.75], "images_convnet": [0.93], "images_gan": [0.9], "text_bidirectional": [0.95],
     "text_transformer": [0.95], "tickets_functional": [0.9, 0.8]}
 QUICK = ("credit_tabular", "text_transformer")  # the others in a full run alone
 APART = 0.08  # largest difference of an accuracy between both, which draw other first weights
@@ -38,10 +39,12 @@ def test_only_imports_differ(original: Path) -> None:
     port = EXAMPLES / "from_keras" / original.name
     ours, theirs = port.read_text().splitlines(), original.read_text().splitlines()
     changed = [line for line in difflib.ndiff(theirs, ours) if line[0] in "+-"]
-    assert 0 < len(changed) <= 6
+    assert 0 < len(changed) <= (10 if original.stem == "images_gan" else 6)
     for line in changed:
         assert re.match(r"- (import keras|from keras import \w+)$|"
-                        r"\+ (import ztorch as keras|from ztorch import \w+)$", line)
+                        r"\+ (import ztorch as keras|from ztorch import \w+)$|"
+                        r". (import torch| +gradients = .*| +with torch.no_grad.*|"
+                        r" +optimizer\.apply\(.*)$", line)
 
 
 @pytest.mark.slow

@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from ztorch.runtime.devices import best_device as best_device
     from ztorch.runtime.devices import devices as devices
     from ztorch.sources import models as models
+    from ztorch.sources import saving as saving
     from ztorch.sources.load_model import load_model as load_model
     from ztorch.tabular.pipeline import Pipeline as Pipeline
 
@@ -126,10 +127,11 @@ _NAMES = {"Input": "layers.core", "Layer": "layers.layer", "Model": "model.model
 _INNER = {"array_api": "arrays.array_api", "onnx": "interchange.onnx",
           "settings": "host.settings", "random": "arrays.draws",
           "utils": "conveniences", "activations": "ops",
-          "models": "sources.models", "torch_export": "interchange.torch_export"}
+          "models": "sources.models", "saving": "sources.saving",
+          "torch_export": "interchange.torch_export"}
 # Names that other libraries have, and what to use here.
 _REPLACEMENTS = {
-    "nn": "zt.layers", "saving": "zt.utils.register_keras_serializable and zt.models.load_model",
+    "nn": "zt.layers",
     "applications": "zt.load_keras, which loads models that Keras saved, and the zoo",
     "backend": "zt.utils.clear_session; zt.ops and zt.random compute",
     "mixed_precision": "compile(dtype=\"mixed_bfloat16\")",

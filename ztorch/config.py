@@ -36,6 +36,7 @@ class Named:
     known: ClassVar[dict[str, Any]] = {}  # the members by every accepted name
     such_as: ClassVar[str] = ""  # name of a member, for messages
     names: ClassVar[tuple[str, ...]] = ()  # short names of the member; messages show the first
+    registered_as: ClassVar[str] = ""  # what files of Keras call a class of users' own
 
     def __init_subclass__(cls, family: str = "", such_as: str = "", names: tuple[str, ...] = (),
                           abstract: bool = False, **more: Any) -> None:

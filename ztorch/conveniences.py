@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -14,17 +13,27 @@ from ztorch.data.labels import normalize, to_categorical
 from ztorch.data.py_dataset import PyDataset
 from ztorch.data.sequences import pad_sequences, timeseries_dataset_from_array
 from ztorch.data.splitting import split_dataset
+from ztorch.interchange.keras_objects import (
+    CustomObjectScope,
+    custom_object_scope,
+    deserialize_keras_object,
+    get_registered_name,
+    get_registered_object,
+    register_keras_serializable,
+    serialize_keras_object,
+)
 from ztorch.layers.symbol import as_symbol
 from ztorch.model.diagram import plot_model
 from ztorch.model.own_steps import unpack_x_y_sample_weight
 
-Registered = TypeVar("Registered", bound=Callable[..., Any])
 Sequence = PyDataset  # its older name
-__all__ = ["PyDataset", "Sequence", "clear_session", "image_dataset_from_directory",
-           "is_keras_tensor", "normalize", "pack_x_y_sample_weight", "pad_sequences", "plot_model",
-           "register_keras_serializable", "set_random_seed", "split_dataset",
-           "text_dataset_from_directory",
-           "timeseries_dataset_from_array", "to_categorical", "unpack_x_y_sample_weight"]
+__all__ = ["CustomObjectScope", "PyDataset", "Sequence", "clear_session", "custom_object_scope",
+           "deserialize_keras_object", "get_registered_name", "get_registered_object",
+           "image_dataset_from_directory", "is_keras_tensor", "normalize",
+           "pack_x_y_sample_weight", "pad_sequences", "plot_model", "register_keras_serializable",
+           "serialize_keras_object", "set_random_seed", "split_dataset",
+           "text_dataset_from_directory", "timeseries_dataset_from_array", "to_categorical",
+           "unpack_x_y_sample_weight"]
 
 
 def set_random_seed(seed: int) -> None:
@@ -46,27 +55,6 @@ def set_random_seed(seed: int) -> None:
     set_seed(seed)
     random.seed(seed)
     np.random.seed(seed)
-
-
-def register_keras_serializable(package: str = "Custom",
-                                name: str | None = None) -> Callable[[Registered], Registered]:
-    """Decorates a class or a function as in Keras. Here it changes nothing: a subclass of Layer,
-    Loss, Metric and their kin is known by its name once it is defined.
-
-    Args:
-        package: Has no effect. Default: `"Custom"`.
-        name: Has no effect. Default: `None`.
-
-    Examples:
-        >>> import ztorch as zt
-        >>> @zt.utils.register_keras_serializable(package="mine")
-        ... class Twice(zt.layers.Layer):
-        ...     def call(self, x):
-        ...         return 2.0 * x
-        >>> Twice()(zt.layers.Input((3,))).shape
-        (3,)
-    """
-    return lambda registered: registered
 
 
 def clear_session(free_memory: bool = True) -> None:

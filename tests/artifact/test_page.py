@@ -4,6 +4,7 @@ page says is what programs here compute."""
 from __future__ import annotations
 
 import json
+import re
 import struct
 import zlib
 from pathlib import Path
@@ -39,6 +40,20 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 def predicted(tab: Tab, x: np.ndarray) -> np.ndarray:
     """What the page's model makes of rows."""
     return np.array(tab.evaluate(f"model.predict({json.dumps(x.ravel().tolist())}).then((y) => [...y])"))
+
+
+def from_docs(word: str, **smaller: str) -> str:
+    """The block of docs/web.md that has a word, to be awaited; `smaller` is written for what this model lacks."""
+    pages = (Path(__file__).parents[2] / "docs" / "web.md").read_text()
+    [code] = [c for c in re.findall(r"^```js\n(.*?)^```", pages, re.M | re.S) if word in c]
+    for name, replacement in smaller.items():
+        assert SAID[name] in code
+        code = code.replace(SAID[name], replacement)
+    names = re.findall(r"^const (\{.*?\}|\w+) =", code, re.M)
+    return f"(async () => {{ {code} return [{', '.join(n.strip('{ }') for n in names)}]; }})()"
+
+
+SAID = {"weight": "dense/kernel", "ids": "4]", "k": "topK: 10"}  # in those blocks
 
 
 def press(tab: Tab, words: str) -> None:
@@ -160,6 +175,14 @@ def test_a_page_of_pictures_without_webgpu(browser: Browser, tmp_path: Path) -> 
     press(tab, "Reset")
     tab.until("document.querySelector('#progress').innerText === '12 examples'")
     np.testing.assert_array_equal(predicted(tab, x[:5]), digits_cnn().compile("c", batch_size=16).predict(x[:5]).ravel())
+    tab.evaluate(f"globalThis.x = {x[:16].ravel().tolist()}, globalThis.labels = {y[:16].tolist()},"
+                 "globalThis.numbers = new Float32Array(320).fill(0.5), 0")
+    said = tab.evaluate(from_docs("model.train", weight="digit/kernel").replace(
+        "kernel, file", "[...kernel], (await file.text()).length"))
+    fresh = digits_cnn().compile("cpu", batch_size=16, **TRAINING)
+    want = fresh.train_on_batch(x[:16], y[:16])
+    np.testing.assert_allclose(said[:2], want, rtol=1e-4)
+    np.testing.assert_allclose(said[3], fresh.get_weights()[-2].ravel(), rtol=0, atol=1e-5)
     quiet(tab)
     tab.close()
 
@@ -197,8 +220,8 @@ def test_a_page_of_numbers_on_webgpu(browser: Browser, tmp_path: Path) -> None:
     tab.close()
 
 
-@pytest.mark.parametrize("decode", [False, True])
-def test_a_page_of_letters_writes_on(browser: Browser, tmp_path: Path, decode: bool) -> None:
+@pytest.mark.parametrize("decode", [False, 4])
+def test_a_page_of_letters_writes_on(browser: Browser, tmp_path: Path, decode: int) -> None:
     """By the loop of `generate` where that was exported, else by a prediction for each letter."""
     letters = " abc"
     model = zt.Sequential([L.Input(("length",), dtype="int32"), L.Embedding(4, 4), L.Dense(4, activation="softmax")], name="letters", seed=0)
@@ -208,7 +231,14 @@ def test_a_page_of_letters_writes_on(browser: Browser, tmp_path: Path, decode: b
     page = model.export(tmp_path, format="web", letters=letters, sizes=6, decode=decode)[-1]
     tab = browser.open(page, NO_GPU)
     tab.until(READY)
-    assert tab.evaluate("model.generates") == decode
+    assert tab.evaluate("model.generates") == bool(decode)
+    if decode:
+        tab.evaluate("globalThis.shown = [], globalThis.show = (token) => shown.push(token)")
+        said = tab.evaluate(from_docs("model.generate", ids="2]", k="topK: 2").replace(
+            "return [tokens, rows, best]", "return [[...tokens], rows.map((r) => [...r]), [...best]]"))
+        cycle = [3, 1, 2] * 40
+        assert said == [cycle[:100], [cycle[2:102], cycle[:100]], cycle[:20]], said
+        assert tab.evaluate("shown") == cycle[:100]
     tab.evaluate("globalThis.predictions = 0; { const run = model.predict.bind(model);"
                  "model.predict = (...x) => { predictions += 1; return run(...x); }; }")
     tab.evaluate("document.querySelector('textarea').value = 'A'")

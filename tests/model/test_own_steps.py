@@ -198,6 +198,30 @@ def test_two_networks_with_an_optimizer_each_against_a_loop_by_hand(tmp_path):
         gan.evaluate({"real": real, "noise": noise}, verbose=0)
 
 
+def test_a_class_with_steps_alone_predicts_nothing():
+    """examples/from_keras/images_gan.py trains one."""
+    class StepsAlone(zt.Model):
+        def __init__(self):
+            super().__init__()
+            self.maker = zt.Sequential([L.Input((3,)), L.Dense(2)])
+
+        def train_step(self, data):
+            loss = ops.mean(self.maker(data) ** 2)
+            self.optimizer.apply(self.gradients(loss), self.trainable_weights)
+            return {"loss": loss}
+
+    model = StepsAlone()
+    model.compile("cpu", optimizer="sgd", batch_size=4)
+    x = np.ones((8, 3))
+    first = model.fit(x, epochs=2, verbose=0).history["loss"]
+    assert first[1] < first[0]
+    kernel, bias = model.get_weights()
+    np.testing.assert_allclose(model.maker.predict(x), x @ kernel + bias, rtol=1e-5)
+    for verb in (lambda: model.predict(x), lambda: model.save("m.zt"), lambda: model(x)):
+        with pytest.raises(ConfigError, match=r"StepsAlone has no call\(self, x, training=False\)"):
+            verb()
+
+
 class Own(zt.Model):
     """Targets that no loss describes, a teacher that follows, and steps for all verbs."""
 

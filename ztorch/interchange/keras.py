@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ztorch.arguments import checked
-from ztorch.errors import WeightsError
+from ztorch.errors import Unsupported, WeightsError
 from ztorch.files.parsing import describing
 from ztorch.files.zips import StoredZip
 from ztorch.interchange.keras_reader import KerasReader
+from ztorch.model.declared import classes_by_name, known_as
 from ztorch.model.keras_compiling import compile_arguments
 from ztorch.model.model import Model
 from ztorch.weights import keras_files, keras_layouts, keras_optimizers
@@ -19,8 +20,8 @@ from ztorch.weights.files import whole_file
 
 @checked
 def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | None = None,
-               ignore: Collection[str] = ()) -> Model:
-    """Loads a model that Keras 3 saved: a Sequential, or a functional Model.
+               ignore: Collection[str] = (), custom_objects: Any = None) -> Model:
+    """Loads a model that Keras 3 saved: a Sequential, a functional Model, or one of your own class.
 
     Layers keep their names. A model that was compiled is compiled in the same way when it is first
     trained or evaluated, and its optimizer goes on where it stood.
@@ -30,6 +31,10 @@ def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | Non
         input_shape: The shape of a row of the input, where Keras left an axis open, to fix
             it. None: as in the file, and such an axis stays open. Default: `None`.
         ignore: Arguments of layers to leave out, such as "kernel_regularizer". Default: `()`.
+        custom_objects: Classes of your own that the file names: layers, models, losses, metrics and
+            optimizers, as a list, or as a dict by name. A class that is defined is found without,
+            by its name or by what `zt.saving.register_keras_serializable` calls it. Default:
+            `None`.
 
     Returns:
         A Sequential or a Model with the weights of the file.
@@ -50,11 +55,24 @@ def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | Non
         raise WeightsError(f"{source} is no .keras file of Keras 3; write one with "
                            "model.save('model.keras')")
     reader = KerasReader(source, input_shape, frozenset(ignore))
-    with describing(source, keras_files.CONFIG):
-        model = reader.model(keras_files.config(archive))
-    model.load_weights(path)
-    _compile_as_saved(model, archive, source)
+    with known_as({} if custom_objects is None else classes_by_name(custom_objects)):
+        with describing(source, keras_files.CONFIG):
+            described = keras_files.config(archive)
+            model = reader.model(described)
+            if not model.knows_inputs:
+                _build_as_saved(model, described.get("build_config") or {}, source)
+        model.load_weights(path)
+        _compile_as_saved(model, archive, source)
     return model
+
+
+def _build_as_saved(model: Model, build_config: Mapping[str, Any], source: str) -> None:
+    """Builds a model of a class of users' own for the inputs that it had: it has weights then."""
+    shapes = build_config.get("input_shape") or build_config.get("shapes_dict")
+    if not shapes:
+        raise Unsupported(f"{source} does not say for which inputs {model.name!r} was built; call "
+                          "it there before you save it")
+    model.build(shapes)
 
 
 def _compile_as_saved(model: Model, archive: StoredZip, source: str) -> None:

@@ -20,6 +20,7 @@ from ztorch.layers.merge import Merge
 from ztorch.model.model import Model
 from ztorch.model.sequential import Sequential
 from ztorch.regularizers import Regularizer
+from ztorch.weights.keras_classes import own_class
 from ztorch.weights.keras_ops import MODULES
 
 # Arguments of Keras' layers that ours lack. Those in _INDIFFERENT change no number; those in
@@ -44,14 +45,12 @@ class KerasReader:
         self.problems: list[str] = []
 
     def model(self, spec: dict[str, Any]) -> Model:
-        if spec["class_name"] not in ("Sequential", "Functional", "Model"):
-            raise Unsupported(f"{self.source} holds a {spec['class_name']}, a class of its own; "
-                              "only Sequential and functional models can be read from a file")
         model = self.layer(spec)
         if self.problems:
             raise Unsupported(f"{self.source} holds what ztorch lacks:\n" + "\n".join(
                 f"  {problem}" for problem in dict.fromkeys(self.problems)))
-        assert isinstance(model, Model)
+        if not isinstance(model, Model):
+            raise Unsupported(f"{self.source} holds a {spec['class_name']}, which is no model")
         return model
 
     def layer(self, spec: dict[str, Any]) -> Layer | None:
@@ -63,8 +62,10 @@ class KerasReader:
             return self.functional(config)
         if layer_class is None and kind in Encoded.kinds and spec.get("module") in _MODULES:
             return self.encoded(kind, config, label)
-        if layer_class is None or spec.get("module", "keras.layers") not in _MODULES:
-            self.report(f"{spec.get('module')}.{kind}" if layer_class else label)
+        if spec.get("module", "keras.layers") not in _MODULES:
+            return self.own(spec, label)
+        if layer_class is None:
+            self.report(label)
             return None
         if kind == "Sequential":
             return self.sequential(config, spec)
@@ -91,6 +92,20 @@ class KerasReader:
                 for node in spec.get("inbound_nodes", ())):
             options["use_causal_mask"] = True
         return self.make_layer(label, layer_class, options)
+
+    def own(self, spec: dict[str, Any], label: str) -> Layer | None:
+        """A layer or model of a class of users' own, or None and a problem."""
+        kind, config = own_class(Layer, spec), dict(spec["config"])
+        module, name = spec.get("module"), spec["class_name"]
+        if kind is None:
+            self.report(f"{module}.{name}" if str(module).startswith("keras") else
+                        f"{label}, a class that neither Keras nor ztorch has: define it, and give "
+                        f"it as zt.load_model(path, custom_objects=[{name}])")
+            return None
+        self.float32(config.pop("dtype", None), label)
+        if issubclass(kind, Model) and not kind.is_class:
+            return self.functional(config, kind)
+        return self.make_layer(label, kind, config)
 
     def encoded(self, kind: str, config: dict[str, Any], label: str) -> Layer | None:
         """A layer of the host that the model computes, or None and a problem."""
@@ -190,8 +205,8 @@ class KerasReader:
             [layer for layer in layers if layer], config.get("name"),
             trainable=config.get("trainable", True)))
 
-    def functional(self, config: dict[str, Any]) -> Layer | None:
-        """A functional model: calls the layers as Keras did."""
+    def functional(self, config: dict[str, Any], kind: type[Model] = Model) -> Layer | None:
+        """A functional model, of a class of users' own too: calls the layers as Keras did."""
         specs = without_masks({spec["name"]: spec for spec in config["layers"]})
         layers: dict[str, Any] = {}  # functions where Keras has ops
         for name, spec in specs.items():
@@ -207,7 +222,8 @@ class KerasReader:
                 layers[name] = self.layer(spec)
         if self.problems:
             return None
-        return self.declared(lambda: self._wired(config, specs, layers))
+        return self.declared(lambda: kind(*self._wired(config, specs, layers), config.get("name"),
+                                          trainable=config.get("trainable", True)))
 
     def op(self, spec: dict[str, Any]) -> Any:
         """The function that an op of Keras means, or None and a problem."""
@@ -228,8 +244,9 @@ class KerasReader:
             return None
 
     def _wired(self, config: dict[str, Any], specs: dict[str, Any],
-               layers: dict[str, Any]) -> Model:
-        """Calls each layer as soon as the tensors that it is called on exist."""
+               layers: dict[str, Any]) -> tuple[Any, Any]:
+        """The inputs and outputs of a model, each of whose layers is called as soon as the tensors
+        that it is called on exist."""
         tensors = {(name, 0, 0): layer for name, layer in layers.items()
                    if isinstance(layer, Input)}
         waiting = [(name, k, node) for name, spec in specs.items()
@@ -254,8 +271,7 @@ class KerasReader:
             return [ends(item) for item in reference]
 
         inputs, outputs = ends(config["input_layers"]), ends(config["output_layers"])
-        return Model(alone(inputs), alone(outputs), config.get("name"),
-                     trainable=config.get("trainable", True))
+        return alone(inputs), alone(outputs)
 
     def _called(self, layer: Any, node: dict[str, Any], tensors: dict[Any, Any]) -> Any:
         args = [arguments(a, tensors) for a in node["args"]]

@@ -265,6 +265,12 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, Call
         return {"name": self.name, **arguments, **self.rules_config(),
                 **({} if self.trainable else {"trainable": False})}
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "inner" and self.is_plain and "inner" in vars(self):
+            raise ConfigError(f"{type(self).__name__}.inner is the list of all layers inside it; "
+                              "give the attribute another name, such as self.block")
+        super().__setattr__(name, value)
+
     def __getattr__(self, name: str) -> Any:
         if name in OF_FIRST_CALL and "calls" in vars(self):
             raise never_called(self, name)

@@ -50,8 +50,9 @@ class Network(ModelTensors, CopiedModel, abstract=True):
                  seed: int | None = None, trainable: bool = True):
         self._begin(name, seed, trainable)
         self.wiring: wiring.Wiring | OwnCall
-        if inputs is None and outputs is None and self.is_class:
+        if inputs is None and outputs is None and (self.is_class or self.own_functions):
             self.wiring = self.own_call = OwnCall(self.name)
+            self.is_plain = self.is_plain or not self.is_class
             return
         if inputs is None or outputs is None:
             raise ConfigError(f"{type(self).__name__} is made of inputs and outputs, such as x = "
@@ -69,6 +70,11 @@ class Network(ModelTensors, CopiedModel, abstract=True):
         self._output: Any = None
         self.traced_sizes: dict[str, OpenSize] = {}  # of open axes, by which build has traced it
         super().__init__(name=name, trainable=trainable)
+
+    @property
+    def own_functions(self) -> frozenset[str]:
+        """The functions of its program that methods of its class make."""
+        return frozenset()
 
     # -- layers ------------------------------------------------------------------------------------
 
@@ -157,13 +163,15 @@ class Network(ModelTensors, CopiedModel, abstract=True):
         for name, axes in self.open_axes.items():
             context.padding.begin(x[name], {k + 1: axis for k, axis in axes.items()})
         if self.own_call is not None:
-            self.prepare_class(self.own_call.arguments(x))
+            args = self.own_call.arguments(x)
+            self.prepare_class(args)
             with context.calling(None):
-                return self.named_outputs(self.call(self.own_call.arguments(x), context))
+                return self.named_outputs(self.call(args, context) if self.is_class else args)
         return self.named_outputs(self.call(x[""] if "" in x else dict(x), context))
 
     def call(self, x: Any, context: Context) -> Any:
         """The outputs for a batch, as values of the graph."""
+        self.need_call("called")
         x = self._by_name(x)
         assert isinstance(self.wiring, wiring.Wiring)
         return self.wiring.run({declared.symbol: x[name] for name, declared in

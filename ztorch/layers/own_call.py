@@ -130,6 +130,13 @@ class ClassModel:
         """Whether shapes of inputs are known: of a class with its own `call`, after `build`."""
         return self.own_call is None or self.own_call.known
 
+    def need_call(self, done: str) -> None:
+        """Raises unless the model computes outputs: a class may have steps of its own alone."""
+        if self.own_call is not None and not self.is_class:
+            raise ConfigError(f"{type(self).__name__} has no call(self, x, training=False), so it "
+                              f"cannot be {done}; define one, or take the networks that it has as "
+                              "attributes, such as model.generator")
+
     def make_weights(self, input_shape: Any) -> None:
         """The `build` that the class defines, for shapes with the batch."""
 

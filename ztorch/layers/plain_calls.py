@@ -17,7 +17,8 @@ from ztorch.layers.symbol import leaves
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight, tensors_of
 
-_OWN = ("inner", "outer", "_traced_of")  # attributes whose layers need no adoption
+# Attributes of all layers, whose layers are no attributes of a class.
+NOT_ATTRIBUTES = ("inner", "outer", "_traced_of")
 
 
 def is_plain(call: Callable[..., Any]) -> bool:
@@ -50,7 +51,7 @@ def adopt_attributes(layer: Any) -> None:
     """Adopts the layers that a layer written as in Keras has as attributes, also in lists, and
     names weights without a name like the attributes that hold them."""
     for name, x in list(vars(layer).items()) if layer.is_plain else ():
-        for item in leaves(x) if name not in _OWN else ():
+        for item in leaves(x) if name not in NOT_ATTRIBUTES else ():
             if isinstance(item, LayerNode) and not any(item is other for other in layer.inner):
                 layer.adopt(item)
         taken = {w.name for w in layer.own_weights}

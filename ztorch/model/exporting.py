@@ -72,6 +72,7 @@ class ExportedNetwork(OwnSteps, abstract=True):
         """
         from ztorch.compile.export import chosen_format, export_traced  # imports the compiler
 
+        self.need_call("exported")
         training = {"loss": loss, "optimizer": optimizer, "metrics": metrics,
                  "loss_weights": loss_weights}
         kind = chosen_format(path, device, format)

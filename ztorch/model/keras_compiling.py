@@ -12,11 +12,13 @@ from ztorch.layers.symbol import nested
 from ztorch.losses import Loss
 from ztorch.metrics import Metric, MetricLists
 from ztorch.optimizers import Optimizer
+from ztorch.weights.keras_classes import own_class
 from ztorch.weights.keras_describing import named
 
 # Short names that Keras knows as well, which name the scores of metrics.
 _SHORT = frozenset(("acc", "accuracy", "ce", "crossentropy", "mae", "mape", "mse", "msle"))
 
+_FAMILIES: dict[Any, type[Named]] = {losses: Loss, metrics: Metric, optimizers: Optimizer}
 # Arguments that Keras writes and that say what is so here anyway.
 _WITHOUT_EFFECT = (("axis", -1), ("reduction", "sum_over_batch_size"), ("staircase", False))
 
@@ -63,6 +65,8 @@ def as_members(room: Any, x: Any) -> Any:
     """What Keras describes, also in lists and dicts, as members of a room here."""
     if isinstance(x, Mapping) and "class_name" in x:
         name = {"name": x["config"]["name"]} if room is metrics and "name" in x["config"] else {}
+        if (kind := own_class(_FAMILIES[room], x)) is not None:
+            return kind.from_config(x["config"])
         return getattr(room, x["class_name"])(**_settings(x["config"]), **name)
     if isinstance(x, Mapping):
         return {key: as_members(room, value) for key, value in x.items()}

@@ -72,6 +72,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
             >>> model.predict(np.ones((20, 4))).shape
             (20, 1)
         """
+        self.need_call("predicted with")
         if self._programs is None and self._late is None:
             self.compile()
         self.learn_shapes(x)
@@ -97,6 +98,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
             >>> model.predict_on_batch(np.ones((3, 4))).shape
             (3, 1)
         """
+        self.need_call("predicted with")
         if self._programs is None and self._late is None:
             self.compile()
         self.learn_shapes(x)
@@ -146,6 +148,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
             model.save("digits.keras")
             ```
         """
+        self.need_call("saved as a whole")
         name = os.fspath(path)
         if name.endswith(".keras"):
             self._save_for_keras(name)

@@ -85,7 +85,7 @@ def _in_file(name: str, custom: Mapping[str, type] | None) -> Recipe | None:
     if suffix == ".keras":
         from ztorch.interchange.keras import load_keras
 
-        return Recipe(load_keras(name), trained=True)
+        return Recipe(load_keras(name, custom_objects=custom), trained=True)
     if suffix == ".onnx":
         from ztorch.interchange import onnx
 

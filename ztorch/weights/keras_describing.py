@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from ztorch.layers.operation import Operation
 from ztorch.layers.score_attention import Attention
 from ztorch.layers.symbol import LayerCall, SymbolicTensor, as_symbol, leaves, nested
 from ztorch.weights.keras_branches import flat, is_row
+from ztorch.weights.keras_classes import is_own, registered_name
 from ztorch.weights.keras_ops import MODULES, OPS_OF_KERAS
 
 # Layers of ours that Keras lacks.
@@ -70,9 +72,10 @@ class KerasWriter:
             layers = [self.input(x, x.name) for x in network.inputs_by_name.values()]
             layers += [self.layer(layer.stands_for) for layer in network.inner]
             return _spec("keras", "Sequential", {**common, "layers": layers})
+        if network.own_call is not None:
+            return self.own(network)
         if kind not in ("Sequential", "Model"):
-            self.problems.append(f"{kind} {network.name!r}: a class of its own")
-            return {}
+            return {**self.own(network), "config": {**common, **self.functional(network)}}
         return _spec("keras.src.models.functional", "Functional", {
             **common, **self.functional(network)})
 
@@ -84,6 +87,8 @@ class KerasWriter:
         if isinstance(layer, Encoded):
             return _spec("keras.layers", type(layer.layer).__name__, {
                 **layer.layer.get_config(), "name": layer.name})
+        if is_own(layer):
+            return self.own(layer)
         if kind in NO_TWIN or not type(layer).__module__.startswith("ztorch.layers."):
             self.problems.append(f"{kind} {layer.name!r}: Keras has no such layer")
             return {}
@@ -94,6 +99,28 @@ class KerasWriter:
             self.problems.append(str(error))
             return {}
         return _spec(MODULES_OF_LAYERS.get(kind, "keras.layers"), kind, config)
+
+    def own(self, layer: Layer) -> dict[str, Any]:
+        """A layer or model of a class of users' own, which Keras finds by what it is registered as,
+        or among custom_objects."""
+        kind = type(layer)
+        try:
+            config = layer.get_config() if is_own(layer) else {}
+            json.dumps(config)
+        except ZtorchError as error:
+            self.problems.append(str(error))
+            return {}
+        except TypeError as error:  # a value of a get_config
+            self.problems.append(f"{kind.__name__}.get_config() of {layer.name!r}: {error}; return "
+                                 "numbers, texts, lists and dicts, and "
+                                 "zt.saving.serialize_keras_object(x) for layers and their kin")
+            return {}
+        spec = {**_spec(None, kind.__name__, config), "registered_name": registered_name(kind)}
+        if isinstance(layer, Network) and layer.own_call is not None:
+            spec["build_config"] = {"input_shape": nested(
+                lambda x: [None, *(None if isinstance(n, OpenSize) else n for n in x.shape)],
+                layer.own_call.arguments(layer.inputs_by_name))}
+        return spec
 
     def arguments(self, layer: Layer) -> dict[str, Any]:
         """The arguments of a layer that Keras has, too."""
@@ -195,15 +222,18 @@ class KerasWriter:
 
 def named(member: Named, label: str) -> dict[str, Any]:
     """An initializer, loss, optimizer and the like as Keras writes it."""
-    module = _MODULES.get(member.family)
-    if module is None or not type(member).__module__.startswith("ztorch."):
+    module, kind = _MODULES.get(member.family), type(member)
+    if module is not None and not kind.__module__.startswith("ztorch."):
+        return {**_spec(None, kind.__name__, member.get_config()),
+                "registered_name": registered_name(kind)}
+    if module is None:
         raise Unsupported(f"{label}: Keras has no {member.family} {type(member).__name__}")
     config = {key: named(inner, label) if isinstance(inner := getattr(member, key, None), Named)
               else value for key, value in member.get_config().items()}
     return _spec(module, type(member).__name__, config)
 
 
-def _spec(module: str, kind: str, config: dict[str, Any]) -> dict[str, Any]:
+def _spec(module: str | None, kind: str, config: dict[str, Any]) -> dict[str, Any]:
     return {"module": module, "class_name": kind, "config": config, "registered_name": None}
 
 

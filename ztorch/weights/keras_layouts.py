@@ -7,6 +7,7 @@ number. Beside that it holds the names that the layers had.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from ztorch.layers.layer import Layer
 from ztorch.layers.naming import snake_case
 from ztorch.layers.nested import Container
 from ztorch.layers.network import Network
+from ztorch.layers.plain_calls import NOT_ATTRIBUTES
 from ztorch.layers.preprocessing import Normalization
 from ztorch.layers.recurrent import RecurrentLayer
 from ztorch.layers.rnn import RNN, StackedRNNCells
@@ -25,6 +27,7 @@ from ztorch.layers.spectral import SpectralNormalization
 from ztorch.layers.transformer import TransformerBlock
 from ztorch.layers.weight import Weight
 from ztorch.weights.keras_branches import flat, has_branches, is_row
+from ztorch.weights.keras_classes import is_own
 from ztorch.weights.modules import Entry, ModelPart
 
 _BLOCK = {  # attributes of KerasHub's blocks
@@ -40,7 +43,8 @@ _KERAS_CLASSES = {  # where Keras has another name for a class of ours
 
 def parts(model: Network) -> list[ModelPart]:
     """The model as groups of a file of Keras; the names of layers are second names."""
-    return [part for part in _in_row(model, "", "") if part.entries]
+    walk = _attributes(model, "", "", set()) if model.own_call else _in_row(model, "", "")
+    return [part for part in walk if part.entries]
 
 
 def _in_row(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
@@ -103,9 +107,36 @@ def _walk(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
         for inner in layer.inner:
             if inner.name in _BLOCK:
                 yield from _walk(inner, f"{path}/{_BLOCK[inner.name]}", f"{name}/{inner.name}")
+    elif is_own(layer):
+        yield part(sorted(layer.own_weights, key=lambda w: not w.trainable))
+        yield from _attributes(layer, f"{path}/", f"{name}/", set())
     else:
         yield part(layer.own_weights)
         yield from _in_row(layer, f"{path}/", f"{name}/")
+
+
+def _attributes(layer: Layer, path: str, name: str, seen: set[Layer]) -> Iterator[ModelPart]:
+    """The layers that a class of users' own has as attributes, in the order of their names, each
+    once; those in lists are named by their class and a count."""
+    held = {key: x for key, x in vars(layer).items() if key not in NOT_ATTRIBUTES}
+    if isinstance(layer, Network):
+        held["layers"] = layer.layers  # as Keras does: what stands behind it by name is in it
+    for key in sorted(held, key=lambda key: (key.startswith("_"), key)):
+        yield from _held(held[key], f"{path}{key}", name, seen)
+
+
+def _held(x: Any, path: str, name: str, seen: set[Layer]) -> Iterator[ModelPart]:
+    if isinstance(x, Layer):
+        if x not in seen:
+            seen.add(x)
+            yield from _walk(x.stands_for, path, f"{name}{x.name}")
+        return
+    counts: dict[str, int] = {}
+    for item in (x.values() if isinstance(x, dict) else x if isinstance(x, (list, tuple)) else ()):
+        if isinstance(item, (Layer, list, tuple, dict)):
+            kind = snake_case(_keras_class(item)) if isinstance(item, Layer) else "container"
+            k = counts[kind] = counts.get(kind, -1) + 1
+            yield from _held(item, f"{path}/{kind}{f'_{k}' if k else ''}", name, seen)
 
 
 def _cell(cell: Layer, path: str, name: str) -> Iterator[ModelPart]:

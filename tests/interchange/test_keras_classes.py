@@ -1,0 +1,174 @@
+"""Classes of users' own in .keras files: one source for Keras and for us, files in both directions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests import references
+from ztorch import layers as L
+from ztorch.errors import ConfigError, Unsupported
+
+pytest.importorskip("h5py")
+
+SOURCE = '''
+@keras.saving.register_keras_serializable(package="my")
+class Bridge(keras.layers.Layer):
+    def __init__(self, units=4, core=None, **common):
+        super().__init__(**common)
+        self.units, self.core = units, core
+        self.z = keras.layers.Dense(units)
+        self.many = [keras.layers.Dense(units, activation="relu"), keras.layers.Dense(units)]
+
+    def build(self, input_shape):
+        self.shift = self.add_weight(shape=(self.units,), name="shift", trainable=False)
+        self.scale = self.add_weight(shape=(self.units,), initializer="ones", name="scale")
+        super().build(input_shape)
+
+    def call(self, x):
+        y = self.many[1](self.many[0](self.z(x))) * self.scale + self.shift
+        return y if self.core is None else self.core(y)
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units,
+                "core": keras.saving.serialize_keras_object(self.core)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "core": keras.saving.deserialize_keras_object(config["core"])})
+
+class PlainBridge(Bridge):
+    pass
+
+class Bridged(keras.Model):
+    def __init__(self, units=3, **common):
+        super().__init__(**common)
+        self.units, self.b, self.out = units, Bridge(units), keras.layers.Dense(2)
+
+    def call(self, x):
+        return self.out(self.b(x))
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
+
+@keras.saving.register_keras_serializable()
+class Chart(keras.Model):
+    pass
+
+class Slope(keras.losses.Loss):
+    def __init__(self, k=1.0, name="slope", **common):
+        super().__init__(name=name, **common)
+        self.k = k
+
+    def call(self, y_true, y_pred):
+        return keras.ops.mean(self.k * (y_true - y_pred) ** 2, axis=-1)
+
+    def get_config(self):
+        return {**super().get_config(), "k": self.k}
+
+def row():
+    return keras.Sequential([keras.Input((3,)), Bridge(4, keras.layers.Dense(4)), PlainBridge(4),
+                             keras.layers.Dense(2)])
+
+def functional():
+    x = keras.Input((3,))
+    return Chart(x, keras.layers.Dense(2)(Bridge(4)(x)))
+'''
+
+
+def classes(keras: Any) -> tuple[SimpleNamespace, dict[str, Any]]:
+    """What the source defines for a library, and its classes by name."""
+    names: dict[str, Any] = {"keras": keras, "__name__": "users_own"}
+    exec(SOURCE, names)
+    made = {name: x for name, x in names.items() if isinstance(x, type)}
+    return SimpleNamespace(**names), made
+
+
+@pytest.mark.parametrize("make", ["row", "Bridged", "functional"])
+def test_files_go_both_ways_and_train_on(make: str, tmp_path: Path) -> None:
+    keras = references.keras()
+    (theirs, there), (_, here) = classes(keras), classes(zt)
+    random = np.random.default_rng(0)
+    x, y = random.random((8, 3), "f"), random.random((8, 2), "f")
+    model = getattr(theirs, make)()
+    model(x)
+    model.compile("adam", loss=theirs.Slope(2.0))
+    model.fit(x, y, epochs=2, verbose=0)
+    model.save(tmp_path / "theirs.keras")
+    ours = zt.load_model(tmp_path / "theirs.keras", custom_objects=here)
+    want = model(x).detach().numpy()
+    np.testing.assert_allclose(ours.predict(x), want, rtol=1e-5, atol=1e-6)
+    assert ours.fit(x, y, verbose=0).history["loss"] == pytest.approx(
+        model.fit(x, y, verbose=0).history["loss"], rel=1e-5)
+    ours.save(tmp_path / "ours.keras")
+    again = keras.models.load_model(tmp_path / "ours.keras", custom_objects=there)
+    np.testing.assert_allclose(again(x).detach().numpy(), ours.predict(x), rtol=1e-5, atol=1e-6)
+    assert again.loss.k == 2.0 and int(again.optimizer.iterations) == 3
+
+
+class Scaling(L.Layer):
+    """A layer whose config is what its arguments are."""
+
+    def __init__(self, by: float = 2.0, **common: Any):
+        super().__init__(**common)
+        self.by = by
+
+    def call(self, x: Any) -> Any:
+        return x * self.by
+
+
+class Forgetful(L.Layer):
+    """A layer that does not keep its argument."""
+
+    def __init__(self, by: float = 2.0, **common: Any):
+        super().__init__(**common)
+
+    def call(self, x: Any) -> Any:
+        return x
+
+
+class Unwritable(Scaling):
+    """A layer whose config JSON cannot hold."""
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "by": np.float32(self.by), "held": object()}
+
+
+@pytest.mark.parametrize("layer, message", [
+    (Forgetful(), r"Forgetful has no attribute 'by', .*write self.by = by in its __init__"),
+    (Unwritable(name="u"), r"Unwritable.get_config\(\) of 'u': .*serialize_keras_object")])
+def test_what_cannot_be_written_is_named(layer: L.Layer, message: str, tmp_path: Path) -> None:
+    with pytest.raises(Unsupported, match=message):
+        zt.Sequential([L.Input((3,)), layer]).save(tmp_path / "m.keras")
+
+
+def test_a_class_that_nobody_knows_is_asked_for(tmp_path: Path) -> None:
+    class Hidden(Scaling):
+        pass
+
+    zt.Sequential([L.Input((3,)), Hidden(3.0)]).save(tmp_path / "m.keras")
+    again = zt.load_model(tmp_path / "m.keras")  # defined, so known
+    assert again.layers[0].by == 3.0
+    del L.Layer.known["Hidden"]
+    with pytest.raises(Unsupported, match=r"give it as zt.load_model\(path, custom_objects=\[Hid"):
+        zt.load_model(tmp_path / "m.keras")
+    given = {"Hidden": Scaling}
+    assert isinstance(zt.load_model(tmp_path / "m.keras", custom_objects=given).layers[0], Scaling)
+
+
+def test_names_that_are_taken_say_so() -> None:
+    class Wrapped(L.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = L.Dense(3)
+
+        def call(self, x: Any) -> Any:
+            return self.inner(x)
+
+    with pytest.raises(ConfigError, match=r"Wrapped.inner is the list of all layers inside it"):
+        Wrapped()

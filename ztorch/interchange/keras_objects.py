@@ -1,0 +1,166 @@
+"""What `keras.saving` has for classes of users' own: their names, and their kin as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from ztorch.config import Named
+from ztorch.errors import ConfigError, Unsupported, unknown
+from ztorch.interchange.keras_reader import KerasReader
+from ztorch.layers.layer import Layer
+from ztorch.model.declared import classes_by_name, known_as
+from ztorch.weights.keras_classes import own_class
+from ztorch.weights.keras_describing import KerasWriter, named
+
+Registered = TypeVar("Registered", bound=Callable[..., Any])
+_registered: dict[str, Any] = {}  # what was decorated, functions too
+
+
+def register_keras_serializable(package: str = "Custom",
+                                name: str | None = None) -> Callable[[Registered], Registered]:
+    """Decorates a class: files of Keras call it `package>name`, and find it by that.
+
+    A subclass of Layer, Loss, Metric and their kin is known by its own name once it is defined, so
+    only files that Keras is to read, or has written, need this.
+
+    Args:
+        package: The first part of the name. Default: `"Custom"`.
+        name: The second part. None: the name of the class. Default: `None`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> @zt.saving.register_keras_serializable(package="mine")
+        ... class Twice(zt.layers.Layer):
+        ...     def call(self, x):
+        ...         return 2.0 * x
+        >>> zt.saving.get_registered_name(Twice)
+        'mine>Twice'
+    """
+    def register(registered: Registered) -> Registered:
+        full = f"{package}>{name or registered.__name__}"
+        _registered[full] = registered
+        if isinstance(registered, type) and issubclass(registered, Named):
+            registered.registered_as = full
+        return registered
+
+    return register
+
+
+def get_registered_name(obj: Any) -> str:
+    """What a class or a function was registered as, or its own name.
+
+    Args:
+        obj: The class or function.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> get_registered_name(zt.layers.Dense)
+        'Dense'
+    """
+    return next((name for name, x in _registered.items() if x is obj), obj.__name__)
+
+
+def get_registered_object(name: str, custom_objects: Any = None) -> Any:
+    """The class or function that was registered by this name, None where there is none.
+
+    Args:
+        name: Such as "Custom>Twice".
+        custom_objects: Others by name, looked through first. Default: `None`.
+
+    Examples:
+        >>> get_registered_object("Custom>Nobody") is None
+        True
+    """
+    return (custom_objects or {}).get(name, _registered.get(name))
+
+
+@contextmanager
+def custom_object_scope(custom_objects: Any) -> Iterator[None]:
+    """Within the block, files and configs may name these classes.
+
+    Args:
+        custom_objects: Classes by name, or a list of them.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> with custom_object_scope({"Mine": zt.layers.Dense}):
+        ...     zt.layers.Layer.get({"class_name": "Mine", "config": {"units": 3}}).units
+        3
+    """
+    with known_as(classes_by_name(custom_objects)):
+        yield
+
+
+def serialize_keras_object(obj: Any) -> Any:
+    """A layer, an initializer or any other of their kin as Keras writes it, ready for JSON: for the
+    `get_config` of a class that has one as an argument.
+
+    Args:
+        obj: The member; what JSON can hold is left as it is, also in lists and dicts.
+
+    Raises:
+        Unsupported: Keras cannot write it; the message says why.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> serialize_keras_object(zt.layers.Dense(3))["class_name"]
+        'Dense'
+    """
+    if isinstance(obj, Layer):
+        writer = KerasWriter()
+        spec = writer.layer(obj.stands_for)
+        if writer.problems:
+            raise Unsupported("\n".join(writer.problems))
+        return spec
+    if isinstance(obj, Named):
+        return named(obj, "serialize_keras_object")
+    if isinstance(obj, (list, tuple)):
+        return [serialize_keras_object(x) for x in obj]
+    if isinstance(obj, dict):
+        return {key: serialize_keras_object(x) for key, x in obj.items()}
+    if obj is None or isinstance(obj, (bool, int, float, str)):
+        return obj
+    raise ConfigError(f"serialize_keras_object({obj!r}) takes layers, losses and their kin, and "
+                      "numbers, texts, lists and dicts")
+
+
+def deserialize_keras_object(config: Any, custom_objects: Any = None) -> Any:
+    """What `serialize_keras_object` described, there or here.
+
+    Args:
+        config: The description.
+        custom_objects: Classes that it may name. Default: `None`.
+
+    Raises:
+        Unsupported: It describes what ztorch lacks.
+        ConfigError: It describes nothing.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> deserialize_keras_object(serialize_keras_object(zt.layers.Dense(3))).units
+        3
+    """
+    if isinstance(config, list):
+        return [deserialize_keras_object(x, custom_objects) for x in config]
+    if not isinstance(config, dict):
+        return config
+    if "class_name" not in config:
+        return {key: deserialize_keras_object(x, custom_objects) for key, x in config.items()}
+    name = config["class_name"]
+    with custom_object_scope(custom_objects or {}):
+        for family in Named.families:
+            kind = own_class(family, config) or family.known.get(name)
+            if kind is not None and not issubclass(kind, Layer):
+                return kind.from_config(dict(config["config"]))
+        reader = KerasReader(f"the config of {name}", None, frozenset())
+        layer = reader.layer(config)
+        if reader.problems:
+            raise Unsupported("\n".join(reader.problems))
+    if layer is None:
+        raise unknown("class", name, Layer.known)
+    return layer
+
+
+CustomObjectScope = custom_object_scope

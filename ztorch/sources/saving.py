@@ -1,0 +1,56 @@
+"""What `keras.saving` has: users reach it as `zt.saving`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ztorch.interchange.keras_objects import (
+    CustomObjectScope,
+    custom_object_scope,
+    deserialize_keras_object,
+    get_registered_name,
+    get_registered_object,
+    register_keras_serializable,
+    serialize_keras_object,
+)
+from ztorch.model.model import Model
+from ztorch.sources.load_model import load_model
+
+__all__ = ["CustomObjectScope", "custom_object_scope", "deserialize_keras_object",
+           "get_registered_name", "get_registered_object", "load_model", "load_weights",
+           "register_keras_serializable", "save_model", "save_weights", "serialize_keras_object"]
+
+
+def save_model(model: Model, filepath: str | os.PathLike[str]) -> Any:
+    """Writes a model: `model.save(filepath)`.
+
+    Args:
+        model: The model.
+        filepath: Such as "model.keras" or "model.zt".
+    """
+    return model.save(filepath)
+
+
+def save_weights(model: Model, filepath: str | os.PathLike[str]) -> None:
+    """Writes the weights of a model: `model.save_weights(filepath)`.
+
+    Args:
+        model: The model.
+        filepath: Such as "model.weights.h5" or "model.safetensors".
+    """
+    model.save_weights(filepath)
+
+
+def load_weights(model: Model, filepath: str | os.PathLike[str]) -> None:
+    """Reads the weights of a model: `model.load_weights(filepath)`.
+
+    Args:
+        model: The model.
+        filepath: Such as "model.weights.h5" or "model.safetensors".
+    """
+    model.load_weights(filepath)
+
+
+def __dir__() -> list[str]:
+    return __all__
