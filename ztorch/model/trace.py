@@ -53,7 +53,8 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
     decode = rows_at_once(decode)
     optimizer = None if optimizer is None else Optimizer.get(optimizer)
     model.build()
-    need_no_mixing(model)
+    multiples = multiples_of(model)
+    _need_multiples(model, multiples, open_sizes)
     # The first values exist twice for a moment: here, and in the program that is loaded.
     model.need_memory(4 + 2 * computed.bytes)
     states = States(computed, narrow, optimizer is not None,
@@ -93,6 +94,7 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
         seed=states.seed,
         open_axes=largest.open_axes,
         whole_axes=whole_axes(model),
+        multiples={name: of for name, of in multiples.items() if name in buckets.axes},
         whole_batches=tuple(sorted(own - {"predict"})),
         **_ports(model, largest.x, largest.outputs, largest.context),
         **_training(largest.outputs, largest.objectives),
@@ -204,13 +206,28 @@ def sizes_of(model: Network, sizes: Any) -> dict[str, tuple[int, ...]]:
     return {name: ascending(f"sizes[{name!r}]", sizes[name]) for name in axes}
 
 
-def need_no_mixing(model: Network) -> None:
-    """Raises Unsupported where a layer would mix padding of an open axis into results. It is found
-    before shapes that depend on the size, for which errors would be less clear."""
+def multiples_of(model: Network) -> dict[str, int]:
+    """By name of an open axis, a number that its sizes must be multiples of. It is found before
+    shapes that depend on the size, for which errors would be less clear.
+
+    Raises:
+        Unsupported: A layer would mix padding of an open axis into results.
+    """
     sizes = model.traced_sizes
     context = Context(states=States(data=False, root=model.path), padding=Padding(sizes))
     for y in model.called(model.leaves(1, sizes=sizes), context).values() if sizes else ():
         context.padding.of(y)
+    return {name: of for name, of in context.padding.multiples.items() if of > 1}
+
+
+def _need_multiples(model: Network, multiples: Mapping[str, int],
+                    sizes: Mapping[str, tuple[int, ...]]) -> None:
+    for name, of in multiples.items():
+        if wrong := [n for n in sizes[name] if n % of]:
+            rounded = tuple(sorted({-(-n // of) * of for n in sizes[name]}))
+            raise ConfigError(f"size {wrong[0]} of axis {name!r}: model {model.name!r} joins "
+                              f"tensors whose sizes are equal for multiples of {of} alone; compile "
+                              f"with sizes={{{name!r}: {rounded}}}")
 
 
 def float_dtypes(name: Any) -> tuple[DType, DType | None]:
