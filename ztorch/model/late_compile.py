@@ -14,7 +14,7 @@ from ztorch.feed.row_shapes import row_count, stream_targets
 from ztorch.feed.row_sizes import sizes_seen
 from ztorch.layers.axes import whole_axes
 from ztorch.losses import TargetSpec
-from ztorch.model.trace import multiples_of
+from ztorch.model.open_axes import multiples_of
 
 if TYPE_CHECKING:
     from ztorch.layers.network import Network
