@@ -19,15 +19,12 @@ import ztorch
 from benchmarks.programs import call, input_like, kernel_call, target
 from benchmarks.report import Section, duration
 from benchmarks.timing import Contestant, Effort, Timing, compare
-from ztorch.dtypes import f32
 from ztorch.graph.op import OPS
 from ztorch.host import detect, processor
-from ztorch.ir.builder import Builder
 from ztorch.runtime.devices import best_level
 from ztorch.runtime.executable import HostCall
+from ztorch.tune.peaks import fma_kernel, read_kernel
 
-TURNS = 40_000  # of the FMA loop: long enough that calling it costs nothing beside it
-MOST_READ = 8 << 20  # small buffers are read again and again, up to so many bytes a thread
 PEERS = ("torch", "keras", "onnx", "onnxruntime", "numpy", "llvmlite",
          "jax", "numexpr")
 
@@ -93,53 +90,22 @@ def _size(nbytes: int) -> str:
 
 @cache
 def fma_call(threads: int) -> tuple[HostCall, float]:
-    """A call that only multiplies and adds in registers, and its floating point operations. The
-    12 chains cover the latency of two units of 4 cycles, and leave registers to spare."""
-    lanes, chains = target().limits.lanes(f32), 12
-    b = Builder("fma_peak")
-    b.memory("x", f32, 2 * lanes)
-    b.memory("y", f32, threads * lanes, access="w")
-    factor, term = b.load("x", 0, lanes=lanes), b.load("x", lanes, lanes=lanes)
-    sums = [b.var(f32, lanes, init=0.1 * k) for k in range(chains)]
-    with b.loop(0, TURNS):
-        for s in sums:
-            b.set(s, b.fma(b.get(s), factor, term))
-    _store_sums(b, sums, lanes)
-    x = np.repeat(np.array([0.5, 1.0], np.float32), lanes)  # tends to 2: neither huge nor denormal
-    bound = kernel_call(b.kernel(), x, (threads * lanes,), threads)
-    return bound, 2.0 * lanes * chains * TURNS * threads
+    """A call that only multiplies and adds in registers, and its floating-point operations."""
+    kernel, flops = fma_kernel(target().limits, threads)
+    x, y = (m.size for m in kernel.memories)
+    values = np.repeat(np.array([0.5, 1.0], np.float32), x // 2)  # sums tend to 2: no subnormals
+    return kernel_call(kernel, values, (y,), threads), flops
 
 
 @cache
 def read_call(threads: int, nbytes: int) -> tuple[HostCall, float]:
     """A call in which each thread sums its share of a buffer, and the bytes it reads."""
-    lanes, chains = target().limits.lanes(f32), 8
-    step = lanes * chains
-    part = max(1, nbytes // (4 * step * threads)) * step
-    b = Builder("read")
-    b.memory("x", f32, part * threads)
-    b.memory("y", f32, threads * lanes, access="w")
-    passes = max(1, MOST_READ // (4 * part))
-    first = b.mul(b.identity("worker"), part)
-    sums = [b.var(f32, lanes, init=0.0) for _ in range(chains)]
-    with b.loop(0, passes), b.loop(0, part, step) as i:
-        at = b.add(first, i)
-        for k, s in enumerate(sums):
-            b.set(s, b.add(b.get(s), b.load("x", at, off=k * lanes, lanes=lanes)))
-    _store_sums(b, sums, lanes)
-    x = np.ones(part * threads, np.float32)
-    bound = kernel_call(b.kernel(), x, (threads * lanes,), threads)
-    read = passes * x.size
-    assert abs(bound.outputs["y"].sum() / read - 1) < 1e-3, "the kernel does not read everything"
-    return bound, 4.0 * read
-
-
-def _store_sums(b: Builder, sums: list[Any], lanes: int) -> None:
-    """All chains together, so that none of them is idle work to be optimised away."""
-    total = b.get(sums[0])
-    for s in sums[1:]:
-        total = b.add(total, b.get(s))
-    b.store("y", b.mul(b.identity("worker"), lanes), total)
+    kernel, read = read_kernel(target().limits, threads, nbytes)
+    x, y = (m.size for m in kernel.memories)
+    bound = kernel_call(kernel, np.ones(x, np.float32), (y,), threads)
+    whole = bound.outputs["y"].sum() * 4 / read
+    assert abs(whole - 1) < 1e-3, "the kernel does not read everything"
+    return bound, read
 
 
 def peak(threads: int) -> Contestant:

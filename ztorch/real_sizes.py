@@ -105,6 +105,8 @@ def multiple(a: OpenAxis, b: OpenAxis) -> int | None:
 
     >>> multiple(OpenAxis("time"), OpenAxis("time", ((1, 0, 4), (4, 0, 1))))
     4
+    >>> multiple(OpenAxis("time"), OpenAxis("time"))
+    1
     >>> multiple(OpenAxis("time", ((1, 0, 2),)), OpenAxis("time", ((1, -1, 2),)))
     """
     for of in range(1, MULTIPLE_MAX + 1):

@@ -164,3 +164,62 @@ def test_one_size_needs_no_choice(tmp_path: Path) -> None:
     files = {path.name for path in export_c(model.trace(2), tmp_path)}
     assert files == {"libwords.so", "libwords.a", "words_example.c", "words.h"}
     assert "_any" not in (tmp_path / "words.h").read_text()
+
+
+SKIPS = """
+#include <stdio.h>
+#include "skips.h"
+static float x[2 * 8], y[2 * 8];
+static int lengths[2] = {4, 6};
+int main(void)
+{
+    FILE *in = fopen("in.bin", "rb"), *out = fopen("out.bin", "wb");
+    if (!in || !out || fread(x, sizeof *x, 16, in) != 16) return 1;
+    if (!skips_predict_any(x, 0, y, 2, 6) || !skips_predict_any(x, lengths, y, 2, 8)) return 2;
+    lengths[1] = 8;
+    if (skips_predict_any(x, lengths, y, 2, 8)) return 3;
+    fwrite(y, sizeof *y, 16, out);
+    return fclose(in) || fclose(out);
+}
+"""
+
+
+def skips(*layers: L.Layer) -> zt.Model:
+    """A sequence and the means of four steps each, added."""
+    x = L.Input(("time", 1))
+    y = L.Add()([x, L.UpSampling1D(4)(L.AveragePooling1D(4)(x))])
+    for layer in layers:
+        y = layer(y)
+    return zt.Model(x, y, name="skips", seed=1)
+
+
+def built(folder: Path, rows: np.ndarray, main: str) -> np.ndarray:
+    """What a C program writes that reads rows."""
+    (folder / "in.bin").write_bytes(rows.tobytes())
+    (folder / "main.c").write_text(main)
+    run("gcc", "-std=c89", *STRICT, "main.c", "skips_sizes.c", "libskips.a", "-o", "main",
+        cwd=folder)
+    run("./main", cwd=folder)
+    return np.fromfile(folder / "out.bin", np.float32).reshape(rows.shape)
+
+
+def test_sizes_that_are_multiples(tmp_path: Path) -> None:
+    model = skips(L.Conv1D(1, 3, padding="same"))
+    export_c(model.trace(batch_size=2, sizes=8), tmp_path)
+    assert "Sizes along time are multiples of 4" in (tmp_path / "skips.h").read_text()
+    rows = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
+    y = built(tmp_path, rows, SKIPS)
+    short, whole = model.compile("cpu", batch_size=2, sizes=8).predict(
+        [rows[0, :4, None], rows[1, :, None]])
+    np.testing.assert_array_equal(y[0, :4], short[:, 0])
+    np.testing.assert_array_equal(y[1], whole[:, 0])
+
+
+def test_steps_that_need_no_lengths(tmp_path: Path) -> None:
+    """What computes each step by itself asks no sizes of rows."""
+    export_c(skips().trace(batch_size=2, sizes=8), tmp_path)
+    rows = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
+    y = built(tmp_path, rows, SKIPS.replace("(x, 0, y", "(x, y").replace("(x, lengths, y", "(x, y")
+              .replace("|| !skips_predict_any(x, y, 2, 8)", ""))
+    wanted = rows + rows.reshape(2, 2, 4).mean(2).repeat(4, 1)
+    np.testing.assert_allclose(y, wanted, rtol=0, atol=1e-6)

@@ -300,6 +300,17 @@ def test_several_sizes(tmp_path: Path) -> None:
     assert "not undefined" in said[-1]["error"]
 
 
+def test_sizes_that_are_multiples(tmp_path: Path) -> None:
+    """Tensors that are joined have equal sizes for these alone."""
+    x = L.Input(("time", 1))
+    model = zt.Model(x, L.Add()([x, L.UpSampling1D(2)(L.MaxPooling1D(2)(x))]), name="steps")
+    export_web(model.trace(1, sizes=6), tmp_path / "page", webassembly=False)
+    calls = [["predict", [1.0, 3.0, 2.0, 5.0], {"time": 4}], ["predict", [0.0] * 3, {"time": 3}]]
+    _, (found, refused) = asked(tmp_path / "page", "steps.zt", calls)
+    assert _numbers(found) == [4.0, 6.0, 7.0, 10.0]
+    assert "takes sizes of axis time that are multiples of 2, not 3" in refused["error"]
+
+
 def test_sizes_of_several_axes_and_outputs_of_other_sizes(tmp_path: Path) -> None:
     model = zt.Sequential([L.Input(("height", "width", 2)),
                            L.Conv2D(4, 3, strides=2, padding="same"), L.UpSampling2D(2),

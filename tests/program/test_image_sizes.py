@@ -22,6 +22,8 @@ MODELS = {
     "valid": lambda: [L.Conv2D(4, 2), L.AveragePooling2D((3, 2), strides=(1, 2), padding="same"),
                       L.SeparableConv2D(3, 3, padding="same"), L.GlobalMaxPooling2D()],
     "pixels": lambda: [L.Conv2D(4, 3, padding="same"), L.LayerNormalization(), L.Dropout(0.0)],
+    "doubled": lambda: [L.UpSampling2D(2, interpolation="bilinear"), L.ReLU(),
+                        L.GlobalAveragePooling2D()],
     "probabilities": lambda: [L.DepthwiseConv2D(3, padding="same"), L.Softmax(axis=(1, 2))],
 }
 
@@ -103,9 +105,47 @@ def test_data_that_do_not_fit() -> None:
 
 @pytest.mark.parametrize("layers, fault", [
     (lambda: [L.Flatten()], "layer 'flatten' would mix padding into its result: op reshape"),
-    (lambda: [L.UpSampling2D(2, interpolation="bilinear")],
-     "layer 'up_sampling2d' would mix padding"),
 ])
 def test_what_is_refused_is_named(layers: Any, fault: str) -> None:
     with pytest.raises(Unsupported, match=fault):
         zt.Sequential([L.Input(SHAPE), *layers()]).trace(1, sizes=SIZES)
+
+
+def u_net(shape: tuple[Any, ...]) -> zt.Model:
+    """Two halvings with skips around them."""
+    picture = L.Input(shape)
+    half = L.Conv2D(3, 3, padding="same", activation="relu")(L.MaxPooling2D(2)(picture))
+    quarter = L.Conv2D(4, 3, padding="same")(L.MaxPooling2D(2)(half))
+    half = L.Concatenate()([half, L.Conv2DTranspose(3, 2, strides=2)(quarter)])
+    whole = L.Concatenate()([picture, L.UpSampling2D(2, interpolation="bilinear")(half)])
+    return zt.Model(picture, L.Conv2D(2, 3, padding="same")(whole), seed=3, name="masks")
+
+
+def test_skips_around_halves_take_multiples(tmp_path: Path) -> None:
+    assert str(u_net(SHAPE).output_shape) == "(height, width, 2)"
+    options = {"batch_size": 3, "loss": "mse", "optimizer": zt.optimizers.SGD(0.1)}
+    u_net(SHAPE).compile("cpu:scalar", sizes={"height": (8, 12), "width": 8}, **options).save(
+        tmp_path / "masks.zt")
+    program = zt.load(tmp_path / "masks.zt")
+    random = np.random.default_rng(0)
+    images = [random.normal(size=(h, w, 3)).astype(np.float32) for h, w in ((4, 8), (12, 4))]
+    for image, row in zip(images, program.predict(images), strict=True):
+        exact = u_net(image.shape).compile("cpu:scalar", **options)
+        np.testing.assert_allclose(exact.predict(image[None])[0], row, rtol=0, atol=1e-6)
+    x, y = images[1][None], images[1][None, ..., :2]
+    assert program.train_on_batch(x, y) == pytest.approx(exact.train_on_batch(x, y), rel=1e-5)
+    for ours, theirs in zip(program.get_weights(), exact.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
+    with pytest.raises(DataError, match=r"axis 'height' of x has size 6, and this model takes "
+                       r"multiples of 4, .* crop rows to 4, or pad them to 8"):
+        program.predict(np.zeros((1, 6, 8, 3)))
+
+
+def test_chosen_sizes_are_multiples() -> None:
+    model = u_net((None, 4, 3))
+    model.compile(loss="mse", optimizer="sgd", device="cpu:scalar")
+    rows = [np.ones((n, 4, 3), np.float32) for n in (4, 20)]
+    model.fit(rows, [row[..., :2] for row in rows], batch_size=2, verbose=0)
+    assert model.predict(rows)[1].shape == (20, 4, 2)
+    with pytest.raises(DataError, match="multiples of 4"):
+        model.predict([np.ones((7, 4, 3))])

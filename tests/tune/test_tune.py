@@ -117,7 +117,7 @@ def test_a_race_tells_a_slow_schedule_from_a_fast_one() -> None:
     rule = kernel.proposal()
     slow = parse("product tile(rows=1, vectors=1) block(rows=1) prefetch(0) unroll(1) epilogue(inline=1)")
     fast_seconds, slow_seconds = Race(
-        [kernel.with_schedule(s) for s in (rule, slow)], target, 1).seconds(5)
+        [kernel.with_schedule(s).step() for s in (rule, slow)], target, 1).seconds(5)
     assert 0 < fast_seconds < slow_seconds / 1.5
     finding = search.search(kernel, target, 1, until=0)
     assert finding.rule == finding.best == rule and finding.seconds > 0

@@ -59,10 +59,12 @@ class CChooser:
     inputs: tuple[CPort, ...]
     outputs: tuple[CPort, ...]
     buckets: tuple[CBucket, ...]  # in the order in which to look
+    multiples: tuple[tuple[str, int], ...] = ()  # axis in C, the number its sizes are multiples of
 
 
 def choosers(c: CInterface, spec: ProgramSpec, axes: Mapping[str, tuple[int, ...]],
-             open_axes: Mapping[str, str], whole_axes: Sequence[str] = ()) -> tuple[CChooser, ...]:
+             open_axes: Mapping[str, str], whole_axes: Sequence[str] = (),
+             multiples: Mapping[str, int] | None = None) -> tuple[CChooser, ...]:
     """The functions that choose; none where there is one bucket, whose arrays are never padded.
 
     Args:
@@ -72,6 +74,7 @@ def choosers(c: CInterface, spec: ProgramSpec, axes: Mapping[str, tuple[int, ...
         open_axes: The axes that vary, by port, as metadata have them.
         whole_axes: Those along which rows are never filled up: the caller knows which function
             to call. Default: `()`.
+        multiples: By axis, a number that sizes are multiples of. Default: none.
     """
     buckets = Buckets(axes)
     if whole_axes or (len(buckets) == 1 and not open_axes):
@@ -92,7 +95,8 @@ def choosers(c: CInterface, spec: ProgramSpec, axes: Mapping[str, tuple[int, ...
                         tuple(p.name for p in inputs
                               if p.name in {t.name for t in known[buckets.name(verb, sizes)].inputs}
                               ) + tuple(p.name for p in outputs))
-                for sizes in sorted(buckets))))
+                for sizes in sorted(buckets)),
+            tuple((names[axis], of) for axis, of in (multiples or {}).items())))
     return tuple(made)
 
 

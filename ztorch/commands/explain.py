@@ -1,4 +1,4 @@
-"""ztorch explain: what each kernel of a model will take on a GPU, which need not be here."""
+"""ztorch explain: what each kernel of a model takes, on a CPU or on a GPU that need not be here."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 
 from ztorch.commands import options
 from ztorch.commands.group import examples
+from ztorch.work_line import working
 
 if TYPE_CHECKING:
     from ztorch.codegen.targets import Target
@@ -30,39 +31,59 @@ if TYPE_CHECKING:
 @options.loss
 @click.option("--assemble", is_flag=True, help="Ask NVIDIA's assembler for registers and spills; "
               "they are estimated otherwise.")
+@click.option("--measure", is_flag=True, help="Run each kernel on this CPU; times are estimated "
+              "otherwise.")
+@options.threads
+@click.option("--picture", type=click.Path(), metavar="FILE", help="Draw the kernels under the "
+              "roofline of this CPU, with --measure: a .svg, .png or .pdf file.")
 @click.option("--rows", type=click.IntRange(1), default=20, show_default=True, metavar="N",
               help="Kernels that are listed, those that take longest.")
 @options.as_json
-@examples("""ztorch explain digits_mlp --device cuda:sm_90a --function train
+@examples("""ztorch explain digits_cnn --measure
+             ztorch explain digits_mlp --function train --measure --picture roofline.svg
+             ztorch explain digits_mlp --device cuda:sm_90a --function train
              ztorch explain digits_cnn --gpu A100 --json""")
 def explain(model: str, device: str, gpu_name: str | None, function: str,
             batch_size: int | tuple[int, ...] | None, loss: str | None, dtype: str | None,
-            assemble: bool, rows: int, as_json: bool,
-            sizes: Iterable[tuple[str, tuple[int, ...]]] = ()) -> None:
-    """Predict the time of each kernel on a GPU, and its bound.
+            assemble: bool, rows: int, as_json: bool, measure: bool, threads: int | None,
+            picture: str | None, sizes: Iterable[tuple[str, tuple[int, ...]]] = ()) -> None:
+    """Explain each kernel: its time, what bounds it, what it fuses.
 
-    The GPU need not be in this machine: times are computed from the code, and nothing is run.
+    On a CPU, times are estimated, or measured with --measure, and lines below each kernel say why
+    it is not one with others. A GPU need not be in this machine: its times are computed from the
+    code, and nothing is run.
     """
     import json
 
-    from ztorch.commands.explain_table import as_text
     from ztorch.commands.tracing import traced_model
-    from ztorch.performance.step import predict_functions
-    from ztorch.work_line import working
 
     target, row = _machine(model, device, gpu_name)
+    if row is not None and (measure or picture):
+        raise click.UsageError("--measure and --picture are for CPUs: a GPU's times are predicted")
+    traced = traced_model(model, batch_size, function, loss, dtype, dict(sizes))
+    graph, title = traced.functions[function], f"{function} of {model}"
+    if row is None:
+        from ztorch.tune.explained import explain_function
+
+        times = explain_function(title, function, graph, target, measure, threads)
+        print(json.dumps({"model": model, **times.to_json()}, indent=1) if as_json else
+              times.text(rows))
+        if picture:
+            times.plot(picture)
+        return
+    from ztorch.commands.explain_table import as_text
+    from ztorch.performance.step import predict_functions
+
     with working(f"explain {model}"):
-        traced = traced_model(model, batch_size, function, loss, dtype, dict(sizes))
-        predicted = predict_functions({function: traced.functions[function]}, target, row,
-                                      assemble=assemble)[function]
+        predicted = predict_functions({function: graph}, target, row, assemble=assemble)[function]
     if as_json:
         print(json.dumps({"model": model, "device": target.name, **predicted.to_json()}, indent=1))
     else:
-        print(as_text(f"{function} of {model}", target.name, predicted, rows))
+        print(as_text(title, target.name, predicted, rows))
 
 
-def _machine(model: str, device: str, gpu_name: str | None) -> tuple[Target, Gpu]:
-    """What code is made for, and the GPU that runs it."""
+def _machine(model: str, device: str, gpu_name: str | None) -> tuple[Target, Gpu | None]:
+    """What code is made for, and the GPU that runs it; None for a CPU."""
     from ztorch.codegen.targets import target
     from ztorch.commands.tracing import device_of
     from ztorch.compile.targeting import target_for
@@ -73,6 +94,8 @@ def _machine(model: str, device: str, gpu_name: str | None) -> tuple[Target, Gpu
         row = gpu(gpu_name)
         return target(row.targets[0]), row
     chosen = target_for(device_of(model, device))
+    if chosen.backend == "cpu" and not chosen.emits_source and gpu_name is None:
+        return chosen, None
     known = gpus_of(chosen.name)
     if chosen.limits.grid is None or not (known or gpu_name):
         raise Unsupported(f"explain: there are no figures for {chosen.name}; name a GPU with "

@@ -66,7 +66,7 @@ def export_c(traced: TracedModel, path: str | os.PathLike[str], *, device: str =
     library_name = name or traced.metadata.name
     library = compile_c(traced.functions, target, library_name, weights, traced.metadata.axes,
                         traced.metadata.open_axes, traced.metadata.pipeline,
-                        traced.metadata.whole_axes)
+                        traced.metadata.whole_axes, traced.metadata.multiples)
     return write_c(library, path)
 
 
@@ -76,10 +76,12 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
               axes: Mapping[str, tuple[int, ...]] | None = None,
               open_axes: Mapping[str, str] | None = None,
               pipeline: PipelineRecord | None = None,
-              whole_axes: Sequence[str] = ()) -> CLibrary | CSource:
+              whole_axes: Sequence[str] = (),
+              multiples: Mapping[str, int] | None = None) -> CLibrary | CSource:
     """All stages for a C library but writing its files; arguments as those of `export_c`. `axes`
     are the sizes of axes that vary, by name; `open_axes` the axis that varies, by port; `pipeline`
-    names inputs and classes; along `whole_axes` rows are never filled up."""
+    names inputs and classes; along `whole_axes` rows are never filled up; sizes of axes are
+    multiples of `multiples`."""
     _need_processor(target)
     watch = Watch()
     graphs = simplify(functions, passes.DEFAULT, watch)
@@ -90,7 +92,8 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
     if pipeline is not None:
         interface = replace(interface, features=tuple(map(literal, pipeline.features)),
                             classes=tuple(map(literal, pipeline.classes)))
-    any_size = choosers(interface, spec, axes, open_axes or {}, whole_axes) if axes else ()
+    any_size = choosers(interface, spec, axes, open_axes or {}, whole_axes,
+                        multiples) if axes else ()
     symbols = {function: f.symbol for function, f in spec.functions.items()}
     text = RenderedModule(plans, target, symbols, interface).text()
     watch.done("text", text)

@@ -1,45 +1,80 @@
-"""How a graph is scheduled on a device, in words."""
+"""How graphs are scheduled on a device, in words: kernel by kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
+from ztorch.codegen.targets import Target
 from ztorch.compile.pipeline import place_states, plan_functions, simplify
 from ztorch.compile.targeting import target_for
+from ztorch.compile.tuned_schedules import chooser as tuned_chooser
 from ztorch.compile.watch import Watch
 from ztorch.graph import passes
 from ztorch.graph.value import Graph, Value
-from ztorch.lower.fuse import fuse
-from ztorch.lower.prepare import prepare
 from ztorch.lower.region import Region, is_view, real_reads
+from ztorch.lower.region_kernel import KernelStep, RegionKernel
+from ztorch.lower.schedule import Schedule
 from ztorch.runtime.devices import resolve
 
 
+@dataclass(frozen=True)
+class PlannedKernel:
+    """A kernel in its place in a function."""
+
+    step: KernelStep
+    turns: int  # how often it runs in a call of the function
+    kernel: RegionKernel  # what it was made of
+
+    @property
+    def reasons(self) -> list[str]:
+        """What it fuses, why it does not hold what it reads as well, and the hints that it does not
+        follow."""
+        return [*_fused(self.kernel), *self.step.unmet]
+
+
+def planned_kernels(functions: Mapping[str, Graph], target: Target,
+                    threads: int | None = None) -> dict[str, list[PlannedKernel]]:
+    """The kernels of each function in the order in which they run.
+
+    Args:
+        functions: The graph of each function, by name.
+        target: What code is made for.
+        threads: The worker threads for which measured schedules are taken; None: one per core.
+            Default: `None`.
+    """
+    kernels: dict[str, RegionKernel] = {}
+    tuned = tuned_chooser(target, threads)
+
+    def record(kernel: RegionKernel) -> Schedule | None:
+        kernels.setdefault(kernel.key, kernel)
+        return None if tuned is None else tuned(kernel)
+
+    watch = Watch()
+    graphs = simplify(functions, passes.DEFAULT, watch)
+    plans = plan_functions(graphs, target, place_states(graphs, target), watch, chooser=record)
+    return {name: [PlannedKernel(step, turns, kernels[step.key])
+                   for step, turns in zip(plan.steps, plan.turns(), strict=True)]
+            for name, plan in plans.items()}
+
+
 def scheduled(name: str, graph: Graph, device: str) -> list[str]:
-    """A line for each kernel of a graph: its name and its schedule. Below it, what is fused in it,
-    why it does not hold what it reads as well, and the hints that it does not follow."""
-    target, watch = target_for(resolve(device)), Watch()
-    graphs = simplify({name: graph}, passes.DEFAULT, watch)
-    plans = plan_functions(graphs, target, place_states(graphs, target), watch)
+    """A line for each kernel of a graph: its name and its schedule; below it the reasons."""
+    target = target_for(resolve(device))
     lines = []
-    for key, plan in plans.items():
-        regions = fuse(prepare(graphs[key], target.limits))
-        if len(regions) != len(plan.steps) or plan.loops:  # loops have kernels of their own
-            regions = []
-        for k, step in enumerate(plan.steps):
-            lines.append(f"{step.kernel.name} on {target.name}: {step.schedule!r}")
-            if regions:
-                lines += [f"    {why}" for why in _fused(regions, k)]
-            lines += [f"    {why}" for why in step.unmet]
+    for planned in planned_kernels({name: graph}, target).values():
+        for p in planned:
+            lines.append(f"{p.step.kernel.name} on {target.name}: {p.step.schedule!r}")
+            lines += [f"    {why}" for why in p.reasons]
     return lines
 
 
-def _fused(regions: Sequence[Region], number: int) -> list[str]:
+def _fused(kernel: RegionKernel) -> list[str]:
     """What a kernel computes at once, and why it is not one with those that it reads from."""
-    region = regions[number]
+    region, before = kernel.region, kernel.placement.regions[:kernel.number]
     names = list(dict.fromkeys(v.op.name for v in region.members))
     lines = [f"fuses {', '.join(names)}"] if len(names) > 1 else []
-    for home, other in enumerate(regions[:number]):
+    for home, other in enumerate(before):
         between = [(v, s) for v in region.members for s in _read(v)
                    if s in other.flat and s not in region.flat]
         if between:

@@ -30,6 +30,8 @@ def chooser(target: Target, threads: int | None = None) -> Chooser | None:
     count = tuned_files.usual_threads(threads)
 
     def choose(kernel: RegionKernel) -> Schedule | None:
+        if kernel.hints is not None:  # the user's own come first
+            return None
         name = tuned_files.file_name(kernel.work, machine, count)
         return _schedule(place / name, kernel) if name in there else None
 

@@ -41,11 +41,18 @@ class Mask:
 
 # The padded axes of a tensor: masks by the product of the sizes of all axes before each.
 Padded = dict[int, Mask]
-Rule = Callable[[Value, list[Padded]], Padded | None]  # None: positions are mixed
+# The padded axes of a value as each argument has them; None: positions are mixed.
+Rule = Callable[[Value, list[Padded]], list[Padded] | None]
 
 
-def padded_axes(v: Value, args: list[Padded]) -> Padded:
+def padded_axes(v: Value, args: list[Padded], multiples: dict[str, int]) -> Padded:
     """The padded axes of a value, from those of its arguments.
+
+    Args:
+        v: The value.
+        args: The padded axes of each argument.
+        multiples: By name of an axis, a number that its sizes are multiples of. Tensors that are
+            joined and have equal sizes for multiples of another number alone add that number.
 
     Raises:
         Unsupported: The op mixes positions along such an axis.
@@ -55,7 +62,8 @@ def padded_axes(v: Value, args: list[Padded]) -> Padded:
     rule = _RULES.get(v.op.kind) or _RULES.get(v.op.name)
     if rule is None and (v.op.opcode or v.op.batch is pointwise):
         rule = _pointwise
-    padded = None if rule is None else rule(v, args)
+    moved = None if rule is None else rule(v, args)
+    padded = None if moved is None else _joined(moved, multiples)
     if padded is None:
         raise mixed(v, args)
     return padded
@@ -68,13 +76,8 @@ def mixed(v: Value, args: list[Padded]) -> Unsupported:
     masks = {mask for padded in args for mask in padded.values()}
     if pair := _different(args):
         a, b = (axis.formula for axis in pair)
-        of, fix = multiple(*pair), "make both by layers with the same strides and padding"
-        if of is not None:
-            name = pair[0].name
-            fix = (f"they are equal where {name} is a multiple of {of}. Pad or crop rows to such a "
-                   f"size, and give it to the Input in place of {name!r}, or {fix}")
         return Unsupported(f"{where} joins tensors of different sizes, {a} and {b}, by op "
-                           f"{v.op.name}: {fix}")
+                           f"{v.op.name}: make both by layers with the same strides and padding")
     if len(names) > 1 and not any(len(padded) == len(masks) for padded in args):
         return Unsupported(f"{where} combines axes {' and '.join(map(repr, names))}, whose sizes "
                            "vary apart, by op "
@@ -88,13 +91,14 @@ def mixed(v: Value, args: list[Padded]) -> Unsupported:
 
 def _different(args: list[Padded]) -> tuple[OpenAxis, OpenAxis] | None:
     """An axis as it is in one of the arguments, and as it is in another one where it has another
-    size; None where there is none."""
+    size for all multiples of small numbers; None where there is none."""
     first: dict[tuple[int, str], tuple[Step, ...]] = {}
     for padded in args:
         for before, mask in padded.items():
-            steps = first.setdefault((before, mask.axis), mask.steps)
-            if steps != mask.steps:
-                return OpenAxis(mask.axis, steps), OpenAxis(mask.axis, mask.steps)
+            a = OpenAxis(mask.axis, first.setdefault((before, mask.axis), mask.steps))
+            b = OpenAxis(mask.axis, mask.steps)
+            if multiple(a, b) is None:
+                return a, b
     return None
 
 
@@ -120,27 +124,36 @@ def _axes(x: Value, padded: Padded) -> set[int]:
     return {place(x, before, mask)[0] for before, mask in padded.items()}
 
 
-def _joined(parts: list[Padded]) -> Padded | None:
-    """The padded axes of several tensors of one shape; None where one axis has two masks."""
+def _joined(parts: list[Padded], multiples: dict[str, int]) -> Padded | None:
+    """The padded axes of several tensors of one shape; None where one axis has two masks. Where
+    these are equal for multiples of a number, as those of a skip around halves are, the number is
+    noted, and the mask of fewer steps stays."""
     joined: Padded = {}
     for padded in parts:
         for before, mask in padded.items():
-            if joined.setdefault(before, mask) is not mask:
+            other = joined.setdefault(before, mask)
+            if other is mask:
+                continue
+            of = None if other.axis != mask.axis or other.value.shape != mask.value.shape else (
+                multiple(OpenAxis(mask.axis, mask.steps), OpenAxis(mask.axis, other.steps)))
+            if of is None:
                 return None
+            multiples[mask.axis] = math.lcm(multiples.get(mask.axis, 1), of)
+            joined[before] = min(other, mask, key=lambda m: len(m.steps))
     return joined
 
 
-def _pointwise(v: Value, args: list[Padded]) -> Padded | None:
-    return _joined(args)
+def _pointwise(v: Value, args: list[Padded]) -> list[Padded]:
+    return args
 
 
-def _broadcast(v: Value, args: list[Padded]) -> Padded | None:
+def _broadcast(v: Value, args: list[Padded]) -> list[Padded] | None:
     x = v.args[0]
     same_rows = (v.rank, v.shape[0]) == (x.rank, x.shape[0])
-    return _moved(v, x, args[0], lambda k: k) if same_rows else None
+    return [_moved(v, x, args[0], lambda k: k)] if same_rows else None
 
 
-def _reshape(v: Value, args: list[Padded]) -> Padded | None:
+def _reshape(v: Value, args: list[Padded]) -> list[Padded] | None:
     """The order of elements stays. No later axis may become one with a padded one, unless it is
     padded, too; and it may not be divided, nor may the batch."""
     padded = args[0]
@@ -156,20 +169,20 @@ def _reshape(v: Value, args: list[Padded]) -> Padded | None:
 
     fits = all(start(before, mask) <= before and v.shape[0] % mask.batch == 0
                for before, mask in padded.items())
-    return dict(padded) if fits else None
+    return [padded] if fits else None
 
 
-def _transpose(v: Value, args: list[Padded]) -> Padded | None:
+def _transpose(v: Value, args: list[Padded]) -> list[Padded] | None:
     axes = v.attrs["axes"]
-    return None if axes[0] != 0 else _moved(v, v.args[0], args[0], axes.index)
+    return None if axes[0] != 0 else [_moved(v, v.args[0], args[0], axes.index)]
 
 
-def _slice(v: Value, args: list[Padded]) -> Padded | None:
+def _slice(v: Value, args: list[Padded]) -> list[Padded] | None:
     x, steps = v.args[0], v.attrs["step"]
     varying = {before: mask for before, mask in args[0].items()
                if not _is_first(v, x, before, mask)}
     kept = all(v.shape[k] == x.shape[k] and steps[k] == 1 for k in {0} | _axes(x, varying))
-    return _moved(v, x, varying, lambda k: k) if kept else None
+    return [_moved(v, x, varying, lambda k: k)] if kept else None
 
 
 def _is_first(v: Value, x: Value, before: int, mask: Mask) -> bool:
@@ -179,41 +192,40 @@ def _is_first(v: Value, x: Value, before: int, mask: Mask) -> bool:
     return bool(alone and inner == 1 and real_size(1, mask.steps) and mask.of_rows is None)
 
 
-def _pad(v: Value, args: list[Padded]) -> Padded | None:
+def _pad(v: Value, args: list[Padded]) -> list[Padded] | None:
     x = v.args[0]
     kept = all(v.shape[k] == x.shape[k] for k in {0} | _axes(x, args[0]))
-    return _moved(v, x, args[0], lambda k: k) if kept else None
+    return [_moved(v, x, args[0], lambda k: k)] if kept else None
 
 
-def _concat(v: Value, args: list[Padded]) -> Padded | None:
+def _concat(v: Value, args: list[Padded]) -> list[Padded] | None:
     axis = v.attrs["axis"] % v.rank
     if axis == 0 or any(axis in _axes(x, padded) for x, padded in zip(v.args, args, strict=True)):
         return None
-    return _joined([_moved(v, x, padded, lambda k: k)
-                    for x, padded in zip(v.args, args, strict=True)])
+    return [_moved(v, x, padded, lambda k: k) for x, padded in zip(v.args, args, strict=True)]
 
 
-def _take(v: Value, args: list[Padded]) -> Padded | None:
+def _take(v: Value, args: list[Padded]) -> list[Padded] | None:
     """Each index is looked up by itself; the axes of indices take the place of one of the table."""
     axis = v.attrs["axis"] % v.args[0].rank
-    return None if args[0] or axis else _moved(v, v.args[1], args[1], lambda k: k)
+    return None if args[0] or axis else [_moved(v, v.args[1], args[1], lambda k: k)]
 
 
-def _reduce(v: Value, args: list[Padded]) -> Padded | None:
+def _reduce(v: Value, args: list[Padded]) -> list[Padded] | None:
     x, reduced = v.args[0], set(v.attrs["axes"])
     if reduced & ({0} | _axes(x, args[0])):
         return None
-    return _moved(v, x, args[0], lambda k: k - sum(r < k for r in reduced))
+    return [_moved(v, x, args[0], lambda k: k - sum(r < k for r in reduced))]
 
 
-def _contract(v: Value, args: list[Padded]) -> Padded | None:
+def _contract(v: Value, args: list[Padded]) -> list[Padded] | None:
     left, right = v.args
     if left.rank - 1 in _axes(left, args[0]) or right.rank - 2 in _axes(right, args[1]):
         return None
     if args[1] and right.rank == 2:  # sums over the batch
         return None
-    return _joined([_moved(v, x, padded, lambda k: k)  # operands have as many axes as the product
-                    for x, padded in zip(v.args, args, strict=True)])
+    return [_moved(v, x, padded, lambda k: k)  # operands have as many axes as the product
+            for x, padded in zip(v.args, args, strict=True)]
 
 
 _RULES: dict[str, Rule] = {

@@ -34,11 +34,16 @@ class Padding:
     Args:
         sizes: The size of each named axis in this function.
         rows_vary: Whether batches may be filled up with rows that must not count at all.
+
+    Attributes:
+        multiples: By name of an axis, a number that its sizes are multiples of: tensors that are
+            joined have equal sizes then.
     """
 
     sizes: Mapping[str, int] = field(default_factory=dict)
     rows_vary: bool = False
     single: bool = False  # whether an axis that varies became one of a single element
+    multiples: dict[str, int] = field(default_factory=dict)
     _known: dict[Value, Padded] = field(default_factory=dict)
     _named: dict[str, Mask] = field(default_factory=dict)
     _derived: dict[tuple[Mask, tuple[Step, ...], int], Mask] = field(default_factory=dict)
@@ -79,7 +84,8 @@ class Padding:
             return {}
         for node in topological([v], self._known):
             if node not in self._known:
-                self._known[node] = padded_axes(node, [self._known[a] for a in node.args])
+                self._known[node] = padded_axes(node, [self._known[a] for a in node.args],
+                                                self.multiples)
         axes = {}
         for before, mask in self._known[v].items():
             axis, inner = place(v, before, mask)
@@ -174,6 +180,15 @@ class Padding:
         if mask is None:
             return v
         return self.declare(OPS.where(spread(mask, v.rank, axis), v, OPS.zeros_like(v)), self.of(v))
+
+    def last_repeated(self, v: Value, axis: int) -> Value:
+        """The tensor with the last real element along an axis in the position behind it, too."""
+        mask = self.along(v, axis)
+        if mask is None:
+            return v
+        before = OPS.roll(v, 1, axis)
+        ended = spread(OPS.logical_not(mask), v.rank, axis)
+        return self.declare(OPS.where(ended, before, v), self.of(v))
 
     def real(self, v: Value) -> Value | None:
         """A float tensor that broadcasts to v: 1 for real elements, 0 for those that fill up the

@@ -75,8 +75,10 @@ class UpSampling2D(SpatialLayer):
         self.interpolation = self.choice("interpolation", interpolation, ("nearest", "bilinear"))
 
     def call(self, x: Value, context: Context) -> Value:
-        if self.interpolation != "nearest":  # which reads beyond the end of an axis
-            return super().call(x, context)
+        if self.interpolation != "nearest":  # which reads the element behind the last one
+            first = 2 if self.channels_first else 1
+            for axis in range(first, min(first + self.axes, x.rank)):
+                x = context.padding.last_repeated(x, axis)
         return self.resized(x, context, self.size)
 
     def last(self, x: Value, context: Context) -> Value:

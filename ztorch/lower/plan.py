@@ -146,7 +146,7 @@ class _Steps:
         override = self.schedules.get(kernel.key, self.schedules.get(kernel.stem))
         if override is not None:
             kernel.chosen = nests.checked(override, kernel.region, kernel.limits, kernel.key)
-        elif self.chooser is not None and kernel.hints is None:
+        elif self.chooser is not None:
             kernel.chosen = self.chooser(kernel)
             kernel.tuned = kernel.chosen is not None
         return kernel

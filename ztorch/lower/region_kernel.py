@@ -53,7 +53,8 @@ class RegionKernel:
     """
 
     def __init__(self, function: str, placement: Placement, number: int, label: str):
-        self.placement, self.region = placement, placement.regions[number]
+        self.placement, self.number = placement, number
+        self.region = placement.regions[number]
         self.limits, self.params = placement.limits, placement.params
         self.reads, self.stores = placement.reads[number], self.region.stores
         self.buffers = [*self.reads, *self.stores]

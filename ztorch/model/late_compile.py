@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from ztorch.feed.row_shapes import row_count, stream_targets
 from ztorch.feed.row_sizes import sizes_seen
 from ztorch.layers.axes import whole_axes
 from ztorch.losses import TargetSpec
+from ztorch.model.open_axes import multiples_of
 
 if TYPE_CHECKING:
     from ztorch.layers.network import Network
@@ -60,7 +62,8 @@ class LateCompile:
                 self.sizes[name] = _whole(name, seen, model)
             elif max(sizes) > self.sizes.get(name, (0,))[-1]:
                 most = MOST.get(len(model.axis_names), 1)
-                self.sizes[name] = chosen(min(seen), max(seen), most)
+                step = multiples_of(model).get(name, 1)
+                self.sizes[name] = chosen(min(seen), max(seen), most, step)
 
     def to_predict(self) -> dict[str, Any]:
         """The arguments to compile with where nothing is trained yet."""
@@ -120,17 +123,21 @@ def _whole(axis: str, sizes: set[int], model: Network) -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
-def chosen(low: int, high: int, most: int) -> tuple[int, ...]:
-    """Sizes for rows of `low` to `high` steps: the longest, then halves, at most so many.
+def chosen(low: int, high: int, most: int, of: int = 1) -> tuple[int, ...]:
+    """Sizes for rows of `low` to `high` steps: the longest, then halves, at most so many, all
+    multiples of a number.
 
     One of 1 is none: such an axis could not be told from those that are not there.
 
     >>> chosen(50, 50, 4), chosen(3, 60, 4), chosen(3, 60, 1), chosen(1, 1, 4)
     ((50,), (8, 16, 32, 64), (64,), (2,))
+    >>> chosen(30, 90, 4, of=3)
+    (48, 96)
     """
     if low == high:
-        return (max(high, 2),)
-    sizes = [-(-high // STEP) * STEP]
-    while len(sizes) < most and sizes[-1] > STEP and sizes[-1] / 2 >= low:
-        sizes.append(-(-sizes[-1] // 2 // STEP) * STEP)
+        return (-(-max(high, 2) // of) * of,)
+    step = math.lcm(STEP, of)
+    sizes = [-(-high // step) * step]
+    while len(sizes) < most and sizes[-1] > step and sizes[-1] / 2 >= low:
+        sizes.append(-(-sizes[-1] // 2 // step) * step)
     return tuple(sorted(set(sizes)))

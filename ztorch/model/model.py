@@ -267,6 +267,9 @@ class Model(RunnableNetwork):
             autotune(traced.functions, device, self.name, threads)
             executable = build(traced.functions, device, self.name, threads, matmul_precision,
                                memory_limit=memory_limit, with_less_memory=in_segments)
-            return Program(executable, traced.metadata, self.named_weights())
+            program = Program(executable, traced.metadata, self.named_weights())
+            program.explainer = self.explainer(device, threads, batch_size=batch_size,
+                                               dtype_=dtype_, **arguments)
+            return program
 
         return self.keep(make, arguments)

@@ -6,26 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ztorch.dtypes import DType, f32
-from ztorch.graph.body import Body
-from ztorch.graph.value import Value, topological
+from ztorch.graph.flops import flops
 from ztorch.layers.axes import whole_axes
 from ztorch.layers.network import Network
 from ztorch.layers.weight import Weight
 from ztorch.runtime.snapshot import LayerRow
 from ztorch.runtime.spec import spelled
-
-
-def flops(v: Value) -> int:
-    """The floating-point operations of one node. A multiply-add counts as 2, movement as 0."""
-    if v.op.kind == "contract":
-        return 2 * v.size * v.args[0].shape[-1]
-    if v.op.kind == "reduce":
-        return v.args[0].size
-    if v.op.kind == "loop":
-        body: Body = v.attrs["body"]
-        return body.turns * sum(flops(inner) for inner in topological(body.roots))
-    computes = v.op.kind == "map" and not v.op.movement and v.args and v.dtype.is_float
-    return v.size if computes else 0
 
 
 def layer_rows(model: Network, kept_as: Callable[[Weight], DType],

@@ -23,6 +23,7 @@ from ztorch.model.declaration import declaration_of
 from ztorch.model.function_graphs import ScoringGraphs
 from ztorch.model.generation import Generation
 from ztorch.model.objectives import Objective, losses_of, objectives_of
+from ztorch.model.open_axes import multiples_of, need_multiples, sizes_of
 from ztorch.model.step import own_functions, predicted, traced_step
 from ztorch.model.summary import layer_rows
 from ztorch.optimizers import Optimizer
@@ -53,7 +54,8 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
     decode = rows_at_once(decode)
     optimizer = None if optimizer is None else Optimizer.get(optimizer)
     model.build()
-    need_no_mixing(model)
+    multiples = multiples_of(model)
+    need_multiples(model, multiples, open_sizes)
     # The first values exist twice for a moment: here, and in the program that is loaded.
     model.need_memory(4 + 2 * computed.bytes)
     states = States(computed, narrow, optimizer is not None,
@@ -93,6 +95,7 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
         seed=states.seed,
         open_axes=largest.open_axes,
         whole_axes=whole_axes(model),
+        multiples={name: of for name, of in multiples.items() if name in buckets.axes},
         whole_batches=tuple(sorted(own - {"predict"})),
         **_ports(model, largest.x, largest.outputs, largest.context),
         **_training(largest.outputs, largest.objectives),
@@ -178,39 +181,6 @@ class BucketGraphs:
         return {name: spelled_axes({k - 1: OpenAxis(mask.axis, mask.steps)
                                     for k, mask in padded.items()})
                 for name, padded in named.items() if padded}
-
-
-def sizes_of(model: Network, sizes: Any) -> dict[str, tuple[int, ...]]:
-    """The sizes of each open axis, from what users pass: a dict, or the sizes of the only one."""
-    axes = model.axis_names
-    if not axes:
-        if sizes is not None:
-            raise ConfigError(f"sizes={sizes!r}: no Input of model {model.name!r} has an axis "
-                              "whose size is open; declare one, such as Input(('time', 64))")
-        return {}
-    example = f"sizes={{{', '.join(f'{name!r}: (64, 128)' for name in axes)}}}"
-    if sizes is None:
-        raise ConfigError(f"model {model.name!r} leaves the size of axis {axes[0]!r} open; choose "
-                          f"the largest size, or several: compile(..., {example})")
-    if not isinstance(sizes, Mapping):
-        if len(axes) > 1:
-            raise ConfigError(f"sizes={sizes!r}: name the axis of each: {example}")
-        sizes = {axes[0]: sizes}
-    for name in sizes:
-        if name not in axes:
-            raise unknown("axis", name, axes)
-    if missing := [name for name in axes if name not in sizes]:
-        raise ConfigError(f"sizes={sizes!r} lacks axis {missing[0]!r}; pass {example}")
-    return {name: ascending(f"sizes[{name!r}]", sizes[name]) for name in axes}
-
-
-def need_no_mixing(model: Network) -> None:
-    """Raises Unsupported where a layer would mix padding of an open axis into results. It is found
-    before shapes that depend on the size, for which errors would be less clear."""
-    sizes = model.traced_sizes
-    context = Context(states=States(data=False, root=model.path), padding=Padding(sizes))
-    for y in model.called(model.leaves(1, sizes=sizes), context).values() if sizes else ():
-        context.padding.of(y)
 
 
 def float_dtypes(name: Any) -> tuple[DType, DType | None]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
 from ztorch.config import number
+from ztorch.errors import ConfigError, unknown
 from ztorch.model.exporting import ExportedNetwork
 from ztorch.model.trace import trace
 from ztorch.runtime.devices import resolve
 
 if TYPE_CHECKING:
+    from ztorch.compile.traced_model import TracedModel
+    from ztorch.tune.kernel_times import FunctionTimes
     from ztorch.tune.report import TuningReport
 
 ROWS = 32  # of a batch, where neither `tune` nor `compile` says how many
@@ -65,14 +69,94 @@ class TunedNetwork(ExportedNetwork, abstract=True):
         from ztorch.tune.tuner import tune_functions
 
         seconds = number("tune(seconds=...)", seconds, least=0)
-        before = {} if self._programs is None else self._programs.arguments
-        options = {"batch_size": batch_size, "dtype": dtype, "sizes": sizes, "optimizer": optimizer,
-                   "loss": loss, "metrics": metrics, "loss_weights": None, "decode": None}
-        arguments: dict[str, Any] = {name: before.get(name) if value is None else value
-                                     for name, value in options.items()}
-        traced = trace(self, arguments.pop("batch_size") or ROWS,
-                       dtype_=arguments.pop("dtype") or "float32", seed=None,
-                       metrics=arguments.pop("metrics") or (),
-                       decode=arguments.pop("decode") or False, **arguments)
+        traced = self._traced_as_compiled(
+            batch_size=batch_size, dtype=dtype, sizes=sizes, optimizer=optimizer, loss=loss,
+            metrics=metrics)
         return tune_functions(traced.functions, target_for(resolve(device)), self.name, seconds,
                               threads, again)
+
+    @checked
+    def explain(self, function: str = "predict", device: str = "cpu", *,
+                batch_size: int | Sequence[int] | None = None, optimizer: Any = None,
+                loss: Any = None, metrics: Any = None, dtype: Any = None, sizes: Any = None,
+                threads: int | None = None, measure: bool = False) -> FunctionTimes:
+        """Explains a function of the model, kernel by kernel: schedules, what is fused and why not
+        more, FLOPs, bytes, and the share of the best possible speed.
+
+        What is not said is as in the last `compile`, or as its defaults. `ztorch explain` predicts
+        kernels on GPUs, too.
+
+        Args:
+            function: `"predict"`, `"evaluate"`, `"train"` or another one. Default: `"predict"`.
+            device: "cpu", a level of it or a processor, such as "cpu:zen3". Default: `"cpu"`.
+            batch_size: As that of `compile`. Default: `None`.
+            optimizer: As that of `compile`. Default: `None`.
+            loss: As that of `compile`. Default: `None`.
+            metrics: As those of `compile`. Default: `None`.
+            dtype: As that of `compile`. Default: `None`.
+            sizes: As those of `compile`. Default: `None`.
+            threads: As that of `compile`. Default: `None`.
+            measure: Whether to run each kernel, on this machine. Default: `False`.
+
+        Returns:
+            FunctionTimes, which prints as a table; `to_json()` gives data, `plot(path)` a roofline.
+
+        Raises:
+            ConfigError: There is no such function, or an argument makes no sense.
+            Unsupported: The device is no CPU, or not this one where kernels are measured.
+
+        Examples:
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((64,)), zt.layers.Dense(8, "relu")])
+            >>> times = model.explain(batch_size=16)
+            >>> times.kernels[0].layers, times.kernels[0].flops >= 2 * 16 * 64 * 8
+            (('dense',), True)
+        """
+        traced = self._traced_as_compiled(
+            batch_size=batch_size, dtype=dtype, sizes=sizes, optimizer=optimizer, loss=loss,
+            metrics=metrics)
+        return _explained(self.name, traced, function, device, threads, measure)
+
+    def explainer(self, device: str, threads: int | None,
+                  **arguments: Any) -> Callable[[str, bool], FunctionTimes]:
+        """What explains a program: `explain` as the network was compiled then. It does not keep the
+        network alive.
+
+        Args:
+            device: That of the program.
+            threads: Its threads.
+            **arguments: Those of `trace`.
+        """
+        network = weakref.ref(self)
+
+        def explain(function: str, measure: bool) -> FunctionTimes:
+            model = network()
+            if model is None:
+                raise ConfigError("the model that this program was compiled from is gone; keep it, "
+                                  "and call model.explain()")
+            return _explained(model.name, trace(model, **arguments), function, device, threads,
+                              measure)
+
+        return explain
+
+    def _traced_as_compiled(self, **options: Any) -> TracedModel:
+        """The functions of the model, for arguments of `compile`; None is what that was told."""
+        before = {} if self._programs is None else self._programs.arguments
+        arguments: dict[str, Any] = {
+            name: before.get(name) if value is None else value
+            for name, value in {**options, "loss_weights": None, "decode": None}.items()}
+        return trace(self, arguments.pop("batch_size") or ROWS,
+                     dtype_=arguments.pop("dtype") or "float32", seed=None,
+                     metrics=arguments.pop("metrics") or (),
+                     decode=arguments.pop("decode") or False, **arguments)
+
+
+def _explained(name: str, traced: TracedModel, function: str, device: str, threads: int | None,
+               measure: bool) -> FunctionTimes:
+    from ztorch.compile.targeting import target_for
+    from ztorch.tune.explained import explain_function
+
+    if function not in list(traced.functions):
+        raise unknown("function", function, traced.functions)
+    return explain_function(f"{function} of {name}", function, traced.functions[function],
+                            target_for(resolve(device, here=measure)), measure, threads)

@@ -15,6 +15,8 @@ from ztorch.program.verbs import Verbs
 from ztorch.work_line import working
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ztorch.program.running_optimizer import RunningOptimizer
     from ztorch.tabular.pipeline import Pipeline
     from ztorch.tabular.predictions import Predictions
@@ -43,6 +45,8 @@ class Program(Verbs, Predictor):
         >>> len(history.history["loss"]), program.predict(x).shape
         (2, (16, 1))
     """
+
+    explainer: Callable[[str, bool], Any] | None = None  # tells what the kernels of a function cost
 
     def running(self, function: str, batch_size: int | None = None,
                 ) -> AbstractContextManager[Program]:
@@ -100,6 +104,33 @@ class Program(Verbs, Predictor):
             raise ConfigError(f"program {self.name!r} does not say what its inputs mean; set "
                               "program.pipeline = zt.Pipeline(table) before it is saved")
         return pipeline.predict(self, table)
+
+    def explain(self, function: str = "predict", measure: bool = False) -> Any:
+        """Explains a function of this program, kernel by kernel: schedules, what is fused and why
+        not more, FLOPs, bytes, and the share of the best possible speed.
+
+        Args:
+            function: `"predict"`, `"evaluate"`, `"train"` or another one. Default: `"predict"`.
+            measure: Whether to run each kernel, on this machine. Default: `False`.
+
+        Returns:
+            The kernels, which print as a table; `to_json()` gives data, `plot(path)` a roofline.
+
+        Raises:
+            ConfigError: The program was loaded, or its model is gone.
+            Unsupported: It runs on no CPU.
+
+        Examples:
+            >>> import ztorch as zt
+            >>> model = zt.Sequential([zt.layers.Input((64,)), zt.layers.Dense(8, "relu")])
+            >>> [kernel] = model.compile("cpu", batch_size=16).explain().kernels
+            >>> kernel.layers, kernel.runs
+            (('dense',), 1)
+        """
+        if self.explainer is None:
+            raise ConfigError(f"program {self.name!r} does not know the model that it was compiled "
+                              "from; explain what zt.load_model(path) reads from its artifact")
+        return self.explainer(function, measure)
 
     @property
     def optimizer(self) -> RunningOptimizer:

@@ -42,7 +42,7 @@ class Stateful:
         predict = executable.functions["predict"]
         rows = next(iter(predict.inputs.values())).shape[0]
         self.buckets = Buckets(metadata.axes or {BATCH: (rows,)}, metadata.whole_batches,
-                               metadata.whole_axes)
+                               metadata.whole_axes, metadata.multiples)
         self.batch_size = self.buckets.batch_size  # the most rows of a call
         stateful = next((name.rpartition("/")[0] for name, state in executable.states.items()
                          if state.role == "memory"), "")

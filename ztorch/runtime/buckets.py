@@ -57,6 +57,7 @@ class Buckets:
         whole: The functions whose batches are never filled up, since all their rows count.
         whole_axes: The axes along which rows are never filled up: their sizes must be those of a
             bucket. Default: `()`.
+        multiples: By axis, a number that sizes are multiples of. Default: none.
 
     Examples:
         >>> buckets = Buckets({"batch": (1, 8, 32), "time": (64, 128)})
@@ -65,9 +66,10 @@ class Buckets:
     """
 
     def __init__(self, axes: Mapping[str, Sequence[int]], whole: Iterable[str] = (),
-                 whole_axes: Iterable[str] = ()):
+                 whole_axes: Iterable[str] = (), multiples: Mapping[str, int] | None = None):
         self._whole = frozenset(whole)
         self.whole_axes = frozenset(whole_axes)
+        self._multiples = dict(multiples or {})
         self.axes = {name: tuple(sizes) for name, sizes in axes.items()}
         self.largest: Sizes = tuple(sizes[-1] for sizes in self.axes.values())
         self._sizes = tuple(self.axes.values())
@@ -131,6 +133,12 @@ class Buckets:
         """
         if size > self.axes[axis][-1] or (axis in self.whole_axes and size not in self.axes[axis]):
             raise self._error(axis, size, label)
+        of = self._multiples.get(axis, 1)
+        if size % of:
+            raise DataError(f"axis {axis!r} of {label} has size {size}, and this model takes "
+                            f"multiples of {of}, since it joins tensors whose sizes are equal for "
+                            f"these alone; crop rows to {size // of * of}, or pad them to "
+                            f"{-(-size // of) * of}")
 
     def are_alike(self, lengths: Mapping[str, Any]) -> bool:
         """Whether rows of these sizes by axis may be in one batch: they have one size along axes

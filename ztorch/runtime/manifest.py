@@ -127,6 +127,8 @@ def check_buckets(program: Metadata, spec: ProgramSpec) -> None:
     listed = program.axes
     if not {*program.whole_axes} <= {*listed}:
         raise BadValue(list(program.whole_axes), "names of axes", "whole_axes")
+    if not {*program.multiples} <= {*listed}:
+        raise BadValue(program.multiples, "numbers by name of an axis", "multiples")
     if not listed:  # one bucket, that of the only function of each kind
         return
     sizes = next(iter(listed.values()))

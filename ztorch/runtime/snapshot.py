@@ -126,6 +126,8 @@ class Metadata(Record):
         ListOf(TEXT), default=())
     whole_axes: tuple[str, ...] = field(  # axes along which rows are never filled up
         ListOf(TEXT), default=())
+    multiples: dict[str, int] = field(  # by axis: a number that its sizes are multiples of
+        MapOf(COUNT), default={})
     dtype: str = field(TEXT, default="float32")  # it computes in; mixed_float16, mixed_bfloat16
     input_shape: dict[str, tuple[int, ...]] = field(  # of one row
         OneOrNamed(SHAPE), default={})

@@ -20,7 +20,7 @@ from ztorch.lower.barriers import LoopSpan
 from ztorch.lower.params import Params
 from ztorch.lower.placement import Location
 from ztorch.lower.plan import Plan
-from ztorch.lower.region_kernel import KernelStep, RegionKernel
+from ztorch.lower.region_kernel import KernelStep
 from ztorch.runtime.executable import Executable
 
 CALL_SECONDS = 3e-4  # of a timed call, in which a kernel runs many times: clocks are exact to 1e-6
@@ -35,13 +35,12 @@ class Race:
     """One program with a function for each kernel, which runs it many times on the same buffers.
 
     Args:
-        kernels: One kernel with different schedules.
+        steps: One kernel by different schedules, each on the same buffers.
         target: The machine, which is this one.
         threads: The most workers that share a kernel.
     """
 
-    def __init__(self, kernels: Sequence[RegionKernel], target: Target, threads: int):
-        steps = [kernel.step() for kernel in kernels]
+    def __init__(self, steps: Sequence[KernelStep], target: Target, threads: int):
         places, arena = _compact(steps[0].locations)
         self.turns = max(1, min(TURNS_MAX, int(CALL_SECONDS * CYCLES_PER_SECOND
                                                / max(steps[0].cycles, 1.0))))
@@ -53,6 +52,7 @@ class Race:
             code = cpu_code(plans, target, spec, Watch()).code
         self.program = Executable(spec, code, threads=threads)
         self.calls = [self.program.bind(name) for name in plans]
+        self.workers = max(call.workers for call in self.calls)  # that share a kernel
         self._first = _values(steps[0], places, arena)
         self._changes = any(m.access == "rw" for m in steps[0].kernel.memories
                             if m.space == "global")
@@ -61,8 +61,7 @@ class Race:
     def seconds(self, rounds: int) -> list[float]:
         """The median time of one run of each kernel. All run in turn, so that whatever else the
         machine does meets all of them; those that are clearly slow are left out after a while."""
-        shared = any(call.workers > 1 for call in self.calls)
-        clock = time.perf_counter if shared else time.thread_time
+        clock = time.perf_counter if self.workers > 1 else time.thread_time
         times: list[list[float]] = [[] for _ in self.calls]
         running = set(range(len(self.calls)))
         end = time.perf_counter() + RACE_SECONDS

@@ -63,4 +63,5 @@ def search(kernel: RegionKernel, target: Target, threads: int,
 
 def _race(kernel: RegionKernel, schedules: list[Schedule], target: Target, threads: int,
           rounds: int) -> list[float]:
-    return Race([kernel.with_schedule(s) for s in schedules], target, threads).seconds(rounds)
+    steps = [kernel.with_schedule(s).step() for s in schedules]
+    return Race(steps, target, threads).seconds(rounds)

@@ -49,7 +49,7 @@ def tune_functions(functions: Mapping[str, Graph], target: Target, name: str,
         threads: The worker threads of the program; None: one per core. Default: `None`.
         again: Whether to measure what is known already. Default: `False`.
     """
-    _need_this_machine(target)
+    need_this_machine(target)
     place = tuned_files.folder()
     if place is None:
         raise ConfigError("what is measured is kept in the cache, which ZTORCH_CACHE=0 turns off")
@@ -81,7 +81,8 @@ def works_of(functions: Mapping[str, Graph], target: Target) -> list[KernelWork]
     kernels: dict[str, RegionKernel] = {}
 
     def record(kernel: RegionKernel) -> None:
-        kernels.setdefault(kernel.key, kernel)
+        if kernel.hints is None:  # else the user has chosen
+            kernels.setdefault(kernel.key, kernel)
 
     watch = Watch()
     graphs = simplify(functions, passes.DEFAULT, watch)
@@ -89,13 +90,13 @@ def works_of(functions: Mapping[str, Graph], target: Target) -> list[KernelWork]
     works: dict[str, KernelWork] = {}
     for plan in (plan for name, plan in plans.items() if name != PREPARE):
         for step, turns in zip(plan.steps, plan.turns(), strict=True):
-            kernel = kernels[step.key]
-            if digest := kernel.work:
+            kernel = kernels.get(step.key)
+            if kernel is not None and (digest := kernel.work):
                 works.setdefault(digest, KernelWork(kernel, digest)).cycles += step.cycles * turns
     return sorted(works.values(), key=lambda work: -work.cycles)
 
 
-def _need_this_machine(target: Target) -> None:
+def need_this_machine(target: Target) -> None:
     if target.limits.grid is not None or target.emits_source:
         raise Unsupported(f"schedules are measured on the CPU, not for {target.name!r}; tune for "
                           "'cpu' or a level of it, such as 'cpu:avx2'")

@@ -23,7 +23,8 @@ from ztorch.interchange.onnx.writer import BATCH, SymbolicAxis, Writer
 from ztorch.interchange.onnx.writing import name_output, write_values
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
-from ztorch.model.trace import float_dtypes, sizes_of
+from ztorch.model.open_axes import sizes_of
+from ztorch.model.trace import float_dtypes
 
 if TYPE_CHECKING:
     from ztorch.model.model import Model

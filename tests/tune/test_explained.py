@@ -1,0 +1,110 @@
+"""What explain says of kernels: work that can be counted by hand, and times of this machine."""
+
+from __future__ import annotations
+
+import gc
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import ztorch as zt
+from ztorch import layers as L
+from ztorch.cli import main
+from ztorch.compile.targeting import target_for
+from ztorch.errors import ConfigError, UnknownName, Unsupported
+from ztorch.runtime.devices import resolve
+from ztorch.tune.peaks import fma_kernel, read_kernel
+
+M, K, N = 24, 64, 40
+
+
+def dense(**options: Any) -> zt.Sequential:
+    return zt.Sequential([L.Input((K,)), L.Dense(N, use_bias=False, **options)], name="one")
+
+
+def test_work_of_a_product() -> None:
+    [kernel] = dense().explain(batch_size=M).kernels
+    assert kernel.flops == 2 * M * K * N
+    assert kernel.bytes == 4 * (M * K + K * N + M * N)
+    assert kernel.layers == ("dense",) and kernel.runs == 1 and kernel.bound == "compute"
+    row = target_for(resolve("cpu:avx2:zen3", here=False)).limits
+    [zen3] = dense().explain(device="cpu:avx2:zen3", batch_size=M).kernels
+    assert zen3.least_cycles == zen3.flops / (2 * row.processor.fma_ports * 8)
+
+
+def test_a_table_counts_the_rows_that_are_read() -> None:
+    model = zt.Sequential([L.Input((6,), dtype="int32"), L.Embedding(1000, 16)])
+    [kernel] = model.explain(batch_size=2).kernels
+    assert kernel.bytes == 4 * (2 * 6 + 2 * 6 * 16 + 2 * 6 * 16) and kernel.bound == "memory"
+
+
+def test_runs_and_reasons() -> None:
+    model = zt.Sequential([L.Input((5, 8)), L.GRU(16), L.Dense(3, "softmax")])
+    times = model.explain(batch_size=4)
+    assert {k.runs for k in times.kernels} == {1, 5}
+    text = str(times)
+    assert "estimated" in text and "matmul reads all of it again and again" in text
+    assert f"{sum(k.runs for k in times.kernels)} kernels" in text
+    assert times.text(rows=1, why=False).count("\n") < 8
+
+
+def test_measured_times(tmp_path: Path) -> None:
+    model = dense(activation="relu")
+    program = model.compile("cpu", batch_size=M, loss="mse", optimizer="adam", threads=1)
+    times = program.explain("train", measure=True)
+    assert times.measured and all(k.seconds and k.least_seconds for k in times.kernels)
+    assert times.total == pytest.approx(sum(k.runs * k.seconds for k in times.kernels if k.seconds))
+    record = json.loads(json.dumps(times.to_json()))
+    assert len(record["kernels"]) == len(times.kernels) and record["peaks"]["flops"] > 1e8
+    times.plot(str(tmp_path / "roofline.svg"))
+    assert (tmp_path / "roofline.svg").read_text().count("<path") > len(times.kernels)
+    assert "GB/s" in str(times)
+    peaks = times.peaks
+    assert peaks is not None
+    assert peaks.rate(1) == pytest.approx(peaks.reads[0][1])
+    assert peaks.rate(1 << 40) == pytest.approx(peaks.reads[-1][1])
+    rates = sorted((peaks.reads[1][1], peaks.reads[2][1]))
+    assert rates[0] <= peaks.rate(1 << 19) <= rates[1]
+    assert peaks.seconds(peaks.flops, 0) == pytest.approx(1.0)
+
+
+def test_the_kernels_that_find_the_limits() -> None:
+    target = target_for(resolve("cpu"))
+    kernel, flops = fma_kernel(target.limits, 2)
+    lanes = kernel.memories[0].size // 2
+    assert flops == 2 * 2 * 12 * 40_000 * lanes
+    assert read_kernel(target.limits, 1, 1 << 16)[1] >= 1 << 22
+
+
+def test_what_cannot_be_explained(tmp_path: Path) -> None:
+    model = dense()
+    program = model.compile("cpu", batch_size=M)
+    with pytest.raises(UnknownName, match="unknown function 'trian'"):
+        program.explain("trian")
+    with pytest.raises(ConfigError, match="measure=True"):
+        program.explain().plot(str(tmp_path / "x.svg"))
+    with pytest.raises(Unsupported, match=r"cuda:sm_80"):
+        model.explain(device="cuda:sm_80")
+    program.save(tmp_path / "one.zt")
+    loaded = zt.load(tmp_path / "one.zt")
+    with pytest.raises(ConfigError, match=r"zt.load_model\(path\)"):
+        loaded.explain()
+    assert zt.load_model(tmp_path / "one.zt").explain().kernels[0].name
+    del model
+    gc.collect()
+    with pytest.raises(ConfigError, match="is gone"):
+        program.explain()
+
+
+def test_the_command(tmp_path: Path) -> None:
+    said = CliRunner().invoke(main, ["explain", "digits_mlp", "--rows", "2"])
+    assert said.exit_code == 0 and "estimated" in said.output and "... and 2 more" in said.output
+    said = CliRunner().invoke(main, ["explain", "digits_mlp", "--json", "--device", "cpu:avx2:zen3"])
+    record = json.loads(said.output)
+    assert record["processor"] == "zen3" and np.isfinite(record["kernels"][0]["share"])
+    said = CliRunner().invoke(main, ["explain", "digits_mlp", "--gpu", "A100", "--measure"])
+    assert said.exit_code == 2 and "are for CPUs" in said.output

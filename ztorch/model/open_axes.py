@@ -1,0 +1,61 @@
+"""The axes that a model leaves open: which sizes it is compiled for, and which it can have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ztorch.config import ascending
+from ztorch.errors import ConfigError, unknown
+from ztorch.layers.context import Context, States
+from ztorch.layers.network import Network
+from ztorch.layers.real_positions import Padding
+
+
+def sizes_of(model: Network, sizes: Any) -> dict[str, tuple[int, ...]]:
+    """The sizes of each open axis, from what users pass: a dict, or the sizes of the only one."""
+    axes = model.axis_names
+    if not axes:
+        if sizes is not None:
+            raise ConfigError(f"sizes={sizes!r}: no Input of model {model.name!r} has an axis "
+                              "whose size is open; declare one, such as Input(('time', 64))")
+        return {}
+    example = f"sizes={{{', '.join(f'{name!r}: (64, 128)' for name in axes)}}}"
+    if sizes is None:
+        raise ConfigError(f"model {model.name!r} leaves the size of axis {axes[0]!r} open; choose "
+                          f"the largest size, or several: compile(..., {example})")
+    if not isinstance(sizes, Mapping):
+        if len(axes) > 1:
+            raise ConfigError(f"sizes={sizes!r}: name the axis of each: {example}")
+        sizes = {axes[0]: sizes}
+    for name in sizes:
+        if name not in axes:
+            raise unknown("axis", name, axes)
+    if missing := [name for name in axes if name not in sizes]:
+        raise ConfigError(f"sizes={sizes!r} lacks axis {missing[0]!r}; pass {example}")
+    return {name: ascending(f"sizes[{name!r}]", sizes[name]) for name in axes}
+
+
+def multiples_of(model: Network) -> dict[str, int]:
+    """By name of an open axis, a number that its sizes must be multiples of. It is found before
+    shapes that depend on the size, for which errors would be less clear.
+
+    Raises:
+        Unsupported: A layer would mix padding of an open axis into results.
+    """
+    sizes = model.traced_sizes
+    context = Context(states=States(data=False, root=model.path), padding=Padding(sizes))
+    for y in model.called(model.leaves(1, sizes=sizes), context).values() if sizes else ():
+        context.padding.of(y)
+    return {name: of for name, of in context.padding.multiples.items() if of > 1}
+
+
+def need_multiples(model: Network, multiples: Mapping[str, int],
+                   sizes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raises where an axis has a size that is no multiple of its number."""
+    for name, of in multiples.items():
+        if wrong := [n for n in sizes[name] if n % of]:
+            rounded = tuple(sorted({-(-n // of) * of for n in sizes[name]}))
+            raise ConfigError(f"size {wrong[0]} of axis {name!r}: model {model.name!r} joins "
+                              f"tensors whose sizes are equal for multiples of {of} alone; compile "
+                              f"with sizes={{{name!r}: {rounded}}}")

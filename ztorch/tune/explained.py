@@ -1,0 +1,107 @@
+"""Finds what each kernel of a function costs on this processor: by its figures, or measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+from ztorch.codegen.targets import Target
+from ztorch.compile.explained import PlannedKernel, planned_kernels
+from ztorch.errors import Unsupported
+from ztorch.graph.flops import flops
+from ztorch.graph.value import Graph
+from ztorch.host.processor import usable_cores
+from ztorch.lower.kernel_names import dtype_of
+from ztorch.lower.recurrence import RECURRENCE
+from ztorch.lower.region_kernel import KernelStep, RegionKernel
+from ztorch.tune.kernel_times import FunctionTimes, KernelTime
+from ztorch.tune.peaks import Peaks, measured_peaks
+from ztorch.tune.race import Race
+from ztorch.tune.tuner import need_this_machine
+from ztorch.work_line import at, working
+
+ROUNDS = 7  # of a race, in which each kernel runs alone
+
+
+def explain_function(title: str, function: str, graph: Graph, target: Target,
+                     measure: bool = False, threads: int | None = None) -> FunctionTimes:
+    """What each kernel of a function costs.
+
+    Args:
+        title: Names the function and its model.
+        function: Its name.
+        graph: Its graph.
+        target: What code is made for, a processor.
+        measure: Whether to run each kernel on this machine. Default: `False`.
+        threads: Worker threads; None: one per core. Default: `None`.
+    """
+    if target.limits.grid is not None or target.emits_source:
+        raise Unsupported(f"kernels of {target.name!r} are not explained by figures of a processor")
+    if measure:
+        need_this_machine(target)
+    count = threads or usable_cores()
+    with working(f"explain {title}"):
+        planned = planned_kernels({function: graph}, target, threads)[function]
+        kernels = tuple(_figures(p, target) for p in planned)
+        row = target.limits.processor.name
+        if not measure:
+            return FunctionTimes(title, target.name, row, kernels, count)
+        peaks = cache(lambda workers: measured_peaks(target, workers))
+        known: dict[str, tuple[float, float]] = {}
+        measured = []
+        for number, (p, k) in enumerate(zip(planned, kernels, strict=True)):
+            at(f"measure {p.kernel.title}", number, len(planned))
+            key = f"{p.kernel.work or number} {k.schedule}"
+            if key not in known:
+                known[key] = _measured(p.step, k, target, count, peaks)
+            seconds, least = known[key]
+            measured.append(replace(k, seconds=seconds, least_seconds=least))
+        return FunctionTimes(title, target.name, row, tuple(measured), count, peaks(1))
+
+
+def _measured(step: KernelStep, k: KernelTime, target: Target, threads: int,
+              peaks: Callable[[int], Peaks]) -> tuple[float, float]:
+    race = Race([step], target, threads)
+    [seconds] = race.seconds(ROUNDS)
+    return seconds, peaks(race.workers).seconds(k.flops, k.bytes)
+
+
+def _figures(planned: PlannedKernel, target: Target) -> KernelTime:
+    step, kernel = planned.step, planned.kernel
+    row, lanes = target.limits.processor, target.limits.lanes(dtype_of(kernel.region))
+    work, nbytes = _flops(kernel), _bytes(kernel)
+    compute = work / (2 * row.fma_ports * lanes)
+    memory = nbytes / (row.l2_bytes_per_cycle if nbytes <= row.l2_bytes else
+                       row.outer_bytes_per_cycle)
+    return KernelTime(
+        step.kernel.name, step.kernel.origin, planned.turns, work, nbytes, step.cycles,
+        max(compute, memory), "compute" if compute > memory else "memory", repr(step.schedule),
+        step.tuned, tuple(planned.reasons))
+
+
+def _flops(kernel: RegionKernel) -> int:
+    """The arithmetic of a run. Loops over elements count what they do for each."""
+    total = 0
+    for v in kernel.region.members:
+        if v.op is RECURRENCE:
+            total += int(v.attrs["recurrence"].size * v.attrs["recurrence"].work)
+        else:
+            total += flops(v)
+    return total
+
+
+def _bytes(kernel: RegionKernel) -> int:
+    """The bytes of its buffers, each once. An op by element reads no more elements than it has: of
+    a table, the rows that it looks up."""
+    region = kernel.region
+    total = 0
+    for v in dict.fromkeys(kernel.buffers):
+        size = v.size
+        readers = [m for m in region.members if v in m.args]
+        if readers and all(m.op.kind == "map" for m in readers):
+            size = min(size, sum(m.size for m in readers))
+        if v in kernel.stores and region.in_place:
+            size = min(size, *(a.size for m in region.members for a in m.args[1:2]))
+        total += size * v.dtype.bytes
+    return total

@@ -1,0 +1,111 @@
+"""The two limits that every kernel runs into: how many multiply-adds a processor can do, and how
+fast it can read. Both are measured by kernels of our own IR."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ztorch.abi import BUFFER_ALIGN
+from ztorch.codegen.targets import Target
+from ztorch.dtypes import f32
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Kernel
+from ztorch.ir.limits import Limits
+from ztorch.lower.placement import Location
+from ztorch.lower.region_kernel import KernelStep
+from ztorch.tune.race import Race
+
+TURNS = 40_000  # of the loop of multiply-adds: long enough that calling it costs nothing beside it
+MOST_READ = 8 << 20  # small buffers are read again and again, up to so many bytes a thread
+ROUNDS = 9  # of the race
+READ = tuple(1 << k for k in (15, 18, 20, 21, 22, 24, 26))  # bytes a thread: caches, then memory
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What a processor can do in a second, for float32."""
+
+    flops: float  # multiply-adds count as 2
+    reads: tuple[tuple[int, float], ...]  # bytes that are read again and again, and their rate
+
+    def rate(self, nbytes: float) -> float:
+        """The bytes read in a second where buffers have so many together: between those measured,
+        on a straight line in logarithms."""
+        sizes, rates = (np.log([pair[k] for pair in self.reads]) for k in (0, 1))
+        return float(np.exp(np.interp(np.log(max(nbytes, 1)), sizes, rates)))
+
+    def seconds(self, flops: float, nbytes: float) -> float:
+        """The least time for some work on buffers that were used just before."""
+        return max(flops / self.flops, nbytes / self.rate(nbytes))
+
+
+def measured_peaks(target: Target, threads: int) -> Peaks:
+    """Measures the limits of this machine, which takes some tenths of a second.
+
+    Args:
+        target: What code is made for; this machine must run it.
+        threads: The worker threads that share the work.
+    """
+    kernel, flops = fma_kernel(target.limits, threads)
+    fma = flops / _seconds(kernel, target, threads)
+    rates = []
+    for nbytes in READ:
+        kernel, read = read_kernel(target.limits, threads, nbytes * threads)
+        rates.append((nbytes * threads, read / _seconds(kernel, target, threads)))
+    return Peaks(fma, tuple(rates))
+
+
+def _seconds(kernel: Kernel, target: Target, threads: int) -> float:
+    x, y = (m.size * m.dtype.bytes for m in kernel.memories)
+    second = -(-x // BUFFER_ALIGN) * BUFFER_ALIGN
+    step = KernelStep(kernel, (Location("arena", 0, x), Location("arena", second, y)),
+                      (False, True), cycles=1e12)  # enough to wake all workers
+    [seconds] = Race([step], target, threads).seconds(ROUNDS)
+    return seconds
+
+
+def fma_kernel(limits: Limits, threads: int) -> tuple[Kernel, float]:
+    """A kernel that only multiplies and adds in registers, and its floating-point operations. The
+    12 chains cover the latency of two units of 4 cycles, and leave registers to spare."""
+    lanes, chains = limits.lanes(f32), 12
+    b = Builder("fma_peak")
+    b.memory("x", f32, 2 * lanes)
+    b.memory("y", f32, threads * lanes, access="w")
+    factor, term = b.load("x", 0, lanes=lanes), b.load("x", lanes, lanes=lanes)
+    sums = [b.var(f32, lanes, init=0.1 * k) for k in range(chains)]
+    with b.loop(0, TURNS):
+        for s in sums:
+            b.set(s, b.fma(b.get(s), factor, term))
+    _store_sums(b, sums, lanes)
+    return b.kernel(), 2.0 * lanes * chains * TURNS * threads
+
+
+def read_kernel(limits: Limits, threads: int, nbytes: int) -> tuple[Kernel, float]:
+    """A kernel in which each thread sums its share of a buffer of so many bytes, and the bytes that
+    it reads."""
+    lanes, chains = limits.lanes(f32), 8
+    step = lanes * chains
+    part = max(1, nbytes // (4 * step * threads)) * step
+    b = Builder("read")
+    b.memory("x", f32, part * threads)
+    b.memory("y", f32, threads * lanes, access="w")
+    passes = max(1, MOST_READ // (4 * part))
+    first = b.mul(b.identity("worker"), part)
+    sums = [b.var(f32, lanes, init=0.0) for _ in range(chains)]
+    with b.loop(0, passes), b.loop(0, part, step) as i:
+        at = b.add(first, i)
+        for k, s in enumerate(sums):
+            b.set(s, b.add(b.get(s), b.load("x", at, off=k * lanes, lanes=lanes)))
+    _store_sums(b, sums, lanes)
+    return b.kernel(), 4.0 * part * threads * passes
+
+
+def _store_sums(b: Builder, sums: list[Any], lanes: int) -> None:
+    """All chains together, so that none of them is idle work to be optimised away."""
+    total = b.get(sums[0])
+    for s in sums[1:]:
+        total = b.add(total, b.get(s))
+    b.store("y", b.mul(b.identity("worker"), lanes), total)
