@@ -13,6 +13,9 @@ THREAD_ELEMENTS = row(
 THREAD_ELEMENTS_FEW = row(
     "THREAD_ELEMENTS_FEW", 2, "elements", "the same where there are too few results to occupy the "
     "machine", CHOSEN)
+HELD_ELEMENTS = row(
+    "HELD_ELEMENTS", 32, "elements", "of a row that a thread holds in registers at most, where "
+    "several passes look at it", "chosen: with what is made of them, half of the registers")
 COLUMN_NEIGHBOURS = row(
     "COLUMN_NEIGHBOURS", 32, "elements", "that neighbouring threads read together",
     "chosen: 32 elements of 4 bytes are the 128 bytes that a GPU loads at once")
@@ -70,6 +73,23 @@ ASYNC_COST = row(
 ASYNC_STAGES_LEAST = row(
     "ASYNC_STAGES_LEAST", 3, "stages", "of strips: products read two, and copies fill the others",
     "chosen: with fewer, copies would wait for products")
+
+ATTENTION_ROWS = row(
+    "ATTENTION_ROWS", 16, "rows", "of scores from which on one kernel computes attention: with "
+    "fewer, threads share their columns", CHOSEN)
+ATTENTION_COLUMNS = row(
+    "ATTENTION_COLUMNS", 16, "columns", "of scores from which on it does", CHOSEN)
+ATTENTION_SIZE = row(
+    "ATTENTION_SIZE", 256, "elements", "of a query and a result together at most, which threads "
+    "hold in registers", "chosen: heads of 128")
+ATTENTION_THREAD = row(
+    "ATTENTION_THREAD", 128, "elements", "of both that one thread holds at most, where several can "
+    "share a row", "chosen: half of the registers of a thread")
+ATTENTION_BLOCK = row(
+    "ATTENTION_BLOCK", 32, "columns", "of scores whose keys and values lie in shared memory at "
+    "once", CHOSEN)
+ATTENTION_STEP = row(
+    "ATTENTION_STEP", 4, "columns", "of scores after which results are scaled anew", CHOSEN)
 
 # Bytes of one asynchronous copy, the best first: what GPUs load at once, and half of it.
 COPY_BYTES = (16, 8)

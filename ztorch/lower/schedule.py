@@ -188,6 +188,7 @@ class GridRowSchedule(Schedule):
     team_rows: int  # results of a workgroup
     team_ways: int  # threads that share one result
     width: int  # neighbouring elements of one thread
+    turns_held: int  # of a thread, which it holds from pass to pass; 0: reads again
 
     def tile(self, lanes: int) -> str:
         return f"{self.team_rows}x{self.team_ways}"
@@ -241,7 +242,7 @@ class GridAsyncSchedule(Schedule):
 
 
 class IllegalSchedule(ConfigError):
-    """A schedule that a kernel cannot have; the message says why."""
+    """A schedule that a kernel cannot have, and why."""
 
 
 _DIRECTIVE = re.compile(r"\s*([a-z]+)\(([^()]*)\)")
