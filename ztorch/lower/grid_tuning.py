@@ -77,19 +77,25 @@ ASYNC_STAGES_LEAST = row(
 ATTENTION_ROWS = row(
     "ATTENTION_ROWS", 16, "rows", "of scores from which on one kernel computes attention: with "
     "fewer, threads share their columns", CHOSEN)
-ATTENTION_COLUMNS = row(
-    "ATTENTION_COLUMNS", 16, "columns", "of scores from which on it does", CHOSEN)
 ATTENTION_SIZE = row(
     "ATTENTION_SIZE", 256, "elements", "of a query and a result together at most, which threads "
     "hold in registers", "chosen: heads of 128")
 ATTENTION_THREAD = row(
-    "ATTENTION_THREAD", 128, "elements", "of both that one thread holds at most, where several can "
-    "share a row", "chosen: half of the registers of a thread")
+    "ATTENTION_THREAD", 32, "elements", "of both that one thread holds at most, where several can "
+    "share a row", "read in machine code: with 64 there are spills on chips before Hopper")
 ATTENTION_BLOCK = row(
     "ATTENTION_BLOCK", 32, "columns", "of scores whose keys and values lie in shared memory at "
     "once", CHOSEN)
 ATTENTION_STEP = row(
-    "ATTENTION_STEP", 4, "columns", "of scores after which results are scaled anew", CHOSEN)
+    "ATTENTION_STEP", 2, "columns", "of scores after which results are scaled anew",
+    "read in machine code: with 4 there are spills on chips before Hopper")
+SEEN_ROWS = row(
+    "SEEN_ROWS", 16, "rows", "of scores of which it is known together which columns they see",
+    "chosen: a matrix of a tensor core")
+ATTENTION_BYTES = row(
+    "ATTENTION_BYTES", 1 << 28, "bytes", "of scores from which on attention by threads is one "
+    "kernel", "predicted: on an H200 it takes 2 to 4 times as long as products that keep scores in "
+    "memory")
 
 # Bytes of one asynchronous copy, the best first: what GPUs load at once, and half of it.
 COPY_BYTES = (16, 8)

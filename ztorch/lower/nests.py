@@ -14,6 +14,7 @@ from ztorch.ir.limits import Limits
 from ztorch.lower import (
     contract,
     elements,
+    grid_attention,
     grid_contract,
     grid_elements,
     grid_recurring,
@@ -66,6 +67,8 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
                              grid_elements.emit),),
     ("reduce", True): (
         LoopNest("grid_rows", grid_rows.propose, grid_rows.refusal, grid_rows.emit),),
+    ("attention", True): (LoopNest("grid_attention", grid_attention.propose,
+                                   grid_attention.refusal, grid_attention.emit),),
     ("contract", True): (
         LoopNest("grid_async", grid_tiles.propose_async, grid_tiles.refusal_async,
                  grid_contract.emit_async),

@@ -4,9 +4,8 @@ A schedule is a kind and its directives, such as
 
     product tile(rows=6, vectors=2) block(rows=4) prefetch(8) unroll(4) epilogue(inline=1)
 
-The rules of lowering propose one for each region; another of a kind that the region can have may
-take its place. A schedule decides the order of work and what lies where, never what is computed:
-results differ by rounding at most.
+Rules propose one for each region; another of a kind that it can have may take its place. A schedule
+decides the order of work and what lies where, never what is computed, but for rounding.
 """
 
 from __future__ import annotations
