@@ -20,6 +20,7 @@ from ztorch.lower import (
     grid_recurring,
     grid_rows,
     grid_tiles,
+    grid_transpose,
     recurring,
     rows,
     scattered,
@@ -63,8 +64,11 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
                                     grid_recurring.refusal, grid_recurring.emit),),
     **{("threads", grid): (LoopNest("threads", thread_blocks.propose, thread_blocks.refusal,
                                     thread_blocks.emit),) for grid in (False, True)},
-    ("map", True): (LoopNest("grid_elements", grid_elements.propose, grid_elements.refusal,
-                             grid_elements.emit),),
+    ("map", True): (
+        LoopNest("grid_transpose", grid_transpose.propose, grid_transpose.refusal,
+                 grid_transpose.emit),
+        LoopNest("grid_elements", grid_elements.propose, grid_elements.refusal,
+                 grid_elements.emit)),
     ("reduce", True): (
         LoopNest("grid_rows", grid_rows.propose, grid_rows.refusal, grid_rows.emit),),
     ("attention", True): (LoopNest("grid_attention", grid_attention.propose,
