@@ -25,10 +25,10 @@ from ztorch.lower import attention as attention_module
 @pytest.fixture(autouse=True)
 def small_scores_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attention of a few rows is one kernel, too."""
-    monkeypatch.setattr(attention_module, "ATTENTION_BYTES", 0)
+    monkeypatch.setattr(attention_module, "ATTENTION_SHARE", 0)
 
 
-SM_80 = TARGETS["cuda:sm_80"].limits
+SM_80 = TARGETS["cuda:sm_80"].without_tensor_cores().limits
 # Heads, those of keys, queries, keys, size of a head, shape of the mask, causal, dtype.
 CASES = {
     "plain": (2, 2, 17, 40, 6, (), False, "float32"),
@@ -91,7 +91,7 @@ def test_nothing_spills(chip: str) -> None:
     for size, dtype in ((64, "float32"), (128, "float32"), (128, "float16")):
         q, k, v = (leaf("input", n, (1, 2, 256, size), dtype) for n in "qkv")
         graph = Graph({"y": ops.attention(q, k, v, causal=True)})
-        [step] = plan_of(graph, TARGETS[f"cuda:{chip}"].limits)[0].steps
+        [step] = plan_of(graph, TARGETS[f"cuda:{chip}"].without_tensor_cores().limits)[0].steps
         log = ptx.cubin(rendered([step.kernel], chip), chip)[1]
         [[registers, spilled, _]] = ptx.figures(log).values()
         assert spilled == 0 and registers <= 255, (size, dtype, registers)
@@ -106,6 +106,21 @@ def test_only_softmax_of_scores_that_nobody_else_reads() -> None:
                          ({"y": ops.attention(q[:, :15], k, v)}, False)):
         [*kinds] = (s.schedule.kind for s in plan_of(Graph(roots), SM_80)[0].steps)
         assert (kinds == ["grid_attention"]) == found, roots
+
+
+def test_matrix_instructions_are_preferred() -> None:
+    q, k, v = (leaf("input", n, (2, 32, 8), f32) for n in "qkv")
+    steps = plan_of(Graph({"y": ops.attention(q, k, v)}), TARGETS["cuda:sm_80"].limits)[0].steps
+    assert "grid_attention" not in {s.schedule.kind for s in steps}
+
+
+def test_scores_that_no_buffer_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of 4,096 positions take half of what WebGPU lets a buffer have."""
+    monkeypatch.undo()
+    for positions, kernels in ((4096, 1), (2048, 3)):
+        q, k, v = (leaf("input", n, (1, positions, 16), f32) for n in "qkv")
+        steps = plan_of(Graph({"y": ops.attention(q, k, v)}), TARGETS["webgpu"].limits)[0].steps
+        assert len(steps) == kernels
 
 
 def test_hidden_columns_are_not_looked_at() -> None:

@@ -244,7 +244,7 @@ def test_equal_regions_with_other_schedules_are_other_kernels() -> None:
 def test_rules_propose_for_every_kind_of_region() -> None:
     graphs = [(one.alone("j"), limits) for one in JOBS.values() for limits in MACHINES.values()]
     halves = Graph({"y": ops.matmul(*(leaf("input", n, (256, 256), f16) for n in "ab"))})
-    scores = Graph({"y": ops.attention(*(leaf("input", n, (4, 4096, 8), f32) for n in "qkv"))})
+    scores = Graph({"y": ops.attention(*(leaf("input", n, (16, 8192, 8), f32) for n in "qkv"))})
     kinds = set()
     for graph, limits in [*graphs, (halves, HOPPER), (scores, GROUPS)]:
         for region in fuse(prepare(passes.run(graph), limits)):

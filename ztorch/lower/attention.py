@@ -22,8 +22,8 @@ from ztorch.graph.rewrite import rebuilt, substituted
 from ztorch.graph.text import text_of
 from ztorch.graph.value import Graph, Op, Value, layer_scope, topological
 from ztorch.ir.halves import HALVES
-from ztorch.ir.limits import Limits
-from ztorch.lower.grid_tuning import ATTENTION_BYTES, ATTENTION_ROWS, ATTENTION_SIZE, SEEN_ROWS
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.lower.grid_tuning import ATTENTION_ROWS, ATTENTION_SHARE, ATTENTION_SIZE, SEEN_ROWS
 from ztorch.lower.hidden import hides
 from ztorch.lower.index import Index, Var
 from ztorch.lower.region import COPY, certain, is_view
@@ -80,14 +80,14 @@ ATTENTION = Op("attention", "attention", _infer, _not_evaluated)
 
 def with_attention(graph: Graph, limits: Limits) -> Graph:
     """The graph with a node for each attention whose scores nobody else reads."""
-    if limits.grid is None:
-        return graph
+    if limits.grid is None or limits.grid.mma_shapes:
+        return graph  # matrix instructions are faster, also with scores in memory
     nodes, new = graph.nodes(), dict[Value, Value]()
     readers = Counter([*graph.roots, *(a for v in nodes for a in set(v.args))])
     for v in nodes:
         args = tuple(new[a] for a in v.args)
         new[v] = v if args == v.args else Value(v.op, args, v.attrs, v.shape, v.dtype, v.layer)
-        parts = attention_of(v, readers) if _wanted(v) else None
+        parts = attention_of(v, readers) if _wanted(v, limits.grid) else None
         if parts is not None:
             attention, operands = parts
             with layer_scope(v.layer):
@@ -106,10 +106,10 @@ def _readable(v: Value) -> bool:
     return not is_view(v) or (bool(v.args) and certain(v, index))
 
 
-def _wanted(v: Value) -> bool:
-    """Whether v may be the last product of an attention whose scores are better not in memory."""
+def _wanted(v: Value, grid: GridLimits) -> bool:
+    """Whether v may be the last product of an attention whose scores fill a buffer."""
     return v.op.kind == "contract" and v.size > 0 and v.shape[-2] >= ATTENTION_ROWS and (
-        v.args[0].size * f32.bytes >= ATTENTION_BYTES)
+        v.args[0].nbytes >= ATTENTION_SHARE * grid.max_buffer_bytes)
 
 
 def attention_of(v: Value, readers: Mapping[Value, int]) -> tuple[
