@@ -93,8 +93,8 @@ SEEN_ROWS = row(
     "SEEN_ROWS", 16, "rows", "of scores of which it is known together which columns they see",
     "chosen: a matrix of a tensor core")
 ATTENTION_SHARE = row(
-    "ATTENTION_SHARE", 0.5, "share of a buffer", "that scores would take from which on attention is "
-    "one kernel of threads", "predicted for an H200 without matrix instructions: it takes 2.5 to 5 "
+    "ATTENTION_SHARE", 0.5, "share of a buffer", "that scores take from which on attention is one "
+    "kernel of threads", "predicted for an H200 without matrix instructions: it takes 2.5 to 5 "
     "times as long as products that keep scores in memory")
 
 # Bytes of one asynchronous copy, the best first: what GPUs load at once, and half of it.
