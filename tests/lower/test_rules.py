@@ -355,6 +355,16 @@ def test_threads_that_share_a_result() -> None:
     assert team(512, 64, True, GridLimits(compute_units=2)) == Team(32, 8, True)  # 32 neighbours are read together
 
 
+def test_rows_that_threads_hold_are_read_once() -> None:
+    """And nothing is stored between passes: where all threads have as much of all rows, 32 elements at most."""
+    for columns, loads, buffers in ((64, 4, 0), (8192, 8, 0), (63, 2, 1), (16384, 2, 1)):
+        [plan, *_] = plan_of(Graph({"y": ops.softmax(x(512, columns))}), grid(subgroup=32))
+        [step] = plan.steps
+        assert sum(i.opcode == "load" and i.attrs["mem"] in ("m0", "m1") for i in step.kernel.body) == loads
+        assert len(plan.buffers) == buffers
+    assert proposed(ops.sum(x(512, 64), -1), grid(subgroup=32)).endswith("turns(held=0)")  # which is one pass
+
+
 @pytest.mark.parametrize(("subgroup", "wanted"), [(0, Team(1, 2, False)), (8, Team(4, 2, False))])
 def test_a_team_fills_a_subgroup(subgroup: int, wanted: Team) -> None:
     assert team(1, 4, False, GridLimits(subgroup=subgroup)) == wanted

@@ -47,7 +47,7 @@ NUMBERS: dict[str, tuple[int, ...]] = {
     "block_rows": (1, 2, 3, 7), "prefetch": (0, 1, 8, 33), "unroll": (1, 2, 3, 4, 8, 16), "places": (1, 2, 3, 5, 8, 9),
     "epilogue_inline": (0, 1), "lanes": POWERS[:5], "share": (0, 1, 2, 3), "parts": (1, 2, 3, 5, 8), "columns": (1, 2, 3, 4, 8),
     "threads": (1, 7, 32, 64, 100, 256), "width": (1, 2, 4), "vectors": (1, 2, 3, 8, 9),
-    "team_rows": POWERS, "team_ways": POWERS,
+    "team_rows": POWERS, "team_ways": POWERS, "turns_held": (0, 1, 2, 4), "edge": (7, 8, 16, 32),
     "tile_columns": (4, 8, 16, 24, 32, 64), "tile_depth": (4, 8, 16, 24, 32), "thread_rows": (1, 2, 3, 4, 8),
     "thread_columns": (1, 2, 3, 4, 8), "subgroups_down": (1, 2, 4), "subgroups_across": (1, 2, 4), "epilogue_bands": (1, 1, 2, 4), "stages": (1, 2, 3)}
 
@@ -244,8 +244,9 @@ def test_equal_regions_with_other_schedules_are_other_kernels() -> None:
 def test_rules_propose_for_every_kind_of_region() -> None:
     graphs = [(one.alone("j"), limits) for one in JOBS.values() for limits in MACHINES.values()]
     halves = Graph({"y": ops.matmul(*(leaf("input", n, (256, 256), f16) for n in "ab"))})
+    scores = Graph({"y": ops.attention(*(leaf("input", n, (16, 8192, 8), f32) for n in "qkv"))})
     kinds = set()
-    for graph, limits in [*graphs, (halves, HOPPER)]:
+    for graph, limits in [*graphs, (halves, HOPPER), (scores, GROUPS)]:
         for region in fuse(prepare(passes.run(graph), limits)):
             kinds.add(propose(region, limits).schedule.kind)
     assert kinds == {k for k in KINDS if k} - {"threads"}  # which a kernel says itself

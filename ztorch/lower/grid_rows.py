@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ztorch.dtypes import DType, boolean, lying
 from ztorch.graph.value import Value
@@ -27,6 +27,7 @@ from ztorch.lower.grid import (
 from ztorch.lower.grid_tuning import (
     COLUMN_NEIGHBOURS,
     GROUP_THREADS,
+    HELD_ELEMENTS,
     THREAD_ELEMENTS,
     THREAD_ELEMENTS_FEW,
 )
@@ -91,7 +92,16 @@ def propose(region: Region, limits: Limits) -> GridRowSchedule:
     width = n if _can_be_wide(region, axes, n) else 1
     results, each = _counts(axes, width)
     chosen = team(results, each, axes.beside, grid, width)
-    return GridRowSchedule(chosen.rows, chosen.ways, width)
+    s = GridRowSchedule(chosen.rows, chosen.ways, width, 0)
+    held = replace(s, turns_held=each // chosen.ways)
+    useful = held.turns_held and Phases(region).count > 2  # else nothing is looked at twice
+    return held if useful and not _held_refusal(held, axes) else s
+
+
+def stored_between_passes(region: Region, limits: Limits) -> list[Value]:
+    """Members that a later pass reads and that no thread holds in registers."""
+    held = limits.grid is not None and propose(region, limits).turns_held
+    return [] if held else Phases(region).used_later()
 
 
 def refusal(s: GridRowSchedule, region: Region, limits: Limits) -> str:
@@ -100,6 +110,8 @@ def refusal(s: GridRowSchedule, region: Region, limits: Limits) -> str:
     assert grid is not None
     size = s.team_rows * s.team_ways
     if why := width_refusal(s.width, grid, _can_be_wide(region, axes, s.width)):
+        return why
+    if s.turns_held and (why := _held_refusal(s, axes)):
         return why
     for name, n in (("rows", s.team_rows), ("ways", s.team_ways)):
         if n < 1 or n & (n - 1):
@@ -115,6 +127,15 @@ def refusal(s: GridRowSchedule, region: Region, limits: Limits) -> str:
     if s.team_ways > 1 and needed > grid.shared_bytes:
         return f"its threads share {needed} bytes of {grid.shared_bytes}"
     return ""
+
+
+def _held_refusal(s: GridRowSchedule, axes: Axes) -> str:
+    """Why threads cannot hold rows in registers; empty if they can."""
+    results, each = _counts(axes, s.width)
+    if axes.beside or results % s.team_rows or s.turns_held * s.team_ways != each:
+        return f"turns(held={s.turns_held}) is not the share that all threads have of all rows"
+    most = HELD_ELEMENTS // s.width
+    return f"turns(held={s.turns_held}) is above {most}" if s.turns_held > most else ""
 
 
 def _can_be_wide(region: Region, axes: Axes, n: int) -> bool:
@@ -143,7 +164,8 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
         at = b.add(b.mul(g, shared.rows), row)
         active = b.lt(at, rows) if rows % shared.rows else None
         e = along(Emitter(b, memory, members=region.flat), at, axes.outer, down)
-        nest = _TeamNest(b, region, phases, target, axes, columns, across, limits, shared)
+        nest = _TeamNest(b, region, phases, target, axes, columns, across, limits, shared,
+                         s.turns_held)
         nest.run(e, t, row, way, active)
 
 
@@ -151,10 +173,11 @@ class _TeamNest:
     """The passes over the inner loop for one thread."""
 
     def __init__(self, b: Builder, region: Region, phases: Phases, target: Mapping[Value, str],
-                 axes: Axes, columns: int, lanes: int, limits: Limits, shared: Team):
+                 axes: Axes, columns: int, lanes: int, limits: Limits, shared: Team, held: int):
         self.b, self.region, self.phases, self.target = b, region, phases, target
         self.full, self.inner, self.columns, self.lanes = axes.full, axes.inner, columns, lanes
-        self.limits, self.team = limits, shared
+        self.limits, self.team, self.turns_held = limits, shared, held
+        self.held: list[Emitter] = []  # what each turn has computed so far, if that is held
         self.scratch: dict[DType, str] = {}
 
     def run(self, e: Emitter, t: Operand, row: Operand, way: Operand,
@@ -170,8 +193,7 @@ class _TeamNest:
                 for v in region.members:  # once a row, not once an element
                     if v.op.kind == "map" and region.is_row(v) and phases.ready[v] <= p:
                         scope.element(v, unflatten(region.flat[v].replace(self.full), v.shape))
-                with b.loop(way, self.columns, self.team.ways) as i:
-                    self._element(along(scope, i, self.inner, self.lanes), kept, variables)
+                self._pass(scope, way, kept, variables)
             written |= {v: self.target[v] for v in kept}
             for v, variable in variables.items():
                 x = b.get(variable)
@@ -184,6 +206,22 @@ class _TeamNest:
             first = b.eq(way, 0)
             with where(b, first if active is None else b.and_(first, active)):
                 evaluate(e.within(), rows, region, self.full, self.target)
+
+    def _pass(self, scope: Emitter, way: Operand, kept: list[Value],
+              variables: dict[Value, Operand]) -> None:
+        """A thread's share of a row: a loop, or all of it side by side where it is held."""
+        b, ways = self.b, self.team.ways
+        if not self.turns_held:
+            with b.loop(way, self.columns, ways) as i:
+                self._element(along(scope, i, self.inner, self.lanes), kept, variables)
+            return
+        if not self.held:
+            self.held = [along(scope, b.add(way, k * ways), self.inner, self.lanes)
+                         for k in range(self.turns_held)]
+        for e in self.held:
+            e.here |= scope.here
+            e.known |= scope.known
+            self._element(e, kept, variables)
 
     def _element(self, e: Emitter, kept: list[Value], variables: dict[Value, Operand]) -> None:
         b = self.b

@@ -13,6 +13,9 @@ THREAD_ELEMENTS = row(
 THREAD_ELEMENTS_FEW = row(
     "THREAD_ELEMENTS_FEW", 2, "elements", "the same where there are too few results to occupy the "
     "machine", CHOSEN)
+HELD_ELEMENTS = row(
+    "HELD_ELEMENTS", 32, "elements", "of a row that a thread holds in registers at most, where "
+    "several passes look at it", "chosen: with what is made of them, half of the registers")
 COLUMN_NEIGHBOURS = row(
     "COLUMN_NEIGHBOURS", 32, "elements", "that neighbouring threads read together",
     "chosen: 32 elements of 4 bytes are the 128 bytes that a GPU loads at once")
@@ -70,6 +73,29 @@ ASYNC_COST = row(
 ASYNC_STAGES_LEAST = row(
     "ASYNC_STAGES_LEAST", 3, "stages", "of strips: products read two, and copies fill the others",
     "chosen: with fewer, copies would wait for products")
+
+ATTENTION_ROWS = row(
+    "ATTENTION_ROWS", 16, "rows", "of scores from which on one kernel computes attention: with "
+    "fewer, threads share their columns", CHOSEN)
+ATTENTION_SIZE = row(
+    "ATTENTION_SIZE", 256, "elements", "of a query and a result together at most, which threads "
+    "hold in registers", "chosen: heads of 128")
+ATTENTION_THREAD = row(
+    "ATTENTION_THREAD", 32, "elements", "of both that one thread holds at most, where several can "
+    "share a row", "read in machine code: with 64 there are spills on chips before Hopper")
+ATTENTION_BLOCK = row(
+    "ATTENTION_BLOCK", 32, "columns", "of scores whose keys and values lie in shared memory at "
+    "once", CHOSEN)
+ATTENTION_STEP = row(
+    "ATTENTION_STEP", 2, "columns", "of scores after which results are scaled anew",
+    "read in machine code: with 4 there are spills on chips before Hopper")
+SEEN_ROWS = row(
+    "SEEN_ROWS", 16, "rows", "of scores of which it is known together which columns they see",
+    "chosen: a matrix of a tensor core")
+ATTENTION_SHARE = row(
+    "ATTENTION_SHARE", 0.5, "share of a buffer", "that scores take from which on attention is one "
+    "kernel of threads", "predicted for an H200 without matrix instructions: it takes 2.5 to 5 "
+    "times as long as products that keep scores in memory")
 
 # Bytes of one asynchronous copy, the best first: what GPUs load at once, and half of it.
 COPY_BYTES = (16, 8)

@@ -40,14 +40,14 @@ def columns_seen(group: Group, parts: Sequence[Part]) -> dict[Part, int]:
         low, high = 0, columns  # columns from `high` on are hidden; how many are seen is above low
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if _hides(group, part, (middle, columns)) else (middle, high)
+            low, high = (low, middle) if hides(group, part, (middle, columns)) else (middle, high)
         if needed and needed[-1][1] == high:
             part = (needed.pop()[0][0], part[1])
         needed.append((part, high))
     return dict(needed)
 
 
-def _hides(group: Group, rows: Part, columns: Part) -> bool:
+def hides(group: Group, rows: Part, columns: Part) -> bool:
     """Whether a part of the wide values changes no result."""
     known = _Known(group, rows, columns)
     for v in (*group.inner, *group.results):

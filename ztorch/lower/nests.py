@@ -14,11 +14,13 @@ from ztorch.ir.limits import Limits
 from ztorch.lower import (
     contract,
     elements,
+    grid_attention,
     grid_contract,
     grid_elements,
     grid_recurring,
     grid_rows,
     grid_tiles,
+    grid_transpose,
     recurring,
     rows,
     scattered,
@@ -62,10 +64,15 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
                                     grid_recurring.refusal, grid_recurring.emit),),
     **{("threads", grid): (LoopNest("threads", thread_blocks.propose, thread_blocks.refusal,
                                     thread_blocks.emit),) for grid in (False, True)},
-    ("map", True): (LoopNest("grid_elements", grid_elements.propose, grid_elements.refusal,
-                             grid_elements.emit),),
+    ("map", True): (
+        LoopNest("grid_transpose", grid_transpose.propose, grid_transpose.refusal,
+                 grid_transpose.emit),
+        LoopNest("grid_elements", grid_elements.propose, grid_elements.refusal,
+                 grid_elements.emit)),
     ("reduce", True): (
         LoopNest("grid_rows", grid_rows.propose, grid_rows.refusal, grid_rows.emit),),
+    ("attention", True): (LoopNest("grid_attention", grid_attention.propose,
+                                   grid_attention.refusal, grid_attention.emit),),
     ("contract", True): (
         LoopNest("grid_async", grid_tiles.propose_async, grid_tiles.refusal_async,
                  grid_contract.emit_async),

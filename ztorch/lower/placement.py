@@ -15,11 +15,11 @@ from ztorch.graph.op import leaf
 from ztorch.graph.threads import THREADS_RESULT, first_of
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
+from ztorch.lower.grid_rows import stored_between_passes
 from ztorch.lower.index import Index
 from ztorch.lower.params import Params
 from ztorch.lower.positions import unflatten
 from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT, buffer_reads
-from ztorch.lower.reduction import Phases
 from ztorch.lower.region import COPY, Region, map_region, real_reads, view_of
 
 SLOTS = ("inputs", "outputs", "carries")  # spaces whose buffers have numbers
@@ -65,7 +65,7 @@ class Placement:
         self._read: dict[Region, list[Value]] = {}
         for region in self.regions:
             if region.kind == "reduce":
-                late = Phases(region).used_later()
+                late = stored_between_passes(region, limits)
                 region.stores += [v for v in late if v not in region.stores]
         self._carry_states()
         self._place_updates()
@@ -234,7 +234,7 @@ class Placement:
         if v.op is RECURRENCE:  # what all elements read, none may write over
             return [(source, at if at.mentions(region.outer) or region.size == 1 else
                      Index((), -1)) for source, at in buffer_reads(v, region.outer)]
-        if v.op.kind not in ("contract", "loop", "scatter", "threads"):
+        if v.op.kind not in ("attention", "contract", "loop", "scatter", "threads"):
             return real_reads(v, region.index(v))
         bases = []
         for a in v.args:  # a product reads all over its operands; so do loops and threads

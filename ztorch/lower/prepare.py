@@ -12,6 +12,7 @@ from ztorch.graph.rewrite import by_others
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
+from ztorch.lower.attention import ATTENTION, attention_on_buffers, with_attention
 from ztorch.lower.independent import as_recurrence
 from ztorch.lower.index import Index, Var
 from ztorch.lower.layouts import with_fewest_turns
@@ -36,7 +37,8 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
     """
     if limits.grid is not None:
         graph = by_others(graph)
-    graph = with_fewest_turns(in_turn_blocks(in_blocks(merged(graph), limits), limits))
+    graph = in_blocks(with_attention(merged(graph), limits), limits)
+    graph = with_fewest_turns(in_turn_blocks(graph, limits))
     new: dict[Value, Value] = {}
     products = ProductRewrites(limits, often)
     results: dict[Value, set[int]] = {}  # of loops: the numbers of those that are read
@@ -76,6 +78,8 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
                 out = prepared_loop(out, inside, limits.buffer_align)
             elif v.op.kind == "scatter":
                 out = scatter_on_buffers(out)
+            elif v.op is ATTENTION:
+                out = attention_on_buffers(out)
             elif v.op.kind == "threads":
                 out = threads_on_buffers(out)
             elif v.op.kind == "result" and args[0].op is RECURRENCE:

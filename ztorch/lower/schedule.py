@@ -4,9 +4,8 @@ A schedule is a kind and its directives, such as
 
     product tile(rows=6, vectors=2) block(rows=4) prefetch(8) unroll(4) epilogue(inline=1)
 
-The rules of lowering propose one for each region; another of a kind that the region can have may
-take its place. A schedule decides the order of work and what lies where, never what is computed:
-results differ by rounding at most.
+Rules propose one for each region; another of a kind that it can have may take its place. A schedule
+decides the order of work and what lies where, never what is computed, but for rounding.
 """
 
 from __future__ import annotations
@@ -188,6 +187,7 @@ class GridRowSchedule(Schedule):
     team_rows: int  # results of a workgroup
     team_ways: int  # threads that share one result
     width: int  # neighbouring elements of one thread
+    turns_held: int  # of a thread, which it holds from pass to pass; 0: reads again
 
     def tile(self, lanes: int) -> str:
         return f"{self.team_rows}x{self.team_ways}"
@@ -241,7 +241,7 @@ class GridAsyncSchedule(Schedule):
 
 
 class IllegalSchedule(ConfigError):
-    """A schedule that a kernel cannot have; the message says why."""
+    """A schedule that a kernel cannot have, and why."""
 
 
 _DIRECTIVE = re.compile(r"\s*([a-z]+)\(([^()]*)\)")

@@ -32,10 +32,10 @@ class Turn:
     along: int  # the axis along which its elements lie side by side
 
 
-def find_turn(region: Region, lanes: int) -> Turn | None:
+def find_turn(region: Region) -> Turn | None:
     """What an elementwise region reads across, if that is one value and worth a tile."""
     shape = region.shape
-    if lanes == 1 or len(shape) < 2 or shape[-1] < TRANSPOSE_EXTENT:
+    if len(shape) < 2 or shape[-1] < TRANSPOSE_EXTENT:
         return None
     loops = [Var(f"d{k}", n) for k, n in enumerate(shape)]
     full = {region.outer: flatten([Index.of(v) for v in loops], shape)}
@@ -56,23 +56,33 @@ def find_turn(region: Region, lanes: int) -> Turn | None:
     return Turn(source, along)
 
 
+def source_at(region: Region, turn: Turn, at: Index) -> Index:
+    """Where in what is read across the element lies that belongs to a place of the region."""
+    for v in region.members:
+        flat = region.flat[v].replace({region.outer: at})
+        for source, place in real_reads(v, unflatten(flat, v.shape)):
+            if source is turn.source:
+                return place
+    raise AssertionError("the region no longer reads what it turns")
+
+
 def propose(region: Region, limits: Limits) -> TransposeSchedule | None:
     """Tiles of all lanes, if the region reads one value across."""
     lanes = limits.lanes(widest(region))
-    return TransposeSchedule(lanes) if find_turn(region, lanes) else None
+    return TransposeSchedule(lanes) if lanes > 1 and find_turn(region) else None
 
 
 def refusal(s: TransposeSchedule, region: Region, limits: Limits) -> str:
     """Why a region cannot have a schedule; empty if it can."""
     if why := lanes_refusal(s.lanes, limits.lanes(widest(region))):
         return why
-    return "" if find_turn(region, s.lanes) else "it reads no value across its rows"
+    return "" if s.lanes > 1 and find_turn(region) else "it reads no value across its rows"
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: TransposeSchedule) -> None:
     """Tiles over the two axes; workers share out everything else and rows of tiles."""
-    lanes, turn = s.lanes, find_turn(region, s.lanes)
+    lanes, turn = s.lanes, find_turn(region)
     assert turn is not None
     shape, along = region.shape, turn.along
     outer = [Var(f"o{k}", n) for k, n in enumerate(shape[:-1]) if k != along]
@@ -128,7 +138,7 @@ class _Tile:
         for i in range(height):
             at = self._at(Index.of(down) + i, Index.of(across) + Index.of(lane_across))
             scope = writer.within()
-            scope.known[self.turn.source, self._source_at(at), None] = turned[i]
+            scope.known[self.turn.source, source_at(self.region, self.turn, at), None] = turned[i]
             evaluate(scope, self.region.members, self.region, {self.region.outer: at},
                      self.target)
 
@@ -142,16 +152,8 @@ class _Tile:
         index = [row if k == self.turn.along else next(rest) for k in range(len(shape) - 1)]
         return flatten([*index, column], shape)
 
-    def _source_at(self, at: Index) -> Index:
-        for v in self.region.members:
-            flat = self.region.flat[v].replace({self.region.outer: at})
-            for source, where in real_reads(v, unflatten(flat, v.shape)):
-                if source is self.turn.source:
-                    return where
-        raise AssertionError("the region no longer reads what it turns")
-
     def _read(self, e: Emitter, at: Index) -> Operand:
-        flat = self._source_at(at)
+        flat = source_at(self.region, self.turn, at)
         return e.element(self.turn.source, unflatten(flat, self.turn.source.shape))
 
 

@@ -1,0 +1,235 @@
+"""Finds attention: the softmax of the rows of one product, times another matrix.
+
+    result = (exp(score(q @ k) - shift(largest)) @ v) * factor(total)
+
+One kernel makes the scores, a block at a time, and keeps the largest of each row and the total of
+their exponentials as it goes, so no score lies in memory. What is done to scores, such as a scale
+or a mask, may be any elementwise work.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ztorch.dtypes import DType, f32
+from ztorch.graph.op import OPS, leaf
+from ztorch.graph.rewrite import rebuilt, substituted
+from ztorch.graph.text import text_of
+from ztorch.graph.value import Graph, Op, Value, layer_scope, topological
+from ztorch.ir.halves import HALVES
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.lower.grid_tuning import ATTENTION_ROWS, ATTENTION_SHARE, ATTENTION_SIZE, SEEN_ROWS
+from ztorch.lower.hidden import hides
+from ztorch.lower.index import Index, Var
+from ztorch.lower.region import COPY, certain, is_view
+from ztorch.lower.wide import Group, WideShape, pointwise, spreads
+
+
+@dataclass(frozen=True, eq=False)
+class Softened:
+    """What is done to the scores of a row: expressions of the leaves, in float32."""
+
+    scores: Value  # leaf: products of queries and keys
+    largest: Value  # leaf: the largest score of a row
+    total: Value  # leaf: the sum of exponentials of a row
+    reads: tuple[Value, ...]  # leaves: what else is read
+    score: Value  # what becomes of a product
+    shift: Value  # what is subtracted before the exponential, a number a row
+    factors: tuple[Value, ...]  # numbers of a row, which the result is multiplied by
+    ahead: int | None = None  # row i sees no column from i + ahead on, by blocks; None: all
+
+    @property
+    def roots(self) -> tuple[Value, ...]:
+        """All that is computed."""
+        return self.score, self.shift, *self.factors
+
+    def opened(self, args: Sequence[Value]) -> Softened:
+        """The same in terms of what the kernel reads."""
+        score, shift, *factors = substituted(
+            self.roots, dict(zip(self.reads, args, strict=True)))
+        return replace(self, score=score, shift=shift, factors=tuple(factors))
+
+    @functools.cached_property
+    def text(self) -> str | None:
+        """Equal for those that compute the same; None where ops of users are in them."""
+        values = (self.scores, self.largest, self.total, *self.reads, *self.roots)
+        text = text_of(Graph({str(k): v for k, v in enumerate(values)}))
+        return text and hashlib.sha256(f"{text}\n{self.ahead}".encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        """What equal ones share: attributes of nodes are compared by it."""
+        return f"<attention {self.text or id(self)}>"
+
+
+def _infer(q: Value, k: Value, v: Value, *reads: Value,
+           attention: Softened) -> tuple[tuple[int, ...], DType]:
+    return (*q.shape[:-1], v.shape[-1]), v.dtype
+
+
+def _not_evaluated(*args: Any, **attrs: Any) -> Any:
+    raise AssertionError("attention is found after graphs are evaluated")
+
+
+ATTENTION = Op("attention", "attention", _infer, _not_evaluated)
+
+
+def with_attention(graph: Graph, limits: Limits) -> Graph:
+    """The graph with a node for each attention whose scores nobody else reads."""
+    if limits.grid is None or limits.grid.mma_shapes:
+        return graph  # matrix instructions are faster, also with scores in memory
+    nodes, new = graph.nodes(), dict[Value, Value]()
+    readers = Counter([*graph.roots, *(a for v in nodes for a in set(v.args))])
+    for v in nodes:
+        args = tuple(new[a] for a in v.args)
+        new[v] = v if args == v.args else Value(v.op, args, v.attrs, v.shape, v.dtype, v.layer)
+        parts = attention_of(v, readers) if _wanted(v, limits.grid) else None
+        if parts is not None:
+            attention, operands = parts
+            with layer_scope(v.layer):
+                new[v] = ATTENTION(*(new[x] for x in operands), attention=attention)
+    return graph.with_roots(new[r] for r in graph.roots)
+
+
+def attention_on_buffers(v: Value) -> Value:
+    """The node with operands that can be read where they lie."""
+    args = tuple(a if _readable(a) else COPY(a) for a in v.args)
+    return v if args == v.args else Value(v.op, args, v.attrs, v.shape, v.dtype, v.layer)
+
+
+def _readable(v: Value) -> bool:
+    index = [Index.of(Var(f"d{k}", n)) for k, n in enumerate(v.shape)]
+    return not is_view(v) or (bool(v.args) and certain(v, index))
+
+
+def _wanted(v: Value, grid: GridLimits) -> bool:
+    """Whether v may be the last product of an attention whose scores fill a buffer."""
+    return v.op.kind == "contract" and v.size > 0 and v.shape[-2] >= ATTENTION_ROWS and (
+        v.args[0].nbytes >= ATTENTION_SHARE * grid.max_buffer_bytes)
+
+
+def attention_of(v: Value, readers: Mapping[Value, int]) -> tuple[
+        Softened, tuple[Value, ...]] | None:
+    """The attention whose last product v is, and what it reads; None if v is none."""
+    if v.dtype not in (*HALVES, f32):
+        return None
+    search = _Search(v, v.args[0].shape)
+    e = search.exponential()
+    if e is None or e.args[0].op.opcode != "sub" or not _is_row(e.args[0].args[1]):
+        return None
+    score, shift = e.args[0].args
+    product, largest = search.product(score), search.reduced("max", score, [shift])
+    if product is None or product.args[0].shape[-1] + v.shape[-1] > ATTENTION_SIZE or (
+            product.args[0].dtype != v.dtype or v.args[1].dtype != v.dtype):
+        return None
+    totals = search.reduced("add", e, search.factors)
+    if len(largest) != 1 or len(totals) > 1 or not search.alone(product, readers):
+        return None
+    a = search.attention(product, score, shift.args[0], largest[0], totals)
+    if a is None:
+        return None
+    shape = WideShape(score.shape[:-2], *score.shape[-2:])
+    inner = set(topological([v.args[0]], {product, *search.leaf_of}))
+    ahead = _ahead(Group(shape, [v], inner | {product}))
+    return replace(a, ahead=ahead), (*product.args, v.args[1], *search.leaf_of)
+
+
+def _ahead(group: Group) -> int | None:
+    """How far ahead rows see, if all alike see no further; None if some see all."""
+    rows, columns = group.shape.rows, group.shape.columns
+    parts = [(i, min(i + SEEN_ROWS, rows)) for i in range(0, rows, SEEN_ROWS)]
+    for ahead in (1, columns - rows + 1):
+        hidden = [(part, (end, columns)) for part in parts
+                  if (end := max(1, part[1] - 1 + ahead)) < columns]
+        if hidden and all(hides(group, *pair) for pair in hidden):
+            return ahead
+    return None
+
+
+@dataclass
+class _Search:
+    """Looks for the parts of an attention."""
+
+    result: Value
+    shape: tuple[int, ...]  # of scores
+    factors: list[Value] = field(default_factory=list)  # numbers of a row, on the way
+    leaf_of: dict[Value, Value] = field(default_factory=dict)  # of what is read
+
+    def exponential(self) -> Value | None:
+        """What the weights of the last product are, but for factors of rows."""
+        w = self.result.args[0]
+        while w.op.opcode != "exp":
+            rows = [_is_row(a) for a in w.args]
+            if w.op.opcode == "cast" and w.dtype.is_float:
+                w = w.args[0]
+            elif w.op.opcode == "mul" and any(rows):
+                self.factors.append(w.args[rows.index(True)].args[0])
+                w = w.args[1 - rows.index(True)]
+            elif w.op.opcode == "div" and rows[1]:
+                self.factors.append(OPS.div(OPS.ones_like(w.args[1].args[0]), w.args[1].args[0]))
+                w = w.args[0]
+            else:
+                return None
+        return w
+
+    def product(self, score: Value) -> Value | None:
+        """The one product that a score is made of."""
+        made = topological([score], {v for v in topological([score]) if v.op.kind == "contract"})
+        products = [v for v in made if v.op.kind == "contract"]
+        return products[0] if len(products) == 1 and products[0].shape == self.shape else None
+
+    def reduced(self, opcode: str, x: Value, above: list[Value]) -> list[Value]:
+        """The reductions of the rows of x that others are made of."""
+        return [v for v in topological(above) if v.op.kind == "reduce" and v.op.opcode == opcode
+                and v.args[0] is x and v.attrs["axes"] == (len(self.shape) - 1,)]
+
+    def alone(self, product: Value, readers: Mapping[Value, int]) -> bool:
+        """Whether only the result reads what is made of a product."""
+        made = {product}
+        for v in topological([self.result], {product}):
+            if made.intersection(v.args):
+                made.add(v)
+        inside = Counter(a for v in made for a in set(v.args))
+        return all(readers[v] == inside[v] for v in made if v is not self.result)
+
+    def attention(self, product: Value, score: Value, shift: Value, largest: Value,
+                  totals: list[Value]) -> Softened | None:
+        """The expressions; None where they need more than elements of their own place."""
+        names = {product: "scores", largest: "largest", **dict.fromkeys(totals, "total")}
+        new = {v: leaf("attention", name, v.shape, f32) for v, name in names.items()}
+        total = new[totals[0]] if totals else leaf("attention", "total", largest.shape, f32)
+        roots, derived = (score, shift, *self.factors), set(new)
+        for v in topological(roots, new):
+            if v in new:
+                continue
+            if derived.intersection(v.args):
+                derived.add(v)
+                if not (pointwise(v) or spreads(v) or (v.op.movement and v.size == largest.size)):
+                    return None
+            elif v.op.kind != "map" or not (pointwise(v) or is_view(v)):
+                self.leaf_of[v] = leaf("attention", f"read {len(self.leaf_of)}", v.shape, v.dtype)
+            new[v] = self.leaf_of[v] if v in self.leaf_of else _widened(
+                v, tuple(new[a] for a in v.args))
+        made = [new[r] for r in roots]
+        return Softened(new[product], new[largest], total, tuple(self.leaf_of.values()), made[0],
+                         made[1], tuple(made[2:]))
+
+
+def _is_row(v: Value) -> bool:
+    """Whether v is a number a row, repeated along rows."""
+    return spreads(v) and v.shape[-1] > 1 and v.args[0].rank == v.rank and (
+        v.args[0].shape == (*v.shape[:-1], 1))
+
+
+def _widened(v: Value, args: tuple[Value, ...]) -> Value:
+    """The value of other arguments, of which those of 16 bits may be float32 now."""
+    if all(a.dtype is old.dtype for a, old in zip(args, v.args, strict=True)):
+        return rebuilt(v, args)
+    if v.op.opcode == "cast" and v.dtype.is_float:
+        return args[0]
+    args = tuple(OPS.cast(a, f32) if a.dtype in HALVES else a for a in args)
+    return Value(v.op, args, v.attrs, v.shape, f32 if v.dtype in HALVES else v.dtype)

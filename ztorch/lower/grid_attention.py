@@ -1,0 +1,281 @@
+"""Attention on a grid: a thread, or a few neighbours, has a row of scores. It keeps its query and
+its result in registers, and goes through keys and values, which its workgroup brings to shared
+memory block after block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ztorch.dtypes import f32
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Operand
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.lower.attention import Softened
+from ztorch.lower.emit import Emitter
+from ztorch.lower.grid import threads, where, workgroups
+from ztorch.lower.grid_tuning import (
+    ATTENTION_BLOCK,
+    ATTENTION_STEP,
+    ATTENTION_THREAD,
+    GROUP_THREADS,
+    SEEN_ROWS,
+)
+from ztorch.lower.index import Index, Var
+from ztorch.lower.loops import multiply_add
+from ztorch.lower.positions import unflatten
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import Schedule
+
+
+@dataclass(frozen=True, repr=False)
+class GridAttentionSchedule(Schedule):
+    """Attention on a grid, by threads."""
+
+    kind = "grid_attention"
+    threads: int  # of a workgroup
+    ways: int  # threads that share a row
+    block: int  # columns whose keys and values lie in shared memory at once
+    step: int  # columns of them that are looked at together
+
+    def tile(self, lanes: int) -> str:
+        return f"{self.threads // self.ways}x{self.block}"
+
+
+@dataclass(frozen=True)
+class AttentionSizes:
+    """Sizes of an attention."""
+
+    matrices: int  # each with its own scores
+    rows: int
+    columns: int
+    depth: int  # of queries and keys
+    wide: int  # of values and results
+
+
+def sizes_of(region: Region) -> AttentionSizes:
+    """The sizes of the attention of a region."""
+    q, _, v, *_ = (node := region.members[0]).args
+    *batch, rows, wide = node.shape
+    return AttentionSizes(math.prod(batch), rows, v.shape[-2], q.shape[-1], wide)
+
+
+def propose(region: Region, limits: Limits) -> GridAttentionSchedule:
+    """One thread a row; more where one cannot hold as much."""
+    grid, sizes = limits.grid, sizes_of(region)
+    assert grid is not None
+    count, ways, block = min(GROUP_THREADS // 2, grid.threads), 1, ATTENTION_BLOCK
+    while (sizes.depth + sizes.wide) // ways > ATTENTION_THREAD and ways * 2 <= grid.subgroup and (
+            sizes.depth % (2 * ways) == 0 == sizes.wide % (2 * ways)):
+        ways *= 2
+    while block > ATTENTION_STEP and _shared(region, block) > grid.declared_shared_bytes:
+        block //= 2
+    return GridAttentionSchedule(count, ways, block, ATTENTION_STEP)
+
+
+def refusal(s: GridAttentionSchedule, region: Region, limits: Limits) -> str:
+    """Why a region cannot have a schedule; empty if it can."""
+    grid, sizes = limits.grid, sizes_of(region)
+    assert grid is not None
+    if not 1 <= s.threads <= grid.threads or s.threads % (s.ways * SEEN_ROWS):
+        return (f"threads({s.threads}) must be at most {grid.threads}, and a multiple of "
+                f"{SEEN_ROWS} rows")
+    if s.ways < 1 or s.ways & (s.ways - 1) or s.ways > max(1, grid.subgroup) or (
+            sizes.depth % s.ways or sizes.wide % s.ways):
+        return f"ways({s.ways}) must divide a subgroup of {grid.subgroup} and the size of heads"
+    if s.step < 1 or s.block % s.step:
+        return f"block({s.block}) must be a multiple of step({s.step})"
+    needed = _shared(region, s.block)
+    return f"it shares {needed} bytes of {grid.declared_shared_bytes}" if (
+        needed > grid.declared_shared_bytes) else ""
+
+
+def _shared(region: Region, block: int) -> int:
+    """Bytes of shared memory."""
+    sizes = sizes_of(region)
+    return block * (sizes.depth + sizes.wide) * region.members[0].dtype.bytes
+
+
+def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
+         limits: Limits, s: GridAttentionSchedule) -> None:
+    """All rows, each by one thread or a few neighbours."""
+    assert limits.grid is not None
+    sizes, rows = sizes_of(region), s.threads // s.ways
+    down = math.ceil(sizes.rows / rows)
+    with workgroups(b, sizes.matrices * down, limits.grid) as g, threads(b, s.threads) as t:
+        first = b.mul(b.rem(g, down), rows)
+        _ThreadRows(b, region, memory, limits, s, b.div(g, down), first, t).run(target)
+
+
+class AttentionRows:
+    """What attention computes of a row of scores, whoever has it."""
+
+    def __init__(self, b: Builder, region: Region, memory: Mapping[Value, str], matrix: Operand):
+        self.b, self.node, self.sizes = b, region.members[0], sizes_of(region)
+        attention: Softened = self.node.attrs["attention"]
+        _, _, _, *reads = self.node.args
+        self.attention = attention.opened(reads)
+        self.batch = Var("matrix", self.sizes.matrices)
+        self.row, self.column = Var("row", self.sizes.rows), Var("column", self.sizes.columns)
+        self.depth, self.place = Var("depth", self.sizes.depth), Var("place", self.sizes.wide)
+        self.e = Emitter(b, memory, {self.batch: matrix})
+
+    def scope(self, **places: Operand) -> Emitter:
+        """A scope at a row, a column, a place along a key or along a value."""
+        return self.e.within(bound={**self.e.bound, **{
+            getattr(self, name): at for name, at in places.items()}})
+
+    def index(self, *axes: Var) -> tuple[Index, ...]:
+        """A position in a matrix."""
+        batch = unflatten(Index.of(self.batch), self.node.shape[:-2])
+        return (*batch, *map(Index.of, axes))
+
+    def score(self, e: Emitter, product: Operand, end: Operand | None) -> Operand:
+        """What becomes of a product; hidden where it does not lie before the end."""
+        a = self.attention
+        e.here[a.scores] = product
+        x = e.element(a.score, self.index(self.row, self.column))
+        return x if end is None else self.b.select(end, x, -math.inf)
+
+    def shift(self, e: Emitter, largest: Operand) -> Operand:
+        """What is subtracted from the scores of a row."""
+        e = e.within()
+        e.here[self.attention.largest] = largest
+        return e.element(self.attention.shift, (*self.index(self.row), Index()))
+
+    def rescaled(self, e: Emitter, before: Operand, now: Operand) -> Operand:
+        """What exponentials so far are multiplied by as a row's largest score grows."""
+        b = self.b
+        factor = b.exp(b.sub(self.shift(e, before), self.shift(e, now)))
+        return b.select(b.eq(before, -math.inf), 0.0, factor)  # there were none yet
+
+    def factor(self, e: Emitter, total: Operand) -> Operand:
+        """What the result of a row is multiplied by."""
+        e, product = e.within(), None
+        e.here[self.attention.total] = total
+        for v in self.attention.factors:
+            x = e.element(v, (*self.index(self.row), Index()))
+            product = x if product is None else self.b.mul(product, x)
+        return self.b.const(1.0, f32) if product is None else product
+
+    def end(self, first: Operand, rows: int) -> Operand:
+        """The column from which on a block of rows sees nothing."""
+        b, ahead = self.b, self.attention.ahead
+        all_columns = b.const(self.sizes.columns, b.index)
+        if ahead is None:
+            return all_columns
+        return b.min(all_columns, b.max(b.add(first, rows - 1 + ahead), 1))
+
+
+class _ThreadRows(AttentionRows):
+    """The row of a thread."""
+
+    def __init__(self, b: Builder, region: Region, memory: Mapping[Value, str], limits: Limits,
+                 s: GridAttentionSchedule, matrix: Operand, first: Operand, t: Operand):
+        super().__init__(b, region, memory, matrix)
+        assert limits.grid is not None
+        self.limits, self.s, self.t, self.first = limits, s, t, first
+        self.grid: GridLimits = limits.grid
+        self.at = b.add(first, b.div(t, s.ways))
+        self.way = b.rem(t, s.ways)
+        self.keys, self.values = (
+            b.memory(name, self.node.dtype, s.block * n, "shared", "rw")
+            for name, n in (("keys", self.sizes.depth), ("values", self.sizes.wide)))
+
+    def run(self, target: Mapping[Value, str]) -> None:
+        b, s, sizes = self.b, self.s, self.sizes
+        inside = b.lt(self.at, sizes.rows) if sizes.rows % (s.threads // s.ways) else None
+        row = self.at if inside is None else b.min(self.at, sizes.rows - 1)
+        e = self.scope(row=row)
+        query = self._query(row)
+        largest, total = b.var(f32, 1, -math.inf), b.var(f32, 1, 0.0)
+        sums = [b.var(f32, 1, 0.0) for _ in range(sizes.wide // s.ways)]
+        with b.loop(0, self.end(self.first, s.threads // s.ways), s.block) as start:
+            b.barrier()  # before what others still read is overwritten
+            self._bring(self.keys, 1, start, sizes.depth)
+            self._bring(self.values, 2, start, sizes.wide)
+            b.barrier()
+            with b.loop(0, s.block, s.step) as k:
+                self._step(e, row, start, k, query, largest, total, sums)
+        factor = self.factor(e, b.get(total))
+        with where(b, inside):
+            for i, v in enumerate(sums):
+                x = b.cast(b.mul(b.get(v), factor), dtype=self.node.dtype)
+                place = self.scope(row=row, place=self._mine(sizes.wide, i))
+                flat = Index.of(self.batch) * (sizes.rows * sizes.wide) + (
+                    Index.of(self.row) * sizes.wide + Index.of(self.place))
+                place.store(target[self.node], self.node, flat, x)
+
+    def _mine(self, size: int, i: int) -> Operand:
+        """The i-th element of a thread's part of a vector."""
+        n = self._lanes(size)
+        return self.b.add(self.b.mul(self.way, n), i // n * n * self.s.ways + i % n)
+
+    def _lanes(self, size: int) -> int:
+        """Neighbours of a vector that one thread has; the next ones are those of the next."""
+        count, lanes = size // self.s.ways, self.grid.load_width
+        vectors = self.grid.scalar_stores_readable_as_vectors
+        return lanes if vectors and count % lanes == 0 else 1
+
+    def _query(self, row: Operand) -> list[Operand]:
+        n = self.sizes.depth
+        places = [self.scope(row=row, depth=self._mine(n, i)) for i in range(n // self.s.ways)]
+        return [self.b.cast(e.element(self.node.args[0], self.index(self.row, self.depth)),
+                            dtype=f32) for e in places]
+
+    def _bring(self, name: str, side: int, start: Operand, size: int) -> None:
+        """Keys or values of a block of columns to shared memory: element after element."""
+        b, operand = self.b, self.node.args[side]
+        with b.loop(self.t, self.s.block * size, self.s.threads) as k:
+            column = b.min(b.add(start, b.div(k, size)), self.sizes.columns - 1)
+            e = self.scope(column=column, **{"depth" if side == 1 else "place": b.rem(k, size)})
+            axes = (self.depth, self.column) if side == 1 else (self.column, self.place)
+            b.store(name, k, e.element(operand, self.index(*axes)))
+
+    def _step(self, e: Emitter, row: Operand, start: Operand, k: Operand, query: list[Operand],
+              largest: Operand, total: Operand, sums: list[Operand]) -> None:
+        """A few columns."""
+        b, s, scores = self.b, self.s, []
+        products = [b.const(0.0, f32)] * s.step
+        for n, lines in self._vectors(self.keys, k, self.sizes.depth):
+            for i, line in enumerate(lines):
+                for x, y in zip(query[n:], line, strict=False):
+                    products[i] = multiply_add(b, self.limits, x, y, products[i])
+        for i, product in enumerate(products):
+            for distance in (1 << n for n in range(s.ways.bit_length() - 1)):
+                product = b.add(product, b.shuffle_xor(product, distance))
+            column, inside = b.add(start, b.add(k, i)), None
+            if self.sizes.columns % s.block:
+                inside = b.lt(column, self.sizes.columns)
+                column = b.min(column, self.sizes.columns - 1)
+            scores.append(self.score(self.scope(row=row, column=column), product, inside))
+        before = now = b.get(largest)
+        for x in scores:
+            now = b.max(now, x)
+        scale, shift = self.rescaled(e, before, now), self.shift(e, now)
+        parts = [b.exp(b.sub(x, shift)) for x in scores]
+        b.set(largest, now)
+        new = b.mul(b.get(total), scale)
+        for x in parts:
+            new = b.add(new, x)
+        b.set(total, new)
+        for v in sums:
+            b.set(v, b.mul(b.get(v), scale))
+        for n, lines in self._vectors(self.values, k, self.sizes.wide):
+            for part, line in zip(parts, lines, strict=True):
+                for v, y in zip(sums[n:], line, strict=False):
+                    b.set(v, multiply_add(b, self.limits, part, y, b.get(v)))
+
+    def _vectors(self, name: str, k: Operand, size: int,
+                 ) -> Iterator[tuple[int, list[list[Operand]]]]:
+        """Neighbours of a thread's part of each key or value of a step, and where they begin."""
+        b, lanes = self.b, self._lanes(size)
+        at = b.add(b.mul(k, size), b.mul(self.way, lanes))
+        align = lanes * self.node.dtype.bytes if lanes > 1 else 0
+        for n in range(0, size // self.s.ways, lanes):
+            got = [b.load(name, at, off=i * size + n * self.s.ways, lanes=lanes, align=align)
+                   for i in range(self.s.step)]
+            yield n, [[b.cast(b.extract(x, lane) if lanes > 1 else x, dtype=f32)
+                       for lane in range(lanes)] for x in got]
