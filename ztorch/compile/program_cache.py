@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ztorch.codegen import ptx
 from ztorch.codegen.assemble import llvm_identity
 from ztorch.codegen.object_cache import cached, row
 from ztorch.codegen.targets import Target
@@ -90,10 +91,12 @@ def _key(functions: Mapping[str, Graph], target: Target, name: str,
     settings = current()
     if settings.cache is None or settings.debug or settings.dump:
         return None
-    if target.assembler not in OWN_ASSEMBLERS or settings.cubin:
+    if target.assembler not in OWN_ASSEMBLERS:
         return None  # that code depends on the compilers of others too
     parts: list[str | bytes] = ["program", __version__, _source(), llvm_identity(), np.__version__,
                                 row(target), name, repr(memory_limit)]
+    if target.assembler == "ptx":
+        parts.append(ptx.assembler())
     if settings.tuned and (measured := tuned_files.state()):
         parts += ["tuned", measured, str(tuned_files.usual_threads(threads))]
     for function, graph in functions.items():
