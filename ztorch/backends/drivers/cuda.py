@@ -203,28 +203,6 @@ class CudaDevice(GpuDevice):
             log = errors.split(b"\0")[0].decode(errors="replace").strip()
             raise type(error)(f"{error}{': ' if log else ''}{log}") from None
 
-    def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> Any:
-        """A graph in which each launch waits for those before its barrier, and for no others."""
-        with self._current():
-            graph = self._call("GraphCreate", 0)
-            try:
-                before: list[Any] = []
-                since: list[Any] = []
-                for launch in launches:
-                    if launch.barrier and since:
-                        before, since = [self._join(graph, since)], []
-                    since.append(self._call("GraphAddKernelNode", graph, before, len(before),
-                                            self._node(module, launch)))
-                return self._call("GraphInstantiate", graph, 0)
-            finally:
-                self._call("GraphDestroy", graph)
-
-    def _join(self, graph: Any, nodes: list[Any]) -> Any:
-        """One node that is done when all of these are."""
-        if len(nodes) == 1:
-            return nodes[0]
-        return self._call("GraphAddEmptyNode", graph, nodes, len(nodes))
-
     def _node(self, module: DeviceModule, launch: Launch) -> Any:
         node = cuda_calls.driver().CUDA_KERNEL_NODE_PARAMS()
         node.func = self._function(module, launch.entry)
