@@ -31,7 +31,7 @@ from ztorch.runtime.devices import resolve
 from ztorch.runtime.packed import pack, unpack
 from ztorch.runtime.running import Running
 from ztorch.runtime.spec import ProgramSpec
-from ztorch.runtime.start import start
+from ztorch.runtime.start import need_room, start
 from ztorch.version import __version__
 from ztorch.work_line import at
 
@@ -65,7 +65,8 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
         from ztorch.compile.pipeline import compiled_within
 
         compiled = compiled_within(limit, functions, target, name, threads, with_less_memory)
-        return pack(compiled.spec, compiled.code, compiled.params)
+        return pack(compiled.spec, compiled.code,
+                    [data for _, data in compiled.placed.constants])
 
     states = {v.attrs["name"]: v for graph in functions.values() for v in graph.leaves("state")}
     parts = unpack(cached(key, packed))
@@ -73,6 +74,7 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
         return compiled_anew()
     spec, code, constants = parts
     at("load")
+    need_room(spec, place.ordinal)
     params = initial_parameters(
         spec.params_bytes, states, {s.name: s.offset for s in spec.states.values()},
         [(first, data) for (first, _), data in zip(spec.constants, constants, strict=True)])
