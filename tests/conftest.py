@@ -16,6 +16,9 @@ from typing import Any, NoReturn
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# The CUDA driver of the tests reads PTX; tests of machine code ask for it.
+os.environ.setdefault("ZTORCH_CUBIN", "0")
+
 # Our own workers still spin and sleep, but sleep sooner: there are more of them than cores.
 os.environ.setdefault("ZTORCH_SPIN", "1000")
 

@@ -12,6 +12,7 @@ import numpy as np
 from ztorch.compile.traced_model import TracedModel
 from ztorch.dtypes import DType
 from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import first_value
 from ztorch.graph.value import Graph
 from ztorch.program.program import Program
 from ztorch.runtime.spec import ProgramSpec, StateSpec
@@ -53,7 +54,7 @@ class NumpyExecutable:
                                        v.attrs["trainable"])
             offset += -(-self.states[n].nbytes // 64) * 64
         self.spec = ProgramSpec(self.name, "numpy", "", (), {}, self.states, offset, 0, ())
-        self._values = {n: np.array(leaves[n].attrs["data"], leaves[n].dtype.numpy) for n in order}
+        self._values = {n: np.array(first_value(leaves[n]), leaves[n].dtype.numpy) for n in order}
 
     @property
     def params(self) -> np.ndarray:

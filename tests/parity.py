@@ -22,6 +22,7 @@ from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import DType, boolean, from_storage, to_storage, u8
 from ztorch.graph import passes as graph_passes
 from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import first_value
 from ztorch.graph.value import Graph, Value
 from ztorch.host import c_compiler, processor
 from ztorch.ir.interpret import interpret
@@ -213,7 +214,7 @@ def _stored_type(v: Value) -> DType:
 
 def _params(params: Params) -> np.ndarray:
     block = np.full(params.size, 0xEE, np.uint8)
-    placed = [(params.offsets[n], _stored(v.dtype, v.attrs["data"]))
+    placed = [(params.offsets[n], _stored(v.dtype, first_value(v)))
               for n, v in params.states.items()]
     for at, data in [*placed, *params.constants]:
         block[at:at + data.nbytes] = data.reshape(-1).view(np.uint8)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import first_value
 from ztorch.graph.value import Graph, Value
 
 
@@ -32,7 +33,7 @@ class Run:
     def __init__(self, graph: Graph):
         self.graph = graph
         self.states = {v.attrs["name"]: v for v in graph.leaves("state")}
-        self.values: dict[str, Any] = {n: v.attrs["data"] for n, v in self.states.items()}
+        self.values: dict[str, Any] = {n: first_value(v) for n, v in self.states.items()}
 
     def __call__(self, **inputs: Any) -> dict[str, np.ndarray]:
         feeds: dict[Value, Any] = {self.states[n]: a for n, a in self.values.items()}

@@ -12,7 +12,7 @@ from tests import references
 from ztorch import optimizers, schedules
 from ztorch.errors import ConfigError, UnknownName
 from ztorch.graph.evaluate import evaluate
-from ztorch.graph.op import leaf
+from ztorch.graph.op import first_value, leaf
 from ztorch.graph.value import Graph
 from ztorch.optimizers import SGD, Adam, AdamW, RMSprop
 
@@ -139,7 +139,7 @@ def test_clipping_by_norms_whose_squares_are_no_numbers(clip, size):
     grads = {n: (g * size).astype(np.float32) for n, g in GRADIENTS[0].items()}
     graph = runner(SGD(1.0, **clip), "float32").graph
     feeds = {v: grads[v.attrs["name"][2:]] for v in graph.leaves("input")}
-    feeds |= {v: v.attrs["data"] * (v.attrs["name"] not in START) for v in graph.leaves("state")}
+    feeds |= {v: first_value(v) * (v.attrs["name"] not in START) for v in graph.leaves("state")}
     steps = dict(zip(graph.updates, evaluate(graph.roots, feeds), strict=True))
     [limit] = clip.values()
     together = math.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in grads.values()))
@@ -185,7 +185,7 @@ def test_what_is_remembered_and_counted():
     for name in slots:
         state = run.states[name]
         assert state.attrs["kind"] == "slot" and state.attrs["trainable"] is False
-        assert not state.attrs["data"].any()
+        assert not first_value(state).any()
     run(**{f"d {n}": a for n, a in GRADIENTS[0].items()})
     assert run.values["optimizer/step"] == 1
     assert str(run.states["optimizer/learning_rate"].dtype) == "float64"

@@ -29,6 +29,7 @@ from ztorch import ops, settings
 from ztorch.backends import cuda_calls, registry
 from ztorch.backends.drivers import cuda
 from ztorch.backends.handles import Binding, KernelEntry, Launch
+from ztorch.codegen import ptx
 from ztorch.codegen.render import shared_offsets
 from ztorch.codegen.targets import TARGETS
 from ztorch.commands.train import compiled
@@ -387,16 +388,42 @@ def test_code_for_an_earlier_chip_runs_on_a_later_one(fake: FakeCuda, tmp_path: 
         zt.load(tmp_path / "model.zt")
 
 
-def test_a_cubin_is_made_where_it_is_asked_for(fake: FakeCuda) -> None:
+def test_machine_code_lies_behind_the_text(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that does not take it assembles the text; without nvJitLink there is but the text."""
     pytest.importorskip("cuda.bindings.nvjitlink")
     d = registry.opened("cuda")
     text = contract.doubling(d)[0]
     with settings.using(cubin=True):
         code, entries, _ = contract.doubling(d)
-    assert text.endswith(b"\0") and b".entry" in text and code.startswith(b"\x7fELF")
-    assert entries[0].size == len(code)
-    with pytest.raises(DeviceError, match="CUDA_ERROR_NO_BINARY_FOR_GPU"):
-        d.load(code, entries)  # the pretended device reads PTX
+        monkeypatch.setattr(ptx, "_version", lambda: "")
+        assert contract.doubling(d)[0] == text
+    cubin = code.removeprefix(text)
+    assert text.index(0) == len(text) - 1 and cubin.startswith(b"\x7fELF") and entries[0].size == len(code)
+    for taken, loads in ({}, 2), ({cubin: text}, 1):
+        fake.cubins, before = taken, len(fake.calls)
+        d.unload(d.load(code, entries))
+        assert fake.calls[before:].count("cuModuleLoadDataEx") == loads
+    damaged = code[:-9]
+    fake.cubins = {}
+    d.load(damaged, [entries[0]._replace(size=len(damaged))])
+    fake.fail["cuModuleLoadDataEx"] = "OUT_OF_MEMORY"
+    before = len(fake.calls)
+    with pytest.raises(OutOfMemory, match="cuModuleLoadDataEx"):
+        d.load(code, entries)
+    assert fake.calls[before:].count("cuModuleLoadDataEx") == 1
+
+
+def test_kernels_are_assembled_one_by_one_on_threads() -> None:
+    pytest.importorskip("cuda.bindings.nvjitlink")
+    x = leaf("input", "x", (33, 65), f32)
+    graph = {"f": Graph({"y": ops.softmax(ops.matmul(x, ops.transpose(x))), "z": ops.sum(x, axis=0)})}
+    with settings.using(cubin=True, cache=None):
+        made = compile_functions(graph, TARGETS["cuda:sm_80"], "parts")
+    assert len(made.spec.entries) > 1
+    for symbol, at, size, _ in made.spec.entries:
+        text, _, cubin = made.code[at:at + size].partition(b"\0")
+        assert text.count(b".entry") == 1 and f".entry {symbol}(".encode() in text
+        assert cubin.startswith(b"\x7fELF") and f".text.{symbol}\0".encode() in cubin
 
 
 @pytest.mark.parametrize("capability", [(7, 5), (9, 0)], ids=["by whole numbers", "by cvt"])
@@ -424,7 +451,7 @@ def test_compiled_for_a_chip_that_is_not_here(chip: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(cuda_calls, "driver", lambda: (_ for _ in ()).throw(ModuleNotFoundError("none")))
     recipe = small("digits_mlp")
     functions = recipe.model.trace(batch_size=2, loss=recipe.loss, optimizer="sgd").functions
-    made = compile_functions(functions, TARGETS[f"cuda:{chip}"], "digits")
+    made = compile_functions(functions, replace(TARGETS[f"cuda:{chip}"], one_module_per_kernel=False), "digits")
     assert made.spec.arch == chip and f".target {chip}\n" in made.text
     assert {e[0] for e in made.spec.entries} == set(parse(made.text).entries)
     with pytest.raises(DeviceError, match="names a chip, which is enough to export for it"):

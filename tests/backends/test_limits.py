@@ -3,21 +3,27 @@ the limit and a way out; what can be done within a limit is done there."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from tests.parity import DEFAULT, Job, agree, interpreted
-from ztorch import Sequential, ops
+from ztorch import Sequential, ops, settings
 from ztorch import layers as L
+from ztorch.backends import registry
+from ztorch.backends.drivers import dummy
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.device_code import device_code
 from ztorch.compile.pipeline import compile_functions, place_states, plan_functions, simplify
 from ztorch.compile.watch import Watch
 from ztorch.dtypes import f32
-from ztorch.errors import Unsupported
+from ztorch.errors import DeviceError, OutOfMemory, Unsupported
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
+from ztorch.host import processor
 from ztorch.ir.limits import GridLimits, Limits
+from ztorch.layers.weight import Weight
 from ztorch.lower.params import Params
 from ztorch.lower.plan import lower
 
@@ -53,6 +59,34 @@ def test_a_batch_that_is_too_large() -> None:
     with pytest.raises(Unsupported, match=r"layer wide: .* needs 76,800 bytes in one buffer, and vulkan "
                                           "allows 4,000; compile with a smaller batch_size"):
         compile_functions(model.trace(640).functions, TARGETS["vulkan"].on_device({"max_buffer_bytes": 4000}), "m")
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["compiled", "from the cache"])
+def test_weights_are_drawn_for_programs_that_fit(kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is too large says so before: in its layers, on its device, or on this machine."""
+    def model() -> Sequential:
+        return Sequential([L.Input((20,)), L.Dense(30, name="wide")], name="m")
+
+    with settings.using(cache=str(tmp_path) if kept else None):
+        if kept:
+            model().compile("dummy", batch_size=4)
+        with monkeypatch.context() as patch:
+            def never(weight: Weight) -> np.ndarray:
+                raise AssertionError(f"{weight.path} is drawn")
+
+            patch.setattr(Weight, "value", property(never))
+            with pytest.raises(Unsupported, match="layer wide"):
+                compile_functions(model().trace(4).functions, TARGETS["vulkan"].on_device({"max_buffer_bytes": 1000}), "m")
+            patch.setattr(dummy, "MEMORY", registry.opened("dummy").allocated + 2000)
+            with pytest.raises(OutOfMemory, match=r"program 'm' needs [\d,]{5} bytes of dummy:0, and 2,000 of [\d,]+ are "
+                                                  r"free: 2,[\d]+ are for its weights"):
+                model().compile("dummy", batch_size=40)
+            patch.undo()
+            patch.setattr(processor, "memory_bytes", lambda: 1 << 29)
+            patch.setattr(Weight, "value", property(never))
+            with pytest.raises(DeviceError, match=r"program 'm' needs 0\.[89] GiB of memory; there are"):
+                model().compile("cpu", batch_size=1 << 22)
+        assert model().compile("dummy", batch_size=4).predict(np.zeros((4, 20), np.float32)).shape == (4, 30)
 
 
 def test_shared_memory_of_a_kernel_as_it_is() -> None:

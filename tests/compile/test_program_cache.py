@@ -270,7 +270,7 @@ def packed() -> bytes:
     graph = Graph({"y0": leaf("input", "x0", (4,), "float32") * program_constant(
         np.array([1.0, 2.0, 3.0, 4.0], np.float32))})
     made = compile_functions({"call": graph}, target_for(resolve("cpu")), "packed")
-    return pack(made.spec, made.code, made.params)
+    return pack(made.spec, made.code, [data for _, data in made.placed.constants])
 
 
 def test_bytes_that_are_no_program() -> None:

@@ -13,7 +13,7 @@ import ztorch as zt
 from tests.interchange.onnx_files import model_of, tensor, written
 from ztorch.errors import ConfigError, Unsupported
 from ztorch.graph.evaluate import evaluate
-from ztorch.graph.op import leaf
+from ztorch.graph.op import first_value, leaf
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.graph import OnnxGraph
 from ztorch.interchange.onnx.node import NODES
@@ -39,7 +39,7 @@ def evaluated(graph: OnnxGraph, *x: np.ndarray) -> np.ndarray:
     context = Context()
     feeds: dict[Value, Any] = dict(zip(values, x, strict=True))
     [result] = graph.run(values, context)
-    feeds.update((s, s.attrs["data"]) for s in context.states.leaves.values())
+    feeds.update((s, first_value(s)) for s in context.states.leaves.values())
     return evaluate([result], feeds)[0]
 
 

@@ -13,7 +13,7 @@ from tests.parity import HERE, Job, agree, compiled
 from ztorch.dtypes import dtype
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
-from ztorch.graph.op import OPS, leaf
+from ztorch.graph.op import OPS, first_value, leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.layers import Context, Layer, States
 
@@ -45,7 +45,7 @@ class Traced:
         states = [self.context.read(w) for w in layer.weights]
         self.feeds: dict[Value, Any] = {self.x: x, slope: self.slope, **dict(
             zip(states, self.weights.values(), strict=True))}
-        self.feeds |= {v: v.attrs["data"] for v in self.context.states.leaves.values()
+        self.feeds |= {v: first_value(v) for v in self.context.states.leaves.values()
                        if v not in self.feeds}  # counters of random numbers
         self.wrt = [*([self.x] if x.dtype.kind == "f" else []),
                     *(self.context.read(w) for w in layer.weights if w.trains)]

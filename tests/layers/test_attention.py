@@ -13,7 +13,7 @@ from ztorch import layers as L
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
-from ztorch.graph.op import OPS, leaf
+from ztorch.graph.op import OPS, first_value, leaf
 from ztorch.layers import Context, Layer, States
 from ztorch.model.model import Model
 from ztorch.model.sequential import Sequential
@@ -283,7 +283,7 @@ def test_dropout_is_for_training_alone_and_repeats() -> None:
     layer = L.TransformerEncoder(16, 2, dropout=0.4)
     quiet, loud = Traced(layer, X), Traced(layer, X, training=True)
     graph = loud.graph
-    feeds = {**loud.feeds, **{v: v.attrs["data"] for v in graph.leaves("state")
+    feeds = {**loud.feeds, **{v: first_value(v) for v in graph.leaves("state")
                               if v not in loud.feeds}}
     first, second = (evaluate([loud.y], feeds, oracle=True)[0] for _ in range(2))
     np.testing.assert_array_equal(first, second)

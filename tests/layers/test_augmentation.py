@@ -17,6 +17,7 @@ from tests.layers.running import Traced, machines_for
 from tests.parity import Job, agree, compiled
 from ztorch import layers as L
 from ztorch.errors import ConfigError, ShapeError
+from ztorch.graph.op import first_value
 from ztorch.layers import Layer
 
 Outcome = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -25,7 +26,7 @@ Outcome = Callable[[np.ndarray, np.ndarray], np.ndarray]
 def compiled_agrees(layer: Layer, x: np.ndarray) -> None:
     """Compiled code gives what the oracle does, gradient included, for these draws."""
     case = Traced(layer, x, True, "float32")
-    counters = {v: v.attrs["data"] for v in case.context.states.leaves.values()}
+    counters = {v: first_value(v) for v in case.context.states.leaves.values()}
     job = Job(case.graph, {v: np.asarray(a, v.dtype.numpy)
                            for v, a in {**case.feeds, **counters}.items()})
     for machine in machines_for(layer):

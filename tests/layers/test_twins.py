@@ -22,6 +22,7 @@ from tests.layers.twin_cases import CASES, NESTED, NO_TWIN, PLAIN, Case, public
 from tests.parity import GROUPS, HERE, SCALAR, WIDE, Arrays, Job, Module, interpreted
 from ztorch import layers as L
 from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import first_value
 from ztorch.graph.value import Graph
 from ztorch.model.sequential import Sequential
 from ztorch.model.trace import trace
@@ -214,7 +215,7 @@ def train_all(cases: list[Case], target: str, d: str) -> None:
     for model in models:
         graph = trace(model, BATCH, SGD(rate(model)), "mse", dtype_=d).functions["train"]
         jobs.append(Job(Graph({"loss": graph.outputs["loss"]}, graph.updates), {
-            v: v.attrs["data"] if v.attrs["role"] == "state" else np.zeros(v.shape, v.dtype.numpy)
+            v: first_value(v) if v.attrs["role"] == "state" else np.zeros(v.shape, v.dtype.numpy)
             for role in ("state", "input") for v in graph.leaves(role)}))
     compiled = Module(jobs, target)
     for k, (case, model) in enumerate(zip(cases, models, strict=True)):

@@ -21,7 +21,7 @@ from ztorch.dtypes import f32
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
-from ztorch.graph.op import OPS, leaf
+from ztorch.graph.op import OPS, first_value, leaf
 from ztorch.graph.value import Graph
 from ztorch.layers import Context, Layer, States
 
@@ -150,7 +150,7 @@ def test_compiled_code_agrees(names: list[str]) -> None:
     context = Context(True, States(f32))
     outputs = {name: ours(name)(x, context) for name in names}
     [slope] = gradients(OPS.sum(OPS.square(outputs[names[-1]])), [x])
-    counters = {v: v.attrs["data"] for v in context.states.leaves.values()}
+    counters = {v: first_value(v) for v in context.states.leaves.values()}
     feeds = {x: IMAGES.astype(np.float32), **counters}
     job = Job(Graph({**outputs, "slope": slope}), {
         v: np.asarray(a, v.dtype.numpy) for v, a in feeds.items()})

@@ -81,6 +81,7 @@ class FakeCuda:
         self.calls: list[str] = []
         self.fail: dict[str, str] = {}
         self.sick = ""
+        self.cubins: dict[bytes, bytes] = {}  # the text of each that this device takes
         self.shared = False  # whether another library holds the context too
         self.started = False
         self.retained = self.pushed = 0
@@ -341,7 +342,9 @@ class FakeCuda:
         log = given["CU_JIT_ERROR_LOG_BUFFER"]
         assert len(log) == given["CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES"]
         if image.startswith(b"\x7fELF"):
-            return "NO_BINARY_FOR_GPU", None  # the machine reads PTX
+            if image not in self.cubins:
+                return "NO_BINARY_FOR_GPU", None
+            image = self.cubins[image]  # the machine reads PTX
         assert image.endswith(b"\0"), "the driver would read past the end"
         try:
             program = parsed(image[:image.index(0)].decode())

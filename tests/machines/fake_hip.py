@@ -27,8 +27,7 @@ from ztorch.backends import hip
 ERRORS = {0: "hipSuccess", 1: "hipErrorInvalidValue", 2: "hipErrorOutOfMemory",
           3: "hipErrorNotInitialized", 100: "hipErrorNoDevice", 101: "hipErrorInvalidDevice",
           209: "hipErrorNoBinaryForGpu", 400: "hipErrorInvalidHandle", 500: "hipErrorNotFound",
-          700: "hipErrorIllegalAddress", 719: "hipErrorLaunchFailure",
-          900: "hipErrorStreamCaptureUnsupported"}
+          700: "hipErrorIllegalAddress", 719: "hipErrorLaunchFailure"}
 FREE = ("hipInit", "hipGetDeviceCount", "hipSetDevice", "hipRuntimeGetVersion", "hipGetLastError",
         "hipDeviceGetName", "hipDeviceTotalMem", "hipDeviceGetAttribute",
         "hipGetDeviceProperties", "hipGetDevicePropertiesR0600")
@@ -110,7 +109,6 @@ class FakeHip:
         self.buffers: dict[int, np.ndarray] = {}
         self.handles: dict[int, Any] = {}
         self.queue: list[Callable[[], None]] = []
-        self.capturing: list[Work] | None = None
         self.last = 0
         self._symbols: dict[str, Symbol] = {}
 
@@ -136,16 +134,11 @@ class FakeHip:
         if name == "hipGetLastError":
             return 0
         if name in self.fail:
-            if name == "hipStreamEndCapture":
-                self.capturing = None
             return self.fail[name]
         if not self.started and name != "hipInit":
             return 3
         if name not in FREE:
             assert getattr(self.local, "device", None) is not None, f"{name} on no device"
-            if self.capturing is not None and name not in (
-                    "hipModuleLaunchKernel", "hipStreamEndCapture"):
-                return 900
             return self.broken
         return 0
 
@@ -298,40 +291,52 @@ class FakeHip:
         self.new(out, Function(module, hosted, said[".name"], tuple(group), len(arguments)))
         return 0
 
-    def do_hipModuleLaunchKernel(self, function: int, *more: Any) -> int:
-        grid, block, (shared, stream, given, extra) = more[:3], more[3:6], more[6:]
-        self.held(stream, list)
-        f = self.held(function, Function)
+    # -- graphs ----------------------------------------------------------------------------------------
+
+    def do_hipGraphCreate(self, out: int, flags: int) -> None:
+        assert not flags
+        self.new(out, {})
+
+    def do_hipGraphDestroy(self, graph: int) -> None:
+        for node in self.held(graph, dict):
+            del self.handles[node]
+        del self.handles[graph]
+
+    def add(self, out: int, graph: int, after: int, count: int, work: Work | None) -> None:
+        before = list((ctypes.c_uint64 * count).from_address(after)) if count else []
+        nodes = self.held(graph, dict)
+        assert set(before) <= set(nodes), "after a node of another graph"
+        self.new(out, work or ())
+        nodes[ctypes.c_uint64.from_address(out).value] = before, work
+
+    def do_hipGraphAddEmptyNode(self, out: int, graph: int, after: int, count: int) -> None:
+        self.add(out, graph, after, count, None)
+
+    def do_hipGraphAddKernelNode(self, out: int, graph: int, after: int, count: int, given: int) -> int:
+        """As the header lays it out: threads, extra, function, groups, arguments, shared bytes."""
+        raw = (ctypes.c_ubyte * 64).from_address(given)
+        *block, extra, func, gx, gy, gz, arguments, shared = struct.unpack("=3I4xQQ3I4xQI4x", bytes(raw))
+        f, grid = self.held(func, Function), (gx, gy, gz)
         sizes = [g * b for g, b in zip(grid, block, strict=True)]
-        if block != f.workgroup or shared or extra or not all(0 < n < 1 << 32 for n in sizes):
+        if tuple(block) != f.workgroup or shared or extra or not all(0 < n < 1 << 32 for n in sizes):
             return 1
-        table = (ctypes.c_void_p * f.count).from_address(given) if f.count else []
+        table = (ctypes.c_void_p * f.count).from_address(arguments) if f.count else []
         pointers = [ctypes.c_uint64.from_address(at).value for at in table]
         for p in pointers:
             self.on_device(p, 1)
             assert p % 256 == 0, "the code takes for granted that memories lie at multiples of 256"
-        assert self.capturing is not None, "launches are recorded"
-        self.capturing.append(Work(f, grid, pointers))
+        self.add(out, graph, after, count, Work(f, grid, pointers))
         return 0
 
-    # -- graphs ----------------------------------------------------------------------------------------
-
-    def do_hipStreamBeginCapture(self, stream: int, mode: int) -> None:
-        assert mode == 1, "other threads may go on with what they do"
-        self.held(stream, list)
-        self.capturing = []
-
-    def do_hipStreamEndCapture(self, stream: int, out: int) -> None:
-        self.new(out, self.capturing)
-        self.capturing = None
-
-    def do_hipGraphInstantiate(self, out: int, graph: int, node: Any, log: Any, size: int) -> None:
-        assert (node, log, size) == (None, None, 0)
-        self.new(out, tuple(self.held(graph, list)))
-
-    def do_hipGraphDestroy(self, graph: int) -> None:
-        self.held(graph, list)
-        del self.handles[graph]
+    def do_hipGraphInstantiateWithFlags(self, out: int, graph: int, flags: int) -> None:
+        """The launches in the last order that is allowed."""
+        assert not flags
+        nodes, ready = dict(self.held(graph, dict)), []
+        while nodes:
+            last = [n for n, (after, _) in nodes.items() if not {*after} & {*nodes}][-1]
+            _, work = nodes.pop(last)
+            ready += [work] if work else []
+        self.new(out, tuple(ready))
 
     def do_hipGraphLaunch(self, ready: int, stream: int) -> None:
         self.held(stream, list)

@@ -21,7 +21,7 @@ from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.arrays.value_functions import as_layer_input
 from ztorch.dtypes import DType, f32
 from ztorch.errors import ConfigError, ShapeError, WeightsError
-from ztorch.graph.op import leaf
+from ztorch.graph.op import first_value, leaf
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.trees import flatten, unflatten
 from ztorch.graph.value import Value
@@ -244,5 +244,5 @@ def _remembered(keeper: LayerNode, state: Value, place: str) -> Cell:
 
 def _counter(state: Value, place: str) -> Cell:
     """The cell of a counter, with its first value."""
-    array = np.asarray(state.attrs["data"]).reshape(state.shape)
+    array = first_value(state).reshape(state.shape)
     return Cell(node_of_array(array, state.dtype, place, copy=True))

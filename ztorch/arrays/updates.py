@@ -22,7 +22,7 @@ from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import tensor_of
 from ztorch.dtypes import to_storage
 from ztorch.errors import ConfigError, DeviceError, ShapeError
-from ztorch.graph.op import leaf
+from ztorch.graph.op import first_value, leaf
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.trees import flatten, leaf_names, unflatten
 from ztorch.graph.value import Graph, Value
@@ -162,7 +162,7 @@ def _step(optimizer: Optimizer, tree: Any, specs: Sequence[Spec], settings: dict
 
 def _cell(optimizer: Optimizer, state: Value, place: str) -> Cell:
     """The cell of a state, with its first value."""
-    data = np.asarray(state.attrs["data"])
+    data = first_value(state)
     block = memory(place).upload(to_storage(state.dtype, data))
     node = computed(spec(state.shape, state.dtype, place), block)
     return _Rate(optimizer, node) if state.attrs["name"] == RATE else Cell(node)

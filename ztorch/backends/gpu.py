@@ -16,7 +16,7 @@ import numpy as np
 
 from ztorch.backends.backend import Backend
 from ztorch.backends.device import Device
-from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry
+from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
 from ztorch.errors import DeviceError, OutOfMemory
 
 
@@ -107,6 +107,10 @@ class GpuDevice(Device):
     @abstractmethod
     def _move(self, target: int, source: int, nbytes: int, kind: str) -> None:
         """Submits a copy between addresses. `kind` is HtoD, DtoH or DtoD, for host and device."""
+
+    @abstractmethod
+    def _node(self, module: DeviceModule, launch: Launch) -> Any:
+        """What the driver is told of a launch in a graph."""
 
     @abstractmethod
     def _load_image(self, image: bytes) -> Any:
@@ -243,8 +247,33 @@ class GpuDevice(Device):
         _, functions = module.handle
         return functions[entry]
 
+    def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> Any:
+        """A graph in which each launch waits for those before its barrier, and for no others; None
+        if there are no launches."""
+        if not launches:
+            return None
+        with self._current():
+            graph = self._call("GraphCreate", 0)
+            try:
+                before: list[Any] = []
+                since: list[Any] = []
+                for launch in launches:
+                    if launch.barrier and since:
+                        before, since = [self._join(graph, since)], []
+                    since.append(self._call("GraphAddKernelNode", graph, before, len(before),
+                                            self._node(module, launch)))
+                return self._call("GraphInstantiate", graph, 0)
+            finally:
+                self._call("GraphDestroy", graph)
+
+    def _join(self, graph: Any, nodes: list[Any]) -> Any:
+        """One node that is done when all of these are."""
+        if len(nodes) == 1:
+            return nodes[0]
+        return self._call("GraphAddEmptyNode", graph, nodes, len(nodes))
+
     def _drop(self, handle: Any) -> None:
-        if handle is not None:  # a recording of no launches
+        if handle is not None:
             self._release("GraphExecDestroy", handle)
 
     def _run(self, handle: Any) -> None:

@@ -17,7 +17,6 @@ COMPILERS = ("libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so
 OUT_OF_MEMORY = 2  # hipErrorOutOfMemory
 COPY_KINDS = {"HtoD": 1, "DtoH": 2, "DtoD": 3}  # hipMemcpyKind
 NON_BLOCKING = 1  # hipStreamNonBlocking: not in one order with the default stream
-THREAD_LOCAL = 1  # hipStreamCaptureModeThreadLocal: other threads may go on
 # hipDeviceAttribute_t; the same numbers in ROCm 5, 6 and 7.
 INTEGRATED, THREADS, UNITS, SHARED, WAVE = 16, 56, 63, 74, 87
 
@@ -30,6 +29,21 @@ class Out(NamedTuple):
     """An argument that a call writes its answer to."""
 
     kind: Any
+
+
+class Dim3(ctypes.Structure):
+    """Three numbers, of groups or of threads."""
+
+    _fields_ = [(axis, ctypes.c_uint) for axis in "xyz"]
+
+
+class KernelNode(ctypes.Structure):
+    """hipKernelNodeParams: a launch in a graph. The function is that of a module."""
+
+    _fields_ = [("blockDim", Dim3), ("extra", _P), ("func", _P), ("gridDim", Dim3),
+                ("kernelParams", _P), ("sharedMemBytes", ctypes.c_uint)]
+
+    kept: tuple[Any, ...]  # what kernelParams points to
 
 
 # The arguments of each function; `ask` supplies those that are `Out` itself.
@@ -56,10 +70,10 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "hipModuleLoadData": (Out(_P), _P),
     "hipModuleUnload": (_P,),
     "hipModuleGetFunction": (Out(_P), _P, ctypes.c_char_p),
-    "hipModuleLaunchKernel": (_P, *(ctypes.c_uint,) * 7, _P, _P, _P),
-    "hipStreamBeginCapture": (_P, ctypes.c_int),
-    "hipStreamEndCapture": (_P, Out(_P)),
-    "hipGraphInstantiate": (Out(_P), _P, _P, _P, _N),
+    "hipGraphCreate": (Out(_P), ctypes.c_uint),
+    "hipGraphAddKernelNode": (Out(_P), _P, _P, _N, _P),
+    "hipGraphAddEmptyNode": (Out(_P), _P, _P, _N),
+    "hipGraphInstantiateWithFlags": (Out(_P), _P, ctypes.c_ulonglong),
     "hipGraphDestroy": (_P,),
     "hipGraphLaunch": (_P, _P),
     "hipGraphExecDestroy": (_P,),
@@ -111,8 +125,13 @@ def ask(where: str, name: str, *args: Any) -> Any:
 
 def _with_answers(name: str, answers: list[Any], args: tuple[Any, ...]) -> list[Any]:
     """All arguments of a call: those given, and addresses for its answers."""
-    addresses, values = iter(map(ctypes.byref, answers)), iter(args)
+    addresses, values = iter(map(ctypes.byref, answers)), map(_converted, args)
     return [next(addresses if isinstance(kind, Out) else values) for kind in SIGNATURES[name]]
+
+
+def _converted(value: Any) -> Any:
+    """A list of handles as an array of them; others as they are."""
+    return (_P * len(value))(*value) if isinstance(value, list) else value
 
 
 def _called(hip: Any, name: str, *args: Any) -> int:

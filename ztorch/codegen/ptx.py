@@ -1,28 +1,43 @@
-"""Turns PTX into code for the CUDA driver, in one of two forms.
+"""Turns PTX into code for the CUDA driver: the text itself, and behind it its machine code.
 
-By default it is the text itself, which the driver assembles for its chip. The other form is a
-cubin, which nvJitLink assembles here for one chip. A cubin is an ELF file, so the first bytes tell
-the two apart.
+Any driver assembles the text for any later chip, which takes half a minute for a large model. The
+machine code, a cubin, is made here by nvJitLink where that is installed. It is for one chip and for
+drivers as new as nvJitLink; others take the text.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
+from ztorch.codegen.object_cache import cached
 from ztorch.codegen.targets import Target
 from ztorch.errors import Unsupported
 from ztorch.host import settings
 
 
 def assemble(text: str, target: Target) -> bytes:
-    """The code of a text: a cubin if ZTORCH_CUBIN is set, otherwise the text.
-
-    The text gets the final zero byte that the driver requires.
-    """
-    if not settings.current().cubin:
+    """The code of a text: the text with the final zero byte that the driver requires, then the
+    cubin, unless there is no nvJitLink or ZTORCH_CUBIN=0 says to do without."""
+    version = assembler()
+    if not version:
         return text.encode() + b"\0"
-    return cubin(text, target.chip)[0]
+    return text.encode() + b"\0" + cached(("cubin", version, target.chip, text),
+                                          lambda: cubin(text, target.chip)[0])
+
+
+def assembler() -> str:
+    """The version of nvJitLink that makes cubins; empty if none are made."""
+    return _version() if settings.current().cubin else ""
+
+
+@functools.cache
+def _version() -> str:
+    try:
+        return ".".join(map(str, _nvjitlink().version()))
+    except Unsupported:
+        return ""
 
 
 def cubin(text: str, chip: str) -> tuple[bytes, str]:
@@ -81,6 +96,5 @@ def _nvjitlink() -> Any:
         nvjitlink.version()
     except (ImportError, RuntimeError) as error:
         raise Unsupported(f"a cubin needs nvJitLink, which is not installed ({error}); "
-                          "pip install 'ztorch[cuda]', or unset ZTORCH_CUBIN to let the driver "
-                          "assemble the PTX text") from None
+                          "pip install 'ztorch[cuda]'") from None
     return nvjitlink

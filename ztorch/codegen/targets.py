@@ -158,7 +158,8 @@ def _cuda(chip: Chip) -> Target:
     return Target(f"cuda:{chip.name}", family.template_folders, "ptx",
                   Limits(0, 255, True, grid=grid), missing_opcodes=_CALLS,
                   converted_dtypes=family.converted_dtypes, frame_data=(("version", chip.isa),),
-                  backend="cuda", chip=chip.name, assembler="ptx")
+                  backend="cuda", chip=chip.name, assembler="ptx",
+                  one_module_per_kernel=True)
 
 
 # A launch on AMD's GPUs counts its threads in 32 bits, which limits the groups.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ztorch.codegen.assemblers import assembled
+from ztorch.codegen.assemblers import all_assembled
 from ztorch.codegen.targets import Target
 from ztorch.compile.kernels import Kernels
 from ztorch.compile.watch import Watch
@@ -54,7 +54,8 @@ def device_code(plans: Mapping[str, Plan], target: Target, watch: Watch) -> Devi
                [kernels.rendered])
     texts = [kernels.module(module) for module in modules]
     watch.done("text", "\n".join(texts))
-    binaries = [assembled(text, target) for text in counted("assemble kernels", texts)]
+    binaries = [binary for _, binary in zip(counted("assemble kernels", texts),
+                                            all_assembled(texts, target), strict=True)]
     entries: list[Entry] = []
     offset = 0
     for module, binary in zip(modules, binaries, strict=True):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from ztorch.dtypes import boolean, to_storage, u8
+from ztorch.graph.op import first_value
 from ztorch.graph.value import Value
 from ztorch.host.memory import aligned
 from ztorch.host.processor import need_memory
@@ -32,7 +33,7 @@ def initial_parameters(size: int, states: Mapping[str, Value], offsets: Mapping[
     for name, v in states.items():
         if "data" in v.attrs:
             stored = u8 if v.dtype is boolean else v.dtype
-            put(offsets[name], np.ascontiguousarray(to_storage(stored, v.attrs["data"])))
+            put(offsets[name], np.ascontiguousarray(to_storage(stored, first_value(v))))
     for offset, data in constants:
         put(offset, data)
     return block

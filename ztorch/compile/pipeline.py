@@ -16,6 +16,7 @@ parameters that are loaded here: the same bytes run in both cases.
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -44,7 +45,7 @@ from ztorch.lower.recompute import LimitTooSmall
 from ztorch.runtime.devices import resolve
 from ztorch.runtime.running import Running
 from ztorch.runtime.spec import PREPARE, ProgramSpec
-from ztorch.runtime.start import start
+from ztorch.runtime.start import need_room, start
 from ztorch.work_line import at
 
 
@@ -57,7 +58,13 @@ class Compiled:
     text: str  # all kernels in the target's language
     code: bytes  # what is loaded: a library, or the kernels of a device
     spec: ProgramSpec  # describes code and parameters to the runtime
-    params: np.ndarray  # first weights and constants, one block of bytes
+    placed: Params  # states and constants, each with its place in one block
+
+    @functools.cached_property
+    def params(self) -> np.ndarray:
+        """First weights, which are drawn now, and constants: one block of bytes."""
+        return initial_parameters(self.placed.size, self.placed.states, self.placed.offsets,
+                                  self.placed.constants)
 
 
 def build(functions: Mapping[str, Graph], device: str, name: str,
@@ -90,6 +97,7 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
     if current().interpret:
         return _interpreted(compiled, device)
     at("load")
+    need_room(compiled.spec, place.ordinal)
     return start(compiled.spec, compiled.code, compiled.params, threads, place.ordinal)
 
 
@@ -161,12 +169,11 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
     plans = plan_functions(graphs, target, params, watch, fusion, schedules=schedules,
                            memory_limit=memory_limit, chooser=tuned_chooser(target, threads))
     spec = describe_program(name, target, plans, params)
-    values = initial_parameters(params.size, params.states, params.offsets, params.constants)
     if target.limits.grid is None:
         cpu = cpu_code(plans, target, spec, watch)
-        return Compiled(graphs, plans, cpu.text, cpu.code, spec, values)
+        return Compiled(graphs, plans, cpu.text, cpu.code, spec, params)
     device = device_code(plans, target, watch)
-    return Compiled(graphs, plans, device.text, device.code, device.complete(spec, target), values)
+    return Compiled(graphs, plans, device.text, device.code, device.complete(spec, target), params)
 
 
 def simplify(functions: Mapping[str, Graph], optional: tuple[str, ...],

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ztorch.codegen import ptx
 from ztorch.codegen.assemble import llvm_identity
 from ztorch.codegen.object_cache import cached, row
 from ztorch.codegen.targets import Target
@@ -30,7 +31,7 @@ from ztorch.runtime.devices import resolve
 from ztorch.runtime.packed import pack, unpack
 from ztorch.runtime.running import Running
 from ztorch.runtime.spec import ProgramSpec
-from ztorch.runtime.start import start
+from ztorch.runtime.start import need_room, start
 from ztorch.version import __version__
 from ztorch.work_line import at
 
@@ -64,7 +65,8 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
         from ztorch.compile.pipeline import compiled_within
 
         compiled = compiled_within(limit, functions, target, name, threads, with_less_memory)
-        return pack(compiled.spec, compiled.code, compiled.params)
+        return pack(compiled.spec, compiled.code,
+                    [data for _, data in compiled.placed.constants])
 
     states = {v.attrs["name"]: v for graph in functions.values() for v in graph.leaves("state")}
     parts = unpack(cached(key, packed))
@@ -72,6 +74,7 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
         return compiled_anew()
     spec, code, constants = parts
     at("load")
+    need_room(spec, place.ordinal)
     params = initial_parameters(
         spec.params_bytes, states, {s.name: s.offset for s in spec.states.values()},
         [(first, data) for (first, _), data in zip(spec.constants, constants, strict=True)])
@@ -90,10 +93,12 @@ def _key(functions: Mapping[str, Graph], target: Target, name: str,
     settings = current()
     if settings.cache is None or settings.debug or settings.dump:
         return None
-    if target.assembler not in OWN_ASSEMBLERS or settings.cubin:
+    if target.assembler not in OWN_ASSEMBLERS:
         return None  # that code depends on the compilers of others too
     parts: list[str | bytes] = ["program", __version__, _source(), llvm_identity(), np.__version__,
                                 row(target), name, repr(memory_limit)]
+    if target.assembler == "ptx":
+        parts.append(ptx.assembler())
     if settings.tuned and (measured := tuned_files.state()):
         parts += ["tuned", measured, str(tuned_files.usual_threads(threads))]
     for function, graph in functions.items():

@@ -148,11 +148,25 @@ def _leaf_infer(**attrs: Any) -> tuple[tuple[int, ...], DType]:
     return attrs["shape"], attrs["dtype"]
 
 
-LEAF = Op("leaf", "leaf", _leaf_infer, numpy=lambda **attrs: attrs["data"])
+def first_value(v: Value) -> np.ndarray:
+    """The first values of a state, or the values of a constant. Those of weights are drawn now, if
+    nobody has asked before.
+
+    >>> float(first_value(leaf("state", "w", (), "float32", lambda: np.float32(2.0))))
+    2.0
+    """
+    return _drawn(v.attrs["data"])
+
+
+def _drawn(data: Any, **attrs: Any) -> np.ndarray:
+    return np.asarray(data() if callable(data) else data)
+
+
+LEAF = Op("leaf", "leaf", _leaf_infer, numpy=_drawn)
 
 
 def leaf(role: str, name: str, shape: tuple[int, ...], d: DType | str,
-         data: np.ndarray | None = None, **more: Any) -> Value:
+         data: np.ndarray | Callable[[], np.ndarray] | None = None, **more: Any) -> Value:
     """A leaf of the graph.
 
     Args:
@@ -160,7 +174,8 @@ def leaf(role: str, name: str, shape: tuple[int, ...], d: DType | str,
         name: Name of the port or state.
         shape: Shape of the leaf.
         d: Dtype of the leaf.
-        data: Initial values of a state, or those of a constant. Default: `None`.
+        data: Initial values of a state, or what draws them, and those of a constant. Default:
+            `None`.
         **more: Other attributes, such as `trainable` and `kind` of a state.
 
     Returns:

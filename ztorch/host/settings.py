@@ -39,7 +39,7 @@ class Settings(NamedTuple):
     cache: str | None = None  # folder for assembled code; None (ZTORCH_CACHE=0): no cache
     lazy: bool = True  # ops on tensors are recorded, and computed together when a value is needed
     interpret: bool = False  # the interpreter of the IR plays the code for the CPU, and checks it
-    cubin: bool = False  # assemble CUDA code here for one chip, not in the driver
+    cubin: bool = True  # assemble CUDA code here too where nvJitLink is, not in the driver alone
     tuned: bool = True  # schedules that `ztorch tune` found take the place of those of the rules
 
 
@@ -69,7 +69,7 @@ def _read() -> Settings:
         cache=_cache(),
         lazy=bool(_whole("ZTORCH_LAZY", 1)),
         interpret=bool(_whole("ZTORCH_INTERPRET", 0)),
-        cubin=bool(_whole("ZTORCH_CUBIN", 0)),
+        cubin=bool(_whole("ZTORCH_CUBIN", 1)),
         tuned=bool(_whole("ZTORCH_TUNED", 1)),
     )
 

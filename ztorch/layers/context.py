@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -47,11 +48,12 @@ class States:
 
     def leaf(self, name: str, shape: tuple[int, ...], d: DType | str,
              first: Callable[[], Any], **more: Any) -> Value:
-        """The state of this name. The first call makes it, with initial values from `first`."""
+        """The state of this name. The first call makes it, with initial values from `first`, which
+        is asked when these are needed: a program may turn out to be too large before."""
         if name not in self.leaves:
-            d = dtype(d)
-            array = np.asarray(first()).astype(d.working) if self.data else None
-            self.leaves[name] = leaf("state", name, shape, d, array, **more)
+            working = dtype(d).working
+            drawn = functools.cache(lambda: np.asarray(first()).astype(working))
+            self.leaves[name] = leaf("state", name, shape, d, drawn if self.data else None, **more)
         return self.leaves[name]
 
     def cache(self, name: str, shape: tuple[int, ...]) -> Value:

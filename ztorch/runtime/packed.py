@@ -11,6 +11,7 @@ Weights and other states are left out: they would fill the cache, and whoever co
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from itertools import accumulate
 
 import numpy as np
@@ -21,11 +22,11 @@ from ztorch.runtime.spec import ProgramSpec
 LENGTH = 8  # bytes of the header's size
 
 
-def pack(spec: ProgramSpec, code: bytes, params: np.ndarray) -> bytes:
+def pack(spec: ProgramSpec, code: bytes, constants: Iterable[np.ndarray]) -> bytes:
     """A program as bytes."""
     header = json.dumps([spec.to_json(), len(code)], allow_nan=False).encode()
-    constants = (params[start:start + size].tobytes() for start, size in spec.constants)
-    return b"".join((len(header).to_bytes(LENGTH, "little"), header, code, *constants))
+    return b"".join((len(header).to_bytes(LENGTH, "little"), header, code,
+                     *(data.tobytes() for data in constants)))
 
 
 def unpack(packed: bytes) -> tuple[ProgramSpec, bytes, list[np.ndarray]] | None:

@@ -17,7 +17,7 @@ from ztorch.backends.handles import (
     Launch,
     Recording,
 )
-from ztorch.errors import DeviceError
+from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.machines.chips import chips_of
 
 LOG_BYTES = 16 * 1024  # kept of what the driver's assembler says
@@ -179,39 +179,29 @@ class CudaDevice(GpuDevice):
         return modules, functions
 
     def _load_image(self, image: bytes) -> Any:
-        """From a cubin, or from PTX that the driver assembles now; errors hold its log."""
+        """From PTX, and the cubin behind it: where the driver does not take that, it assembles the
+        text now."""
+        text, _, cubin = image.partition(b"\0")
+        if cubin:
+            try:
+                return self._module_of(cubin)
+            except OutOfMemory:
+                raise
+            except DeviceError:
+                if self._lost:
+                    raise
+        return self._module_of(text + b"\0")
+
+    def _module_of(self, code: bytes) -> Any:
+        """A module; what the driver's assembler says is in its errors."""
         options, errors = cuda_calls.driver().CUjit_option, bytearray(LOG_BYTES)
-        if not image.endswith(b"\0"):
-            image += b"\0"
         try:
-            return self._call("ModuleLoadDataEx", image, 2,
+            return self._call("ModuleLoadDataEx", code, 2,
                               [options.CU_JIT_ERROR_LOG_BUFFER,
                                options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES], [errors, LOG_BYTES])
         except DeviceError as error:
             log = errors.split(b"\0")[0].decode(errors="replace").strip()
             raise type(error)(f"{error}{': ' if log else ''}{log}") from None
-
-    def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> Any:
-        """A graph in which each launch waits for those before its barrier, and for no others."""
-        with self._current():
-            graph = self._call("GraphCreate", 0)
-            try:
-                before: list[Any] = []
-                since: list[Any] = []
-                for launch in launches:
-                    if launch.barrier and since:
-                        before, since = [self._join(graph, since)], []
-                    since.append(self._call("GraphAddKernelNode", graph, before, len(before),
-                                            self._node(module, launch)))
-                return self._call("GraphInstantiate", graph, 0)
-            finally:
-                self._call("GraphDestroy", graph)
-
-    def _join(self, graph: Any, nodes: list[Any]) -> Any:
-        """One node that is done when all of these are."""
-        if len(nodes) == 1:
-            return nodes[0]
-        return self._call("GraphAddEmptyNode", graph, nodes, len(nodes))
 
     def _node(self, module: DeviceModule, launch: Launch) -> Any:
         node = cuda_calls.driver().CUDA_KERNEL_NODE_PARAMS()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import re
 from typing import Any
@@ -74,11 +73,12 @@ def _chip(where: str, ordinal: int) -> str:
 
 
 class RocmDevice(GpuDevice):
-    """A device with one stream of our own; recordings are captured from it."""
+    """A device with one stream of our own."""
 
     prefix = "hip"
     other_names = {"MemAlloc": "hipMalloc", "MemFree": "hipFree",
-                   "MemHostRegister": "hipHostRegister", "MemHostUnregister": "hipHostUnregister"}
+                   "MemHostRegister": "hipHostRegister", "MemHostUnregister": "hipHostUnregister",
+                   "GraphInstantiate": "hipGraphInstantiateWithFlags"}
     fatal_codes = frozenset(f"hipError{name}" for name in (
         "IllegalAddress", "LaunchFailure", "LaunchTimeOut", "Assert", "ECCNotCorrectable",
         "ContextIsDestroyed"))
@@ -113,30 +113,16 @@ class RocmDevice(GpuDevice):
                               f"({len(image)} bytes)")
         return self._call("ModuleLoadData", image)
 
-    def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> Any:
-        """The launches as a graph, captured from the stream; None if there are none."""
-        if not launches:
-            return None
-        with self._current():
-            self._call("StreamBeginCapture", self._queue, hip.THREAD_LOCAL)
-            try:
-                for launch in launches:
-                    self._launch_kernel(module, launch)
-            except DeviceError:
-                with contextlib.suppress(DeviceError):  # or the stream would go on capturing
-                    self._call("GraphDestroy", self._call("StreamEndCapture", self._queue))
-                raise
-            graph = self._call("StreamEndCapture", self._queue)
-            try:
-                return self._call("GraphInstantiate", graph, None, None, 0)
-            finally:
-                self._call("GraphDestroy", graph)
-
-    def _launch_kernel(self, module: DeviceModule, launch: Launch) -> None:
-        addresses = [ctypes.c_void_p(b.buffer.handle + b.at) for b in launch.bindings]
-        arguments = (ctypes.c_void_p * len(addresses))(*(ctypes.addressof(a) for a in addresses))
-        self._call("ModuleLaunchKernel", self._function(module, launch.entry), *launch.grid,
-                   *module.entries[launch.entry].workgroup, 0, self._queue, arguments, None)
+    def _node(self, module: DeviceModule, launch: Launch) -> Any:
+        entry, count = module.entries[launch.entry], len(launch.bindings)
+        values = (ctypes.c_void_p * count)(*(b.buffer.handle + b.at for b in launch.bindings))
+        size, start = ctypes.sizeof(ctypes.c_void_p), ctypes.addressof(values)
+        arguments = (ctypes.c_void_p * count)(*(start + size * k for k in range(count)))
+        node = hip.KernelNode(hip.Dim3(*entry.workgroup), None,
+                              self._function(module, launch.entry), hip.Dim3(*launch.grid),
+                              ctypes.addressof(arguments))
+        node.kept = values, arguments  # for as long as the driver reads them
+        return ctypes.byref(node)
 
 
 BACKEND = Rocm()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ztorch.graph.op import REGISTRY, OpCall
+from ztorch.graph.op import REGISTRY, OpCall, first_value
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.writer import Writer
 from ztorch.layers.context import Context, Producers
@@ -96,7 +96,7 @@ class WriteSelector:
         if v.op.kind != "leaf" or v.attrs["role"] == "input":
             return None
         label = v.attrs["name"] if v.attrs["role"] == "state" else ""
-        return PendingWrite((), lambda w: w.set_numbers(v, v.attrs["data"], label))
+        return PendingWrite((), lambda w: w.set_numbers(v, first_value(v), label))
 
     def _layer(self, v: Value) -> PendingWrite | None:
         layer, inputs = self.layer_results.get(v, (None, ()))
@@ -107,7 +107,7 @@ class WriteSelector:
             return None
 
         def weight(w: Weight) -> Any:
-            return self.context.read(w).attrs["data"]
+            return first_value(self.context.read(w))
 
         return PendingWrite((x,), lambda w: rule.write(w, v, layer, x, weight))
 
