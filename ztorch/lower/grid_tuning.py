@@ -71,6 +71,18 @@ ASYNC_STAGES_LEAST = row(
     "ASYNC_STAGES_LEAST", 3, "stages", "of strips: products read two, and copies fill the others",
     "chosen: with fewer, copies would wait for products")
 
+ROLES_STAGES_LEAST = row(
+    "ROLES_STAGES_LEAST", 2, "stages", "of a ring: products read one, and copies fill the others",
+    CHOSEN)
+RASTER_ROWS = row(
+    "RASTER_ROWS", 8, "tiles", "below one another at most that workgroups take before the next "
+    "column of tiles", "public figures: on Hopper 8 and 16 differ by a few percent")
+PRODUCER_REGISTERS = row(
+    "PRODUCER_REGISTERS", 40, "registers", "of a thread that copies", "public figures: 24 to 40")
+CONSUMER_REGISTERS = row(
+    "CONSUMER_REGISTERS", 232, "registers", "of a thread that multiplies", "what a unit has left "
+    "for two warpgroups beside one that copies")
+
 # Bytes of one asynchronous copy, the best first: what GPUs load at once, and half of it.
 COPY_BYTES = (16, 8)
 # Tiles of a product on a grid that are tried: rows, columns, depth of a strip, and the rows and
