@@ -233,13 +233,13 @@ def shared_offsets(kernel: Kernel) -> tuple[list[int], int]:
 def _maps(kernel: Kernel, maps: tuple[TileMap, ...]) -> list[tuple]:
     """Of each map: the number of its memory among those that the kernel is given, the dtype, and in
     bytes where it begins and how far neighbours are apart beyond the first axis."""
-    given = [m.name for m in kernel.memories if m.space == "global"]
-    found = []
+    named = [m.name for m in kernel.memories if m.space == "global"]
+    rows = []
     for m in maps:
         d = kernel.memory(m.memory).dtype
-        found.append((given.index(m.memory), d.name, m.first * d.bytes, m.extents,
+        rows.append((named.index(m.memory), d.name, m.first * d.bytes, m.extents,
                       tuple(p * d.bytes for p in m.pitches[1:]), m.box))
-    return found
+    return rows
 
 
 def _split(text: str) -> tuple[str, dict[str, list[str]]]:

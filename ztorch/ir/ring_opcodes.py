@@ -1,5 +1,5 @@
-"""The opcodes of rings: a producer's copies of whole tiles, and the barriers of phases by which it and
-its consumers hand each other the stages of shared memory.
+"""The opcodes of rings: a producer's copies of whole tiles, and the barriers of phases by which it
+and its consumers hand each other the stages of shared memory.
 
 A barrier lies in shared memory and counts phases. A phase ends when as many threads have arrived as
 the barrier was begun with, and when copies have brought as many bytes as were expected. Whoever
@@ -33,7 +33,7 @@ ROWS: dict[str, tuple[int, str, tuple[str, ...], dict[str, Any]]] = {
                   "`cluster` also to its other workgroups (index, index of the barrier, "
                   "coordinates)", ("mem", "off", "source", "source_off", "barriers", "extents",
                                    "pitches", "box", "cluster"), {"variadic": True, "cost": 8}),
-    "team_barrier": (0, "`count` threads of a workgroup meet, always the same ones", ("count",), {}),
+    "team_barrier": (0, "`count` threads of a workgroup meet, always the same", ("count",), {}),
     "cluster_barrier": (0, "the threads of all workgroups of a cluster meet", (), {}),
     "thread_registers": (0, "the threads of a warpgroup hold at most `count` registers from here "
                          "on, which are fewer than before, or more", ("count", "fewer"),

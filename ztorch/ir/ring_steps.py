@@ -239,12 +239,11 @@ class RingSteps(Registers):
                data: np.ndarray) -> None:
         places = begin + np.arange(len(data))
         assert store.flying is not None
-        if store.flying[places].any():
-            raise self.fail(at, f"{store.spec.name}[{begin % store.spec.size}] is overwritten while "
-                                "a copy to it is in flight: nobody has waited for it")
-        if store.reading is not None and store.reading[places].any():
-            raise self.fail(at, f"{store.spec.name}[{begin % store.spec.size}] is overwritten while "
-                                "a product in flight reads it: nobody has waited for it")
+        reading = store.reading is not None and store.reading[places].any()
+        if store.flying[places].any() or reading:
+            why = "a product in flight reads it" if reading else "a copy to it is in flight"
+            raise self.fail(at, f"{store.spec.name}[{begin % store.spec.size}] is overwritten "
+                                f"while {why}: nobody has waited for it")
         store.flying[places] = True
         ring.brought[barrier] += data.nbytes
         ring.flying.append(TileInFlight(store, places, data, barrier, int(ring.done[barrier])))
@@ -286,7 +285,7 @@ class RingSteps(Registers):
             team = here.any(0)
             if self.team is not None and (team != self.team).any():
                 raise self.fail(at, "other threads met here before: there is one team only")
-            self.team = team
+            self.team = np.asarray(team)
             self.epoch = self.epoch + self.present()
         return step
 

@@ -15,7 +15,7 @@ from ztorch.lower.region import certain, view_of
 
 @dataclass(frozen=True)
 class Boxes:
-    """An operand in memory: along one axis neighbours lie side by side, along others evenly apart."""
+    """An operand in memory: neighbours lie side by side along one axis, evenly apart else."""
 
     source: Value  # that is in memory
     first: int  # element of it that is the operand's first
@@ -47,10 +47,12 @@ def boxes_of(product: Value, side: int) -> Boxes | None:
     source, flat = base
     chunk = CHUNK // source.dtype.bytes
     across, along, apart = (flat.factor(v) for v in (place, step, number))
-    extents, pitches = ((k, extent), (along, across)) if along == 1 else (
-        (extent, k), (across, along))
+    pairs = [(k, along), (extent, across)]
+    if along != 1:
+        pairs.reverse()
     if batch > 1:
-        extents, pitches = (*extents, batch), (*pitches, apart)
+        pairs.append((batch, apart))
+    extents, pitches = tuple(n for n, _ in pairs), tuple(p for _, p in pairs)
     others = (*pitches[1:], flat.const)
     if pitches[0] != 1 or min(pitches) < 1 or flat.const < 0 or any(n % chunk for n in others):
         return None

@@ -33,7 +33,6 @@ from ztorch.lower.grid_tuning import (
     RASTER_ROWS,
     ROLES_STAGES_LEAST,
 )
-from ztorch.lower.index import Index, Var
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import Schedule
 
@@ -126,8 +125,7 @@ def refusal(s: GridRolesSchedule, region: Region, limits: Limits) -> str:
     """Why a product cannot have a schedule; empty if it can."""
     cut = _cut(region, limits)
     if cut is None:
-        return ("this target has no copies of tiles, or an operand does not lie so that it could be "
-                "copied in boxes")
+        return "this target has no copies of tiles, or an operand cannot be copied in boxes"
     assert limits.grid is not None
     if s.stages < ROLES_STAGES_LEAST:
         return f"stages({s.stages}) must be at least {ROLES_STAGES_LEAST}"
@@ -171,7 +169,7 @@ class Raster:
         self.high = max(n for n in range(1, RASTER_ROWS + 1) if self.down % n == 0)
 
     def place(self, b: Builder, number: Operand, g: Operand) -> tuple[Operand, Operand, Operand]:
-        """Which of a batch of products, the first row and the first column of a workgroup's tile."""
+        """Which of a batch of products, and the first row and column of a workgroup's tile."""
         each, band = self.down * self.along, self.high * self.along
         which, rest = b.div(number, each), b.rem(number, each)
         inside = b.rem(rest, band)
@@ -181,7 +179,7 @@ class Raster:
                 b.mul(b.div(inside, self.high), self.tile.columns))
 
 
-class Turn:
+class RingPlace:
     """Which stage of the ring is next, and the parity of its phase."""
 
     def __init__(self, b: Builder, stages: int, parity: int):
@@ -243,11 +241,11 @@ class RolesNest(AsyncStrips):
 
     def _produce(self, g: Operand, first: Operand, clusters: int) -> None:
         """One thread copies strip after strip, into stages that are empty at first."""
-        b, turn = self.b, Turn(self.b, self.tile.stages, parity=1)
+        b, turn = self.b, RingPlace(self.b, self.tile.stages, parity=1)
         with self._each(g, first, clusters) as corner, b.loop(0, self.count) as strip:
             stage, parity = turn()
             b.mbarrier_wait(self.empty, stage, parity)
-            b.mbarrier_expect(self.full, stage, self.tile.stage_bytes)
+            b.mbarrier_expect(self.full, stage, self.roles.stage_bytes)
             self._copy_strips(g, corner, b.mul(strip, self.tile.depth), stage)
             turn.step()
 
@@ -274,7 +272,7 @@ class RolesNest(AsyncStrips):
         sums = [b.matrix(Fragment("c", shape), tile.subgroup, 0) for _ in range(tile.across)]
         team = b.div(t, tile.team_threads)
         elected = b.eq(b.rem(t, tile.team_threads), 0)
-        turn, before = Turn(b, tile.stages, parity=0), b.var(b.index, 1, 0)
+        turn, before = RingPlace(b, tile.stages, parity=0), b.var(b.index, 1, 0)
         bands = Bands(tile.rows, tile.columns, tile.rows, tile.bands, tile.pitch, beside=True)
         store = self.leave(sums, b.div(t, tile.subgroup))
 

@@ -23,8 +23,8 @@ FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
     "grid_rows": {"vector_width": ("width",)},
     "grid_product": {"tile": ("tile_rows", "tile_columns", "tile_depth")},
     "grid_matrix": {"tile": ("tile_rows", "tile_columns", "tile_depth"), "stages": ("stages",)},
-    **dict.fromkeys(("grid_async", "grid_roles"), {
-        "tile": ("tile_rows", "tile_columns"), "stages": ("stages",)})}
+    "grid_async": {"tile": ("tile_rows", "tile_columns"), "stages": ("stages",)},
+    "grid_roles": {"tile": ("tile_rows", "tile_columns"), "stages": ("stages",)}}
 # Schedules of instructions that multiply matrices.
 MATRIX_KINDS = ("grid_matrix", "grid_async", "grid_roles")
 

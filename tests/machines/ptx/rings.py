@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tests.machines.ptx.parse import Address, Instruction, Literal, PtxError, Register, Symbol, TileAddress
+from tests.machines.ptx.parse import (
+    Address,
+    Instruction,
+    Literal,
+    PtxError,
+    Register,
+    Symbol,
+    TileAddress,
+)
 
 if TYPE_CHECKING:
     from tests.machines.ptx.machine import _Machine

@@ -7,6 +7,7 @@ from typing import Any
 
 from ztorch.backends import cuda_calls
 from ztorch.backends.cuda_calls import ask, described
+from ztorch.backends.cuda_maps import Parameters
 from ztorch.backends.cuda_streams import CudaStream
 from ztorch.backends.device import Device
 from ztorch.backends.gpu import GpuBackend, GpuDevice
@@ -197,12 +198,13 @@ class CudaDevice(GpuDevice):
             graph = self._call("GraphCreate", 0)
             try:
                 before: list[Any] = []
+                kept: list[Parameters] = []
                 since: list[Any] = []
                 for launch in launches:
                     if launch.barrier and since:
                         before, since = [self._join(graph, since)], []
                     since.append(self._call("GraphAddKernelNode", graph, before, len(before),
-                                            self._node(module, launch)))
+                                            self._node(module, launch, kept)))
                 return self._call("GraphInstantiate", graph, 0)
             finally:
                 self._call("GraphDestroy", graph)
@@ -213,15 +215,20 @@ class CudaDevice(GpuDevice):
             return nodes[0]
         return self._call("GraphAddEmptyNode", graph, nodes, len(nodes))
 
-    def _node(self, module: DeviceModule, launch: Launch) -> Any:
+    def _node(self, module: DeviceModule, launch: Launch, kept: list[Parameters]) -> Any:
+        """The node of a launch. What it points to is added to `kept`."""
         node = cuda_calls.driver().CUDA_KERNEL_NODE_PARAMS()
         node.func = self._function(module, launch.entry)
         node.gridDimX, node.gridDimY, node.gridDimZ = launch.grid
         entry = module.entries[launch.entry]
         node.blockDimX, node.blockDimY, node.blockDimZ = entry.workgroup
         node.sharedMemBytes = entry.shared
-        addresses = tuple(b.buffer.handle + b.at for b in launch.bindings)
-        if addresses:
+        addresses = tuple(int(b.buffer.handle) + b.at for b in launch.bindings)
+        if entry.maps:  # the call that takes the node copies what it points to
+            kept.append(Parameters(self.id, addresses, [
+                (addresses[m.place], m) for m in entry.maps]))
+            node.kernelParams = kept[-1].address
+        elif addresses:
             node.kernelParams = (addresses, (ctypes.c_void_p,) * len(addresses))
         return node
 
