@@ -27,8 +27,9 @@ from tests.machines.ptx.running import rendered
 from tests.parity import Job, agree
 from ztorch import ops, settings
 from ztorch.backends import cuda_calls, registry
+from ztorch.backends.cuda_maps import encode
 from ztorch.backends.drivers import cuda
-from ztorch.backends.handles import Binding, KernelEntry, Launch
+from ztorch.backends.handles import Binding, KernelEntry, Launch, TensorMap
 from ztorch.codegen import ptx
 from ztorch.codegen.render import shared_offsets
 from ztorch.codegen.targets import TARGETS
@@ -223,7 +224,7 @@ def everything() -> None:
 
 CALLS = sorted(name.removeprefix("do_") for name in vars(FakeCuda) if name.startswith("do_")
                and name not in ("do_cuGetErrorString", "do_cuFuncSetAttribute", "do_cuMemHostRegister",
-                                "do_cuMemHostUnregister"))
+                                "do_cuMemHostUnregister", "do_cuGetProcAddress"))
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -443,6 +444,37 @@ def test_halves(d: DType, capability: tuple[int, int], monkeypatch: pytest.Monke
     with np.errstate(over="ignore"):
         agree(job, module.run(0), terms=33)
     close(fake)
+
+
+def tiles() -> Job:
+    x, y = leaf("input", "x", (2, 256, 136), f16), leaf("input", "y", (2, 128, 136), f16)
+    rng = np.random.default_rng(0)
+    return Job(Graph({"product": ops.relu(ops.matmul(x, ops.transpose(y, (0, 2, 1))))}),
+               {v: rng.normal(size=v.shape).astype(np.float32) for v in (x, y)})
+
+
+def test_tiles_are_copied_by_maps(fake: FakeCuda) -> None:
+    """The driver encodes them in memory as aligned as it asks for, with the addresses of a launch."""
+    job = tiles()
+    module = Module([job], "cuda")
+    assert "cp.async.bulk.tensor.3d" in module.compiled.text
+    agree(job, module.run(0), terms=136)
+    left, right = fake.encoded.values()
+    assert (left.extents, left.strides, left.box) == ((136, 256, 2), (272, 256 * 272), (64, 128, 1))
+    assert (right.extents, right.strides, right.box) == ((136, 128, 2), (272, 128 * 272), (64, 64, 1))
+    assert "cuGetProcAddress" in fake.calls
+
+
+def test_maps_that_the_driver_refuses(fake: FakeCuda) -> None:
+    compiled = Module([tiles()], "cuda").compiled
+    entry = next(e for e in compiled.spec.kernel_entries if e[-1])
+    one = TensorMap(*entry[-1][0])
+    for wrong in (one._replace(at=8), one._replace(pitches=(264, one.pitches[1])), one._replace(box=(128, 64, 1))):
+        with pytest.raises(DeviceError, match="cuTensorMapEncodeTiled: CUDA_ERROR_INVALID_VALUE for TensorMap"):
+            encode("cuda:0", 1 << 20, 1 << 32, wrong)
+    fake.missing = True
+    with pytest.raises(DeviceError, match="has no cuTensorMapEncodeTiled; update it"):
+        encode("cuda:0", 1 << 20, 1 << 32, one)
 
 
 @pytest.mark.parametrize("chip", ["sm_75", "sm_100"])

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
 
-from tests.parity import Job
+from tests.machines.ptx.parse import parse
+from tests.machines.ptx.running import rendered, run
+from tests.parity import Job, buffers_of, plan_of
 from ztorch import ops
 from ztorch.dtypes import DType, f32, from_storage, to_storage
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
+from ztorch.ir.limits import Limits
+from ztorch.lower.plan import KernelStep
 
 Make = Callable[..., Value]
 
@@ -34,3 +39,21 @@ def bound(one: Job, d: DType, k: int) -> np.ndarray:
     of_result = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23}[d.name]
     of_operands = 2 * 2.0**-11 + 2.0**-22 if d is f32 else 0.0
     return of_result * np.abs(y) + (of_operands + k * 2.0**-23) * size + 2.0**-24
+
+
+def step_of(one: Job, limits: Limits, schedule: str = "") -> KernelStep:
+    """The one kernel of a job, by the schedule of the rules or another."""
+    [step] = plan_of(one.alone("j"), limits)[0].steps
+    if schedule:
+        [step] = plan_of(one.alone("j"), limits, schedules={step.key: schedule})[0].steps
+    return step
+
+
+def through_text(one: Job, step: KernelStep, chip: str = "sm_90a", old: str = "", new: str = "") -> np.ndarray:
+    """What a kernel computes by its PTX, in which something may be wrong."""
+    text = rendered([step.kernel], chip)
+    broken = re.sub(old, new, text) if old else text
+    assert (broken != text) == bool(old)
+    held, out = buffers_of(step, one)
+    run(step.kernel, held, parse(broken))
+    return from_storage(next(iter(one.graph.outputs.values())).dtype, held[out])

@@ -23,11 +23,12 @@ import numpy as np
 from tests.machines.ptx.machine import check, launch
 from tests.machines.ptx.memory import GlobalMemory
 from tests.machines.ptx.parse import Entry, Program, PtxError, parse
+from tests.machines.ptx.rings import TensorMap
 
 FREE = {"cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName",
         "cuDeviceTotalMem", "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain",
         "cuDevicePrimaryCtxRelease", "cuCtxPushCurrent",
-        "cuCtxPopCurrent", "cuGetErrorString"}
+        "cuCtxPopCurrent", "cuGetErrorString", "cuGetProcAddress"}
 """Calls that need no current context."""
 
 
@@ -66,6 +67,7 @@ class Node:
     grid: tuple[int, int, int] = (1, 1, 1)
     pointers: list[int] = field(default_factory=list)
     shared: int = 0
+    maps: list[TensorMap] = field(default_factory=list)
 
 
 class FakeCuda:
@@ -86,6 +88,10 @@ class FakeCuda:
         self.started = False
         self.retained = self.pushed = 0
         self.broken = ""
+        self.encoded: dict[bytes, TensorMap] = {}
+        self.missing = False  # whether the driver is too old to encode them
+        pointer, whole, word = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32
+        self.encoder = ctypes.CFUNCTYPE(whole, pointer, whole, word, *[pointer] * 5, *[whole] * 4)(self.encode)
         self.local = threading.local()
         self.lock = threading.RLock()
         self.clear()
@@ -373,6 +379,25 @@ class FakeCuda:
         self.asked[int(function)] = value
         return None
 
+    def do_cuGetProcAddress(self, symbol: bytes, version: int, flags: int) -> Any:
+        assert symbol == b"cuTensorMapEncodeTiled" and version >= 12000 and not flags
+        return [0, 1] if self.missing else [ctypes.cast(self.encoder, ctypes.c_void_p).value, 0]
+
+    def encode(self, to: int, kind: int, axes: int, address: int, extents: int, strides: int, box: int, steps: int,
+               interleave: int, swizzle: int, promotion: int, fill: int) -> int:
+        """cuTensorMapEncodeTiled: 0, or 1 for what the driver calls an invalid value."""
+        def numbers(at: int, of: Any, n: int) -> tuple[int, ...]:
+            return tuple((of * n).from_address(at)) if n else ()
+        made = TensorMap(address, {6: 2, 9: 2}.get(kind, 0), numbers(extents, ctypes.c_uint64, axes),
+                         numbers(strides, ctypes.c_uint64, axes - 1), numbers(box, ctypes.c_uint32, axes), swizzle)
+        if to % 64 or not made.size or made.problem() or set(numbers(steps, ctypes.c_uint32, axes)) != {1} or (
+                interleave or fill or not 0 <= promotion <= 3):
+            return 1
+        said = b"map %d" % len(self.encoded)
+        ctypes.memmove(to, said.ljust(128, b"\0"), 128)
+        self.encoded[said.ljust(128, b"\0")] = made
+        return 0
+
     # -- graphs ----------------------------------------------------------------------------------------
 
     def do_cuGraphCreate(self, flags: int) -> Any:
@@ -391,12 +416,16 @@ class FakeCuda:
         declared = sum(a.size for a in entry.arrays.values())
         if declared > 48 * 1024 or declared + p.sharedMemBytes > max(self.asked.get(int(p.func), 0), 48 * 1024):
             return "INVALID_VALUE", None
-        pointers = []
+        pointers, maps = [], []
         if entry.parameters:
-            table = (ctypes.c_void_p * len(entry.parameters)).from_address(int(p.kernelParams))
-            pointers = [ctypes.c_uint64.from_address(at).value for at in table]
+            given = len(entry.parameters)
+            table = (ctypes.c_void_p * (given + len(entry.maps))).from_address(int(p.kernelParams))
+            pointers = [ctypes.c_uint64.from_address(at).value for at in table[:given]]
+            maps = [self.encoded[bytes((ctypes.c_uint8 * 128).from_address(at))] for at in table[given:]]
+        if p.gridDimX * p.gridDimY * p.gridDimZ % entry.cluster:
+            return "INVALID_VALUE", None
         node = Node([int(n) for n in after], entry, (p.gridDimX, p.gridDimY, p.gridDimZ), pointers,
-                    p.sharedMemBytes)
+                    p.sharedMemBytes, maps)
         return self.node(graph, node, count)
 
     def node(self, graph: Any, node: Node, count: int) -> Any:
@@ -419,7 +448,8 @@ class FakeCuda:
         for node in self.held(ready, list):
             if node.entry is not None:
                 self.enqueue(stream, functools.partial(
-                    launch, node.entry, node.grid, node.pointers, self.memory, shared=node.shared))
+                    launch, node.entry, node.grid, node.pointers, self.memory, shared=node.shared,
+                    maps=node.maps))
 
     def do_cuGraphExecDestroy(self, ready: Any) -> None:
         self.drop(ready)

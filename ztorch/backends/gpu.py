@@ -109,8 +109,8 @@ class GpuDevice(Device):
         """Submits a copy between addresses. `kind` is HtoD, DtoH or DtoD, for host and device."""
 
     @abstractmethod
-    def _node(self, module: DeviceModule, launch: Launch) -> Any:
-        """What the driver is told of a launch in a graph."""
+    def _node(self, module: DeviceModule, launch: Launch) -> tuple[Any, Any]:
+        """What the driver is told of a launch in a graph, and what must live until it is told."""
 
     @abstractmethod
     def _load_image(self, image: bytes) -> Any:
@@ -260,8 +260,8 @@ class GpuDevice(Device):
                 for launch in launches:
                     if launch.barrier and since:
                         before, since = [self._join(graph, since)], []
-                    since.append(self._call("GraphAddKernelNode", graph, before, len(before),
-                                            self._node(module, launch)))
+                    node, _alive = self._node(module, launch)
+                    since.append(self._call("GraphAddKernelNode", graph, before, len(before), node))
                 return self._call("GraphInstantiate", graph, 0)
             finally:
                 self._call("GraphDestroy", graph)

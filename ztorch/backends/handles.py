@@ -30,6 +30,17 @@ class DeviceInfo(NamedTuple):
     runs: tuple[str, ...] = ()  # further chips whose code it takes
 
 
+class TensorMap(NamedTuple):
+    """How a kernel copies boxes out of one of its memories, the innermost axis first."""
+
+    place: int  # number of the memory among those of the kernel
+    dtype: str  # of an element
+    at: int  # byte of the memory at which the tensor begins
+    extents: tuple[int, ...]  # elements along each axis
+    pitches: tuple[int, ...]  # bytes from one to the next along each axis but the first
+    box: tuple[int, ...]  # elements of a box along each axis
+
+
 class KernelEntry(NamedTuple):
     """A kernel in the code of a program."""
 
@@ -38,6 +49,7 @@ class KernelEntry(NamedTuple):
     size: int  # of that part, in bytes
     workgroup: tuple[int, int, int]  # threads
     shared: int = 0  # bytes of shared memory that its launches ask for, beside what it declares
+    maps: tuple[TensorMap, ...] = ()  # that it gets after its memories
 
 
 class DeviceBuffer:

@@ -43,8 +43,6 @@ class KernelNode(ctypes.Structure):
     _fields_ = [("blockDim", Dim3), ("extra", _P), ("func", _P), ("gridDim", Dim3),
                 ("kernelParams", _P), ("sharedMemBytes", ctypes.c_uint)]
 
-    kept: tuple[Any, ...]  # what kernelParams points to
-
 
 # The arguments of each function; `ask` supplies those that are `Out` itself.
 SIGNATURES: dict[str, tuple[Any, ...]] = {

@@ -22,9 +22,12 @@ from ztorch.dtypes import DType, u16
 from ztorch.errors import Unsupported
 from ztorch.ir.kernel import SWIZZLE_REPEAT, Instr, Kernel, Memory, Operand, constant
 from ztorch.ir.opcodes import ARITHMETIC, OPCODES
+from ztorch.ir.tile_maps import TileMap, map_of, tile_maps
 
-# An operand's position, or M: memory, O: offset, S and P: the same of the source of a copy.
-_MARK = re.compile("\x01([0-9MOSP]+)\x02")
+# An operand's position, or M: memory, O: offset, S and P: the same of the source of a copy, B: its
+# barriers, T: its map.
+_MARK = re.compile("\x01([0-9MOSPBT]+)\x02")
+_NAMED = {"mem": "M", "source": "S", "barriers": "B"}  # attributes that name memories
 SHARED_ALIGN = 16  # bytes that memories of threads are aligned to: the widest access
 _MEMORIES = {"memories": "global", "locals": "local", "shared": "shared"}  # in frames: space
 
@@ -84,13 +87,16 @@ class Renderer:
     def kernel(self, kernel: Kernel) -> dict[str, Any]:
         """The data of a kernel for the frame: the text of its body, and its declarations."""
         memories = {m.name: (str(k), m) for k, m in enumerate(kernel.memories)}
-        lines = [self._line(i, memories) for i in kernel.body]
+        maps = tile_maps(kernel)
+        lines = [self._line(i, memories, maps) for i in kernel.body]
         counters = [i.dest for i in kernel.body if i.opcode == "loop"]
         body, above = _split("\n".join(lines))
         return {
             "body": body,
             "above": above,
             "workgroup": kernel.workgroup,
+            "cluster": kernel.cluster,
+            "maps": _maps(kernel, maps),
             "resident_groups": self._resident_groups(kernel),
             "dynamic_shared": self._dynamic_shared(kernel),
             "shared_offsets": shared_offsets(kernel)[0],
@@ -159,17 +165,18 @@ class Renderer:
 
     # -- instructions ----------------------------------------------------------------------------
 
-    def _line(self, instr: Instr, memories: dict[str, tuple[str, Memory]]) -> str:
+    def _line(self, instr: Instr, memories: dict[str, tuple[str, Memory]],
+              maps: tuple[TileMap, ...]) -> str:
         operands = (instr.dest, *instr.args)
-        attrs, mem = instr.attrs, instr.attrs.get("mem", "")
+        attrs = instr.attrs
         key: tuple = (instr.opcode, *[(o.dtype, o.lanes, o.kind, o.bits, o.fragment)
                                       for o in operands])
         if attrs:
             key += tuple([(k, bool(v) if k in ("off", "source_off") else v)
-                          for k, v in attrs.items() if k not in ("mem", "source")])
-        for name in (mem, attrs.get("source")):
-            if name:
-                m = memories[name][1]
+                          for k, v in attrs.items() if k not in _NAMED])
+        for named in _NAMED:
+            if attrs.get(named):
+                m = memories[attrs[named]][1]
                 key += m.dtype, m.space, m.access, m.vec, m.atomic, m.swizzled
         rendered = self._texts.get(key)
         if rendered is None:
@@ -179,8 +186,10 @@ class Renderer:
         for mark in marks:
             if isinstance(mark, int):
                 numbers.append(operands[mark].id)
-            elif mark in ("M", "S"):
-                numbers.append(memories[mem if mark == "M" else attrs["source"]][0])
+            elif mark in _NAMED.values():
+                numbers.append(next(memories[attrs[n]][0] for n, m in _NAMED.items() if m == mark))
+            elif mark == "T":
+                numbers.append(maps.index(map_of(instr)))
             else:
                 offset = attrs.get("off" if mark == "O" else "source_off", 0)
                 numbers.append(self.spelling.offset(offset, instr.args[0].dtype.bits))
@@ -196,14 +205,14 @@ class Renderer:
         views = [self.spelling.operand(o, f"\x01{k}\x02")
                  for k, o in enumerate((instr.dest, *instr.args))]
         attrs = dict(instr.attrs)
-        if "mem" in attrs:
-            attrs["mem"] = self.spelling.memory(memories[attrs["mem"]][1], "\x01M\x02")
-            if attrs.get("off"):
-                attrs["off"] = "\x01O\x02"
-        if "source" in attrs:
-            attrs["source"] = self.spelling.memory(memories[attrs["source"]][1], "\x01S\x02")
-            if attrs["source_off"]:
-                attrs["source_off"] = "\x01P\x02"
+        for name, mark in _NAMED.items():
+            if name in attrs:
+                attrs[name] = self.spelling.memory(memories[attrs[name]][1], f"\x01{mark}\x02")
+        for name, mark in (("off", "O"), ("source_off", "P")):
+            if attrs.get(name):
+                attrs[name] = f"\x01{mark}\x02"
+        if instr.opcode == "copy_tile":
+            attrs["map"] = "\x01T\x02"
         text = str(word(*views, **attrs)).strip("\n")
         parts = _MARK.split("  " + text if not text.startswith("L") else text)
         return ("%s".join(part.replace("%", "%%") for part in parts[::2]),
@@ -219,6 +228,18 @@ def shared_offsets(kernel: Kernel) -> tuple[list[int], int]:
             offsets.append(start)
             total = start + m.size * m.dtype.bytes
     return offsets, align_up(total, SHARED_ALIGN)
+
+
+def _maps(kernel: Kernel, maps: tuple[TileMap, ...]) -> list[tuple]:
+    """Of each map: the number of its memory among those that the kernel is given, the dtype, and in
+    bytes where it begins and how far neighbours are apart beyond the first axis."""
+    named = [m.name for m in kernel.memories if m.space == "global"]
+    rows = []
+    for m in maps:
+        d = kernel.memory(m.memory).dtype
+        rows.append((named.index(m.memory), d.name, m.first * d.bytes, m.extents,
+                      tuple(p * d.bytes for p in m.pitches[1:]), m.box))
+    return rows
 
 
 def _split(text: str) -> tuple[str, dict[str, list[str]]]:

@@ -154,7 +154,8 @@ def _cuda(chip: Chip) -> Target:
                       max_buffer_bytes=_ADDRESSED, compute_units=chip.compute_units,
                       resident_threads=512, load_width=4, mma_shapes=family.mma_shapes,
                       asynchronous_copies="ptx80" in family.template_folders,
-                      asynchronous_products="ptx90a" in family.template_folders)
+                      asynchronous_products="ptx90a" in family.template_folders,
+                      tile_copies="ptx90a" in family.template_folders)
     return Target(f"cuda:{chip.name}", family.template_folders, "ptx",
                   Limits(0, 255, True, grid=grid), missing_opcodes=_CALLS,
                   converted_dtypes=family.converted_dtypes, frame_data=(("version", chip.isa),),

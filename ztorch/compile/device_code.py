@@ -32,6 +32,7 @@ class DeviceCode:
     entries: tuple[Entry, ...]  # where each kernel is
     launches: dict[str, tuple[LaunchSpec, ...]]  # of each function, in order
     shared: tuple[tuple[int, int], ...]  # bytes that launches of some kernels ask for, by number
+    maps: tuple[tuple, ...]  # that some kernels copy boxes by, each behind the kernel's number
 
     def complete(self, spec: ProgramSpec, target: Target) -> ProgramSpec:
         """The description of the program with its kernels, launches and needs filled in."""
@@ -41,6 +42,7 @@ class DeviceCode:
         functions = {name: function.replace(launches=self.launches[name])
                      for name, function in spec.functions.items()}
         return spec.replace(functions=functions, entries=self.entries, shared=self.shared,
+                             maps=self.maps,
                              limits=(("threads", threads), ("subgroup", grid.subgroup)))
 
 
@@ -65,7 +67,8 @@ def device_code(plans: Mapping[str, Plan], target: Target, watch: Watch) -> Devi
     watch.done("code", code)
     shared = tuple((k, kernel["dynamic_shared"]) for k, kernel in enumerate(kernels.rendered)
                    if kernel["dynamic_shared"])
-    return DeviceCode("\n".join(texts), code, tuple(entries), launches, shared)
+    maps = tuple((k, *m) for k, kernel in enumerate(kernels.rendered) for m in kernel["maps"])
+    return DeviceCode("\n".join(texts), code, tuple(entries), launches, shared, maps)
 
 
 def _name_kernels(kernels: Kernels, launches: Mapping[str, tuple[LaunchSpec, ...]]) -> None:

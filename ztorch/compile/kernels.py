@@ -85,7 +85,8 @@ class Kernels:
         data, size = self._render(kernel)
         memories = (tuple((m.t, m.access, m.size) for m in data[kind])
                     for kind in ("memories", "locals", "shared"))
-        text = (data["body"], data["workgroup"], size, *memories)
+        text = (data["body"], data["workgroup"], data["cluster"], tuple(data["maps"]), size,
+                *memories)
         if text not in self._number_of_text:
             self._number_of_text[text] = len(self.rendered)
             self.rendered.append({**data, "symbol": f"{kernel.name}_{len(self.rendered)}"})

@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from ztorch.dtypes import DType, boolean, i64
-from ztorch.ir.expressions import Arg, Expressions
+from ztorch.ir.expressions import Arg
 from ztorch.ir.kernel import Fragment, Instr, Kernel, Memory, Operand, constant
+from ztorch.ir.ring_builder import Rings
 
 
-class Builder(Expressions):
+class Builder(Rings):
     """Appends instructions to a kernel.
 
     Every scalar opcode is a method: `b.add(x, 1.0)`. Python numbers take the dtype of the other
@@ -36,6 +37,7 @@ class Builder(Expressions):
         self.variables: list[Operand] = []
         self.origin: tuple[str, ...] = ()
         self.workgroup: tuple[int, int, int] = (1, 1, 1)
+        self.cluster = 1
 
     # -- declarations ------------------------------------------------------------------------
 
@@ -69,7 +71,7 @@ class Builder(Expressions):
         """The kernel as built so far."""
         return Kernel(
             self.name, tuple(self.memories.values()), tuple(self.variables), tuple(self.body),
-            self.index, self.exact, self.origin, self.workgroup,
+            self.index, self.exact, self.origin, self.workgroup, self.cluster,
         )
 
     # -- memory ------------------------------------------------------------------------------

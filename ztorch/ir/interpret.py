@@ -24,7 +24,8 @@ from ztorch.ir.kernel import (
 )
 from ztorch.ir.opcodes import OPCODES
 from ztorch.ir.products import AsyncProducts
-from ztorch.ir.registers import Registers, Step
+from ztorch.ir.registers import Step
+from ztorch.ir.ring_steps import RingSteps
 
 
 def interpret(kernel: Kernel, buffers: dict[str, np.ndarray], workers: int = 1,
@@ -56,6 +57,7 @@ def interpret(kernel: Kernel, buffers: dict[str, np.ndarray], workers: int = 1,
                           written or {})
     with np.errstate(all="ignore"):
         _run(machine.steps)
+        machine.finish()
     machine.steps.clear()  # they refer to the machine, which holds the buffers
 
 
@@ -64,7 +66,7 @@ def _run(steps: list[Step]) -> None:
         step()
 
 
-class Interpreter(Registers):
+class Interpreter(RingSteps):
     """A kernel as closures, which `_run` then calls one by one."""
 
     def __init__(self, kernel: Kernel, *launch: Any):
@@ -157,6 +159,10 @@ class Interpreter(Registers):
         end = self.ends[at]
         middle = branches(self.kernel.body, at, end)
         yes, no = self._block(at + 1, middle), self._block(middle + 1, end)
+        waits = [any(i.opcode == "mbarrier_wait" for i in self.kernel.body[a:z])
+                 for a, z in ((at, middle), (middle, end))]
+        if any(waits) and middle < end:
+            return self.side_by_side(at, self.key(instr.args[0]), yes, no)
         regs, condition = self.regs, self.key(instr.args[0])
 
         def step() -> None:

@@ -161,6 +161,7 @@ class Kernel:
     exact: bool = True  # no target may fuse a mul and an add
     origin: tuple[str, ...] = ()  # names of the layers it came from
     workgroup: tuple[int, int, int] = (1, 1, 1)  # threads per workgroup along x, y, z on a grid
+    cluster: int = 1  # neighbouring workgroups along x that reach each other's shared memory
 
     def memory(self, name: str) -> Memory:
         """The memory of this name."""

@@ -32,6 +32,7 @@ class GridLimits:
     asynchronous_copies: bool = False  # from global to shared memory, beside which threads go on
     mma_shapes: tuple[MmaShape, ...] = ()  # shapes of matrix instructions, fastest first
     asynchronous_products: bool = False  # of 16 bits from shared memory, of four subgroups each
+    tile_copies: bool = False  # of boxes by maps, counted by barriers of phases; and clusters
 
     @property
     def declared_shared_bytes(self) -> int:

@@ -29,6 +29,9 @@ class Watched:
         self.base = None if copies == 1 else owners * spec.size  # start of each thread's copy
         self.races: Detector | None = None  # None: races are not looked for
         self.flying: np.ndarray | None = None  # elements that copies are on their way to
+        # Of memories that copies of tiles fill, by element; None of others:
+        self.brought_by: np.ndarray | None = None  # 1 + the barrier that counted it
+        self.brought_in: np.ndarray | None = None  # the phase in which it did
         # Of memories that asynchronous products read, by element; None of others:
         self.reading: np.ndarray | None = None  # products in flight that read it
         self.unfenced: np.ndarray | None = None  # 1 + the thread that wrote it without a fence
@@ -138,6 +141,9 @@ class Lockstep:
                 place = places[clash][0] % store.spec.size
                 raise self.fail(at, f"race on {store.spec.name}[{place}]: another thread touched "
                                      "it since the last barrier")
+
+    def arrived(self, at: int, store: Watched, places: np.ndarray, active: np.ndarray) -> None:
+        """Check that threads have waited for the copies of tiles that brought what they read."""
 
     def at_rest(self, at: int, variable: int) -> None:
         """Check that no product in flight adds to a variable of an active thread."""

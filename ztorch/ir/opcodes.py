@@ -23,6 +23,7 @@ from ztorch.ir import atomic_rewritings as atomics
 from ztorch.ir import copy_rewritings as copies
 from ztorch.ir import meanings, product_rewritings, remainders, safe
 from ztorch.ir import polynomials as poly
+from ztorch.ir.ring_opcodes import ROWS as RINGS
 
 Via = Callable[..., Any]
 
@@ -252,6 +253,9 @@ _row("mma_commit", 0, "end a group of the asynchronous products that this thread
      result="none", via_whole=copies.nothing)
 _row("mma_wait", 0, "until all groups of products of this thread but the last `pending` are done",
      result="none", attrs=("pending",), via_whole=copies.nothing)
+
+for _name, (_arity, _doc, _attrs, _more) in RINGS.items():
+    _row(_name, _arity, _doc, result="none", attrs=_attrs, **_more)
 
 
 def _split(o: Any, g: Any, first: Any, second: Any) -> tuple:

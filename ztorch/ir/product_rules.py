@@ -19,7 +19,7 @@ class ProductRules(ScopeRules):
         an instruction that knows lines."""
         i = self.instr
         m = self.memories[i.attrs["mem"]]
-        if not m.swizzled or i.opcode == "mma_async":
+        if not m.swizzled or i.opcode in ("mma_async", "copy_tile"):
             return
         x = i.dest if i.opcode in ("load", "gather", "mma_load") else i.args[1]
         if i.opcode in ("mma_load", "mma_store"):

@@ -95,6 +95,8 @@ class AsyncProducts:
         each = (first[:, :1] + offsets.reshape(-1)).reshape(m.threads, -1)
         places, live = m.reach(at, store, each, None)
         self._touch(m, at, store, places, live, team)
+        if store.brought_by is not None:
+            m.arrived(at, store, places, active.reshape(-1))
         assert store.unfenced is not None
         if store.unfenced[places[active.reshape(-1)]].any():
             raise m.fail(at, f"{store.spec.name} was written by a thread that had no fence "

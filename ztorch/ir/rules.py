@@ -24,24 +24,26 @@ def is_int(x: Any) -> bool:
 
 # The allowed values of each attribute. Attributes that are not listed: see `_plain`.
 ATTRIBUTES: dict[str, Callable[[Rules, Any], object]] = {
-    "mem": lambda r, v: isinstance(v, str) and v in r.memories,
-    "off": lambda r, v: is_int(v) and abs(v) < 1 << (r.kernel.index.bits - 1),
+    **dict.fromkeys(("mem", "source", "barriers"),
+                    lambda r, v: isinstance(v, str) and v in r.memories),
+    **dict.fromkeys(("off", "source_off"),
+                    lambda r, v: is_int(v) and abs(v) < 1 << (r.kernel.index.bits - 1)),
+    **dict.fromkeys(("els", "turned", "source_turned", "fewer"), lambda r, v: isinstance(v, bool)),
     "align": lambda r, v: is_int(v) and 0 <= v <= BUFFER_ALIGN and not v & (v - 1),
     "lane": lambda r, v: is_int(v) and 0 <= v < r.instr.args[0].lanes,
     "perm": lambda r, v: isinstance(v, tuple) and all(
         is_int(n) and 0 <= n < 2 * r.instr.args[0].lanes for n in v),
     "axis": lambda r, v: is_int(v) and 0 <= v < 3,
     "kind": lambda r, v: v in LOOP_KINDS,
-    "els": lambda r, v: isinstance(v, bool),
     "mask": lambda r, v: is_int(v) and 0 < v < 128,
-    "source": lambda r, v: isinstance(v, str) and v in r.memories,
-    "source_turned": lambda r, v: isinstance(v, bool),
     "panel": lambda r, v: is_int(v) and 0 <= v < 1 << (r.kernel.index.bits - 1),
-    "source_off": lambda r, v: is_int(v) and abs(v) < 1 << (r.kernel.index.bits - 1),
-    "elements": lambda r, v: is_int(v) and 0 < v <= MAX_LANES,
-    "pending": lambda r, v: is_int(v) and 0 <= v < MAX_LANES,
     "pitch": lambda r, v: is_int(v) and 0 < v < 1 << (r.kernel.index.bits - 1),
-    "turned": lambda r, v: isinstance(v, bool),
+    "pending": lambda r, v: is_int(v) and 0 <= v < MAX_LANES,
+    **dict.fromkeys(("elements", "count", "cluster"),
+                    lambda r, v: is_int(v) and 0 < v <= MAX_LANES),
+    "bytes": lambda r, v: is_int(v) and 0 < v < 1 << 20,
+    **dict.fromkeys(("extents", "pitches", "box"), lambda r, v: isinstance(v, tuple) and all(
+        is_int(n) and 0 < n < 1 << (r.kernel.index.bits - 1) for n in v)),
 }
 
 

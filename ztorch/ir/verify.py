@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ztorch.ir.kernel import PRIVATE_KINDS, Kernel, Operand, set_in_loop
 from ztorch.ir.opcodes import OPCODES
-from ztorch.ir.product_rules import ProductRules
+from ztorch.ir.ring_rules import MAX_CLUSTER, RingRules
 from ztorch.ir.rules import MAX_LANES, NAME, is_int
 from ztorch.ir.thread_rules import OpenScope
 
@@ -33,7 +33,7 @@ def verify(kernel: Kernel) -> None:
     _Verifier(kernel).run()
 
 
-class _Verifier(ProductRules):
+class _Verifier(RingRules):
     """The rules that depend on earlier instructions: ids, scopes, variables, divergence."""
 
     def __init__(self, kernel: Kernel):
@@ -54,6 +54,8 @@ class _Verifier(ProductRules):
         self.rule(k.index.name in ("i32", "i64"), f"indices are i32 or i64, not {k.index!r}")
         self.rule(len(k.workgroup) == 3 and all(is_int(n) and n > 0 for n in k.workgroup),
                   f"the workgroup {k.workgroup} is not three positive numbers")
+        self.rule(is_int(k.cluster) and 1 <= k.cluster <= MAX_CLUSTER,
+                  f"a cluster of {k.cluster} workgroups")
         for name in k.origin:  # is written into a comment of the rendered text
             self.rule(name.isprintable() and "*/" not in name and "\\" not in name,
                       f"the origin {name!r} cannot stand in a comment")
@@ -115,6 +117,7 @@ class _Verifier(ProductRules):
             getattr(self, f"check_{i.opcode}")()
             if "mem" in i.attrs and i.opcode != "prefetch":
                 self.swizzled_access()
+                self.ring_access()
         if i.opcode == "loop":  # enter first: the counter belongs to the body
             self.enter()
         self.define(i.dest)

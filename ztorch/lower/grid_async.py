@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ztorch.dtypes import f16
@@ -127,8 +127,8 @@ def choose(m: int, n: int, k: int, batch: int, grid: GridLimits,
     return best
 
 
-class AsyncNest(Strips):
-    """A tile whose subgroups multiply by fours, asynchronously."""
+class AsyncStrips(Strips):
+    """Brings strips into swizzled memory, and has four subgroups at a time multiply them."""
 
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
                  target: Mapping[Value, str], limits: Limits, tile: AsyncTile):
@@ -138,20 +138,41 @@ class AsyncNest(Strips):
         for side, length in enumerate((tile.rows, tile.columns)):
             self.swizzled_strip(tile.depth, length, lies_along_k(product, side))
 
+    def start_products(self, stage: Operand, team: Operand, sums: list[Operand]) -> None:
+        """Starts to multiply the strips of a stage."""
+        b, tile, (left, right) = self.b, self.tile, self.strips
+        rows = tile.shape.m * WARPGROUP
+        part = rows * left.pitch if left.along_k else (left.panel or left.size)
+        index = b.add(b.mul(stage, left.size), b.mul(team, part))
+        b.mma_fence()
+        for d in range(0, tile.depth, tile.shape.k):
+            b.mma_async(left.name, index, right.name, b.mul(stage, right.size), sums,
+                        off=d if left.along_k else d * left.pitch, turned=not left.along_k,
+                        source_off=d if right.along_k else d * right.pitch,
+                        source_turned=right.along_k, panel=right.panel)
+        b.mma_commit()
+
+    def leave(self, sums: list[Operand], number: Operand) -> Callable[[str, int], None]:
+        """Emits the stores of a subgroup's share of a band of the finished tile."""
+        b, tile, shape = self.b, self.tile, self.tile.shape
+        share, start = tile.across // tile.bands, b.mul(number, shape.m * tile.pitch)
+
+        def store(array: str, band: int) -> None:
+            for j, v in enumerate(sums[band * share:(band + 1) * share]):
+                b.mma_store(array, start, b.get(v), tile.pitch, off=j * shape.n)
+        return store
+
+
+class AsyncNest(AsyncStrips):
+    """A tile whose threads copy and multiply."""
+
     def run(self, which: Operand, first: Operand, left: Operand, t: Operand) -> None:
         b, tile, shape = self.b, self.tile, self.tile.shape
         c = Fragment("c", shape)
         sums = [b.matrix(c, tile.subgroup, 0) for _ in range(tile.across)]
         at, batch = self.batch_index(which)
-        number = b.div(t, tile.subgroup)
         bands = Bands(tile.rows, tile.columns, tile.rows, tile.bands, tile.pitch, beside=True)
-
-        def store(array: str, band: int) -> None:
-            share = tile.across // tile.bands
-            start = b.mul(number, shape.m * tile.pitch)
-            for j, v in enumerate(sums[band * share:(band + 1) * share]):
-                b.mma_store(array, start, b.get(v), tile.pitch, off=j * shape.n)
-
+        store = self.leave(sums, b.div(t, tile.subgroup))
         self._multiply_strips(at, batch, first, left, t, sums)
         self.tile_epilogue(bands, shape.into, at, batch, first, left, t, store)
 
@@ -171,7 +192,7 @@ class AsyncNest(Strips):
             b.copies_wait(ahead - 1)
             b.shared_fence()
             b.barrier()
-            self._start_products(b.rem(turn, stages), team, sums)
+            self.start_products(b.rem(turn, stages), team, sums)
             b.mma_wait(1)
             later = b.add(turn, ahead)
             with b.if_(b.lt(later, count)):
@@ -179,17 +200,3 @@ class AsyncNest(Strips):
             b.copies_commit()
         b.mma_wait(0)
         b.barrier()  # before the strips of another tile
-
-    def _start_products(self, stage: Operand, team: Operand, sums: list[Operand]) -> None:
-        """Starts to multiply the strips of a stage."""
-        b, tile, (left, right) = self.b, self.tile, self.strips
-        rows = tile.shape.m * WARPGROUP
-        part = rows * left.pitch if left.along_k else (left.panel or left.size)
-        index = b.add(b.mul(stage, left.size), b.mul(team, part))
-        b.mma_fence()
-        for d in range(0, tile.depth, tile.shape.k):
-            b.mma_async(left.name, index, right.name, b.mul(stage, right.size), sums,
-                        off=d if left.along_k else d * left.pitch, turned=not left.along_k,
-                        source_off=d if right.along_k else d * right.pitch,
-                        source_turned=right.along_k, panel=right.panel)
-        b.mma_commit()

@@ -99,7 +99,7 @@ class TileOfProduct:
         columns = bands.width // n
         for band in range(bands.count):
             store(array, band)
-            b.barrier()
+            self.meet()
             with b.loop(t, bands.lines * columns, tile.threads) as number:
                 line, column = b.div(number, columns), b.mul(b.rem(number, columns), n)
                 offset = b.add(b.mul(line, bands.pitch), column)
@@ -108,7 +108,11 @@ class TileOfProduct:
                 row = b.add(first, bands.row(b, line, band))
                 across = band * bands.width if bands.beside else 0
                 self.element_epilogue(at, batch, row, b.add(left, b.add(column, across)), x)
-            b.barrier()  # before the next band, or another tile's
+            self.meet()  # before the next band, or another tile's
+
+    def meet(self) -> None:
+        """The threads that share a finished tile meet."""
+        self.b.barrier()
 
     def _epilogue_width(self, columns: int) -> int:
         """How many neighbours along a row of a band the epilogue computes at once."""

@@ -207,18 +207,21 @@ def refusal_async(s: GridAsyncSchedule, region: Region, limits: Limits) -> str:
         return ("this target has no asynchronous product for its operands, or cannot copy them "
                 "asynchronously")
     assert limits.grid is not None
-    tile = grid_async.tile_of(s.tile_rows, s.tile_columns, shape, limits.grid, s.stages,
-                              s.epilogue_bands)
-    line = SWIZZLE_LINE // shape.of.bytes
-    if why := _uneven(("tile(rows=...)", s.tile_rows, shape.m * WARPGROUP),
-                      ("tile(columns=...)", s.tile_columns, line),
-                      ("matrices of a subgroup beside one another", tile.across,
-                       s.epilogue_bands)):
-        return why
-    if tile.across > MAX_SUMS:
-        return f"tile(columns=...) must be at most {MAX_SUMS * shape.n}, not {s.tile_columns}"
     if s.stages < ASYNC_STAGES_LEAST:
         return f"stages({s.stages}) must be at least {ASYNC_STAGES_LEAST}"
+    return refusal_tile(grid_async.tile_of(
+        s.tile_rows, s.tile_columns, shape, limits.grid, s.stages, s.epilogue_bands), limits)
+
+
+def refusal_tile(tile: grid_async.AsyncTile, limits: Limits) -> str:
+    """Why asynchronous products cannot have a tile; empty if they can."""
+    shape = tile.shape
+    if why := _uneven(("tile(rows=...)", tile.rows, shape.m * WARPGROUP),
+                      ("tile(columns=...)", tile.columns, SWIZZLE_LINE // shape.of.bytes),
+                      ("matrices of a subgroup beside one another", tile.across, tile.bands)):
+        return why
+    if tile.across > MAX_SUMS:
+        return f"tile(columns=...) must be at most {MAX_SUMS * shape.n}, not {tile.columns}"
     return _too_large(tile.threads, tile.shared, limits)
 
 

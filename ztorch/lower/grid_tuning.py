@@ -96,6 +96,17 @@ ATTENTION_SHARE = row(
     "ATTENTION_SHARE", 0.5, "share of a buffer", "that scores take from which on attention is one "
     "kernel of threads", "predicted for an H200 without matrix instructions: it takes 2.5 to 5 "
     "times as long as products that keep scores in memory")
+ROLES_STAGES_LEAST = row(
+    "ROLES_STAGES_LEAST", 2, "stages", "of a ring: products read one, and copies fill the others",
+    CHOSEN)
+RASTER_ROWS = row(
+    "RASTER_ROWS", 8, "tiles", "below one another at most that workgroups take before the next "
+    "column of tiles", "public figures: on Hopper 8 and 16 differ by a few percent")
+PRODUCER_REGISTERS = row(
+    "PRODUCER_REGISTERS", 40, "registers", "of a thread that copies", "public figures: 24 to 40")
+CONSUMER_REGISTERS = row(
+    "CONSUMER_REGISTERS", 232, "registers", "of a thread that multiplies", "what a unit has left "
+    "for two warpgroups beside one that copies")
 
 # Bytes of one asynchronous copy, the best first: what GPUs load at once, and half of it.
 COPY_BYTES = (16, 8)

@@ -102,10 +102,11 @@ def _check_entries(spec: ProgramSpec) -> None:
         if name in names:
             raise BadValue(name, "a name that occurs once", "entries", k, 0)
         names.add(name)
-    for k, (number, _) in enumerate(spec.shared):
-        if number >= len(spec.entries):
-            raise BadValue(number, f"the number of one of {len(spec.entries)} kernels", "shared",
-                           k, 0)
+    for key, rows in (("shared", spec.shared), ("maps", spec.maps)):
+        for k, (number, *_) in enumerate(rows):
+            if number >= len(spec.entries):
+                raise BadValue(number, f"the number of one of {len(spec.entries)} kernels", key, k,
+                               0)
     if bool(names) == (spec.backend == "cpu"):
         raise BadValue([list(e) for e in spec.entries],
                        "a list of kernels for a device, and empty for a CPU", "entries")
@@ -158,6 +159,12 @@ def _check_launch(number: int, launch: LaunchSpec, f: FunctionSpec, spec: Progra
         element = BOOL_ELEMENT if tensors[at].dtype.long == "bool" else 1
         if nbytes > tensors[at].nbytes * element:
             raise BadValue(nbytes, "no more than its tensor takes", 2, k, 2)
+    for number, place, _, first, extents, pitches, box in spec.maps:
+        if number == launch.entry and (
+                place >= len(launch.places) or not len(extents) == len(box) == len(pitches) + 1
+                or first + 2 * extents[0] + sum((e - 1) * p for e, p in zip(
+                    extents[1:], pitches, strict=True)) > launch.places[place][2]):
+            raise BadValue(launch.entry, "the number of a kernel whose maps lie in its memories", 0)
     name, _, _, group = spec.entries[launch.entry]
     if name != kernel_name(name.rpartition("_")[0], group, launch.grid, launch.places):
         raise BadValue(launch.entry, "the number of a kernel whose code takes such a grid and such "

@@ -21,6 +21,7 @@ from ztorch.backends.handles import (
     KernelEntry,
     Launch,
     Recording,
+    TensorMap,
 )
 from ztorch.dtypes import lying
 from ztorch.errors import DeviceError, OutOfMemory
@@ -39,7 +40,9 @@ class Remote(Running):
         check_device(spec, device)
         super().__init__(spec, code, device.id, spec.host_bytes)
         self.opened_device = device
-        self.module = device.load(code, [KernelEntry(*e) for e in spec.kernel_entries])
+        self.module = device.load(code, [
+            entry._replace(maps=tuple(TensorMap(*m) for m in entry.maps))
+            for entry in (KernelEntry(*e) for e in spec.kernel_entries)])
         self._params = self._allocate("its weights", spec.params_bytes, "make layers smaller")
         self._arena = self._allocate("what its layers compute", spec.arena_bytes,
                                      "compile with a smaller batch_size")

@@ -181,6 +181,9 @@ class ProgramSpec(Record):
                    names="[name, first byte, bytes, workgroup]")), default=())
     shared: tuple[tuple[int, int], ...] = field(  # memory that launches ask for, by kernel
         ListOf(Row(SIZE, COUNT, names="[kernel, bytes]")), default=())
+    maps: tuple[tuple, ...] = field(  # by which kernels copy boxes out of their memories
+        ListOf(Row(SIZE, SIZE, OneOf("f16", "bf16"), SIZE, *[ListOf(COUNT, 5)] * 3,
+                   names="[kernel, memory, dtype, first byte, extents, pitches, box]")), default=())
     limits: tuple[tuple[str, int], ...] = field(  # what the code assumes of the device
         ListOf(Row(TEXT, SIZE, names="[name, number]")), default=())
 
@@ -190,10 +193,12 @@ class ProgramSpec(Record):
         return f"cpu:{self.target}" if self.target in CPU_LEVELS else self.target
 
     @property
-    def kernel_entries(self) -> list[tuple[str, int, int, tuple[int, int, int], int]]:
-        """The kernels in a device's code, each with the shared memory that its launches ask for."""
+    def kernel_entries(self) -> list[tuple]:
+        """The kernels in a device's code, each with the shared memory that its launches ask for,
+        and with its maps."""
         shared = dict(self.shared)
-        return [(*entry, shared.get(k, 0)) for k, entry in enumerate(self.entries)]
+        return [(*entry, shared.get(k, 0), tuple(m[1:] for m in self.maps if m[0] == k))
+                for k, entry in enumerate(self.entries)]
 
     @property
     def memory_bytes(self) -> int:

@@ -13,11 +13,11 @@ between, `.nc` loads of what the kernel writes, and float arithmetic that could 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tests.machines.ptx import atomics, copies, products, tensor, words
+from tests.machines.ptx import atomics, copies, products, rings, tensor, words
 from tests.machines.ptx.memory import GlobalMemory
 from tests.machines.ptx.parse import (
     BITS,
@@ -39,6 +39,7 @@ RAW = {1: np.dtype(bool), 8: np.dtype(np.uint8), 16: np.dtype(np.uint16), 32: np
 ODD = {1: False, 16: 0x7E5A, 32: 0x7FA55A5A, 64: 0x7FF5A5A55A5A5A5A}
 WARP = tensor.WARP
 CONTROL = ("bra", "ret", "bar")
+WAITS = (("mbarrier", "try_wait", "parity", "shared::cta", "b64"), ("barrier", "cluster", "wait", "acquire"))
 DYNAMIC = 227 << 10  # the most bytes of shared memory that a launch can ask for
 GAP = 256  # bytes between shared arrays
 Source = Callable[[], np.ndarray]
@@ -46,14 +47,16 @@ Grid = tuple[int, int, int]
 
 
 def launch(entry: Entry, grid: Grid, pointers: list[int], memory: GlobalMemory,
-           races: bool = True, shared: int = 0) -> None:
+           races: bool = True, shared: int = 0, maps: Sequence[rings.TensorMap] = ()) -> None:
     """One launch, from the first instruction to the last thread's return, with so many bytes of
     shared memory beside what the entry declares."""
+    if len(maps) != len(entry.maps) or math.prod(grid) % entry.cluster:
+        raise PtxError(f"{entry.name} takes {len(entry.maps)} tensor maps, and clusters of {entry.cluster}")
     if len(pointers) != len(entry.parameters):
         raise PtxError(f"{entry.name} takes {len(entry.parameters)} pointers, not {len(pointers)}")
     key = grid, races, shared
     machine = entry.machines.pop(key, None) or _Machine(entry, *key)
-    machine.begin(pointers, memory)
+    machine.begin(pointers, memory, maps)
     with np.errstate(all="ignore"):
         machine.run()
     entry.machines[key] = machine  # for the next launch: reading the code takes a while
@@ -71,7 +74,7 @@ def check(entry: Entry) -> None:
     """Raises `PtxError` for an instruction that the machine does not know."""
     machine = _Machine(entry, (1, 1, 1), False, DYNAMIC)
     for i in entry.code:
-        if i.opcode[0] not in CONTROL:
+        if i.opcode[0] not in CONTROL and i.opcode not in WAITS:
             machine.step(i)
 
 
@@ -92,9 +95,9 @@ class _Machine:
         self.labels = frozenset(entry.labels.values())
         self.pieces = {at: self.piece(at) for at in sorted({0, *self.labels})}
 
-    def begin(self, pointers: list[int], memory: GlobalMemory) -> None:
+    def begin(self, pointers: list[int], memory: GlobalMemory, maps: Sequence[rings.TensorMap] = ()) -> None:
         """As it is before a launch: nothing of the one before is left."""
-        self.memory = memory
+        self.memory, self.maps = memory, maps
         self.parameters = dict(zip(self.entry.parameters, pointers, strict=True))
         self.epoch = np.zeros(self.threads, np.int64)
         self.mask: np.ndarray | None = None  # of the threads at work; None: all
@@ -105,6 +108,7 @@ class _Machine:
         self.races = Detector(self.shared.size) if self.detects and self.shared.size else None
         self.in_flight = copies.InFlight(self)
         self.products = products.Products(self)
+        self.rings = rings.Rings(self)
 
     def arrays(self) -> None:
         self.places: dict[str, int] = {}
@@ -127,10 +131,10 @@ class _Machine:
     def piece(self, at: int) -> tuple[list[Callable[[], None]], int]:
         """The instructions from a leader to the next control, and where that stands."""
         steps, code = [], self.entry.code
-        while at < len(code) and code[at].opcode[0] not in CONTROL:
+        while at < len(code) and code[at].opcode[0] not in CONTROL and code[at].opcode not in WAITS:
             steps.append(self.step(code[at]))
             at += 1
-            if at in self.labels:
+            if at in self.labels or code[at - 1].opcode[:2] == ("mbarrier", "arrive"):
                 break
         return steps, at
 
@@ -138,7 +142,17 @@ class _Machine:
         waiting: dict[int, np.ndarray] = {}
         code, at, left = self.entry.code, 0, self.threads
         everyone = np.ones(self.threads, bool)
+        asleep: dict[int, np.ndarray] = {}  # by the wait that they stand at
         while True:
+            for place in list(asleep):
+                if self.passes(code[place], np.flatnonzero(asleep[place])):
+                    waiting[place] = waiting.get(place, ~everyone) | asleep.pop(place)
+            if self.mask is not None and not self.mask.any():
+                if not waiting:
+                    raise PtxError(f"{self.entry.name}: deadlock: " + "; ".join(
+                        f"{code[place].text} of {mask.sum()} threads" for place, mask in asleep.items()))
+                at = min(waiting)
+                self.mask = waiting.pop(at)
             if waiting:
                 first = min(waiting)
                 if first < at:
@@ -156,7 +170,15 @@ class _Machine:
             if at >= len(code):
                 raise PtxError(f"{self.entry.name} runs over its end")
             i = code[at]
-            if i.opcode[0] not in CONTROL or (waiting and min(waiting) <= at):
+            if (i.opcode[0] not in CONTROL and i.opcode not in WAITS) or (waiting and min(waiting) <= at):
+                continue
+            if i.opcode in WAITS:
+                here = np.flatnonzero(self.active)
+                if not self.wait(i, here):
+                    asleep[at] = asleep.get(at, ~everyone) | self.active
+                    self.mask = ~everyone
+                else:
+                    at += 1
                 continue
             if i.opcode[0] == "bar":
                 self.barrier(i)
@@ -167,11 +189,10 @@ class _Machine:
                 assert taken is True
                 left -= int(self.active.sum())
                 if not left:
-                    return
-                if not waiting:
+                    return self.rings.finish()
+                if not waiting and not asleep:
                     raise PtxError(f"{self.entry.name}: threads got lost")
-                at = min(waiting)
-                self.mask = waiting.pop(at)
+                self.mask = ~everyone
                 continue
             target = self.entry.labels[i.operands[0].name]  # type: ignore[union-attr]
             if taken is True:
@@ -182,6 +203,35 @@ class _Machine:
                 waiting[target] = waiting.get(target, ~everyone) | taken
                 self.mask = self.active & ~taken
                 at += 1
+
+    def passes(self, i: Instruction, threads: np.ndarray) -> bool:
+        """Whether all threads that stand at a wait may go on."""
+        if i.opcode == WAITS[0]:
+            return self.rings.passes(i, threads)
+        cluster = self.size * self.entry.cluster
+        everyone = self.rings.arrivals.reshape(-1, cluster).min(1)
+        return bool((everyone[threads // cluster] >= self.rings.arrivals[threads]).all())
+
+    def wait(self, i: Instruction, threads: np.ndarray) -> bool:
+        """A wait, if it ends. One for a phase says at first that it has not, as it may, so that code which
+        does not try again is found."""
+        r, flag = self.rings, i.operands[0] if i.operands else None
+        if i.guard is not None:
+            raise PtxError(i.text)
+        if flag is not None and not r.tried[threads].all():
+            self.put(flag, np.zeros(1, bool), self.mask)
+            r.tried[threads] = True
+            return True
+        if not self.passes(i, threads):
+            return False
+        if flag is None:
+            self.epoch = self.epoch + self.active
+            r.cluster_epoch[threads] += 1
+            return True
+        r.tried[threads] = False
+        r.ended(i, threads)
+        self.put(flag, np.ones(1, bool), self.mask)
+        return True
 
     @property
     def active(self) -> np.ndarray:
@@ -201,13 +251,22 @@ class _Machine:
         return True if count == (self.threads if self.mask is None else int(self.mask.sum())) else p
 
     def barrier(self, i: Instruction) -> None:
-        if i.opcode != ("bar", "sync") or i.operands != (Literal(0),) or i.guard:
+        team = len(i.operands) == 2 and i.operands[0] == Literal(1) and isinstance(i.operands[1], Literal)
+        if i.opcode != ("bar", "sync") or (i.operands != (Literal(0),) and not team) or i.guard:
             raise PtxError(i.text)
-        if self.mask is not None:
+        if team:
+            here = self.active.reshape(-1, self.size).sum(1)
+            if not np.isin(here, (0, i.operands[1].number)).all():  # type: ignore[union-attr]
+                raise PtxError(f"{self.entry.name}: {i.text}: {here.max()} threads of a team reach it")
+        elif self.mask is not None:
             some = self.mask.reshape(-1, self.size)
             if (some.any(1) != some.all(1)).any():
                 raise PtxError(f"{self.entry.name}: a barrier that not all threads of a block reach")
         self.epoch = self.epoch + self.active
+
+    def arrive(self, live: np.ndarray | None) -> None:
+        """Threads say that they have come to the barrier of their cluster."""
+        self.rings.arrivals += 1 if live is None else live
 
     # -- operands --------------------------------------------------------------------------------------
 
@@ -269,7 +328,13 @@ class _Machine:
         if name in ("mma", "ldmatrix"):
             return getattr(tensor, name)(self, i)
         if name == "cp":
-            return copies.cp(self, i)
+            return (rings.bulk if "bulk" in i.opcode else copies.cp)(self, i)
+        if name in ("mbarrier", "mapa", "setmaxnreg"):
+            return getattr(rings, name)(self, i)
+        if i.opcode == ("fence", "mbarrier_init", "release", "cluster"):
+            return rings.fence(self)
+        if i.opcode == ("barrier", "cluster", "arrive", "release"):
+            return self.arrive
         if name in ("wgmma", "fence"):
             return getattr(products, name)(self, i)
         meaning, takes, gives = words.meaning(i)
@@ -319,6 +384,8 @@ class _Machine:
         return lambda live: self.put(d, read(), live)
 
     def special(self, name: str, bits: int) -> np.ndarray:
+        if name in self.entry.maps:
+            return np.array([rings.MAPS + 128 * self.entry.maps.index(name)], RAW[bits])
         if name in self.places:
             return np.array([self.places[name]], RAW[bits])
         if name == "%laneid":

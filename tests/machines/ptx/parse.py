@@ -55,7 +55,15 @@ class Pack:
     parts: tuple[Register, ...]
 
 
-Operand = Register | Literal | Symbol | Address | Pack
+@dataclass(frozen=True)
+class TileAddress:
+    """A tensor map and where in its tensor a box begins."""
+
+    map: Any
+    at: tuple[Any, ...]
+
+
+Operand = Register | Literal | Symbol | Address | Pack | TileAddress
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,8 @@ class Entry:
     name: str
     parameters: tuple[str, ...]
     workgroup: tuple[int, int, int]
+    maps: tuple[str, ...] = ()  # parameters that are tensor maps; they are behind all others
+    cluster: int = 1
     code: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     arrays: dict[str, Array] = field(default_factory=dict)
@@ -94,6 +104,7 @@ class Program:
 
 _HEADER = re.compile(r"\s*\.version (\S+)\s+\.target (\S+)\s+\.address_size 64\s+")
 _ENTRY = re.compile(r"\.visible \.entry (\w+)\(([^)]*)\)\s+\.reqntid (\d+), (\d+), (\d+)"
+                    r"(?:\s+\.explicitcluster\s+\.reqnctapercluster (\d+), 1, 1)?"
                     r"(?:\s+\.minnctapersm \d+)?\s+\{")
 _DYNAMIC = re.compile(r"\.extern \.shared \.align 1024 \.b8 dynamic\[\];\s+")
 _LABEL = re.compile(r"(\w+):")
@@ -113,12 +124,16 @@ def parse(text: str) -> Program:
         found = _ENTRY.match(text, at)
         if not found:
             raise PtxError(f"no entry at {text[at:at + 60]!r}")
-        parameters = []
+        parameters, maps = [], []
         for p in filter(None, (s.strip() for s in found[2].split(","))):
-            if not p.startswith(".param .u64 "):
+            if chart := re.fullmatch(r"\.param \.align 64 \.b8 (\w+)\[128\]", p):
+                maps.append(chart[1])
+                continue
+            if maps or not p.startswith(".param .u64 "):
                 raise PtxError(f"parameter {p!r}")
             parameters.append(p.removeprefix(".param .u64 "))
-        entry = Entry(found[1], tuple(parameters), (int(found[3]), int(found[4]), int(found[5])))
+        entry = Entry(found[1], tuple(parameters), (int(found[3]), int(found[4]), int(found[5])),
+                      tuple(maps), int(found[6] or 1))
         at = _Body(text, found.end(), entry).read()
         if entry.name in entries:
             raise PtxError(f"two entries {entry.name}")
@@ -203,6 +218,10 @@ class _Body:
         raise PtxError(f"{self.entry.name}: {name} is not declared here")
 
     def operand(self, s: str) -> Operand:
+        if s.startswith("[") and "{" in s:
+            name, _, corner = s[1:-1].partition(",")
+            each = corner.strip().removeprefix("{").removesuffix("}").split(",")
+            return TileAddress(self.register(name.strip()), tuple(self.operand(x.strip()) for x in each))
         if s.startswith("["):
             base, *offsets = s[1:-1].split("+")
             number = sum(math.prod(int(n) for n in o.split("*")) for o in offsets)

@@ -201,6 +201,7 @@ def _read(m: _Machine, at: np.ndarray, threads: np.ndarray, text: str) -> tuple[
     places = np.stack([at, at + 1], -1).reshape(len(threads), -1)
     if m.in_flight.flying[places].any():
         raise PtxError(f"{m.entry.name}: {text}: a copy to an operand is in flight")
+    m.rings.arrived(places, threads, text)
     if m.products.unfenced[places].any():
         raise PtxError(f"{m.entry.name}: {text}: an operand was written, and there was no fence.proxy.async since")
     return m.shared.view(np.uint16)[at // 2], places

@@ -9,9 +9,11 @@ import numpy as np
 from tests.machines.ptx.machine import launch
 from tests.machines.ptx.memory import GlobalMemory
 from tests.machines.ptx.parse import Program, parse
+from tests.machines.ptx.rings import TensorMap
 from ztorch.codegen.render import renderer, shared_offsets
 from ztorch.codegen.targets import TARGETS
 from ztorch.ir.kernel import Kernel
+from ztorch.ir.tile_maps import tile_maps
 from ztorch.ir.verify import verify
 from ztorch.lower.passes import decompose, launched
 
@@ -45,8 +47,11 @@ def run(kernel: Kernel, buffers: Mapping[str, np.ndarray], program: Program, nam
             held = memory.allocations[pointers[m.name]]
             held.data[:held.nbytes] = buffers[m.name].reshape(-1).view(np.uint8)
     _, shared = shared_offsets(kernel)
+    sizes = {m.name: m.dtype.bytes for m in kernel.memories}
+    maps = [TensorMap(pointers[m.memory] + m.first * sizes[m.memory], sizes[m.memory], m.extents,
+                      tuple(p * sizes[m.memory] for p in m.pitches[1:]), m.box) for m in tile_maps(kernel)]
     launch(program.entries[name], launched(kernel)[1], list(pointers.values()), memory, races,
-           shared if shared > STATIC else 0)
+           shared if shared > STATIC else 0, maps)
     for name, at in pointers.items():
         held = memory.allocations[at]
         buffers[name].reshape(-1).view(np.uint8)[:] = held.data[:held.nbytes]

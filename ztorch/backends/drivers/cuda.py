@@ -7,6 +7,7 @@ from typing import Any
 
 from ztorch.backends import cuda_calls
 from ztorch.backends.cuda_calls import ask, described
+from ztorch.backends.cuda_maps import Parameters
 from ztorch.backends.cuda_streams import CudaStream
 from ztorch.backends.device import Device
 from ztorch.backends.gpu import GpuBackend, GpuDevice
@@ -203,17 +204,22 @@ class CudaDevice(GpuDevice):
             log = errors.split(b"\0")[0].decode(errors="replace").strip()
             raise type(error)(f"{error}{': ' if log else ''}{log}") from None
 
-    def _node(self, module: DeviceModule, launch: Launch) -> Any:
+    def _node(self, module: DeviceModule, launch: Launch) -> tuple[Any, Any]:
         node = cuda_calls.driver().CUDA_KERNEL_NODE_PARAMS()
         node.func = self._function(module, launch.entry)
         node.gridDimX, node.gridDimY, node.gridDimZ = launch.grid
         entry = module.entries[launch.entry]
         node.blockDimX, node.blockDimY, node.blockDimZ = entry.workgroup
         node.sharedMemBytes = entry.shared
-        addresses = tuple(b.buffer.handle + b.at for b in launch.bindings)
+        addresses = tuple(int(b.buffer.handle) + b.at for b in launch.bindings)
+        if entry.maps:  # the call that takes the node copies what it points to
+            parameters = Parameters(self.id, addresses, [
+                (addresses[m.place], m) for m in entry.maps])
+            node.kernelParams = parameters.address
+            return node, parameters
         if addresses:
             node.kernelParams = (addresses, (ctypes.c_void_p,) * len(addresses))
-        return node
+        return node, None
 
 
 BACKEND = Cuda()

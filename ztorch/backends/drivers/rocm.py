@@ -113,7 +113,7 @@ class RocmDevice(GpuDevice):
                               f"({len(image)} bytes)")
         return self._call("ModuleLoadData", image)
 
-    def _node(self, module: DeviceModule, launch: Launch) -> Any:
+    def _node(self, module: DeviceModule, launch: Launch) -> tuple[Any, Any]:
         entry, count = module.entries[launch.entry], len(launch.bindings)
         values = (ctypes.c_void_p * count)(*(b.buffer.handle + b.at for b in launch.bindings))
         size, start = ctypes.sizeof(ctypes.c_void_p), ctypes.addressof(values)
@@ -121,8 +121,7 @@ class RocmDevice(GpuDevice):
         node = hip.KernelNode(hip.Dim3(*entry.workgroup), None,
                               self._function(module, launch.entry), hip.Dim3(*launch.grid),
                               ctypes.addressof(arguments))
-        node.kept = values, arguments  # for as long as the driver reads them
-        return ctypes.byref(node)
+        return ctypes.byref(node), (values, arguments)
 
 
 BACKEND = Rocm()

@@ -1,0 +1,174 @@
+"""Products whose workgroups have roles: taken where operands lie in boxes, right to what the dtype and k promise, and
+every wait, arrival, phase and stage of their ring is needed."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tests.cases.grouping import together
+from tests.cases.products import Make, bound, job, plain, step_of, through_text
+from tests.cases.ring_schedules import played
+from tests.machines.ptx.parse import PtxError
+from tests.parity import Job, interpreted, plan_of
+from ztorch import Sequential, layers, ops
+from ztorch.codegen.targets import TARGETS
+from ztorch.compile.pipeline import compile_functions
+from ztorch.dtypes import DType, bf16, f16, f32
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
+from ztorch.ir.kernel import Kernel
+from ztorch.ir.limits import Limits
+from ztorch.ir.parse import parse
+from ztorch.ir.text import show
+from ztorch.ir.tile_maps import tile_maps
+from ztorch.lower.schedule import IllegalSchedule
+
+
+def with_units(units: int) -> Limits:
+    return TARGETS["cuda:sm_90a"].on_device({"compute_units": units}).limits
+
+
+ONE, TWO = with_units(1), with_units(2)
+
+
+def transposed(a: object, b: object) -> object:
+    return ops.matmul(a, ops.transpose(b))
+
+
+CASES: list[tuple[Make, tuple, DType, str]] = [  # at ragged edges, all ways round; tiles x stages x bands x cluster
+    (plain, ((72, 136), (136, 136)), f16, "tile(rows=64, columns=64) stages(3) epilogue(bands=2) cluster(1)"),
+    (transposed, ((200, 72), (136, 72)), bf16, "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(2)"),
+    (lambda a, b: ops.matmul(ops.transpose(a), b), ((200, 72), (200, 72)), bf16,
+     "tile(rows=128, columns=64) stages(2) epilogue(bands=4) cluster(1)"),
+    (lambda a, b: ops.matmul(ops.transpose(a), ops.transpose(b)), ((72, 256), (64, 72)), f16,
+     "tile(rows=64, columns=64) stages(4) epilogue(bands=1) cluster(1)"),
+    (lambda a, b: ops.matmul(ops.transpose(a, (0, 2, 1)), b), ((3, 64, 128), (3, 64, 128)), f16,
+     "tile(rows=64, columns=128) stages(2) epilogue(bands=2) cluster(2)"),
+    (lambda a, b: ops.matmul(a, b[8:, 64:]), ((128, 64), (72, 192)), f16,
+     "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(1)"),
+]
+
+
+@together()
+@pytest.mark.parametrize(("make", "shapes", "d", "schedule"), CASES)
+def test_products(make: Make, shapes: tuple, d: DType, schedule: str) -> None:
+    one = job(make, *shapes, d=d)
+    text = f"grid_roles {schedule}"
+    step = step_of(one, TWO, text)
+    assert repr(step.schedule) == text
+    (got,), (want,) = interpreted(one, TWO, schedules={step.key: text}), one.oracle()
+    assert (np.abs(got.astype(np.float64) - want) <= bound(one, d, 200)).all()
+    np.testing.assert_array_equal(through_text(one, step), got.reshape(-1))
+
+
+def fused(m: int = 128, n: int = 128, k: int = 328) -> Job:
+    """Six strips, and an epilogue."""
+    return job(lambda a, b, c: ops.relu(ops.matmul(a, ops.transpose(b)) + c), (m, k), (n, k), (n,), d=f16)
+
+
+FAULTS = {  # of what is in the text, once or again and again
+    "an arrival before the products are done": (r"wgmma\.wait_group\.sync\.aligned 1;", "wgmma.wait_group.sync.aligned 2;"),
+    "no arrival": (r"mbarrier\.arrive\.shared::cta\.b64 _, \[%a\];", ""),
+    "a byte count of one operand": (r"(arrive\.expect_tx\S+ _, \[%a\], )\d+", r"\g<1>8192"),
+    "a wrong first phase": (r"mov\.b32 (%x\d+), 1;", r"mov.b32 \1, 0;"),
+    "no fence of barriers": (r"fence\.mbarrier_init\.release\.cluster;", ""),
+    "no fence of matrices": (r"wgmma\.fence\.sync\.aligned;", ""),
+    "sums that are not waited for": (r"wgmma\.wait_group\.sync\.aligned 0;", ""),
+    "tiles at another place": (r"(\{ %v\d+, %v\d+)( \}\], \[%b\])", r"{ 0, 0\2"),
+    "the other barrier": (r"(mbarrier\.init\S+ \[%a\+?\S*\], )1;", r"\g<1>2;"),
+    "no team": (r"bar\.sync 1, 256;", ""),
+}
+
+
+@together()
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_broken_ring_is_noticed(name: str) -> None:
+    one = fused()
+    step = step_of(one, ONE, "grid_roles tile(rows=128, columns=64) stages(2) epilogue(bands=2) cluster(1)")
+    with pytest.raises((PtxError, AssertionError)):
+        np.testing.assert_array_equal(
+            through_text(one, step, "sm_90a", *FAULTS[name]), interpreted(one, ONE)[0].reshape(-1))
+
+
+# -- no deadlock ------------------------------------------------------------------------------------------
+
+
+def ring(stages: int, teams: int, strips: int, cluster: int, tiles: int) -> Kernel:
+    """The kernel of a product of which one cluster has so many tiles."""
+    rows = 64 * teams
+    a, b = leaf("input", "a", (rows * cluster * tiles, 64 * strips), f16), leaf("input", "b", (128, 64 * strips), f16)
+    one = Job(Graph({"y": transposed(a, b)}), {v: np.zeros(v.shape, np.float32) for v in (a, b)})
+    return step_of(one, with_units(cluster), f"grid_roles tile(rows={rows}, columns=128) stages({stages}) "
+                   f"epilogue(bands=1) cluster({cluster})").kernel
+
+
+@together()
+@pytest.mark.parametrize(("stages", "teams", "strips", "cluster"), [
+    *product((2, 3, 4), (1, 2), (1, 3), (1,)), (2, 1, 2, 2), (3, 2, 1, 2), (4, 2, 3, 2)])
+def test_no_ring_deadlocks(stages: int, teams: int, strips: int, cluster: int) -> None:
+    """For 1 to 1,000 tiles of one strip, and 1 to 30 of others; whichever role is ahead."""
+    kernel = ring(stages, teams, strips, cluster, 1000 if strips == 1 else 30)
+    assert played(kernel) == "" == played(kernel, last_first=True)
+
+
+@together()
+@pytest.mark.parametrize(("old", "new", "said"), [
+    (r"mbarrier_expect (full\S+) bytes=\d+", r"mbarrier_arrive \1 cluster=1", "too much comes"),
+    (r"bytes=\d+", "bytes=65536", "deadlock"), (r"(init empty\S+ count=)2", r"\g<1>3", "deadlock"),
+    (r"(set %\d+, )1\n", r"\g<1>0\n", "deadlock"), (r"mbarrier_arrive empty", "mbarrier_arrive full", "deadlock")])
+def test_the_simulator_finds_mistakes(old: str, new: str, said: str) -> None:
+    text = show(ring(2, 2, 3, 1, 3))
+    broken = re.sub(old, new, text)
+    assert broken != text
+    assert said in played(parse(broken))
+
+
+# -- guards -----------------------------------------------------------------------------------------------
+
+
+def kind(one: Job, limits: Limits = ONE) -> str:
+    return plan_of(one.alone("j"), limits)[0].steps[-1].schedule.kind
+
+
+def test_what_takes_them() -> None:
+    assert kind(job(plain, (128, 128), (128, 128), d=f16)) == "grid_roles"
+    assert kind(job(plain, (128, 124), (124, 128), d=f16)) == "grid_matrix"  # rows that are no multiple of 16 bytes
+    assert kind(job(lambda x, w: ops.conv(x, w), (1, 18, 18, 64), (3, 3, 64, 64), d=f16)) == "grid_async"  # no box
+    assert kind(job(plain, (128, 128), (128, 128), d=f32)) == "grid_product"
+    for t in TARGETS.values():
+        if t.limits.grid is not None and t.name != "cuda:sm_90a":
+            assert not t.limits.grid.tile_copies
+
+
+@pytest.mark.parametrize(("schedule", "why"), [
+    ("tile(rows=32, columns=64) stages(3) epilogue(bands=1) cluster(1)", r"tile\(rows=...\) must be a multiple of 64"),
+    ("tile(rows=64, columns=320) stages(3) epilogue(bands=1) cluster(1)", "must be at most 256"),
+    ("tile(rows=64, columns=64) stages(1) epilogue(bands=1) cluster(1)", "must be at least 2"),
+    ("tile(rows=128, columns=64) stages(2) epilogue(bands=1) cluster(2)", "must be 1, or 2 where"),
+    ("tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(2)", "must be 1, or 2 where"),
+    ("tile(rows=64, columns=256) stages(6) epilogue(bands=1) cluster(1)", "bytes of shared memory of 232448"),
+    ("tile(rows=512, columns=64) stages(2) epilogue(bands=8) cluster(1)", "threads|bytes of shared memory")])
+def test_what_no_product_can_have(schedule: str, why: str) -> None:
+    with pytest.raises(IllegalSchedule, match=why):
+        step_of(fused(), ONE, f"grid_roles {schedule}")
+
+
+def test_large_products_share_strips_in_clusters_and_go_by_one_map_each() -> None:
+    one = job(transposed, (1024, 512), (1024, 512), d=bf16)
+    step = step_of(one, with_units(4))
+    assert repr(step.schedule) == "grid_roles tile(rows=128, columns=256) stages(4) epilogue(bands=4) cluster(2)"
+    assert [m.box for m in tile_maps(step.kernel)] == [(64, 128), (64, 128)]
+    assert step.kernel.workgroup == (384, 1, 1) and step.kernel.cluster == 2
+
+
+def test_a_model_takes_them_on_its_chip_alone() -> None:
+    model = Sequential([layers.Input((512,)), layers.Dense(512, activation="relu")])
+    functions = model.trace(batch_size=512, optimizer="sgd", loss="mse", dtype="mixed_bfloat16").functions
+    made = compile_functions(functions, TARGETS["cuda:sm_90a"], "m")
+    assert "cp.async.bulk.tensor" in made.text and made.spec.maps
+    other = compile_functions(functions, TARGETS["cuda:sm_90"], "m")
+    assert "cp.async.bulk" not in other.text and not other.spec.maps

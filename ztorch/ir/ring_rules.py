@@ -1,0 +1,117 @@
+"""The rules for rings: barriers of phases, copies of tiles, teams and clusters."""
+
+from __future__ import annotations
+
+import math
+
+from ztorch.dtypes import u64
+from ztorch.ir.kernel import SWIZZLE_LINE, SWIZZLE_REPEAT, WARPGROUP, Kernel, Operand
+from ztorch.ir.product_rules import CHUNK, ProductRules
+
+MAX_BOX = 256  # elements of a box along an axis
+MAX_AXES = 5  # of a box
+MAX_CLUSTER = 8  # workgroups of a cluster that all chips with clusters can have
+REGISTERS = range(24, 257, 8)  # that threads of a warpgroup can ask for
+SUBGROUP = 32  # threads, on every machine that has teams
+
+
+class RingRules(ProductRules):
+    """The rules for single instructions, those of rings among them."""
+
+    def __init__(self, kernel: Kernel):
+        super().__init__(kernel)
+        self.barrier_memories = {i.attrs.get("mem") for i in kernel.body
+                                 if i.opcode.startswith("mbarrier_")} - {None}
+        self.tile_memories = {i.attrs.get("mem") for i in kernel.body if i.opcode == "copy_tile"}
+
+    def ring_access(self) -> None:
+        """What holds barriers or tiles is touched by nothing else."""
+        opcode = self.instr.opcode
+        for name in {self.instr.attrs["mem"], self.instr.attrs.get("source")}:
+            self.rule(name not in self.barrier_memories or opcode.startswith("mbarrier_"),
+                      "{} holds barriers", name)
+            self.rule(name not in self.tile_memories or opcode in ("copy_tile", "mma_async"),
+                      "{} is filled by copies of tiles: asynchronous products alone read it", name)
+
+    def _barrier_at(self, name: str, index: Operand, off: int = 0) -> None:
+        m = self.memories[name]
+        self.rule(m.space == "shared" and m.dtype == u64 and not m.swizzled,
+                  "{} is no shared memory of u64", name)
+        self.index(index)
+        self.one_lane(index)
+        self.rule(not index.is_const or 0 <= index.number + off < m.size,
+                  "{}[{}] is outside its {} elements", name,
+                  (index.number if index.is_const else 0) + off, m.size)
+
+    def _cluster(self) -> None:
+        cluster = self.instr.attrs["cluster"]
+        self.rule(cluster in (1, self.kernel.cluster), "reaches {} workgroups of a cluster of {}",
+                  cluster, self.kernel.cluster)
+
+    def check_mbarrier(self) -> None:
+        self._barrier_at(self.instr.attrs["mem"], self.instr.args[0], self.instr.attrs["off"])
+
+    check_mbarrier_init = check_mbarrier
+
+    def check_mbarrier_expect(self) -> None:
+        self.check_mbarrier()
+        nbytes = self.instr.attrs["bytes"]
+        self.rule(nbytes > 0 and nbytes % CHUNK == 0, "expects {} bytes", nbytes)
+
+    def check_mbarrier_arrive(self) -> None:
+        self.check_mbarrier()
+        self._cluster()
+
+    def check_mbarrier_wait(self) -> None:
+        self.check_mbarrier()
+        self.index(self.instr.args[1])
+        self.one_lane(self.instr.args[1])
+
+    def check_mbarrier_fence(self) -> None:
+        """Needs nothing."""
+
+    def check_copy_tile(self) -> None:
+        i, attrs = self.instr, self.instr.attrs
+        (to, barrier, *corner) = i.args
+        target, source = self.memories[attrs["mem"]], self.memories[attrs["source"]]
+        extents, pitches, box = attrs["extents"], attrs["pitches"], attrs["box"]
+        self.rule(target.space == "shared" and target.swizzled, "{} is no swizzled memory",
+                  target.name)
+        self.rule(source.space == "global" and source.access == "r",
+                  "{} is no global memory that is only read", source.name)
+        self.rule(source.dtype == target.dtype, "copies {!r} to {!r}", source.dtype, target.dtype)
+        size = target.dtype.bytes
+        self.rule(2 <= len(corner) <= MAX_AXES, "a box of {} axes", len(corner))
+        self.rule(len(corner) == len(extents) == len(pitches) == len(box),
+                  "coordinates, extents, pitches and box differ in length")
+        self.rule(all(0 < n <= MAX_BOX for n in box) and box[0] * size == SWIZZLE_LINE,
+                  "a box is lines of {} bytes, at most {} along an axis", SWIZZLE_LINE, MAX_BOX)
+        self.rule(math.prod(box) * size % SWIZZLE_REPEAT == 0,
+                  "a box is a multiple of {} bytes", SWIZZLE_REPEAT)
+        self.rule(pitches[0] == 1 and all(n > 0 and n * size % CHUNK == 0 for n in pitches[1:])
+                  and attrs["source_off"] * size % CHUNK == 0,
+                  "lines of {} do not begin at multiples of {} bytes", source.name, CHUNK)
+        last = attrs["source_off"] + sum((e - 1) * p for e, p in zip(extents, pitches, strict=True))
+        self.rule(all(e > 0 for e in extents) and attrs["source_off"] >= 0 and last < source.size,
+                  "{}[{}] is outside its {} elements", source.name, last, source.size)
+        self.index(to)
+        self.one_lane(to, *corner)
+        for x in corner:
+            self.index(x)
+        self.rule(math.gcd(self.known_multiple(to), attrs["off"]) * size % SWIZZLE_REPEAT == 0,
+                  "a tile is not known to begin where lines of a swizzle repeat")
+        self._barrier_at(attrs["barriers"], barrier)
+        self._cluster()
+
+    def check_team_barrier(self) -> None:
+        count = self.instr.attrs["count"]
+        self.rule(count % SUBGROUP == 0 and count <= math.prod(self.kernel.workgroup),
+                  "a team of {} threads of {}", count, math.prod(self.kernel.workgroup))
+        self.check_barrier(SUBGROUP)
+
+    def check_cluster_barrier(self) -> None:
+        self.check_barrier()
+
+    def check_thread_registers(self) -> None:
+        self.rule(self.instr.attrs["count"] in REGISTERS, "{} registers", self.instr.attrs["count"])
+        self.check_barrier(SUBGROUP * WARPGROUP)

@@ -1,0 +1,59 @@
+"""The operands of a matrix product as boxes that machines copy by a map."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ztorch.graph.value import Value
+from ztorch.ir.kernel import SWIZZLE_LINE
+from ztorch.ir.product_rules import CHUNK
+from ztorch.lower.index import Index, Var
+from ztorch.lower.positions import unflatten
+from ztorch.lower.region import certain, view_of
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """An operand in memory: neighbours lie side by side along one axis, evenly apart else."""
+
+    source: Value  # that is in memory
+    first: int  # element of it that is the operand's first
+    along_k: bool  # whether those that lie side by side are neighbours along k
+    extents: tuple[int, ...]  # along the inner axis, the outer one, and that of a batch
+    pitches: tuple[int, ...]
+
+    def at(self, place: object, k: object, which: object) -> list:
+        """Coordinates of a place along the tile, one along k and the number in the batch."""
+        inner = [k, place] if self.along_k else [place, k]
+        return [*inner, which][:len(self.extents)]
+
+    def box(self, lines: int) -> tuple[int, ...]:
+        """The sizes of a box of lines of swizzled memory."""
+        line = SWIZZLE_LINE // self.source.dtype.bytes
+        return (line, lines, 1)[:len(self.extents)]
+
+
+def boxes_of(product: Value, side: int) -> Boxes | None:
+    """An operand as boxes; None where it does not lie so, or not aligned."""
+    operand, k = product.args[side], product.args[0].shape[-1]
+    extent, batch = product.shape[-2 + side], math.prod(product.shape[:-2])
+    place, step, number = Var("x", extent), Var("k", k), Var("b", batch)
+    pair = (Index.of(place), Index.of(step))
+    index = (*unflatten(Index.of(number), product.shape[:-2]), *(pair if side == 0 else pair[::-1]))
+    base = view_of(operand, index)
+    if base is None or not certain(operand, index) or not base[1].is_affine:
+        return None
+    source, flat = base
+    chunk = CHUNK // source.dtype.bytes
+    across, along, apart = (flat.factor(v) for v in (place, step, number))
+    pairs = [(k, along), (extent, across)]
+    if along != 1:
+        pairs.reverse()
+    if batch > 1:
+        pairs.append((batch, apart))
+    extents, pitches = tuple(n for n, _ in pairs), tuple(p for _, p in pairs)
+    others = (*pitches[1:], flat.const)
+    if pitches[0] != 1 or min(pitches) < 1 or flat.const < 0 or any(n % chunk for n in others):
+        return None
+    return Boxes(source, flat.const, along == 1, extents, pitches)

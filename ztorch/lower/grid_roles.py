@@ -1,0 +1,300 @@
+"""Matrix products whose workgroups have roles and stay for several tiles.
+
+One warpgroup copies strips of both operands, as boxes, into a ring of stages of shared memory; the
+others multiply them. Barriers of phases hand stages over: a full one by the bytes that have come,
+an empty one by the arrival of all who have read it. So copies of the next tile are on their way
+while a tile is finished, and nobody else waits for anybody.
+
+Workgroups of a cluster have tiles below one another. Each brings its share of the strip of the
+right operand to all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, Fragment, MmaShape, Operand
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.lower import grid_async, grid_tiles
+from ztorch.lower.contract import product_of
+from ztorch.lower.grid import threads
+from ztorch.lower.grid_async import AsyncStrips, AsyncTile
+from ztorch.lower.grid_boxes import Boxes, boxes_of
+from ztorch.lower.grid_epilogue import Bands
+from ztorch.lower.grid_tuning import (
+    CONSUMER_REGISTERS,
+    PRODUCER_REGISTERS,
+    RASTER_ROWS,
+    ROLES_STAGES_LEAST,
+)
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import Schedule
+
+BARRIER_BYTES = 8  # of a barrier of phases
+SHARED_ALIGN = 16  # that memories in shared memory begin at multiples of
+
+
+@dataclass(frozen=True, repr=False)
+class GridRolesSchedule(Schedule):
+    """A matrix product whose workgroups have roles and stay for several tiles."""
+
+    kind = "grid_roles"
+    tile_rows: int  # rows of a workgroup
+    tile_columns: int  # columns of a workgroup
+    stages: int  # strips in shared memory at once
+    epilogue_bands: int  # parts of a tile that pass through shared memory one after another
+    cluster: int  # workgroups that share strips of the right operand
+
+    def tile(self, lanes: int) -> str:
+        return f"{self.tile_rows}x{self.tile_columns}roles"
+
+
+@dataclass(frozen=True)
+class RolesTile(AsyncTile):
+    """A tile, whose `threads` are those that multiply."""
+
+    cluster: int = 1
+
+    @property
+    def teams(self) -> int:
+        """Warpgroups that multiply."""
+        return self.rows // (self.shape.m * WARPGROUP)
+
+    @property
+    def team_threads(self) -> int:
+        return self.subgroup * WARPGROUP
+
+    @property
+    def shared(self) -> int:
+        each = -(-self.stages * BARRIER_BYTES // SHARED_ALIGN) * SHARED_ALIGN
+        return super().shared + 2 * each
+
+    @property
+    def stage_bytes(self) -> int:
+        return (self.rows + self.columns) * self.depth * self.shape.of.bytes
+
+
+def _tile(s: GridRolesSchedule, shape: MmaShape, grid: GridLimits) -> RolesTile:
+    depth = SWIZZLE_LINE // shape.of.bytes
+    return RolesTile(s.tile_rows, s.tile_columns, depth, shape, grid.subgroup, s.stages,
+                     s.epilogue_bands, s.cluster)
+
+
+def _cut(region: Region, limits: Limits) -> tuple[MmaShape, tuple[Boxes, Boxes]] | None:
+    """The shape in which a machine multiplies, and both operands as boxes, if it can so."""
+    product, grid = product_of(region), limits.grid
+    assert grid is not None
+    shape = grid_async.shape_for(product, limits) if grid.tile_copies else None
+    left, right = (boxes_of(product, side) for side in (0, 1)) if shape else (None, None)
+    return (shape, (left, right)) if shape and left and right else None
+
+
+def propose(region: Region, limits: Limits) -> GridRolesSchedule | None:
+    """The tile that asynchronous products would have, with as many stages as have room."""
+    cut = _cut(region, limits)
+    like = grid_tiles.propose_async(region, limits) if cut else None
+    if cut is None or like is None:
+        return None
+    product, grid = product_of(region), limits.grid
+    assert grid is not None
+    rows, columns = like.tile_rows, like.tile_columns
+    down = math.ceil(product.shape[-2] / rows)
+    cluster = 2 if down % 2 == 0 and grid.compute_units > 1 else 1
+    tile = _tile(GridRolesSchedule(rows, columns, ROLES_STAGES_LEAST, 1, cluster), cut[0], grid)
+    staged = _staged(tile, grid, product.args[0].shape[-1])
+    return None if staged is None else GridRolesSchedule(
+        rows, columns, staged.stages, staged.bands, cluster)
+
+
+def _staged(tile: RolesTile, grid: GridLimits, k: int) -> RolesTile | None:
+    """The same with as many stages, and then as few bands, as fit: a unit has one workgroup."""
+    most = max(ROLES_STAGES_LEAST, min(8, 2 * math.ceil(k / tile.depth)))
+    bands = [n for n in range(1, tile.across + 1) if tile.across % n == 0]
+    fitting = (t for n, m in itertools.product(range(most, ROLES_STAGES_LEAST - 1, -1), bands)
+               if (t := replace(tile, stages=n, bands=m)).shared <= grid.shared_bytes)
+    return next(fitting, None)
+
+
+def refusal(s: GridRolesSchedule, region: Region, limits: Limits) -> str:
+    """Why a product cannot have a schedule; empty if it can."""
+    cut = _cut(region, limits)
+    if cut is None:
+        return "this target has no copies of tiles, or an operand cannot be copied in boxes"
+    assert limits.grid is not None
+    if s.stages < ROLES_STAGES_LEAST:
+        return f"stages({s.stages}) must be at least {ROLES_STAGES_LEAST}"
+    down = math.ceil(product_of(region).shape[-2] / max(1, s.tile_rows))
+    line = SWIZZLE_LINE // cut[0].of.bytes
+    if s.cluster not in (1, 2) or down % s.cluster or (s.tile_columns // s.cluster) % line:
+        return (f"cluster({s.cluster}) must be 1, or 2 where tiles below one another are even in "
+                f"number and have columns for both in lines of {line}")
+    tile = _tile(s, cut[0], limits.grid)
+    why = grid_tiles.refusal_tile(tile, limits)
+    if not why and tile.threads + tile.team_threads > limits.grid.threads:
+        return f"its roles take {tile.threads + tile.team_threads} threads"
+    return why
+
+
+def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
+         limits: Limits, s: GridRolesSchedule) -> None:
+    """All tiles of the product that the region is built around."""
+    cut, product, grid = _cut(region, limits), product_of(region), limits.grid
+    assert cut is not None and grid is not None
+    tile = _tile(s, cut[0], grid)
+    b.cluster = tile.cluster
+    tiles = Raster(product, tile)
+    clusters = min(tiles.count, max(1, grid.compute_units // tile.cluster))
+    with b.loop(0, clusters * tile.cluster, kind="grid") as g, \
+            threads(b, tile.threads + tile.team_threads) as t:
+        RolesNest(b, region, product, memory, target, limits, tile, cut[1], tiles).run_all(
+            g, clusters, t)
+
+
+class Raster:
+    """The order of the tiles of a product: down a few rows of tiles, then the next column of these,
+    so that workgroups that run at once read the same strips. Those of a cluster are one here."""
+
+    def __init__(self, product: Value, tile: RolesTile):
+        m, n = product.shape[-2:]
+        self.tile, self.cluster = tile, tile.cluster
+        self.down = math.ceil(m / tile.rows) // tile.cluster
+        self.along = math.ceil(n / tile.columns)
+        self.count = math.prod(product.shape[:-2]) * self.down * self.along
+        self.high = max(n for n in range(1, RASTER_ROWS + 1) if self.down % n == 0)
+
+    def place(self, b: Builder, number: Operand, g: Operand) -> tuple[Operand, Operand, Operand]:
+        """Which of a batch of products, and the first row and column of a workgroup's tile."""
+        each, band = self.down * self.along, self.high * self.along
+        which, rest = b.div(number, each), b.rem(number, each)
+        inside = b.rem(rest, band)
+        row = b.add(b.mul(b.div(rest, band), self.high), b.rem(inside, self.high))
+        row = b.add(b.mul(row, self.cluster), b.rem(g, self.cluster))
+        return (which, b.mul(row, self.tile.rows),
+                b.mul(b.div(inside, self.high), self.tile.columns))
+
+
+class RingPlace:
+    """Which stage of the ring is next, and the parity of its phase."""
+
+    def __init__(self, b: Builder, stages: int, parity: int):
+        self.b, self.stages = b, stages
+        self.stage, self.parity = b.var(b.index, 1, 0), b.var(b.index, 1, parity)
+
+    def __call__(self) -> tuple[Operand, Operand]:
+        return self.b.get(self.stage), self.b.get(self.parity)
+
+    def step(self) -> None:
+        b, (stage, parity) = self.b, self()
+        after = b.add(stage, 1)
+        wraps = b.eq(after, self.stages)
+        b.set(self.stage, b.select(wraps, 0, after))
+        b.set(self.parity, b.select(wraps, b.sub(1, parity), parity))
+
+
+class RolesNest(AsyncStrips):
+    """The tiles of a workgroup."""
+
+    def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
+                 target: Mapping[Value, str], limits: Limits, tile: RolesTile,
+                 boxes: tuple[Boxes, Boxes], tiles: Raster):
+        super().__init__(b, region, product, memory, target, limits, tile)
+        self.roles, self.boxes, self.tiles = tile, boxes, tiles
+        self.count = math.ceil(self.k / tile.depth)  # strips of a tile
+        self.full = b.barriers("full", tile.stages)
+        self.empty = b.barriers("empty", tile.stages)
+
+    def run_all(self, g: Operand, clusters: int, t: Operand) -> None:
+        """Every `clusters`-th tile, beginning with the workgroup's own."""
+        b, tile = self.b, self.roles
+        with b.if_(b.eq(t, 0)):
+            for stage in range(tile.stages):
+                b.mbarrier_init(self.full, stage, 1)
+                b.mbarrier_init(self.empty, stage, tile.teams * tile.cluster)
+            b.mbarrier_fence()
+        together = b.cluster_barrier if tile.cluster > 1 else b.barrier
+        together()
+        first = b.div(g, tile.cluster)
+        moved = tile.teams > 1  # one team has registers enough
+        with b.if_(b.ge(b.div(t, tile.team_threads), tile.teams), els=True) as roles:
+            if moved:
+                b.thread_registers(PRODUCER_REGISTERS, fewer=True)
+            with b.if_(b.eq(t, tile.threads)):
+                self._produce(g, first, clusters)
+            b.else_(roles)
+            if moved:
+                b.thread_registers(CONSUMER_REGISTERS, fewer=False)
+            self._consume(g, first, clusters, t)
+        if tile.cluster > 1:
+            together()  # nobody ends while others still arrive here
+
+    @contextmanager
+    def _each(self, g: Operand, first: Operand, clusters: int) -> Iterator[
+            tuple[Operand, Operand, Operand]]:
+        with self.b.loop(first, self.tiles.count, clusters) as number:
+            yield self.tiles.place(self.b, number, g)
+
+    def _produce(self, g: Operand, first: Operand, clusters: int) -> None:
+        """One thread copies strip after strip, into stages that are empty at first."""
+        b, turn = self.b, RingPlace(self.b, self.tile.stages, parity=1)
+        with self._each(g, first, clusters) as corner, b.loop(0, self.count) as strip:
+            stage, parity = turn()
+            b.mbarrier_wait(self.empty, stage, parity)
+            b.mbarrier_expect(self.full, stage, self.roles.stage_bytes)
+            self._copy_strips(g, corner, b.mul(strip, self.tile.depth), stage)
+            turn.step()
+
+    def _copy_strips(self, g: Operand, corner: tuple[Operand, Operand, Operand], k: Operand,
+                     stage: Operand) -> None:
+        b, tile = self.b, self.roles
+        which, *starts = corner
+        for side, (strip, boxes) in enumerate(zip(self.strips, self.boxes, strict=True)):
+            cluster = tile.cluster if side else 1
+            length = (tile.columns if side else tile.rows) // cluster
+            share = b.mul(b.rem(g, cluster), length)  # of the strip, that this workgroup brings
+            step, lines = (length, length) if boxes.along_k else (strip.pitch, tile.depth)
+            for place in range(0, length, step):
+                begin = b.add(share, place)
+                line = b.mul(begin, tile.depth)  # panels are as deep as lines are long
+                b.copy_tile(strip.name, b.add(b.mul(stage, strip.size), line),
+                            self.memory[boxes.source],
+                            boxes.at(b.add(starts[side], begin), k, which), boxes.extents,
+                            boxes.pitches, boxes.box(lines), self.full, stage,
+                            source_off=boxes.first, cluster=cluster)
+
+    def _consume(self, g: Operand, first: Operand, clusters: int, t: Operand) -> None:
+        b, tile, shape = self.b, self.roles, self.tile.shape
+        sums = [b.matrix(Fragment("c", shape), tile.subgroup, 0) for _ in range(tile.across)]
+        team = b.div(t, tile.team_threads)
+        elected = b.eq(b.rem(t, tile.team_threads), 0)
+        turn, before = RingPlace(b, tile.stages, parity=0), b.var(b.index, 1, 0)
+        bands = Bands(tile.rows, tile.columns, tile.rows, tile.bands, tile.pitch, beside=True)
+        store = self.leave(sums, b.div(t, tile.subgroup))
+
+        def release(condition: Operand) -> None:
+            with b.if_(condition):
+                b.mbarrier_arrive(self.empty, b.get(before), cluster=tile.cluster)
+
+        with self._each(g, first, clusters) as (which, row, column):
+            for v in sums:
+                b.set(v, 0)
+            with b.loop(0, self.count) as strip:
+                stage, parity = turn()
+                b.mbarrier_wait(self.full, stage, parity)
+                self.start_products(stage, team, sums)
+                b.mma_wait(1)  # the products of the strip before are done
+                release(b.and_(elected, b.gt(strip, 0)))
+                b.set(before, stage)
+                turn.step()
+            b.mma_wait(0)
+            release(elected)
+            at, batch = self.batch_index(which)
+            self.tile_epilogue(bands, shape.into, at, batch, row, column, t, store)
+
+    def meet(self) -> None:
+        self.b.team_barrier(self.tile.threads)
