@@ -136,6 +136,7 @@ def test_errors(run: Run, words: list[str], message: str) -> None:
     (["train", "digits_mlp", "--epochs", "0"], "0 is not in the range"),
     (["show", "digits_mlp", "--stage", "ptx"], "'ptx' is not one of"),
     (["bench", "digits_mlp", "--batch-sizes", "1,x"], "integers with commas"),
+    (["bench", "digits_mlp", "--device", "c", "--profile"], "--profile is for CPUs, not c"),
     (["completion", "cmd"], "is not one of"),
 ])
 def test_wrong_usage(run: Run, words: list[str], message: str) -> None:

@@ -5,18 +5,31 @@ from __future__ import annotations
 from statistics import median
 from time import perf_counter
 
+import click
+
 from ztorch.commands.table import table
 from ztorch.commands.train import compiled
+from ztorch.compile.targeting import target_for
 from ztorch.program.program import Program
+from ztorch.runtime.devices import resolve
 from ztorch.sources.find import find
 from ztorch.work_line import at, working
 
+KERNELS = 10  # of a function that are listed
+
 
 def bench(name: str, device: str, batch_sizes: tuple[int, ...], threads: int | None,
-          seconds: float, dtype: str | None) -> None:
-    """Prints the median time of one call, with the data in the program's buffers already."""
+          seconds: float, dtype: str | None, profile: bool = False) -> None:
+    """Prints the median time of one call, with the data in the program's buffers already, and on a
+    CPU, if `profile`, what each kernel takes."""
     recipe = find(name)
+    if profile:
+        chosen = target_for(resolve(device))
+        if chosen.limits.grid is not None or chosen.emits_source:
+            raise click.UsageError(f"--profile is for CPUs, not {chosen.name}; `ztorch explain "
+                                   f"{name} --device {chosen.name}` predicts kernels of GPUs")
     rows = [("batch", "predict us", "train us", "rows/s trained")]
+    profiles: list[str] = []
     with working(f"bench {recipe.model.name}"):
         for size in batch_sizes:
             at(f"compile for batches of {size}")
@@ -31,8 +44,20 @@ def bench(name: str, device: str, batch_sizes: tuple[int, ...], threads: int | N
                 step = microseconds(program, "train", seconds, size)
                 train, rate = f"{step:.1f}", f"{size / step * 1e6:,.0f}"
             rows.append((str(size), f"{predict:.1f}", train, rate))
+            if profile:
+                profiles += [_kernels(program, function, size)
+                             for function in ("predict", "train")
+                             if function in program.executable.functions]
     print(f"{recipe.model.name} on {program.device}, {program.executable.threads} threads at most")
     print(table(rows))
+    for text in profiles:
+        print(f"\n{text}")
+
+
+def _kernels(program: Program, function: str, size: int) -> str:
+    """The kernels of a function that take longest, each run alone."""
+    times = program.explain(function, measure=True)
+    return f"batch {size}: {times.text(rows=KERNELS, why=False)}"
 
 
 WARM = 10  # calls before those that are measured, unless they take longer than these

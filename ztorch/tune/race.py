@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -58,9 +58,10 @@ class Race:
                             if m.space == "global")
         self.program.arena[:arena] = self._first
 
-    def seconds(self, rounds: int) -> list[float]:
-        """The median time of one run of each kernel. All run in turn, so that whatever else the
-        machine does meets all of them; those that are clearly slow are left out after a while."""
+    def seconds(self, rounds: int, of: Callable[[list[float]], float] = median) -> list[float]:
+        """The median time, or another, of one run of each kernel. All run in turn, so that whatever
+        else the machine does meets all of them; those that are clearly slow are left out after a
+        while."""
         clock = time.perf_counter if self.workers > 1 else time.thread_time
         times: list[list[float]] = [[] for _ in self.calls]
         running = set(range(len(self.calls)))
@@ -79,7 +80,7 @@ class Race:
             if turn + 1 >= ROUNDS_MIN:
                 best = min(min(t) for t in times)
                 running = {k for k in running if min(times[k]) <= best * SLOW}
-        return [median(t) for t in times]
+        return [of(t) for t in times]
 
 
 def _compact(locations: Sequence[Location]) -> tuple[tuple[Location, ...], int]:
