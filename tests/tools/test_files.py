@@ -1,4 +1,4 @@
-"""The small tools that look at files: what a wheel holds, and whitespace."""
+"""The small tools that look at files: what a wheel holds, whitespace, messages of commits."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.commit_message import fault
 from tools.packages import ROOT, sdist_faults, wanted, wheel_faults
 from tools.whitespace import faults
 
@@ -44,3 +45,21 @@ def test_the_files_of_the_checkout_pass() -> None:
     ran = subprocess.run([sys.executable, ROOT / "tools" / "whitespace.py", *names], check=False, text=True,
                          capture_output=True)
     assert ran.returncode == 0 and not ran.stdout
+
+
+@pytest.mark.parametrize(("message", "told"), [
+    ("A" * 72 + "\n\nWhy.\n", ""), ("# of Git\nA subject\n# of Git\n", ""),
+    ("A subject\n\n# ------------------------ >8 ------------------------\ndiff --git\n" + "A" * 73, ""),
+    ("A" * 73, "73 characters; 72 are"), ("A subject\nthat goes on\n", "no blank line"), ("# of Git\n\n", "no subject"),
+])
+def test_messages_of_commits(message: str, told: str) -> None:
+    assert (told in fault(message)) if told else not fault(message)
+
+
+@pytest.mark.parametrize(("message", "status"), [("A subject\n\nWhy.\n", 0), ("A subject\nWhy.\n", 1)])
+def test_the_hook_stops_a_commit(message: str, status: int, tmp_path: Path) -> None:
+    path = tmp_path / "COMMIT_EDITMSG"
+    path.write_text(message)
+    ran = subprocess.run([sys.executable, ROOT / "tools" / "commit_message.py", path], check=False, text=True,
+                         capture_output=True)
+    assert ran.returncode == status and bool(ran.stderr) == bool(status)
