@@ -108,16 +108,16 @@ def json_changed(text: bytes, rng: random.Random) -> bytes:
 def zip_changed(data: bytes, rng: random.Random) -> bytes:
     """A zip with one member damaged, left out or renamed; its checksums are right."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = [[name, archive.read(name)] for name in archive.namelist()]
+        members = [(name, archive.read(name)) for name in archive.namelist()]
     k = rng.randrange(len(members))
     way = rng.randrange(8)
     if way == 0:
         del members[k]
     elif way == 1:
-        members[k][0] = rng.choice(("x", "../x", members[k][0].upper()))
+        members[k] = rng.choice(("x", "../x", members[k][0].upper())), members[k][1]
     else:
         name, content = members[k]
-        members[k][1] = content_changed(name, content, rng)
+        members[k] = name, content_changed(name, content, rng)
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         for name, content in members:

@@ -222,6 +222,18 @@ def test_sizes_below_zero(tmp_path: Path) -> None:
         load(written(made, tmp_path / "negative.onnx"))
 
 
+def test_a_first_axis_that_is_no_batch(tmp_path: Path) -> None:
+    """w @ x: the error says what was taken for the batch, and what reads such a file."""
+    w, x = np.ones((5, 4), np.float32), np.ones((4, 3), np.float32)
+    made = model_of([helper.make_node("MatMul", ["w", "x"], ["y"], name="mm")], [port("x", x)],
+                    [port("y", w @ x, 5)], [tensor("w", w)])
+    path = written(made, tmp_path / "m.onnx")
+    with pytest.raises(ZtorchError, match=r"m.onnx: node MatMul 'mm': matrices do not fit .*a batch of one row, "
+                                          r"the first axis of each input; zt.onnx.load_layer\(path\) takes"):
+        load(path)
+    assert np.array_equal(zt.onnx.load_layer(path)([zt.tensor(x)]).numpy(), w @ x)
+
+
 def test_nodes_that_cannot_be_ordered(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"model.onnx: node Gemm 'gemm' depends on its own result: "
                                             r"Gemm 'gemm' -> Relu 'relu' -> Gemm 'gemm'"):

@@ -65,6 +65,32 @@ def test_weights_keep_their_names_and_train(tmp_path: Path) -> None:
         np.testing.assert_allclose(trained, p.detach().numpy(), rtol=1e-3, atol=1e-5, err_msg=n)
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_an_imported_network_trains(name: str, tmp_path: Path) -> None:
+    """Three steps of SGD, large enough to change the loss, in float64 without the compiler."""
+    torch = references.torch()
+    from torch.fx.experimental.optimization import fuse  # as exporters do with BatchNormalization
+
+    net, x = exported(name, False, tmp_path / "net.onnx")
+    net = (fuse(net) if any("BatchNorm" in type(m).__name__ for m in net.modules()) else net).double()
+    rows = x if x.dtype == torch.int64 else x.double()
+    with torch.no_grad():
+        y = net(rows) + torch.randn(net(rows).shape, generator=torch.Generator().manual_seed(1)).double()
+    optimizer, theirs = torch.optim.SGD(net.parameters(), 0.05), []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(net(rows), y)
+        loss.backward()
+        optimizer.step()
+        theirs.append(float(loss.detach()))
+    train = references.Run(load(tmp_path / "net.onnx").trace(
+        len(x), zt.optimizers.SGD(0.05), "mse", (), "float64").functions["train"])
+    ones = np.ones(len(x))
+    ours = [float(train(x=x.numpy(), y=y.numpy(), w=ones, real=len(x))["loss"]) for _ in range(3)]
+    np.testing.assert_allclose(ours, theirs, rtol=2e-5)
+    assert theirs[-1] < 0.995 * theirs[0]
+
+
 @pytest.mark.parametrize("name", ["lenet", "encoder", "gru"])
 def test_an_imported_network_goes_everywhere(name: str, tmp_path: Path) -> None:
     """Into a summary, an artifact, and an ONNX file again."""
