@@ -67,28 +67,30 @@ def test_weights_keep_their_names_and_train(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_an_imported_network_trains(name: str, tmp_path: Path) -> None:
-    """Three steps of SGD, large enough to change the loss, in float64 without the compiler."""
+    """Losses of five steps of SGD in float64, without the compiler, are PyTorch's."""
     torch = references.torch()
     from torch.fx.experimental.optimization import fuse  # as exporters do with BatchNormalization
 
     net, x = exported(name, False, tmp_path / "net.onnx")
-    net = (fuse(net) if any("BatchNorm" in type(m).__name__ for m in net.modules()) else net).double()
-    rows = x if x.dtype == torch.int64 else x.double()
+    if any(isinstance(module, torch.nn.BatchNorm2d) for module in net.modules()):
+        net = fuse(net)
+    net, given = net.double().requires_grad_(), x.double() if x.is_floating_point() else x
     with torch.no_grad():
-        y = net(rows) + torch.randn(net(rows).shape, generator=torch.Generator().manual_seed(1)).double()
-    optimizer, theirs = torch.optim.SGD(net.parameters(), 0.05), []
-    for _ in range(3):
+        y = net(given)
+        y += torch.randn(y.shape, generator=torch.Generator().manual_seed(1))
+    optimizer, theirs = torch.optim.SGD(net.parameters(), 0.1), []
+    for _ in range(5):
         optimizer.zero_grad()
-        loss = torch.nn.functional.mse_loss(net(rows), y)
+        loss = torch.nn.functional.mse_loss(net(given), y)
         loss.backward()
         optimizer.step()
-        theirs.append(float(loss.detach()))
-    train = references.Run(load(tmp_path / "net.onnx").trace(
-        len(x), zt.optimizers.SGD(0.05), "mse", (), "float64").functions["train"])
-    ones = np.ones(len(x))
-    ours = [float(train(x=x.numpy(), y=y.numpy(), w=ones, real=len(x))["loss"]) for _ in range(3)]
-    np.testing.assert_allclose(ours, theirs, rtol=2e-5)
-    assert theirs[-1] < 0.995 * theirs[0]
+        theirs.append(loss.item())
+    step = references.Run(load(tmp_path / "net.onnx").trace(
+        len(x), zt.optimizers.SGD(0.1), "mse", (), "float64").functions["train"])
+    one = np.ones(len(x))
+    ours = [float(step(x=x.numpy(), y=y.numpy(), w=one, real=one)["loss"]) for _ in theirs]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    assert abs(theirs[-1] - theirs[0]) > 5e-4 * theirs[0]  # where a wrong gradient would show
 
 
 @pytest.mark.parametrize("name", ["lenet", "encoder", "gru"])
