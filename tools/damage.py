@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import random
@@ -9,6 +10,9 @@ import struct
 import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from ztorch.artifact.write import stored_zip
+from ztorch.files.container import MANIFEST
 
 WORDS = ("", "x", "..", "Identity", "é" * 40, "a\0b", "F64", "-1")
 
@@ -132,9 +136,27 @@ def safetensors_changed(data: bytes, rng: random.Random) -> bytes:
     return struct.pack("<Q", len(header)) + header + data[8 + size:]
 
 
+def artifact_changed(data: bytes, rng: random.Random) -> bytes:
+    """An artifact with another manifest or other weights; all its hashes are right. Its code is as
+    it was: other code that is sealed is another program."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    manifest = files.pop(MANIFEST)
+    if rng.randrange(4):
+        manifest = json_changed(manifest, rng)
+    else:
+        name = next(name for name in files if name.endswith(".safetensors"))
+        files[name] = safetensors_changed(files[name], rng)
+        entries = json.loads(manifest)
+        entries["files"][name] = {"size": len(files[name]),
+                                  "sha256": hashlib.sha256(files[name]).hexdigest()}
+        manifest = json.dumps(entries).encode()
+    return stored_zip({MANIFEST: manifest, **files}, hashlib.sha256(manifest).hexdigest())
+
+
 STRUCTURED: dict[str, Callable[[bytes, random.Random], bytes]] = {  # by how a name ends
     ".json": json_changed, ".safetensors": safetensors_changed, ".npz": zip_changed,
-    ".keras": zip_changed, ".pt2": zip_changed}
+    ".keras": zip_changed, ".pt": zip_changed, ".pt2": zip_changed, ".zt": artifact_changed}
 
 
 def content_changed(name: str, data: bytes, rng: random.Random) -> bytes:

@@ -1,10 +1,10 @@
 """Reads files that were damaged, of every kind that people bring from elsewhere.
 
 `python -m tools.damaged_files` damages 10,000, in the same ways in each run, and reads them: models
-of ONNX's own tests, networks, .pt2, .keras, folders of Hugging Face, GGUF, .npz and .safetensors.
-Each must be an error of ztorch that names the file, or still hold a model; it ends with 1 where one
-is another exception, takes more than ten seconds or more than a GiB. `--only KIND --first K
---count 1` reads one of them again.
+of ONNX's own tests, networks, .pt2, .keras, folders of Hugging Face, weights of five kinds and
+artifacts. Each must be an error of ztorch that names the file, or still hold a model; it ends with
+1 where one is another exception, takes more than ten seconds or more than a GiB. `--only KIND
+--first K --count 1` reads one of them again.
 """
 
 from __future__ import annotations
@@ -14,31 +14,20 @@ import collections
 import multiprocessing
 import random
 import resource
-import shutil
 import signal
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-import ztorch as zt
-from tools.damage import bytes_changed, content_changed, message_changed
-from tools.onnx_cases import cases, judge
-from tools.onnx_tables import exceptions
-from ztorch import layers as L
+from tools.damaged_kinds import Kind, kinds, write_whole
 from ztorch.errors import ZtorchError
-from ztorch.graph.op import leaf
 from ztorch.host.processor import usable_cores
-from ztorch.layers.context import Context
 
-FOLDERS = Path(__file__).parent.parent / "tests" / "interchange" / "folders"
-NAME = "unlucky"  # of each damaged file: a word that no message has by chance
 SECONDS = 10  # of processor time, for one file
 MOST_BYTES = 1 << 30
 CHUNK = 25  # files that a process reads before it reports
@@ -66,140 +55,6 @@ class Report(NamedTuple):
 class TooLong(BaseException):
     """Not an Exception, so that no reader turns it into an error of its own."""
 
-
-def network(*, ids: bool = False) -> zt.Sequential:
-    """A small model with layers of several families."""
-    layers = [L.Input((6,), dtype="int32"), L.Embedding(9, 4), L.LSTM(3), L.Dense(2)] if ids else [
-        L.Input((6, 6, 2)), L.Conv2D(3, 3, activation="relu"), L.BatchNormalization(),
-        L.MaxPooling2D(2), L.Flatten(), L.Dense(2)]
-    return zt.Sequential(layers, seed=1)
-
-
-def write_whole(folder: Path) -> None:
-    """Whole files of all kinds. In a process of its own: PyTorch takes much memory."""
-    from benchmarks import peers
-
-    for ids in (False, True):
-        (folder / "onnx").mkdir(exist_ok=True)
-        network(ids=ids).export(folder / "onnx" / f"{ids}.onnx")
-        network(ids=ids).save(folder / f"{ids}.keras")
-    for suffix in (".safetensors", ".npz", ".gguf"):
-        network().save_weights(folder / f"weights{suffix}")
-    torch = peers.module("torch")
-    net = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3), torch.nn.ReLU(), torch.nn.Flatten(),
-                              torch.nn.Linear(48, 2)).eval()
-    x = torch.zeros(2, 2, 6, 6)
-    torch.export.save(torch.export.export(net, (x,), dynamic_shapes=(
-        {0: torch.export.Dim("batch")},)), folder / "net.pt2")
-
-
-class Kind(NamedTuple):
-    """Files of one kind: what writes a damaged one and says where, and what reads it."""
-
-    write: Callable[[Path, random.Random], Path]
-    read: Callable[[Path], Any]
-    share: float  # of all files
-
-
-def from_file(path: Path, read: Callable[[Path], Any], share: float) -> Kind:
-    """Damages one file."""
-    data = path.read_bytes()
-
-    def write(folder: Path, rng: random.Random) -> Path:
-        damaged = folder / f"{NAME}{path.suffix}"
-        damaged.write_bytes(content_changed(path.name, data, rng))
-        return damaged
-
-    return Kind(write, read, share)
-
-
-def from_folders(share: float) -> Kind:
-    """Folders of Hugging Face, of which one file is damaged or left out."""
-    folders = sorted(path for path in FOLDERS.iterdir() if (path / "config.json").exists())
-
-    def write(folder: Path, rng: random.Random) -> Path:
-        damaged = folder / NAME
-        shutil.rmtree(damaged, ignore_errors=True)
-        shutil.copytree(rng.choice(folders), damaged, ignore=shutil.ignore_patterns("*.npz"))
-        file = rng.choice(sorted(damaged.iterdir()))
-        if rng.randrange(20):
-            file.write_bytes(content_changed(file.name, file.read_bytes(), rng))
-        else:
-            file.unlink()
-        return damaged
-
-    return Kind(write, zt.load_model, share)
-
-
-def from_messages(files: Sequence[Path], share: float) -> Kind:
-    """ONNX files of networks."""
-    import onnx
-
-    models = [onnx.load(path) for path in files]
-
-    def write(folder: Path, rng: random.Random) -> Path:
-        return _damaged_message(rng.choice(models), folder, rng)
-
-    return Kind(write, zt.onnx.load, share)
-
-
-def from_suite(share: float) -> Kind:
-    """Models of ONNX's own tests, loaded as layers and traced for the inputs of the test."""
-    known = exceptions()
-    tests = {case.name: case for case in cases(["node"]) if case.name not in known}
-    names = sorted(tests)
-    fixed: dict[str, tuple[str, ...]] = {}
-
-    def write(folder: Path, rng: random.Random) -> Path:
-        name = rng.choice(names)
-        (folder / "name").write_text(name)
-        return _damaged_message(tests[name].model, folder, rng)
-
-    def read(path: Path) -> Any:
-        case = tests[(path.parent / "name").read_text()]
-        if case.name not in fixed:
-            fixed[case.name] = judge(case, None).fixed
-        given = dict(zip((i.name for i in case.model.graph.input), case.data[0][0], strict=False))
-        layer: Any = zt.onnx.load_layer(path, constants={n: given[n] for n in fixed[case.name]})
-        ports = layer.file.inputs
-        shapes = [np.shape(given[p.name]) if p.name in given else
-                  tuple(n if isinstance(n, int) else 2 for n in p.dims) for p in ports]
-        return layer.run([leaf("input", p.name, shape, p.dtype)
-                          for p, shape in zip(ports, shapes, strict=True)], Context())
-
-    return Kind(write, read, share)
-
-
-def _damaged_message(model: Any, folder: Path, rng: random.Random) -> Path:
-    path, data = folder / f"{NAME}.onnx", model.SerializeToString()
-    if rng.randrange(4):
-        copy = type(model).FromString(data)
-        message_changed(copy, rng)
-        path.write_bytes(copy.SerializeToString())
-    else:
-        path.write_bytes(bytes_changed(data, rng))
-    return path
-
-
-def kinds(folder: Path) -> dict[str, Kind]:
-    """All kinds, of the whole files in a folder."""
-
-    def weights(path: Path) -> Any:
-        return network().load_weights(path)
-
-    return {
-        "ONNX, its own tests": from_suite(0.35),
-        "ONNX, networks": from_messages(sorted((folder / "onnx").iterdir()), 0.15),
-        ".pt2": from_file(folder / "net.pt2", zt.load_model, 0.1),
-        ".keras, images": from_file(folder / "False.keras", zt.load_model, 0.05),
-        ".keras, texts": from_file(folder / "True.keras", zt.load_model, 0.05),
-        "Hugging Face": from_folders(0.1),
-        ".gguf": from_file(folder / "weights.gguf", weights, 0.08),
-        ".npz": from_file(folder / "weights.npz", weights, 0.06),
-        ".safetensors": from_file(folder / "weights.safetensors", weights, 0.06)}
-
-
-# -- reading ---------------------------------------------------------------------------------------
 
 _kinds: dict[str, Kind] = {}  # what processes find in the memory that they are forked with
 
@@ -248,15 +103,19 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+def faulty(report: Report) -> bool:
+    """Whether that must not become of a file."""
+    return report.outcome not in ("read", "refused")
+
+
 def table(reports: Sequence[Report]) -> str:
     """How many files of each kind have each outcome."""
     lines = ["| files | " + " | ".join(OUTCOMES) + " | seconds at most | memory at most |",
              "| --- |" + " --- |" * (len(OUTCOMES) + 2)]
-    names = dict.fromkeys(r.kind for r in reports)
-    for label, own in [*((n, [r for r in reports if r.kind == n]) for n in names),
-                       ("all", reports)]:
+    for name in [*dict.fromkeys(r.kind for r in reports), "all"]:
+        own = [r for r in reports if name in (r.kind, "all")]
         counts = collections.Counter(r.outcome for r in own)
-        lines.append(f"| {label} | " + " | ".join(str(counts[o]) for o in OUTCOMES) +
+        lines.append(f"| {name} | " + " | ".join(str(counts[o]) for o in OUTCOMES) +
                      f" | {max(r.seconds for r in own):.1f} | "
                      f"{max(r.memory for r in own) / 2**20:.0f} MiB |")
     return "\n".join(lines)
@@ -276,23 +135,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             writer.submit(write_whole, Path(folder)).result()
         _kinds.update(kinds(Path(folder)))
     chosen = {n: k for n, k in _kinds.items() if options.only in ("", n)}
-    total = sum(kind.share for kind in chosen.values())
-    reports: list[Report] = []
+    total, reports = sum(kind.share for kind in chosen.values()), list[Report]()
     with ProcessPoolExecutor(options.jobs, fork) as pool:
         later = [pool.submit(read_damaged, name, first, min(CHUNK, end - first))
                  for name, kind in chosen.items()
                  for end in [options.first + round(options.count * kind.share / total)]
                  for first in range(options.first, end, CHUNK)]
         for future in later:
-            for report in future.result():
-                reports.append(report)
-                if report.outcome not in ("read", "refused"):
-                    print(f"{report.kind} {report.number}: {report.outcome}: "
-                          f"{report.message[:300]}", flush=True)
+            reports += future.result()
+            for report in filter(faulty, future.result()):
+                print(f"{report.kind} {report.number}: {report.outcome}: {report.message[:300]}",
+                      flush=True)
             if sys.stderr.isatty():
                 print(f"\r{len(reports)} files", end="", file=sys.stderr, flush=True)
     print(table(reports))
-    return int(any(report.outcome not in ("read", "refused") for report in reports))
+    return int(any(map(faulty, reports)))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from tests.interchange.onnx_files import (
     written,
 )
 from ztorch.dtypes import dtype, from_storage, to_storage
-from ztorch.errors import ArtifactError, ConfigError, Unsupported
+from ztorch.errors import ArtifactError, ConfigError, Unsupported, ZtorchError
 from ztorch.interchange.onnx import load
 
 
@@ -350,3 +350,15 @@ def test_the_command(tmp_path: Path) -> None:
     assert runtime(path, np.ones((3, 8, 8, 1), np.float32))[0].shape == (3, 10)
     done = CliRunner().invoke(main, ["export", "digits_mlp", "-o", str(path), "--train"])
     assert done.exit_code and "only predicts" in str(done.output) + str(done.exception)
+
+
+def test_a_first_axis_that_is_no_batch(tmp_path: Path) -> None:
+    """w @ x: the error says what was taken for the batch, and what reads such a file."""
+    w, x = np.ones((5, 4), np.float32), np.ones((4, 3), np.float32)
+    made = model_of([helper.make_node("MatMul", ["w", "x"], ["y"], name="mm")], [port("x", x)],
+                    [port("y", w @ x, 5)], [tensor("w", w)])
+    path = written(made, tmp_path / "m.onnx")
+    with pytest.raises(ZtorchError, match=r"m.onnx: node MatMul 'mm': matrices do not fit .*a batch of one row, "
+                                          r"the first axis of each input; zt.onnx.load_layer\(path\) takes"):
+        load(path)
+    assert np.array_equal(zt.onnx.load_layer(path)([zt.tensor(x)]).numpy(), w @ x)

@@ -65,6 +65,34 @@ def test_weights_keep_their_names_and_train(tmp_path: Path) -> None:
         np.testing.assert_allclose(trained, p.detach().numpy(), rtol=1e-3, atol=1e-5, err_msg=n)
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_an_imported_network_trains(name: str, tmp_path: Path) -> None:
+    """Losses of five steps of SGD in float64, without the compiler, are PyTorch's."""
+    torch = references.torch()
+    from torch.fx.experimental.optimization import fuse  # as exporters do with BatchNormalization
+
+    net, x = exported(name, False, tmp_path / "net.onnx")
+    if any(isinstance(module, torch.nn.BatchNorm2d) for module in net.modules()):
+        net = fuse(net)
+    net, given = net.double().requires_grad_(), x.double() if x.is_floating_point() else x
+    with torch.no_grad():
+        y = net(given)
+        y += torch.randn(y.shape, generator=torch.Generator().manual_seed(1))
+    optimizer, theirs = torch.optim.SGD(net.parameters(), 0.1), []
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(net(given), y)
+        loss.backward()
+        optimizer.step()
+        theirs.append(loss.item())
+    step = references.Run(load(tmp_path / "net.onnx").trace(
+        len(x), zt.optimizers.SGD(0.1), "mse", (), "float64").functions["train"])
+    one = np.ones(len(x))
+    ours = [float(step(x=x.numpy(), y=y.numpy(), w=one, real=one)["loss"]) for _ in theirs]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    assert abs(theirs[-1] - theirs[0]) > 5e-4 * theirs[0]  # where a wrong gradient would show
+
+
 @pytest.mark.parametrize("name", ["lenet", "encoder", "gru"])
 def test_an_imported_network_goes_everywhere(name: str, tmp_path: Path) -> None:
     """Into a summary, an artifact, and an ONNX file again."""

@@ -123,7 +123,8 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 def exported(name: str, dynamo: bool, path: Path, dynamic: bool = True
              ) -> tuple[nn.Module, torch.Tensor]:
-    """A network with random weights and statistics, written to a file."""
+    """A network with random weights and statistics, written to a file. No two are equal: the older
+    exporter writes equal weights, like the ones and zeros that norms begin with, as one."""
     make, shape = NETWORKS[name]
     torch.manual_seed(0)
     net = make().eval()
@@ -132,6 +133,9 @@ def exported(name: str, dynamo: bool, path: Path, dynamic: bool = True
             assert module.running_mean is not None and module.running_var is not None
             module.running_mean.normal_()
             module.running_var.uniform_(0.5, 2)
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight += 0.1 * torch.randn_like(weight)
     x = torch.randint(0, 20, (3, *shape)) if name == "encoder" else torch.randn(3, *shape)
     how = ({} if not dynamic else {"dynamic_shapes": [{0: torch.export.Dim("batch")}]} if dynamo
            else {"dynamic_axes": {"x": {0: "batch"}}})

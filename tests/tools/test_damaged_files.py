@@ -12,7 +12,8 @@ import pytest
 
 from tools import damaged_files
 from tools.damage import content_changed, json_changed
-from tools.damaged_files import Kind, Report, TooLong, read_damaged, table
+from tools.damaged_files import Report, TooLong, read_damaged, table
+from tools.damaged_kinds import Kind
 from ztorch.errors import DataError
 
 

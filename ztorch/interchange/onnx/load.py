@@ -15,7 +15,7 @@ import numpy as np
 from ztorch.arguments import checked
 from ztorch.config import flag, positive
 from ztorch.dtypes import to_storage
-from ztorch.errors import ConfigError, Unsupported, unknown
+from ztorch.errors import ConfigError, ShapeError, Unsupported, unknown
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.contents import OnnxFile, StoredCodes
@@ -202,7 +202,13 @@ def _imported(graph: BatchedGraph, rows: Sequence[tuple[int, ...]]) -> list[Valu
     batch, path = graph.fixed or 1, graph.file.path
     x = [leaf("input", port.name, (batch, *row), "float32" if port.dtype.is_float else port.dtype)
          for port, row in zip(graph.file.inputs, rows, strict=True)]
-    results = graph.run(x, Context(states=States(data=False)))
+    try:
+        results = graph.run(x, Context(states=States(data=False)))
+    except ShapeError as error:
+        if graph.fixed:
+            raise
+        raise ShapeError(f"{error}. These are shapes of a batch of one row, the first axis of each "
+                         "input; zt.onnx.load_layer(path) takes files without a batch") from error
     graph.own_weights.clear()
     graph.stored.clear()
     for name, y in zip(graph.outputs, results, strict=True):
