@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztorch.config import number
 from ztorch.dtypes import DType, dtype, i32
 from ztorch.errors import ConfigError, DataError, Unsupported, unknown
 from ztorch.feed.columns import as_array, check_weights, one_per_row, pad, reads_in_place, store
 from ztorch.feed.frames import columns_of, is_frame
 from ztorch.feed.ports import InputPort, TargetPort
+from ztorch.feed.row_weights import class_weights
 from ztorch.feed.sequences import Ragged
+from ztorch.feed.texts import TextReader
 from ztorch.runtime.buckets import BATCH, Buckets, open_axes_of
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ class DataAdapter(NamedTuple):
             input_ports.append(InputPort(
                 port, tuple(x.shape[1:]), dtype(x.dtype),
                 None if ids is None else (ids.low, ids.high, f"layer {ids.layer!r}"),
-                {axis: which.name for axis, which in open_axes_of(axes).items()}))
+                {axis: which.name for axis, which in open_axes_of(axes).items()},
+                TextReader.of(metadata.texts.get(port[2:]))))
         target_ports = []
         scoring = [functions[name] for name in ("evaluate", "train") if name in functions]
         for port, y in {k: y for f in scoring for k, y in f.inputs.items()}.items():
@@ -218,34 +220,10 @@ class DataAdapter(NamedTuple):
             if len(self.target_ports) > 1:
                 raise Unsupported("class_weight is for models with one output; weigh rows with "
                                   "sample_weight")
-            by_class = self._class_weights(class_weight, columns[self.target_ports[0].port])
+            by_class = class_weights(class_weight, self.target_ports[0],
+                                     columns[self.target_ports[0].port])
             weights = by_class if weights is None else weights * by_class
         return weights
-
-    def _class_weights(self, class_weight: Mapping[int, float],
-                       y: np.ndarray | Ragged) -> np.ndarray:
-        if isinstance(y, Ragged):
-            raise DataError("class_weight needs one label a row; weigh rows with sample_weight")
-        if not isinstance(class_weight, Mapping):
-            raise DataError("class_weight takes a dict from class number to weight, such as "
-                            "{0: 1.0, 1: 5.0}")
-        classes = self.target_ports[0].classes
-        labels = y.argmax(-1) if classes is None and y.ndim > 1 and y.shape[-1] > 1 else y
-        labels = labels.reshape(len(labels), -1)
-        if labels.shape[1] != 1:
-            raise DataError("class_weight needs one label a row; weigh rows with sample_weight")
-        whole = labels[:, 0].astype(np.int64)
-        if (whole != labels[:, 0]).any() or np.min(whole) < 0:
-            raise DataError("class_weight needs labels that are class numbers; weigh rows of "
-                            "a regression with sample_weight")
-        count = classes or (y.shape[-1] if y.ndim > 1 and y.shape[-1] > 1 else
-                                 max(2, int(np.max(whole)) + 1))
-        table = np.ones(count, np.float32)
-        for label, weight in class_weight.items():
-            if not isinstance(label, (int, np.integer)) or not 0 <= label < count:
-                raise DataError(f"class_weight names class {label!r}; classes are 0..{count - 1}")
-            table[label] = number(f"class_weight[{label}]", weight, least=0)
-        return check_weights(table, "class_weight")[whole]
 
     # -- one batch --------------------------------------------------------------------------------
 

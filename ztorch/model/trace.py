@@ -19,7 +19,7 @@ from ztorch.layers.naming import port
 from ztorch.layers.network import Network
 from ztorch.layers.real_positions import Padding
 from ztorch.losses import TargetSpec
-from ztorch.model.declaration import declaration_of
+from ztorch.model.declaration import declaration_of, texts_of
 from ztorch.model.function_graphs import ScoringGraphs
 from ztorch.model.generation import Generation
 from ztorch.model.objectives import Objective, losses_of, objectives_of
@@ -274,6 +274,7 @@ def _ports(model: Network, x: Mapping[str, Value], outputs: Mapping[str, Value],
         "output_shape": {name: y.shape[1:] for name, y in outputs.items()},
         "output_dtype": {name: y.dtype for name, y in outputs.items()},
         "outputs_are": model.outputs_are,
+        "texts": texts_of(model),
     }
 
 
