@@ -29,7 +29,13 @@ from ztorch.runtime.snapshot import (
     WeightRow,
 )
 from ztorch.runtime.spec import FunctionSpec, LaunchSpec, ProgramSpec, StateSpec, TensorSpec
-from ztorch.tabular.record import ColumnRecord, EncoderRecord, PipelineRecord, TargetRecord, TextRecord
+from ztorch.tabular.record import (
+    ColumnRecord,
+    EncoderRecord,
+    PipelineRecord,
+    TargetRecord,
+    TextRecord,
+)
 
 PAGE = Path(__file__).parents[1] / "docs" / "artifacts.md"
 BEGIN, END = "<!-- fields: python -m tools.artifact_fields -->", "<!-- end of fields -->"

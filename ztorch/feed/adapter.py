@@ -12,7 +12,7 @@ from ztorch.errors import ConfigError, DataError, Unsupported, unknown
 from ztorch.feed.columns import as_array, check_weights, one_per_row, pad, reads_in_place, store
 from ztorch.feed.frames import columns_of, is_frame
 from ztorch.feed.ports import InputPort, TargetPort
-from ztorch.feed.row_weights import class_weights
+from ztorch.feed.row_weights import class_weights, output_weights
 from ztorch.feed.sequences import Ragged
 from ztorch.feed.texts import TextReader
 from ztorch.runtime.buckets import BATCH, Buckets, open_axes_of
@@ -54,6 +54,7 @@ class DataAdapter(NamedTuple):
     buckets: Buckets
     input_ports: tuple[InputPort, ...]
     target_ports: tuple[TargetPort, ...] = ()  # of the outputs that have a loss
+    weight_ports: tuple[TargetPort, ...] = ()  # of outputs that have weights of their own
     stateful: str = ""  # a layer that remembers a state for each row of a batch, if there is one
 
     @classmethod
@@ -79,13 +80,17 @@ class DataAdapter(NamedTuple):
                     port, tuple(y.shape[1:]), dtype(y.dtype), metadata.classes.get(port[2:]),
                     loss.name if loss else "", bool(metadata.probabilities.get(port[2:])),
                     open_axes_of(metadata.open_axes.get(port, ""))))
-        return cls(buckets, tuple(input_ports), tuple(target_ports), stateful)
+        weight_ports = {port: TargetPort(port, tuple(w.shape[1:]), dtype(w.dtype))
+                        for f in scoring for port, w in f.inputs.items()
+                        if port.partition("/")[0] == "weights"}
+        return cls(buckets, tuple(input_ports), tuple(target_ports), tuple(weight_ports.values()),
+                   stateful)
 
     @property
     def dtypes(self) -> dict[str, DType]:
         """The dtype of each input and target, by port."""
         return {**{p.port: p.dtype for p in self.input_ports},
-                **{p.port: p.dtype for p in self.target_ports},
+                **{p.port: p.dtype for p in (*self.target_ports, *self.weight_ports)},
                 **{f"lengths/{axis}": i32 for axis in self.open_axes}}
 
     @property
@@ -202,19 +207,25 @@ class DataAdapter(NamedTuple):
 
     def weights(self, sample_weight: Any, class_weight: Mapping[int, float] | None,
                 columns: Columns, rows: int) -> np.ndarray | None:
-        """One float32 weight per row; None where all weigh the same."""
+        """One float32 weight per row; None where all weigh the same, and where outputs have weights
+        of their own, which are columns: `weights_of_outputs`."""
+        if self.weight_ports:
+            sample_weight = None
         if sample_weight is None and class_weight is None:
             return None
         weights: np.ndarray | None = None
         if sample_weight is not None:
             if isinstance(sample_weight, Mapping):
-                raise Unsupported("sample_weight takes one weight per row, the same for all "
-                                  "outputs; weigh outputs with compile(loss_weights=...)")
+                raise Unsupported("a program takes one weight per row, the same for all outputs; "
+                                  "model.fit and model.evaluate take weights of outputs and steps "
+                                  "beside arrays")
             array = as_array(sample_weight, "sample_weight")
             fitted = one_per_row(array)
             if fitted is None or len(fitted) != rows:
+                more = ("; model.fit and model.evaluate take weights of steps beside arrays"
+                        if array.ndim > 1 and len(array) == rows else "")
                 raise DataError(f"sample_weight has shape {array.shape}; it takes one weight "
-                                f"per row: ({rows},)")
+                                f"per row: ({rows},){more}")
             weights = check_weights(fitted.astype(np.float32), "sample_weight")
         if class_weight is not None:
             if len(self.target_ports) > 1:
@@ -224,6 +235,11 @@ class DataAdapter(NamedTuple):
                                      columns[self.target_ports[0].port])
             weights = by_class if weights is None else weights * by_class
         return weights
+
+    def weights_of_outputs(self, sample_weight: Any, rows: int) -> Columns:
+        """The weights of outputs that have some of their own, as columns."""
+        return {**output_weights(self.weight_ports, [p.name for p in self.target_ports],
+                                 sample_weight, rows)} if self.weight_ports else {}
 
     # -- one batch --------------------------------------------------------------------------------
 

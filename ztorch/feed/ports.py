@@ -83,7 +83,7 @@ class TargetPort(NamedTuple):
     @property
     def name(self) -> str:
         """What users call it; empty where it is the only one."""
-        return self.port[2:]
+        return self.port.partition("/")[2]
 
     def rows(self, value: Any, rows: int, name: str, first_row: int = 0) -> np.ndarray | Ragged:
         """What a user passed, as rows of the target's shape; every label is checked. Errors call

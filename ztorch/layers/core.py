@@ -50,7 +50,7 @@ class Input(Layer, names=("InputLayer",)):
         (time, 10)
         >>> Input(batch_shape=(32, 4)).batch_size
         32
-        >>> from ztorch.layers import StringLookup
+        >>> from ztorch.layers import Input, StringLookup
         >>> StringLookup(vocabulary=["cat", "dog"])(Input((1,), dtype="string"))
         <tensor of layer 'input', int32 of shape (1,)>
     """
