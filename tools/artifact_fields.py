@@ -29,7 +29,13 @@ from ztorch.runtime.snapshot import (
     WeightRow,
 )
 from ztorch.runtime.spec import FunctionSpec, LaunchSpec, ProgramSpec, StateSpec, TensorSpec
-from ztorch.tabular.record import ColumnRecord, EncoderRecord, PipelineRecord, TargetRecord
+from ztorch.tabular.record import (
+    ColumnRecord,
+    EncoderRecord,
+    PipelineRecord,
+    TargetRecord,
+    TextRecord,
+)
 
 PAGE = Path(__file__).parents[1] / "docs" / "artifacts.md"
 BEGIN, END = "<!-- fields: python -m tools.artifact_fields -->", "<!-- end of fields -->"
@@ -52,6 +58,7 @@ RECORDS: dict[type[Record], str] = {  # in the order of the page, with their pat
     ColumnRecord: "`program.pipeline.columns[]`",
     TargetRecord: "`program.pipeline.target`",
     EncoderRecord: "`program.pipeline.encoder`",
+    TextRecord: "`program.texts`",
     Training: "`training`",
     Curves: "`training.history`",
 }

@@ -220,6 +220,20 @@ def test_a_page_of_numbers_on_webgpu(browser: Browser, tmp_path: Path) -> None:
     tab.close()
 
 
+def test_a_page_reads_text_as_the_model_does(browser: Browser, tmp_path: Path) -> None:
+    words = L.TextVectorization(vocabulary=["good", "bad", "day"], output_sequence_length=4)
+    model = zt.Sequential([words, L.Embedding(5, 4), L.Flatten(), L.Dense(1)], name="texts", seed=2)
+    tab = browser.open(model.export(tmp_path, format="web", batch_size=1)[-1])
+    tab.until(READY)
+    for text in ("A good, good DAY!", "bad"):
+        tab.evaluate(f"document.querySelector('textarea').value = {json.dumps(text)};"
+                     "document.querySelector('textarea').oninput()")
+        want = float(model.predict([text], verbose=0)[0, 0])
+        tab.until(f"Math.abs(Number(document.querySelector('#winner b')?.innerText) - {want}) < {abs(want) * 1e-2}")
+    quiet(tab)
+    tab.close()
+
+
 @pytest.mark.parametrize("decode", [False, 4])
 def test_a_page_of_letters_writes_on(browser: Browser, tmp_path: Path, decode: int) -> None:
     """By the loop of `generate` where that was exported, else by a prediction for each letter."""

@@ -121,10 +121,37 @@ def _read_stream() -> np.ndarray:
 
 def read_inputs(path: str, program: Program) -> Any:
     """The rows that a program predicts from: an array, or a dict of several inputs."""
+    if any(port.reader for port in program.adapter.input_ports) and not path.endswith((
+            ".npy", ".npz")):
+        return _read_texts(path, program)
     shapes = named_arrays.of_program(program)
     if len(shapes.inputs) > 1:
         return named_arrays.read(path, shapes)[0]
     return _shaped(read_rows(path), shapes.x)
+
+
+def _read_texts(path: str, program: Program) -> Any:
+    """Texts, and numbers beside them: the columns of a table that have the names of inputs; for one
+    input each line of a text file, or the only column of a table."""
+    from ztorch.data.columns import read_columns
+    from ztorch.data.numpy_files import need_file
+
+    ports = program.adapter.input_ports
+    if len(ports) == 1 and not path.lower().endswith((".csv", ".tsv")):
+        if path == "-":
+            return sys.stdin.read().splitlines()
+        need_file(path)
+        return Path(path).read_text("utf-8", "replace").splitlines()
+    table = read_columns(sys.stdin.buffer if path == "-" else path)
+    if len(ports) == 1:
+        if len(table.by_name) > 1:
+            raise DataError(f"{table.where} has {len(table.by_name)} columns, and the model takes "
+                            "one text a row; give that column alone, or a .txt with a text a line")
+        return next(iter(table.by_name.values())).texts
+    if missing := [p.name for p in ports if p.name not in table.by_name]:
+        raise DataError(f"{table.where} has no column {missing[0]!r}; the model takes "
+                        f"{', '.join(p.name for p in ports)}")
+    return {p.name: table[p.name].texts if p.reader else table[p.name].numbers for p in ports}
 
 
 def _shaped(x: np.ndarray, shape: tuple[int, ...] | None) -> np.ndarray:

@@ -75,6 +75,10 @@ def _as_text(artifact: Artifact) -> str:
     lines += ["", "Functions", table((
         (f.name, *(", ".join(f"{s.name} {_shape(s.shape)} {s.dtype}" for s in side.values())
                    for side in (f.inputs, f.outputs))) for f in functions), "  ")]
+    for name, texts in artifact.manifest.program.texts.items():
+        if texts is not None:
+            lines += ["", f"{f'Input {name!r}' if name else 'The input'} holds text, which "
+                      f"{texts.name} reads"]
     if record := artifact.manifest.program.pipeline:
         lines += _pipeline(record)
     if weights:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztorch.config import number
 from ztorch.dtypes import DType, dtype, i32
 from ztorch.errors import ConfigError, DataError, Unsupported, unknown
 from ztorch.feed.columns import as_array, check_weights, one_per_row, pad, reads_in_place, store
 from ztorch.feed.frames import columns_of, is_frame
 from ztorch.feed.ports import InputPort, TargetPort
+from ztorch.feed.row_weights import class_weights, output_weights
 from ztorch.feed.sequences import Ragged
+from ztorch.feed.texts import TextReader
 from ztorch.runtime.buckets import BATCH, Buckets, open_axes_of
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class DataAdapter(NamedTuple):
     buckets: Buckets
     input_ports: tuple[InputPort, ...]
     target_ports: tuple[TargetPort, ...] = ()  # of the outputs that have a loss
+    weight_ports: tuple[TargetPort, ...] = ()  # of outputs that have weights of their own
     stateful: str = ""  # a layer that remembers a state for each row of a batch, if there is one
 
     @classmethod
@@ -67,7 +69,8 @@ class DataAdapter(NamedTuple):
             input_ports.append(InputPort(
                 port, tuple(x.shape[1:]), dtype(x.dtype),
                 None if ids is None else (ids.low, ids.high, f"layer {ids.layer!r}"),
-                {axis: which.name for axis, which in open_axes_of(axes).items()}))
+                {axis: which.name for axis, which in open_axes_of(axes).items()},
+                TextReader.of(metadata.texts.get(port[2:]))))
         target_ports = []
         scoring = [functions[name] for name in ("evaluate", "train") if name in functions]
         for port, y in {k: y for f in scoring for k, y in f.inputs.items()}.items():
@@ -77,13 +80,17 @@ class DataAdapter(NamedTuple):
                     port, tuple(y.shape[1:]), dtype(y.dtype), metadata.classes.get(port[2:]),
                     loss.name if loss else "", bool(metadata.probabilities.get(port[2:])),
                     open_axes_of(metadata.open_axes.get(port, ""))))
-        return cls(buckets, tuple(input_ports), tuple(target_ports), stateful)
+        weight_ports = {port: TargetPort(port, tuple(w.shape[1:]), dtype(w.dtype))
+                        for f in scoring for port, w in f.inputs.items()
+                        if port.partition("/")[0] == "weights"}
+        return cls(buckets, tuple(input_ports), tuple(target_ports), tuple(weight_ports.values()),
+                   stateful)
 
     @property
     def dtypes(self) -> dict[str, DType]:
         """The dtype of each input and target, by port."""
         return {**{p.port: p.dtype for p in self.input_ports},
-                **{p.port: p.dtype for p in self.target_ports},
+                **{p.port: p.dtype for p in (*self.target_ports, *self.weight_ports)},
                 **{f"lengths/{axis}": i32 for axis in self.open_axes}}
 
     @property
@@ -200,52 +207,39 @@ class DataAdapter(NamedTuple):
 
     def weights(self, sample_weight: Any, class_weight: Mapping[int, float] | None,
                 columns: Columns, rows: int) -> np.ndarray | None:
-        """One float32 weight per row; None where all weigh the same."""
+        """One float32 weight per row; None where all weigh the same, and where outputs have weights
+        of their own, which are columns: `weights_of_outputs`."""
+        if self.weight_ports:
+            sample_weight = None
         if sample_weight is None and class_weight is None:
             return None
         weights: np.ndarray | None = None
         if sample_weight is not None:
             if isinstance(sample_weight, Mapping):
-                raise Unsupported("sample_weight takes one weight per row, the same for all "
-                                  "outputs; weigh outputs with compile(loss_weights=...)")
+                raise Unsupported("a program takes one weight per row, the same for all outputs; "
+                                  "model.fit and model.evaluate take weights of outputs and steps "
+                                  "beside arrays")
             array = as_array(sample_weight, "sample_weight")
             fitted = one_per_row(array)
             if fitted is None or len(fitted) != rows:
+                more = ("; model.fit and model.evaluate take weights of steps beside arrays"
+                        if array.ndim > 1 and len(array) == rows else "")
                 raise DataError(f"sample_weight has shape {array.shape}; it takes one weight "
-                                f"per row: ({rows},)")
+                                f"per row: ({rows},){more}")
             weights = check_weights(fitted.astype(np.float32), "sample_weight")
         if class_weight is not None:
             if len(self.target_ports) > 1:
                 raise Unsupported("class_weight is for models with one output; weigh rows with "
                                   "sample_weight")
-            by_class = self._class_weights(class_weight, columns[self.target_ports[0].port])
+            by_class = class_weights(class_weight, self.target_ports[0],
+                                     columns[self.target_ports[0].port])
             weights = by_class if weights is None else weights * by_class
         return weights
 
-    def _class_weights(self, class_weight: Mapping[int, float],
-                       y: np.ndarray | Ragged) -> np.ndarray:
-        if isinstance(y, Ragged):
-            raise DataError("class_weight needs one label a row; weigh rows with sample_weight")
-        if not isinstance(class_weight, Mapping):
-            raise DataError("class_weight takes a dict from class number to weight, such as "
-                            "{0: 1.0, 1: 5.0}")
-        classes = self.target_ports[0].classes
-        labels = y.argmax(-1) if classes is None and y.ndim > 1 and y.shape[-1] > 1 else y
-        labels = labels.reshape(len(labels), -1)
-        if labels.shape[1] != 1:
-            raise DataError("class_weight needs one label a row; weigh rows with sample_weight")
-        whole = labels[:, 0].astype(np.int64)
-        if (whole != labels[:, 0]).any() or np.min(whole) < 0:
-            raise DataError("class_weight needs labels that are class numbers; weigh rows of "
-                            "a regression with sample_weight")
-        count = classes or (y.shape[-1] if y.ndim > 1 and y.shape[-1] > 1 else
-                                 max(2, int(np.max(whole)) + 1))
-        table = np.ones(count, np.float32)
-        for label, weight in class_weight.items():
-            if not isinstance(label, (int, np.integer)) or not 0 <= label < count:
-                raise DataError(f"class_weight names class {label!r}; classes are 0..{count - 1}")
-            table[label] = number(f"class_weight[{label}]", weight, least=0)
-        return check_weights(table, "class_weight")[whole]
+    def weights_of_outputs(self, sample_weight: Any, rows: int) -> Columns:
+        """The weights of outputs that have some of their own, as columns."""
+        return {**output_weights(self.weight_ports, [p.name for p in self.target_ports],
+                                 sample_weight, rows)} if self.weight_ports else {}
 
     # -- one batch --------------------------------------------------------------------------------
 

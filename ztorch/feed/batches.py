@@ -38,6 +38,7 @@ def batches(adapter: DataAdapter, batch_size: int, x: Any, y: Any = None, sample
         return StreamBatches(adapter, stream, batch_size, True, class_weight)
     columns = adapter.inputs(x)
     columns |= adapter.targets(y, columns)
+    columns |= adapter.weights_of_outputs(sample_weight, rows_of(columns))
     weights = adapter.weights(sample_weight, class_weight, columns, rows_of(columns))
     return ArrayBatches(adapter, columns, weights, batch_size, seed)
 

@@ -54,8 +54,10 @@ class IndexedDataset:
         first = first_item[0]
         if adapter.several_inputs:
             first = first[port.name] if isinstance(first, Mapping) else first[0]
-        x = as_array(first, "x of item 0")
-        self._items_are_rows = _is_row(x.shape, port.shape, bool(port.axes))
+        texts = port.reader is not None
+        x = np.asarray(first) if texts else as_array(first, "x of item 0")
+        self._items_are_rows = _is_row(x.shape, port.reader.shape if port.reader else port.shape,
+                                       bool(port.axes) and not texts)
         # How many rows there are, where that is known, and the rows of each batch.
         self.rows = self._count if self._items_are_rows else None
         self.batch_size = rows_at_once if self._items_are_rows or not x.ndim else len(x)
@@ -140,5 +142,7 @@ def collated(values: Sequence[Any]) -> Any:
         return {name: collated([v[name] for v in values]) for name in first}
     if isinstance(first, tuple):
         return [collated(parts) for parts in zip(*values, strict=True)]
+    if isinstance(first, (str, bytes)) or getattr(first, "dtype", np.dtype(float)).kind in "OUS":
+        return np.array(values, object)
     arrays = [as_array(v, "an item of the dataset") for v in values]
     return np.stack(arrays) if len({a.shape for a in arrays}) == 1 else arrays

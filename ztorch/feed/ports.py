@@ -24,6 +24,7 @@ from ztorch.feed.columns import (
 from ztorch.feed.grids import Grids
 from ztorch.feed.sequences import Ragged, Sequences
 from ztorch.feed.sources import is_column
+from ztorch.feed.texts import TextReader
 from ztorch.real_sizes import OpenAxis
 
 
@@ -35,6 +36,7 @@ class InputPort(NamedTuple):
     dtype: DType
     range: tuple[int, int, str] | None = None  # least and greatest number, and the layer that asks
     axes: Mapping[int, str] = MappingProxyType({})  # of a row whose size varies, by number: names
+    reader: TextReader | None = None  # of texts
 
     @property
     def name(self) -> str:
@@ -44,6 +46,8 @@ class InputPort(NamedTuple):
     def rows(self, value: Any, name: str) -> np.ndarray | Ragged:
         """What a user passed, as rows of the input's shape. Errors call it `name`."""
         value = read(value)
+        if self.reader is not None:
+            value = self.reader.numbers(value, name)
         if list(self.axes) == [0]:
             steps = self._replace(shape=self.shape[1:])
             return sequences(value, name, self.shape, self.axes[0], steps.array_of_rows)
@@ -79,7 +83,7 @@ class TargetPort(NamedTuple):
     @property
     def name(self) -> str:
         """What users call it; empty where it is the only one."""
-        return self.port[2:]
+        return self.port.partition("/")[2]
 
     def rows(self, value: Any, rows: int, name: str, first_row: int = 0) -> np.ndarray | Ragged:
         """What a user passed, as rows of the target's shape; every label is checked. Errors call

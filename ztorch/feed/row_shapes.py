@@ -63,20 +63,40 @@ def stream_targets(x: Any) -> Any:
     """
     if not is_stream(x, None) or is_column(x):
         return None
-    if is_indexed(x):
-        item = x[0]
-        if not isinstance(item, (list, tuple)) or len(item) < 2:
-            return None
-        is_batch = np.shape(item[0])[:1] == np.shape(item[1])[:1] != ()
-        return item[1] if is_batch else np.asarray(item[1])[None]
+    if is_indexed(x) or isinstance(x, list):
+        return listed_part(x, 1)
     if iter(x) is x:
         raise ConfigError("x is a generator, which can be read only once, so that the shapes of "
                           "its targets are not known; compile with a loss")
+    item = _first_batch(x)
+    return item[1] if isinstance(item, (list, tuple)) and len(item) > 1 else None
+
+
+def listed_part(x: Any, part: int) -> Any:
+    """A part of the first batch of a list of batches, or of a dataset that is read by index: 1 is
+    y, 2 are the weights. None where there is no such part, and where looking at a batch would
+    begin a pass over the data.
+
+    >>> listed_part([(np.zeros((2, 4)), np.ones(2))], 1), listed_part(iter([]), 1)
+    (array([1., 1.]), None)
+    """
+    if not is_stream(x, None) or is_column(x) or not (is_indexed(x) or isinstance(x, list)):
+        return None
+    item = x[0]
+    if not isinstance(item, (list, tuple)) or len(item) <= part:
+        return None
+    if isinstance(x, list) or np.shape(item[0])[:1] == np.shape(item[1])[:1] != ():
+        return item[part]
+    return {name: np.asarray(row)[None] for name, row in item[part].items()} if isinstance(
+        item[part], Mapping) else np.asarray(item[part])[None]
+
+
+def _first_batch(x: Any) -> Any:
     epoch = getattr(x, "epoch", None)
     item = next(iter(x), None)
     if isinstance(epoch, int):
         x.epoch = epoch  # it has not begun to count
-    return item[1] if isinstance(item, (list, tuple)) and len(item) > 1 else None
+    return item
 
 
 def _of_stream(x: Any) -> Shapes:
@@ -93,10 +113,7 @@ def _of_stream(x: Any) -> Shapes:
     if iter(x) is x:
         raise ConfigError("x is a generator, which can be read only once; call model.build with "
                           "the shape of its x first, such as model.build((None, 4))")
-    epoch = getattr(x, "epoch", None)
-    item = next(iter(x), None)
-    if isinstance(epoch, int):
-        x.epoch = epoch  # it has not begun to count
+    item = _first_batch(x)
     if item is None:
         raise ConfigError("x gave no batches; pass at least one row")
     return row_shapes(item[0] if isinstance(item, (list, tuple)) else item)

@@ -137,6 +137,7 @@ class StreamBatches:
             rows = rows_of(columns)
             if self._with_targets:
                 columns |= self._adapter.targets(y, columns, suffix, row)
+                columns |= self._adapter.weights_of_outputs(sample_weight, rows)
                 weights = self._adapter.weights(sample_weight, self._class_weight, columns, rows)
             row += rows
             yield columns, weights

@@ -17,6 +17,7 @@ from ztorch.layers.axes import OpenSize, declared_shape
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import SymbolicTensor, source
+from ztorch.tabular.host_layer import HostLayer
 
 
 class Input(Layer, names=("InputLayer",)):
@@ -29,12 +30,14 @@ class Input(Layer, names=("InputLayer",)):
         shape: Shape of one example, a tuple of positive integers. The first may be a name, such as
             `"time"`, or `None`: its sizes are chosen when the model is compiled, by
             `compile(sizes={"time": (64, 128)})`. Default: `None`.
-        dtype: Dtype of the input, such as `"int32"`. `None` means the dtype of the model. Default:
-            `None`.
+        dtype: Dtype of the input, such as `"int32"`. `None` means the dtype of the model. For
+            `"string"` rows are texts, which one layer that runs on the host reads first:
+            TextVectorization, StringLookup or Hashing. Default: `None`.
         batch_size: The rows of a batch, which `compile` uses unless it is given another number.
             Default: `None`.
         batch_shape: Shape with the batch in front, in place of `shape` and `batch_size`: `(32, 4)`,
             or `(None, 4)` for any batch. Default: `None`.
+        encoder: The layer that reads texts; calling it on the Input says the same. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Examples:
@@ -47,12 +50,16 @@ class Input(Layer, names=("InputLayer",)):
         (time, 10)
         >>> Input(batch_shape=(32, 4)).batch_size
         32
+        >>> from ztorch.layers import Input, StringLookup
+        >>> StringLookup(vocabulary=["cat", "dog"])(Input((1,), dtype="string"))
+        <tensor of layer 'input', int32 of shape (1,)>
     """
 
     __array_priority__ = 1000  # NumPy arrays leave mixed operators to us
 
     def __init__(self, shape: Any = None, dtype: DType | str | None = None, *,
-                 batch_size: int | None = None, batch_shape: Any = None, **common: Any):
+                 batch_size: int | None = None, batch_shape: Any = None,
+                 encoder: Any = None, **common: Any):
         shape = common.pop("input_shape", None) if shape is None else shape
         super().__init__(**common)
         if (shape is None) == (batch_shape is None):
@@ -70,8 +77,30 @@ class Input(Layer, names=("InputLayer",)):
         self.shape = declared_shape("Input(shape=...)", shape)
         self.batch_size = None if batch_size is None else positive(
             "Input(batch_size=...)", batch_size)
-        self.dtype = None if dtype is None else dtype_name(dtype)
+        self.holds_text = dtype == "string"
+        self.text_shape = self.shape  # of a row before the encoder
+        self.dtype = None if dtype is None or self.holds_text else dtype_name(dtype)
         self.input_shape = self.shape
+        self.encoder: HostLayer | None = None
+        if encoder is not None:
+            self.read_by(HostLayer.get(encoder))
+
+    def read_by(self, layer: HostLayer) -> SymbolicTensor:
+        """Has a layer of the host read the texts, and returns the tensor of what it makes of them,
+        which is all that the model sees."""
+        kind = type(layer).__name__
+        if not self.holds_text or not layer.reads_text:
+            raise ConfigError(f"{kind} does not read Input {self.name!r} of dtype "
+                              f"{'string' if self.holds_text else self.dtype or 'float32'}; text "
+                              "is read by TextVectorization, StringLookup and Hashing")
+        if self.encoder is None:
+            shape, self.dtype = layer.row_of(self.text_shape)
+            self.shape = self.input_shape = declared_shape(f"a row of {kind}", shape)
+            self.encoder = layer
+        if self.encoder is not layer:
+            raise ConfigError(f"{type(self.encoder).__name__} reads Input {self.name!r} already; "
+                              f"give {kind} an Input of its own")
+        return self.symbol
 
     def takes(self, shape: Shape) -> bool:
         """Whether examples may have this shape."""
@@ -79,10 +108,12 @@ class Input(Layer, names=("InputLayer",)):
             n == m or isinstance(m, OpenSize) for n, m in zip(shape, self.shape, strict=True))
 
     def get_config(self) -> dict[str, Any]:
-        shape = [n.name if isinstance(n, OpenSize) else n for n in self.shape]
+        shape = [n.name if isinstance(n, OpenSize) else n for n in self.text_shape]
         config = {**super().get_config(), "shape": shape}
-        return {key: x for key, x in config.items()
-                if key != "batch_shape" and (key, x) != ("batch_size", None)}
+        if self.holds_text:
+            config["dtype"] = "string"
+        return {key: x for key, x in config.items() if key != "batch_shape" and (key, x) not in (
+            ("batch_size", None), ("encoder", None))}
 
     def _input_of_first_call(self) -> SymbolicTensor:
         return self.symbol
@@ -92,6 +123,9 @@ class Input(Layer, names=("InputLayer",)):
     @cached_property
     def symbol(self) -> SymbolicTensor:
         """The symbolic tensor that stands for the input while a Model is declared."""
+        if self.holds_text and self.encoder is None:
+            raise ConfigError(f"Input {self.name!r} holds text; call TextVectorization, "
+                              "StringLookup or Hashing on it, and other layers on the result")
         return source(self, self.shape, self.dtype or "float32")
 
     def call(self, x: Value, context: Context) -> Value:

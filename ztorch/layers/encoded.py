@@ -12,6 +12,7 @@ from ztorch.errors import ConfigError, Unsupported
 from ztorch.graph.op import OPS, constant, shape_error
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
+from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
 from ztorch.layers.naming import snake_case
 from ztorch.layers.symbol import SymbolicTensor, as_symbol
@@ -116,9 +117,11 @@ class Encoded(Layer):
         super().__init__(**common)
         self.layer = HostLayer.get(layer)
         if type(self.layer) not in _FORMULAS:
-            raise Unsupported(f"{type(self.layer).__name__} runs on the host, before a model: call "
-                              "it on an array or a list, not on an Input, and give the model its "
-                              "result")
+            kind = type(self.layer).__name__
+            raise Unsupported(f"{kind} runs on the host, before a model: " + (
+                "call it on an Input of text, Input((1,), dtype='string'), or on" if
+                self.layer.reads_text else "call it on") + " an array or a list, and give the "
+                "model its result")
         if self.given_name is None:
             self.name = self.layer.name or snake_case(type(self.layer).__name__)
 
@@ -129,6 +132,8 @@ class Encoded(Layer):
 
 def encode(layer: HostLayer, x: Any, more: dict[str, Any]) -> Any:
     """The result of a host layer on a tensor of a model; None if x is none."""
+    if isinstance(x, Input) and x.holds_text:
+        return x.read_by(layer)
     if isinstance(x, Value) and not isinstance(x, SymbolicTensor):
         return Encoded(layer).call(x, None, **more)  # type: ignore[arg-type]
     symbol = as_symbol(x)

@@ -14,6 +14,7 @@ from ztorch.layers.network import Network
 from ztorch.model.objectives import Objective
 from ztorch.optimizers import Optimizer
 from ztorch.runtime.snapshot import Declaration, NamedConfig
+from ztorch.tabular.record import TextRecord
 
 _OURS = "ztorch."  # beginning of the modules of the package
 
@@ -36,6 +37,14 @@ def declaration_of(model: Network, outputs: Mapping[str, Value],
         custom=tuple(name for name in dict.fromkeys(names) if _is_custom(name)),
         loss=losses, loss_weights={name: o.weight if o else None for name, o in by_output.items()},
         metrics=metrics, optimizer=trainer)
+
+
+def texts_of(model: Network) -> dict[str, TextRecord | None]:
+    """What reads the inputs of text, by the names of all inputs; empty where there are none."""
+    texts = {name: None if x.encoder is None else TextRecord(
+        type(x.encoder).__name__, x.encoder.get_config(), x.text_shape)
+        for name, x in model.inputs_by_name.items()}
+    return texts if any(texts.values()) else {}
 
 
 def _description(model: Network) -> tuple[dict[str, Any] | None, str]:

@@ -43,6 +43,8 @@ class ScoringGraphs:
     states: States
     objectives: dict[str, Objective]  # by output
     targets: Mapping[str, TargetSpec] = field(default_factory=dict)  # of outputs without a loss
+    # How many axes of steps the weights of an output have, where it has weights of its own.
+    weighted: Mapping[str, int] = field(default_factory=dict)
 
     def results(self, scores: Mapping[str, Value]) -> Graph | None:
         """Totals of the sums of batches -> the metrics that are computed from them, by name; None
@@ -116,7 +118,17 @@ class ScoringGraphs:
         d = self.states.dtype
         own = leaf("input", "w", (self.batch_size,), d)
         rows = context.padding.real_rows(self.batch_size, d)
-        return BatchInputs(x, y, RowWeights(own * rows, rows))
+        return BatchInputs(x, y, RowWeights(own * rows, rows, {
+            name: self._weights_of(name, specs[name].shape, axes)
+            for name, axes in self.weighted.items() if name in specs}))
+
+    def _weights_of(self, output: str, target: tuple[int, ...], axes: int) -> Value:
+        """The input that weighs rows or steps of one output."""
+        if axes >= len(target):
+            raise shape_error(f"weights of {'output ' + repr(output) if output else 'the output'} "
+                              f"have {axes} axes besides the batch, and its targets",
+                              target[1:], fix="give one weight for each row, or for each step")
+        return leaf("input", port("weights", output), target[:1 + axes], self.states.dtype)
 
     def _need_trainable(self, weights: Sequence[Value]) -> None:
         if weights:

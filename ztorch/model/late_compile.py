@@ -12,6 +12,7 @@ from ztorch.dtypes import f32, i32
 from ztorch.errors import ConfigError
 from ztorch.feed.row_shapes import row_count, stream_targets
 from ztorch.feed.row_sizes import sizes_seen
+from ztorch.feed.texts import TextReader, with_numbers
 from ztorch.layers.axes import whole_axes
 from ztorch.losses import TargetSpec
 from ztorch.model.open_axes import multiples_of
@@ -56,6 +57,8 @@ class LateCompile:
         """Chooses sizes that hold x, too."""
         fix = ("say them: compile(..., sizes={" +
                ", ".join(f"{name!r}: (64, 128)" for name in model.axis_names) + "})")
+        x = with_numbers(x, {name: TextReader(declared.encoder, declared.text_shape) for
+                             name, declared in model.inputs_by_name.items() if declared.encoder})
         for name, sizes in sizes_seen(x, model.open_axes, list(model.inputs_by_name), fix).items():
             seen = self._seen[name] = self._seen.get(name, set()) | sizes
             if name in whole_axes(model):

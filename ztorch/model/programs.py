@@ -1,8 +1,9 @@
-"""The programs of a model: the one that compile returned, and those for other batch sizes."""
+"""The programs of a model: the one that compile returned, and those for other batch sizes and for
+weights of outputs and steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -35,21 +36,25 @@ class ModelPrograms:
         self.compiled = compiled
         self._layers = [layer for _, layer in model.walk()]
         self._make, self.arguments = make, arguments
-        self._others: dict[tuple[int, str], Program] = {}  # by batch size and function
+        # by batch size, function, and what weights of outputs have
+        self._others: dict[tuple[int, str, tuple[tuple[str, int], ...]], Program] = {}
 
     def fit(self, model: Network) -> bool:
         """Whether the model still has the layers that were compiled."""
         return self._layers == [layer for _, layer in model.walk()]
 
     @contextmanager
-    def running(self, function: str, batch_size: int | None) -> Iterator[Program]:
+    def running(self, function: str, batch_size: int | None,
+                weighted: Mapping[str, int]) -> Iterator[Program]:
         """The program that runs a function on batches of this size, with the model's weights. What
-        another program learns goes back to the one that compile returned."""
+        another program learns goes back to the one that compile returned. `weighted` are the axes
+        of steps that weights of an output have, of outputs that have weights of their own."""
         compiled = self.compiled
         if function != "predict":
             compiled.need(function)
         compiled.take_weights()
-        program = self._sized(function, batch_size)
+        program = self._weighted(function, batch_size, weighted) if weighted else self._sized(
+            function, batch_size)
         if program is compiled:
             yield compiled
         elif function == "train":
@@ -74,17 +79,31 @@ class ModelPrograms:
             raise ConfigError(f"layer {layer!r} is stateful: it remembers states for batches of "
                               f"{axis[-1]} rows, not of {size}; leave batch_size out, or compile "
                               f"with batch_size={size}")
+        return self._other(function, size, {})
+
+    def _weighted(self, function: str, batch_size: int | None,
+                  weighted: Mapping[str, int]) -> Program:
+        """A program that takes weights of outputs and steps. Models with steps of their own, or
+        with layers that remember rows, keep the one that they have, which refuses such weights."""
+        if self.compiled.adapter.stateful or self.compiled.metadata.whole_batches:
+            return self._sized(function, batch_size)
+        size = positive("batch_size", batch_size or self.compiled.buckets.batch_size)
+        return self._other(function, size, weighted)
+
+    def _other(self, function: str, size: int, weighted: Mapping[str, int]) -> Program:
+        key = tuple(sorted(weighted.items()))
         for verb, needed in _NEEDED.items():
-            if (size, verb) in self._others and set(_NEEDED[function]) <= set(needed):
-                return self._others[size, verb]
+            if (size, verb, key) in self._others and set(_NEEDED[function]) <= set(needed):
+                return self._others[size, verb, key]
         arguments = {k: v for k, v in self.arguments.items()
                      if k not in _TRAINING or k in _NEEDED[function]}
-        program = self._make(**{**arguments, "batch_size": size, "decode": False})
-        self._others[size, function] = program
+        more = {"weighted": weighted} if weighted else {}
+        program = self._make(**{**arguments, "batch_size": size, "decode": False, **more})
+        self._others[size, function, key] = program
         return program
 
     def close(self) -> None:
-        """Ends the programs for other batch sizes. Users have the one that compile returned."""
+        """Ends the other programs. Users have the one that compile returned."""
         for program in self._others.values():
             program.close()
         self._others.clear()

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from types import MappingProxyType
 from typing import NamedTuple
 
-from ztorch.errors import ConfigError
-from ztorch.graph.op import OPS
+from ztorch.errors import ConfigError, Unsupported
+from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value, layer_scope
 from ztorch.layers.context import Context
 from ztorch.layers.network import Network
@@ -29,6 +30,14 @@ class RowWeights(NamedTuple):
 
     own: Value  # the weights that users give them; 0 for what fills up a batch
     rows: Value  # 1 for each row of the data, 0 for what fills up a batch
+    outputs: Mapping[str, Value] = MappingProxyType({})  # those of its rows or steps, by output
+
+    def of(self, output: str) -> Value:
+        """The weights of the rows of an output, or of steps of its rows."""
+        if output not in self.outputs:
+            return self.own
+        weights = self.outputs[output]
+        return weights * OPS.reshape(self.own, (-1, *(1,) * (weights.rank - 1)))
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,7 @@ class RowScores:
         for name, y in y_true.items():  # as long as predictions
             self.context.padding.declare(y, self.context.padding.of(y_pred[name]))
         with layer_scope("loss"):
-            losses = {name: self._loss(objective, y_true[name], y_pred[name])
+            losses = {name: self._loss(objective, name, y_true[name], y_pred[name])
                       for name, objective in self.objectives.items()}
             weighted = [loss if self.objectives[name].weight == 1 else
                         loss * self.objectives[name].weight for name, loss in losses.items()]
@@ -69,32 +78,37 @@ class RowScores:
                 raise ConfigError(f"two scores are named {label!r}; give a metric or an output "
                                   "another name")
             known.add(label)
-            scores |= self.metric(metric, label, y_true[name], y_pred[name])
+            scores |= self.metric(metric, label, y_true[name], y_pred[name], name)
         return scores
 
-    def metric(self, metric: Metric, label: str, y_true: Value, y_pred: Value) -> dict[str, Value]:
+    def metric(self, metric: Metric, label: str, y_true: Value, y_pred: Value,
+               output: str = "") -> dict[str, Value]:
         """A metric under its label; the sums of this batch where it is no mean of rows."""
         real = self.weights.rows
         with layer_scope(metric.name):
             if isinstance(metric, SumMetric) or y_pred in self.context.masks:
-                counts = self.weights.own if isinstance(metric, WeightedMetric) else real
+                counts = self.weights.of(output) if isinstance(metric, WeightedMetric) else real
                 sums = metric.batch_sums(y_true, y_pred, weigher(y_pred, counts, self.context))
                 return {f"{SUMS}{label}/{key}": x for key, x in sums.items()}
             row = metric.per_row(y_true, y_pred, mean=row_means(y_pred, real, self.context))
         with layer_scope("loss"):
             return {label: OPS.sum(row * share(real, real))}
 
-    def _loss(self, objective: Objective, y_true: Value, y_pred: Value) -> Value:
+    def _loss(self, objective: Objective, output: str, y_true: Value, y_pred: Value) -> Value:
         """The loss of an output."""
-        loss, weights = objective.loss, self.weights
-        divisor = weights.own if loss.reduction == "mean_with_sample_weight" else weights.rows
+        loss, own, rows = objective.loss, self.weights.of(output), self.weights.rows
+        of_steps = own.rank > 1
+        divisor = own if loss.reduction == "mean_with_sample_weight" else rows
+        if of_steps and divisor is own:
+            raise Unsupported(f"loss {loss.name!r} with reduction='mean_with_sample_weight' takes "
+                              "one weight per row, not one per step")
         total = loss.reduction == "sum"
         activation, logits = self.context.probabilities.get(y_pred, ("", None))
         fused = activation == loss.logits_of  # loss and activation as one function
-        mean = (weigher(y_pred, weights.own, self.context) if total else
-                row_means(y_pred, divisor, self.context))
+        mean = (weigher(y_pred, own, self.context) if total else
+                row_means(y_pred, divisor, self.context, own if of_steps else None))
         row = loss.per_row(y_true, y_pred, logits if fused else None, mean=mean)
-        return OPS.sum(row if total else row * share(weights.own, divisor))
+        return OPS.sum(row if total else row * share(rows if of_steps else own, divisor))
 
     def _penalties(self) -> list[Value]:
         """What regularizers of weights and layers add to the loss, scalars."""
@@ -132,12 +146,22 @@ def weigher(y_pred: Value, row_weights: Value, context: Context) -> Weigh:
 
     def weigh(values: Value) -> Value:
         counts = counting(values, context.masks.get(y_pred), context.padding)
-        weights = OPS.cast(OPS.reshape(row_weights, (-1, *(1,) * (values.rank - 1))), values.dtype)
+        weights = spread_weights(row_weights, values)
         kept = values if counts is None else OPS.where(
             OPS.broadcast_to(counts, values.shape), values, 0.0)
         return context.padding.declare(kept * weights, {})
 
     return weigh
+
+
+def spread_weights(weights: Value, values: Value) -> Value:
+    """Weights of rows, or of steps of rows, in the rank of values."""
+    if weights.rank > values.rank:
+        raise shape_error(f"weights of steps have {weights.rank - 1} axes besides the batch, and "
+                          f"what is weighed has {values.rank - 1}:", weights.shape, values.shape,
+                          fix="give one weight per row")
+    more = (1,) * (values.rank - weights.rank)
+    return OPS.cast(OPS.reshape(weights, (*weights.shape, *more)), values.dtype)
 
 
 def counting(values: Value, mask: Value | None, padding: Padding) -> Value | None:
@@ -153,15 +177,20 @@ def counting(values: Value, mask: Value | None, padding: Padding) -> Value | Non
     return counts
 
 
-def row_means(y_pred: Value, row_weights: Value, context: Context) -> Mean:
+def row_means(y_pred: Value, row_weights: Value, context: Context,
+              step_weights: Value | None = None) -> Mean:
     """What gives the mean of each row of values that compare predictions with targets.
 
     What is padded or masked does not count. Rows count alike, whatever their padding; as in Keras,
-    steps count alike where predictions have a mask.
+    steps count alike where predictions have a mask. Weights of steps multiply values, and do not
+    change what sums are divided by.
     """
     mask, padding = context.masks.get(y_pred), context.padding
 
     def mean(values: Value) -> Value:
+        if step_weights is not None:
+            values = padding.declare(values * spread_weights(step_weights, values),
+                                     padding.of(values))
         counts = counting(values, mask, padding)
         if counts is None:
             return rows(values)

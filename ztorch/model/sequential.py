@@ -17,6 +17,8 @@ from ztorch.layers.layer import Layer
 from ztorch.layers.own_call import inputs_undeclared
 from ztorch.layers.symbol import leaves
 from ztorch.model.model import Model
+from ztorch.tabular.host_layer import HostLayer
+from ztorch.tabular.vectorization import TextVectorization
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -85,12 +87,23 @@ class Sequential(Model):
                                   f"{before}: leave it out")
             self._input = layer
             return
+        if isinstance(layer, HostLayer) and self._reads(layer):
+            return
         self.adopt(layer)
         if len(self.inner) == 1 and self._input is None:
             if isinstance(layer, Model):
                 self._input = layer.inputs_by_name.get("")
             elif layer.input_shape is not None:
                 self._input = Input(layer.input_shape)
+
+    def _reads(self, layer: HostLayer) -> bool:
+        """Whether a layer of the host reads texts before the first layer of the model."""
+        if self._input is None and isinstance(layer, TextVectorization) and not self.inner:
+            self._input = Input((), "string")
+        if self._input is None or not self._input.holds_text or self._input.encoder or self.inner:
+            return False
+        self._input.read_by(layer)
+        return True
 
     def pop(self) -> Layer:
         """Removes the last layer.

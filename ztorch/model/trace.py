@@ -19,7 +19,7 @@ from ztorch.layers.naming import port
 from ztorch.layers.network import Network
 from ztorch.layers.real_positions import Padding
 from ztorch.losses import TargetSpec
-from ztorch.model.declaration import declaration_of
+from ztorch.model.declaration import declaration_of, texts_of
 from ztorch.model.function_graphs import ScoringGraphs
 from ztorch.model.generation import Generation
 from ztorch.model.objectives import Objective, losses_of, objectives_of
@@ -40,10 +40,12 @@ MIXED = {f"mixed_{d.long}": d for d in (f16, bf16)}
 def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None, loss: Any = None,
           metrics: Any = (), dtype_: Any = "float32", seed: int | None = None,
           loss_weights: Any = None, decode: bool | int = False, sizes: Any = None,
-          targets: Mapping[str, TargetSpec] | None = None) -> TracedModel:
+          targets: Mapping[str, TargetSpec] | None = None,
+          weighted: Mapping[str, int] | None = None) -> TracedModel:
     """The functions of a model for each bucket of sizes; arguments as those of `Model.compile`. All
     functions share the model's states. `targets` are those of a step of one's own that no loss
-    describes; None: they are not known, and without a loss there is no such step."""
+    describes; None: they are not known, and without a loss there is no such step. `weighted` are
+    the axes of steps that weights have, by output, where an output has weights of its own."""
     open_sizes = sizes_of(model, sizes)
     single = {name: 1 for name, axis in open_sizes.items() if axis == (1,)}  # these never vary
     buckets = Buckets({BATCH: ascending("batch_size", batch_size), **{
@@ -70,7 +72,8 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
             model, batch, {**single, **dict(zip(names, others, strict=True))},
             len(buckets) > 1 or bool(names), states,
             optimizer, lambda outputs: objectives_of(model, outputs, loss_of, metrics,
-                                                     loss_weights), own, targets or {})
+                                                     loss_weights), own, targets or {},
+            weighted or {})
 
     with products_of(narrow):
         in_order = iter(buckets)
@@ -150,7 +153,8 @@ class BucketGraphs:
     def of(cls, model: Network, batch_size: int, sizes: Mapping[str, int], rows_vary: bool,
            states: States, optimizer: Optimizer | None,
            objectives_for: Callable[[Mapping[str, Value]], dict[str, Objective]],
-           own: Collection[str], targets: Mapping[str, TargetSpec]) -> BucketGraphs:
+           own: Collection[str], targets: Mapping[str, TargetSpec],
+           weighted: Mapping[str, int]) -> BucketGraphs:
         """Traces the model. `own` are the functions that methods of its class make."""
         context = Context(states=states, padding=Padding(sizes))
         x = model.leaves(batch_size, states.dtype, sizes)
@@ -158,7 +162,8 @@ class BucketGraphs:
         functions = {"predict": Graph({port("y", name): y for name, y in outputs.items()},
                                       context.memories)}
         objectives = objectives_for(outputs)
-        graphs = ScoringGraphs(model, batch_size, sizes, rows_vary, states, objectives, targets)
+        graphs = ScoringGraphs(model, batch_size, sizes, rows_vary, states, objectives, targets,
+                               weighted)
         if "train" in own:
             functions["train"] = traced_step(graphs, "train_step", optimizer)
         elif optimizer is not None:
@@ -244,6 +249,7 @@ def _ports(model: Network, x: Mapping[str, Value], outputs: Mapping[str, Value],
         "output_shape": {name: y.shape[1:] for name, y in outputs.items()},
         "output_dtype": {name: y.dtype for name, y in outputs.items()},
         "outputs_are": model.outputs_are,
+        "texts": texts_of(model),
     }
 
 

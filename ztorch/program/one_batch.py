@@ -28,6 +28,7 @@ def run_batch(program: Stateful, function: str, x: Any, y: Any, sample_weight: A
     columns = adapter.inputs(x)
     rows = rows_of(columns)
     columns |= adapter.targets(y, columns)
+    columns |= adapter.weights_of_outputs(sample_weight, rows)
     row_weights = adapter.weights(sample_weight, class_weight, columns, rows)
     program.need_one_batch(rows)
     adapter.need_whole_batches(rows, program.batch_size)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
 from ztorch.errors import ArtifactError, ConfigError
+from ztorch.feed.row_weights import NO_WEIGHTS
 from ztorch.files.kinds import BadValue
 from ztorch.program.predictor import Predictor
 from ztorch.program.stateful import Path
@@ -49,11 +51,16 @@ class Program(Verbs, Predictor):
     explainer: Callable[[str, bool], Any] | None = None  # tells what the kernels of a function cost
 
     def running(self, function: str, batch_size: int | None = None,
-                ) -> AbstractContextManager[Program]:
+                weighted: Mapping[str, int] = NO_WEIGHTS) -> AbstractContextManager[Program]:
         """The program itself, for a `with` block."""
         if function != "predict":
             self.need(function)
         return nullcontext(self)
+
+    @property
+    def output_names(self) -> list[str]:
+        """The names of outputs; empty where there is only one."""
+        return list(self.metadata.output_shape)
 
     @property
     def pipeline(self) -> Pipeline | None:

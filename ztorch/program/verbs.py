@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztorch.arguments import checked
+from ztorch.feed.row_weights import NO_WEIGHTS, axes_of_weights
 
 if TYPE_CHECKING:
     from ztorch.callbacks.callback import Callback
@@ -22,9 +23,16 @@ class Verbs:
 
     @abstractmethod
     def running(self, function: str, batch_size: int | None = None,
-                ) -> AbstractContextManager[Stateful]:
+                weighted: Mapping[str, int] = NO_WEIGHTS) -> AbstractContextManager[Stateful]:
         """The program that runs "train", "evaluate" or "predict" on batches of this size, for a
-        `with` block. With None the size is that of `compile`."""
+        `with` block. With None the size is that of `compile`. `weighted` are the axes of steps
+        that weights of an output have, of outputs that have weights of their own: a model compiles
+        for them, a program refuses such weights."""
+
+    @property
+    @abstractmethod
+    def output_names(self) -> list[str]:
+        """The names of outputs; empty where there is only one."""
 
     @property
     def knows_inputs(self) -> bool:
@@ -79,8 +87,9 @@ class Verbs:
             shuffle: Whether to shuffle rows before each epoch. Default: `True`.
             class_weight: The weight of each class in the loss, by class number. It counts in
                 training only. Default: `None`.
-            sample_weight: The weight of each row in the loss, an array of shape (rows,). Default:
-                `None`.
+            sample_weight: The weight of each row in the loss, an array of shape (rows,). A model,
+                not a program, also takes one for each step, of shape (rows, steps), and for
+                several outputs a list or dict of such. Default: `None`.
             initial_epoch: The epoch to begin with, counted from 0; None: that of the checkpoint
                 after `load_checkpoint`, else 0. Default: `None`.
             steps_per_epoch: The steps of an epoch; the next epoch continues in the data where it
@@ -114,7 +123,8 @@ class Verbs:
         if isinstance(validation_data, (tuple, list)) and validation_data:
             self.learn_shapes(validation_data[0], validation_data[1] if len(validation_data) > 1
                               else None, "evaluate", batch_size)
-        with self.running("train", batch_size) as program:
+        weighted = axes_of_weights(self, (x, y, sample_weight), validation_data)
+        with self.running("train", batch_size, weighted) as program:
             return fit(program, self, x, y, batch_size=batch_size, epochs=epochs, verbose=verbose,
                        callbacks=callbacks, validation_split=validation_split,
                        validation_data=validation_data, shuffle=shuffle, class_weight=class_weight,
@@ -134,7 +144,7 @@ class Verbs:
             batch_size: The rows of a step; None: those of `compile`. A program takes the sizes that
                 it was compiled for; a model compiles another one when it is first asked for.
                 Default: `None`.
-            sample_weight: The weight of each row, an array of shape (rows,). Default: `None`.
+            sample_weight: The weight of each row, as `fit` takes them. Default: `None`.
             verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" is 1 on a terminal and 2
                 elsewhere. Default: `"auto"`.
             steps: The batches to measure; None: all. Default: `None`.
@@ -160,7 +170,8 @@ class Verbs:
         from ztorch.program.one_batch import as_scores
 
         self.learn_shapes(x, y, "evaluate", batch_size)
-        with self.running("evaluate", batch_size) as program:
+        weighted = axes_of_weights(self, (x, y, sample_weight))
+        with self.running("evaluate", batch_size, weighted) as program:
             means = evaluate(program, x, y, batch_size, sample_weight, verbose, steps)
         return as_scores(means, return_dict)
 
@@ -194,7 +205,8 @@ class Verbs:
         from ztorch.program.one_batch import run_batch
 
         self.learn_shapes(x, y, "train")
-        with self.running("train") as program:
+        weighted = axes_of_weights(self, (x, y, sample_weight))
+        with self.running("train", None, weighted) as program:
             return run_batch(program, "train", x, y, sample_weight, class_weight, return_dict)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None,
@@ -224,5 +236,6 @@ class Verbs:
         from ztorch.program.one_batch import run_batch
 
         self.learn_shapes(x, y, "evaluate")
-        with self.running("evaluate") as program:
+        weighted = axes_of_weights(self, (x, y, sample_weight))
+        with self.running("evaluate", None, weighted) as program:
             return run_batch(program, "evaluate", x, y, sample_weight, None, return_dict)

@@ -36,7 +36,8 @@ _SIGNATURES = {
     "decode": ({"x", "position"}, {"logits"}),  # of version 5, which nobody calls any more
 }
 _SCORING: tuple[set[str], set[str]] = ({"x", "y", "w"}, set())
-_PADDED = {"lengths", "real"}  # roles of further inputs, which tell what only fills up a batch
+# Roles of further inputs, which tell what only fills up a batch, or weigh outputs and steps.
+_FURTHER = {"lengths", "real", "weights"}
 
 
 def check_program(spec: ProgramSpec) -> None:
@@ -116,7 +117,7 @@ def _check_ports(f: FunctionSpec) -> None:
     """A function has the inputs and outputs that its callers fill and read."""
     verb = verb_of(f.name)
     inputs, outputs = _SIGNATURES.get(verb, _SCORING)
-    ports = [n for n in f.inputs if n.partition("/")[0] not in _PADDED]
+    ports = [n for n in f.inputs if n.partition("/")[0] not in _FURTHER]
     if verb not in _SIGNATURES:  # a model's own step may ignore targets and weights of rows
         inputs = {port.partition("/")[0] for port in ports} & inputs | {"x"}
     if not _have_roles(ports, inputs):

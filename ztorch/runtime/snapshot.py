@@ -25,7 +25,7 @@ from ztorch.files.kinds import (
 )
 from ztorch.files.schema import Record, field
 from ztorch.runtime.spec import COUNT, MAX_BYTES, SHAPE, SIZE, ProgramSpec
-from ztorch.tabular.record import PipelineRecord
+from ztorch.tabular.record import PipelineRecord, TextRecord
 
 SEED = Whole(0, (1 << 64) - 1)
 EPOCHS = Whole(0, MAX_BYTES)
@@ -148,6 +148,8 @@ class Metadata(Record):
     weights: tuple[WeightRow, ...] = field(ListOf(WeightRow), default=())  # in Keras' order
     arguments: tuple[str, ...] | None = field(  # of a function of tensors, in order; null: a model
         OrNone(ListOf(TEXT)), default=None)
+    texts: dict[str, TextRecord | None] = field(  # what reads inputs of text; null: numbers
+        OneOrNamed(OrNone(TextRecord), key="name"), default={})
     pipeline: PipelineRecord | None = field(  # what columns and classes mean; null: nobody said
         OrNone(PipelineRecord), default=None)
 

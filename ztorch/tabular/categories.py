@@ -9,8 +9,7 @@ import numpy as np
 
 from ztorch.config import number, positive
 from ztorch.errors import ConfigError, DataError
-from ztorch.tabular.host_layer import HostLayer, as_category_counts, batches
-from ztorch.tabular.lookups import stable_hash
+from ztorch.tabular.host_layer import HostLayer, as_category_counts, batches, stable_hash
 
 
 class CategoryEncoding(HostLayer):
@@ -130,6 +129,8 @@ class Hashing(HostLayer):
         >>> int(numbers[1]), bool(numbers[0] == numbers[3]), bool(numbers.min() >= 0)
         (0, True, True)
     """
+
+    reads_text = True
 
     def __init__(self, num_bins: int, mask_value: Any = None,
                  salt: int | Sequence[int] | None = None, output_mode: str = "int",

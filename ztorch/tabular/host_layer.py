@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +23,7 @@ class HostLayer(Named, family="host layer", such_as="StringLookup"):
     holds all that it learned. Each also takes Keras' `name`, and `dtype`, which has no effect."""
 
     name: str | None = None  # of the layer that it is within a model
+    reads_text: ClassVar[bool] = False  # whether an Input of text may be read by it
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -47,6 +49,22 @@ class HostLayer(Named, family="host layer", such_as="StringLookup"):
     @abstractmethod
     def call(self, inputs: np.ndarray) -> np.ndarray:
         """Prepares an array."""
+
+    def row_of(self, texts: tuple[int, ...]) -> tuple[tuple[int | None, ...], str | None]:
+        """Shape and dtype of what it makes of a row of texts of this shape. An axis that is as long
+        as the longest text is None; so is the dtype of numbers that are no integers."""
+        made = self.of_rows(np.full((1, *texts), self.any_text(), object))
+        return (tuple(n or None for n in made.shape[1:]),
+                "int32" if made.dtype.kind in "iu" else None)
+
+    def any_text(self) -> str:
+        """A text that it takes."""
+        return ""
+
+    def of_rows(self, texts: np.ndarray) -> np.ndarray:
+        """What it makes of an array of rows, each of which may be a single text."""
+        made = self.call(texts if texts.ndim > 1 else texts[:, None])
+        return made[:, 0] if texts.ndim == 1 and made.shape[1:] == (1,) else made
 
     def need_no_sparse(self, sparse: bool) -> None:
         """Raises where sparse outputs are asked for."""
@@ -141,3 +159,13 @@ def as_texts(array: np.ndarray) -> np.ndarray:
             for x in array.reshape(-1).tolist()]
     texts.reshape(-1)[:] = flat
     return texts
+
+
+def stable_hash(value: Any, salt: str = "") -> int:
+    """A hash of 64 bits that is the same in every process and on every machine.
+
+    >>> stable_hash("a") % 1000, stable_hash(3) == stable_hash(3)
+    (928, True)
+    """
+    digest = hashlib.blake2b(str(value).encode(), digest_size=8, key=salt.encode()[:64])
+    return int.from_bytes(digest.digest(), "little")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
@@ -11,17 +10,14 @@ import numpy as np
 
 from ztorch.config import positive, whole
 from ztorch.errors import ConfigError, DataError
-from ztorch.tabular.host_layer import MODES, HostLayer, as_category_counts, as_texts, batches
-
-
-def stable_hash(value: Any, salt: str = "") -> int:
-    """A hash of 64 bits that is the same in every process and on every machine.
-
-    >>> stable_hash("a") % 1000, stable_hash(3) == stable_hash(3)
-    (928, True)
-    """
-    digest = hashlib.blake2b(str(value).encode(), digest_size=8, key=salt.encode()[:64])
-    return int.from_bytes(digest.digest(), "little")
+from ztorch.tabular.host_layer import (
+    MODES,
+    HostLayer,
+    as_category_counts,
+    as_texts,
+    batches,
+    stable_hash,
+)
 
 
 class _Lookup(HostLayer):
@@ -157,13 +153,9 @@ class _Lookup(HostLayer):
                               "or give vocabulary=")
         masked = self.mask_token is not None and self.output_mode == "int"
         first = int(masked)
-        numbers = []
-        for value in values:
-            number = self._places.get(value)
-            if number is None:
-                number = self._unknown(value, first, masked)
-            numbers.append(number)
-        return np.array(numbers, np.int64)
+        pairs = ((value, self._places.get(value)) for value in values)
+        return np.array([self._unknown(value, first, masked) if number is None else number
+                         for value, number in pairs], np.int64)
 
     def _unknown(self, value: Any, first: int, masked: bool) -> int:
         if self.mask_token is not None and value == self.mask_token:
@@ -189,6 +181,14 @@ class _Lookup(HostLayer):
             weights[len(self._special):self.vocabulary_size()] = known
             out *= weights
         return out
+
+    def any_text(self) -> str:
+        if self.invert:
+            raise ConfigError(f"{type(self).__name__}(invert=True) takes numbers, not texts")
+        if self.vocabulary is None and self.output_mode != "int":
+            raise ConfigError(f"{type(self).__name__} has no vocabulary, which says how many "
+                              "numbers a row has; call adapt(data) first, or give vocabulary=")
+        return "" if self.num_oov_indices else str((self.vocabulary or [""])[0])
 
     def call(self, inputs: np.ndarray) -> np.ndarray:
         if self.invert:
@@ -229,6 +229,8 @@ class StringLookup(_Lookup):
         >>> StringLookup(vocabulary=["a", "b"], invert=True)([2, 1, 0]).tolist()
         ['b', 'a', '[UNK]']
     """
+
+    reads_text = True
 
     def __init__(self, max_tokens: int | None = None, num_oov_indices: int = 1,
                  mask_token: str | None = None, oov_token: str = "[UNK]", vocabulary: Any = None,

@@ -14,16 +14,11 @@ from ztorch.data.columns import Columns, read_columns
 from ztorch.data.typed_table import TypedTable
 from ztorch.errors import ConfigError, DataError, nearest, unknown
 from ztorch.files.kinds import BadValue
-from ztorch.tabular.categories import CategoryEncoding, Discretization, Hashing
+from ztorch.tabular.encoders import ENCODERS, encoder_of
 from ztorch.tabular.encoding import category, encoded, learned
 from ztorch.tabular.host_layer import HostLayer
-from ztorch.tabular.lookups import IntegerLookup, StringLookup
 from ztorch.tabular.predictions import Predictions
 from ztorch.tabular.record import EncoderRecord, PipelineRecord, TargetRecord
-from ztorch.tabular.vectorization import TextVectorization
-
-_HOST_LAYERS: dict[str, type[HostLayer]] = {cls.__name__: cls for cls in (
-    CategoryEncoding, Discretization, Hashing, IntegerLookup, StringLookup, TextVectorization)}
 
 
 class Pipeline:
@@ -110,9 +105,9 @@ class Pipeline:
             >>> Pipeline.of_layer(words, ["sad", "glad"]).inputs(["so good", "bad"]).tolist()
             [[1, 2], [3, 0]]
         """
-        if type(layer) not in _HOST_LAYERS.values():
+        if type(layer) not in ENCODERS.values():
             raise ConfigError(f"of_layer takes a layer that runs on the host, one of "
-                              f"{', '.join(_HOST_LAYERS)}, not a {type(layer).__name__}")
+                              f"{', '.join(ENCODERS)}, not a {type(layer).__name__}")
         return cls.of_record(PipelineRecord(
             1, "values", (), TargetRecord("", tuple(map(str, classes))),
             EncoderRecord(type(layer).__name__, layer.get_config())))
@@ -121,13 +116,7 @@ class Pipeline:
     def layer(self) -> HostLayer | None:
         """The layer that prepares values; None for tables and images."""
         encoder = self.record.encoder
-        if encoder is None:
-            return None
-        try:
-            return _HOST_LAYERS[encoder.name].from_config(encoder.config)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"the config of {encoder.name} in this pipeline is damaged: "
-                              f"{error}") from None
+        return None if encoder is None else encoder_of(encoder)
 
     @property
     def features(self) -> tuple[str, ...]:

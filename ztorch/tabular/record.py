@@ -91,6 +91,13 @@ class EncoderRecord(Record):
             raise BadValue(self.config["vocabulary"], "a list", "config", "vocabulary")
 
 
+class TextRecord(EncoderRecord):
+    """The texts of an input, and the layer that runs on the host and makes numbers of them."""
+
+    shape: tuple[int, ...] = field(  # of the texts of a row
+        ListOf(Whole(1, MOST_WORDS), 8, "a shape of at most 8 axes"), default=())
+
+
 class PipelineRecord(Record):
     """How data become the model's input, and its output names."""
 

@@ -53,6 +53,8 @@ class TextVectorization(HostLayer):
         [[2, 4, 1, 2]]
     """
 
+    reads_text = True
+
     def __init__(self, max_tokens: int | None = None,
                  standardize: str | None = "lower_and_strip_punctuation",
                  split: str | None = "whitespace", ngrams: int | tuple[int, ...] | None = None,
@@ -148,6 +150,9 @@ class TextVectorization(HostLayer):
     def vocabulary_size(self) -> int:
         """How many numbers there are, with those for padding and unknown words."""
         return self._lookup.vocabulary_size()
+
+    def any_text(self) -> str:
+        return self._lookup.any_text()
 
     def call(self, inputs: np.ndarray) -> np.ndarray:
         texts = as_texts(inputs)

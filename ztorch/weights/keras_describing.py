@@ -157,6 +157,9 @@ class KerasWriter:
 
     def input(self, x: Input, name: str) -> dict[str, Any]:
         """An InputLayer."""
+        if x.holds_text:
+            self.problems.append(f"Input {name!r} of text; begin the model with an Input of the "
+                                 "numbers that the layer makes of texts")
         shape = [x.batch_size, *(None if isinstance(n, OpenSize) else n for n in x.shape)]
         return _spec("keras.layers", "InputLayer", {
             "batch_shape": shape, "dtype": x.dtype or "float32", "sparse": False, "name": name})

@@ -1,0 +1,86 @@
+"""Inputs of text: what users pass as rows of texts, and the numbers that a model takes for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ztorch.errors import ArtifactError, ConfigError, DataError
+from ztorch.feed.columns import fitted_rows, need_rows, spell
+from ztorch.feed.sources import is_stream
+from ztorch.tabular.encoders import encoder_of
+from ztorch.tabular.host_layer import HostLayer
+from ztorch.tabular.record import TextRecord
+
+
+class TextReader(NamedTuple):
+    """What reads an input of text."""
+
+    layer: HostLayer
+    shape: tuple[int, ...]  # of the texts of a row
+
+    @classmethod
+    def of(cls, record: TextRecord | None) -> TextReader | None:
+        """The reader that an artifact describes; None for an input of numbers."""
+        try:
+            return None if record is None else cls(encoder_of(record), record.shape)
+        except ConfigError as error:
+            raise ArtifactError(f"an input of text cannot be read: {error}; use another file, or "
+                                "save the model again") from None
+
+    def numbers(self, value: Any, name: str) -> np.ndarray:
+        """What the model takes for texts that a user passed. Errors call them `name`.
+
+        >>> from ztorch.tabular.lookups import StringLookup
+        >>> TextReader(StringLookup(vocabulary=["a", "b"]), (1,)).numbers(["b", "?"], "x").tolist()
+        [[2], [0]]
+        """
+        return self.layer.of_rows(texts(value, self.shape, name))
+
+
+def texts(value: Any, row: tuple[int, ...], name: str) -> np.ndarray:
+    """What a user passed, as an array of rows of texts of this shape.
+
+    >>> texts([b"a", "b"], (1,), "x").tolist()
+    [['a'], ['b']]
+    """
+    if isinstance(value, (str, bytes)):
+        raise DataError(f"{name} is a single text; pass a list of texts, such as [{name}]")
+    try:
+        array = np.asarray(value, object)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{name} cannot be read as texts: {error}") from None
+    rows = fitted_rows(array, row)
+    if rows is None:
+        raise DataError(f"{name} has shape {array.shape}, but the model takes texts of "
+                        f"{spell(row)}")
+    need_rows(rows, name)
+    flat = [x.decode("utf-8", "replace") if isinstance(x, bytes) else x
+            for x in rows.reshape(-1).tolist()]
+    for k, x in enumerate(flat):
+        if not isinstance(x, str):
+            raise DataError(f"{name} holds {x!r} in row {k * len(rows) // len(flat)}, which is no "
+                            "text; convert what is there, and fill gaps with ''")
+    read = np.empty(rows.shape, object)
+    read.reshape(-1)[:] = flat
+    return read
+
+
+def with_numbers(x: Any, readers: Mapping[str, TextReader]) -> Any:
+    """What a user passed as x, with numbers in place of the texts of some inputs. A stream of
+    batches stays as it is.
+
+    Args:
+        x: What `fit` or `predict` takes.
+        readers: What reads texts, by the names of all inputs that hold some.
+    """
+    if not readers or is_stream(x, None):
+        return x
+    if "" in readers:
+        return readers[""].numbers(x, "x")
+    if isinstance(x, Mapping):
+        return {name: readers[name].numbers(part, f"x[{name!r}]") if name in readers else part
+                for name, part in x.items()}
+    return x
