@@ -139,7 +139,7 @@ BAD = [
     ("%1:f32x4 = load x[10 + 3]", r"x\[16\] is outside"),
     ("%1:f32x4 = load x[16] mask true:boolx4", r"x\[16\] is outside"),
     ("%1:f32 = load x[0:i32]", "the index is i32, but this kernel counts in i64"),
-    ("%1:i32 = cast 0:i64\nprefetch x[%1]", "the index is i32, but this kernel counts in i64"),
+    ("%1:i32 = cast 0:i64\nprefetch x[%1] cache=1", "the index is i32, but this kernel counts in i64"),
     ("%1:f32x4 = load x[0:i64x4]", "1 lane here, not 4"),
     ("%1:f32x4 = gather x[0:i64x2]", "2 indices for 4 lanes"),
     ("%1:f32 = gather x[0:i64]", "1 indices for 1 lanes"),

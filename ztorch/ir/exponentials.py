@@ -66,44 +66,53 @@ TWO_LOG2_E_PARTS: Coefficients = {
     f32: (2.8857421875, -0.0003521057078614831), f64: (2.8853901028633118, -2.1085384952858276e-08)}
 
 
-def _reduced(b: Arithmetic, x: Operand) -> tuple[Operand, Operand]:
-    """n and r with x = n ln 2 + r, |r| at most half of ln 2."""
-    high, low = LN_2[x.dtype]
-    n = b.round(b.mul(x, LOG2_E))
-    return n, step(b, n, -low, step(b, n, -high, x))
+def _split_power(b: Arithmetic, x: Operand, rate: float, high: float, low: float
+                 ) -> tuple[Operand, Operand]:
+    """r and 2 ** (n - 1), for a whole n next to x * rate and r = x - n * (high + low).
+
+    Each part of a sum serves twice: it moves n into the low bits of a float, which lack a shift to
+    be the exponent of that power, and without what was added it is n. The largest n is chosen from
+    the bits, because for larger x it is right that r grows, and a compiler sees no two sums of
+    floats in a row that it might join.
+    """
+    f = FORMATS[x.dtype]
+    added = f.whole + (f.bias - 1)
+    largest = ((f.bias + f.mantissa) << f.mantissa) + (1 << (f.mantissa - 1)) + 2 * f.bias
+    moved = b.add(x, added) if rate == 1.0 else step(b, x, rate, added)
+    bits = b.min(bits_of(b, moved), largest)
+    n = b.sub(b.bitcast(bits, dtype=x.dtype), added)
+    r = b.sub(x, n) if not low else step(b, n, -low, step(b, n, -high, x))
+    return r, b.bitcast(b.shl(bits, f.mantissa), dtype=x.dtype)
 
 
-def _scaled(b: Arithmetic, r: Operand, n: Operand, polynomial: tuple[float, ...]) -> Operand:
-    """polynomial(r) * 2 ** n. Doubled coefficients and 2 ** (n - 1), as 2 ** n may be infinite
-    where the product is not; infinity and zero then come out of the multiplication alone."""
-    doubled = [2.0 * c for c in polynomial]
-    return b.mul(horner(b, r, doubled), power_of_two(b, n, less=1))
+def _raised(b: Arithmetic, r: Operand, half: Operand, polynomial: tuple[float, ...]) -> Operand:
+    """polynomial(r) * 2 ** n, of half that power: doubled coefficients, as 2 ** n may be infinite
+    where the product is not. Infinity and zero then come out of the multiplication alone."""
+    return b.mul(horner(b, r, [2.0 * c for c in polynomial]), half)
 
 
 @widened
 def exp(b: Arithmetic, x: Operand) -> Operand:
-    """e ** x. The clamp reaches just so far that the scaling gives zero or infinity."""
-    x = clamp(b, x, *{f32: (-87.4, 88.8), f64: (-708.5, 709.8)}[x.dtype])
-    n, r = _reduced(b, x)
-    return _scaled(b, r, n, (*EXPM1[x.dtype], 1.0, 1.0))
+    """e ** x. The bound reaches just so far that the power of two is zero."""
+    x = b.max(x, {f32: -87.4, f64: -708.5}[x.dtype])
+    r, half = _split_power(b, x, LOG2_E, *LN_2[x.dtype])
+    return _raised(b, r, half, (*EXPM1[x.dtype], 1.0, 1.0))
 
 
 @widened
 def exp2(b: Arithmetic, x: Operand) -> Operand:
     """2 ** x, exact for whole x."""
-    bias = FORMATS[x.dtype].bias
-    x = clamp(b, x, 1.0 - bias, 1.0 + bias)
-    n = b.round(x)
-    return _scaled(b, b.sub(x, n), n, (*EXP2[x.dtype], 1.0))
+    x = b.max(x, 1.0 - FORMATS[x.dtype].bias)
+    r, half = _split_power(b, x, 1.0, 1.0, 0.0)
+    return _raised(b, r, half, (*EXP2[x.dtype], 1.0))
 
 
 @widened
 def expm1(b: Arithmetic, x: Operand) -> Operand:
     """e ** x - 1 as 2^n (e^r - 1) + (2^n - 1), all halved because 2^n may be infinite."""
-    x = clamp(b, x, *{f32: (-18.0, 88.8), f64: (-38.0, 709.8)}[x.dtype])  # -1 below
-    n, r = _reduced(b, x)
+    bounded = b.max(x, {f32: -18.0, f64: -38.0}[x.dtype])  # -1 below
+    r, half = _split_power(b, bounded, LOG2_E, *LN_2[x.dtype])
     fraction = step(b, horner(b, r, EXPM1[x.dtype]), b.mul(r, r), r)
-    half = power_of_two(b, n, less=1)
     return zero_kept(b, b.mul(step(b, fraction, half, b.sub(half, 0.5)), 2.0), x)
 
 
@@ -220,7 +229,7 @@ def power(b: Arithmetic, x: Operand, y: Operand) -> Operand:
     exponent = b.add(first, second)
     n = b.round(exponent)
     r = b.add(b.sub(first, n), second)
-    z = _scaled(b, r, n, (*EXP2[x.dtype], 1.0))
+    z = _raised(b, r, power_of_two(b, n, less=1), (*EXP2[x.dtype], 1.0))
     z = b.select(b.ge(exponent, 1.0 + f.bias), inf, z)
     z = b.select(b.lt(exponent, 1.0 - f.bias), 0.0, z)
 
