@@ -40,7 +40,7 @@ def _case(s: Section, threads: int, effort: Effort, name: str, size: tuple[int, 
                        program.generate(PROMPT, MADE, stream=True, **how)))]
     torch = peers.module("torch")
     if torch:
-        theirs = CachedTorch(torch, dict(program.weights), size)
+        theirs = CachedTorch(torch, program.weight_arrays(), size)
         contestants.append(Contestant("PyTorch eager", lambda: theirs.generate(**how)))
         if how["temperature"] == 0:
             want = program.generate(PROMPT, MADE, temperature=0).tolist()

@@ -46,7 +46,7 @@ def train(name: str) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         y, y_test = x, x_test
     program = compiled(recipe, "cpu")
     program.fit(x, y, epochs=recipe.epochs, verbose=0)
-    weights = {path: rounded(array) for path, array in program.weights.items()}
+    weights = {path: rounded(array) for path, array in program.weight_arrays().items()}
     program.set_weights([array.astype(np.float32) for array in weights.values()])
     scores: Any = program.evaluate(x_test, y_test, verbose=0, return_dict=True)
     for metric, least in recipe.bar.items():

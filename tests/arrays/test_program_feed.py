@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import pickle
 from typing import Any
 
 import numpy as np
@@ -183,27 +185,79 @@ def test_regression_with_two_inputs_and_targets(device: str) -> None:
 def test_weights_as_tensors(device: str) -> None:
     program = classifier(device)
     name = program.weight_names[0]
-    before = program.weights[name]
-    w = program.weight_tensors[name]
+    before = program.get_weights()[0]
+    w = program.weights[name]
     assert isinstance(w, zt.Tensor) and w.device == device and w.dtype.long == "float32"
     np.testing.assert_array_equal(w.numpy(), before)
     program.train_on_batch(X[:8], LABELS[:8])
     assert not np.array_equal(program.weights[name], before)
     np.testing.assert_array_equal(w.numpy(), before)  # a read is a snapshot
-    program.weight_tensors[name] = w * 2.0
+    program.weights[name] = w * 2.0
     np.testing.assert_array_equal(program.weights[name], before * 2)
-    program.weight_tensors[name] = before  # an array
-    np.testing.assert_array_equal(program.weight_tensors[name].numpy(), before)
-    program.weights[name] = zt.tensor(before) * 3.0
-    np.testing.assert_array_equal(program.weights[name], before * np.float32(3))
-    assert list(program.weight_tensors) == program.weight_names and len(program.weight_tensors) == 4
+    program.weights[name] = before  # an array
+    np.testing.assert_array_equal(program.weights[name].numpy(), before)
+    program.weights[name] *= 3.0
+    np.testing.assert_array_equal(program.get_weights()[0], before * np.float32(3))
+    assert list(program.weights) == program.weight_names and len(program.weights) == 4
+    assert name in program.weights and "nothing" not in program.weights
     fresh = classifier(device)
-    fresh.weight_tensors.update(program.weight_tensors)
+    fresh.weights.update(program.weights)
     same_weights(fresh, program)
     with pytest.raises(WeightsError, match="has shape"):
-        program.weight_tensors[name] = zt.zeros(3)
+        program.weights[name] = zt.zeros(3)
+    with pytest.raises(TypeError, match="keeps all"):
+        del program.weights[name]
     with pytest.raises(KeyError, match="nothing"):
-        program.weight_tensors["nothing"]
+        program.weights["nothing"]
     with pytest.raises(KeyError, match="nothing"):
         program.weights["nothing"] = w
     np.testing.assert_array_equal(fresh.predict(X), program.predict(X))
+
+
+def wide(**how: Any) -> Any:
+    """A program whose kernel is lent where it lies."""
+    model = zt.Sequential([L.Input((512,)), L.Dense(512, use_bias=False, name="wide")], seed=1)
+    return model.compile("cpu", batch_size=2, **how)
+
+
+def test_large_weights_of_the_cpu_are_read_where_they_lie() -> None:
+    program = wide(optimizer="sgd", loss="mse")
+    first, x = program.get_weights()[0], np.ones((2, 512), np.float32)
+    program.predict(x)  # calls that exist go on in the memory that the program moves to
+    w = program.weights["wide/kernel"]
+    assert np.may_share_memory(w.numpy(), program.executable.params)
+    assert np.may_share_memory(program.weights["wide/kernel"].numpy(), w.numpy())
+    array, twice = w.numpy(), w * 2.0  # recorded, and computed after the weight has changed
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 0.0
+    twin = wide(optimizer="sgd", loss="mse")  # nobody reads its weights
+    for _ in range(2):
+        assert program.train_on_batch(x, x) == twin.train_on_batch(x, x)
+    assert not np.may_share_memory(array, program.executable.params)
+    same_weights(program, twin)
+    np.testing.assert_array_equal(program.predict(x), twin.predict(x))
+    for got in (w.numpy(), array, twice.numpy() / 2):
+        np.testing.assert_array_equal(got, first)
+
+    before = program.weights["wide/kernel"]
+    changed = before.numpy().copy()
+    program.weights["wide/kernel"] = first
+    np.testing.assert_array_equal(before.numpy(), changed)
+    program.weights["wide/kernel"] = before  # a weight of its own
+    np.testing.assert_array_equal(program.get_weights()[0], changed)
+    before = program.weights["wide/kernel"].numpy()
+    program.set_weights([first])
+    np.testing.assert_array_equal(before, changed)
+    del before, w, array, twice
+    block = program.executable.params
+    program.train_on_batch(x, x)
+    assert program.executable.params is block  # nobody reads them: it stays
+
+
+def test_a_tensor_of_a_weight_outlives_its_program() -> None:
+    program = wide()
+    first, w = program.get_weights()[0], program.weights["wide/kernel"]
+    del program
+    gc.collect()
+    np.testing.assert_array_equal((w + 0.0).numpy(), first)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(w)).numpy(), first)

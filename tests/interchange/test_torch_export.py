@@ -158,7 +158,7 @@ def test_blocks_without_gradients(tmp_path: Path) -> None:
     near(program.predict(x.numpy()), net(x))
     program.fit(x.numpy(), y.numpy(), epochs=1, verbose=0)
     ((net(x) - y) ** 2).mean().backward()
-    near(program.weights["graph/dense.weight"],
+    near(program.weight_arrays()["graph/dense.weight"],
          net.dense.weight - 0.1 * net.dense.weight.grad)
 
 

@@ -175,7 +175,7 @@ def test_a_block_under_masks_is_pytorchs(kind: str, given: tuple[str, ...]) -> N
         x, **{f"{of}{name}": mask for name, mask in said.items()}))
     program = model.compile(batch_size=3, dtype="float64")
     got = program.predict({"x": X, **{name: masks[name] for name in given}})
-    module = loaded(torch_block(False, "relu"), block_arrays(program.weights, "block"))
+    module = loaded(torch_block(False, "relu"), block_arrays(program.weight_arrays(), "block"))
     shown = np.ones((3, 5, 5), bool)
     if kind == "TransformerDecoder":
         shown &= np.tri(5, dtype=bool)
@@ -241,7 +241,7 @@ def test_twenty_training_steps_are_pytorchs(device: str, d: str) -> None:
     x = random.integers(0, IDS, (STEPS, 4, 7)).astype(np.int32)
     for k in range(1, 7):
         x[..., k] = (x[..., k - 1] * 2 + 1) % IDS
-    start = program.weights
+    start = program.weight_arrays()
     losses = [program.train_on_batch(rows[:, :-1], rows[:, 1:]) for rows in x]
     exact_losses, exact = in_torch(start, x, "float64")
     their_losses, theirs = in_torch(start, x, d)
@@ -250,7 +250,7 @@ def test_twenty_training_steps_are_pytorchs(device: str, d: str) -> None:
     np.testing.assert_allclose(losses, exact_losses, rtol=0, atol=allowed)
     assert losses[-1] < losses[0] - 0.1  # there was something to learn
 
-    last = program.weights
+    last = program.weight_arrays()
     ours = {"embeddings": last["ids/embeddings"], "kernel": last["next/kernel"],
             "bias": last["next/bias"], **{f"{name}.{n}": a for name in ("first", "second")
                                           for n, a in block_arrays(last, name).items()}}

@@ -107,7 +107,7 @@ def test_spectral_steps_are_those_of_keras(kind: str) -> None:
     program = ours.compile("cpu:scalar", batch_size=8, optimizer=zt.optimizers.SGD(0.1, 0.9),
                            loss="mse")
     named = {w.path.rpartition("/")[2]: w for w in theirs.weights}
-    for path, array in program.weights.items():
+    for path, array in program.weight_arrays().items():
         named[path.rpartition("/")[2]].assign(array)
     velocity = {path: 0.0 for path, w in named.items() if w.trainable}
     for _ in range(10):
@@ -120,7 +120,7 @@ def test_spectral_steps_are_those_of_keras(kind: str) -> None:
                 velocity[path] = 0.9 * velocity[path] - 0.1 * named[path].value.grad
                 named[path].assign(named[path].value + velocity[path])
     assert len(program.weights) == len(named) == 3
-    for path, array in program.weights.items():
+    for path, array in program.weight_arrays().items():
         want = named[path.rpartition("/")[2]].value.detach().numpy()
         np.testing.assert_allclose(array, want, rtol=2e-4, atol=2e-5)
 

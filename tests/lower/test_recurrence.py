@@ -187,3 +187,63 @@ def test_vectors_side_by_side(shape: tuple[int, int], schedule: str) -> None:
     last, kept = ops.scan(lambda s, r: (s * 0.5 + r, s), x(*shape)[0], x(*shape))
     plan, _ = plan_of(Graph({"y": kept, "z": last}), TARGETS["avx2"].limits)
     assert [repr(s.schedule) for s in plan.steps] == [schedule]
+
+
+# -- results whose turns lie side by side ----------------------------------------------------------
+
+
+def running(a: Value, reverse: bool = False, heavy: bool = False) -> list[Value]:
+    """The last states and all of them, of the rows of a tensor, along its last axis."""
+    axes = tuple(range(a.rank))
+    rows = ops.transpose(a, (axes[-1], *axes[:-1]))
+    last, kept = ops.scan(lambda s, r: ((ops.tanh(s * 0.5) + r if heavy else s * 0.5 + r),) * 2,
+                          ops.full(a.shape[:-1], 0.25, f32), rows, reverse=reverse)
+    return [last, ops.transpose(kept, (*axes[1:], 0))]
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (2, 3, 9), (1, 6), (9, 1)])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_rows_are_computed_number_by_number(shape: tuple[int, ...], reverse: bool) -> None:
+    a = x(*shape)
+    y = running(a, reverse)
+    slope = gradients(ops.sum(y[1] * y[1]) + ops.sum(y[0]), [a])
+    numbers = np.random.default_rng(5).normal(size=shape).astype(np.float32)
+    state, want = np.full(shape[:-1], 0.25), np.zeros(shape)
+    for t in sorted(range(shape[-1]), reverse=reverse):
+        want[..., t] = state = state * 0.5 + numbers[..., t]
+    for limits in (NARROW, GROUPS, TARGETS["avx2"].limits):
+        one = Job(Graph({"last": y[0], "kept": y[1], "slope": slope[0]}), {a: numbers})
+        got = interpreted(one, limits, workers=2)
+        agree(one, got)
+        np.testing.assert_allclose(got[1], want, rtol=1e-5, atol=1e-5)
+
+
+def test_which_rows_are_computed_number_by_number() -> None:
+    def schedules(*roots: Value) -> list[str]:
+        plan, _ = plan_of(Graph({str(k): v for k, v in enumerate(roots)}), TARGETS["avx2"].limits)
+        return [repr(s.schedule) for s in plan.steps if s.schedule]
+
+    assert schedules(*running(x(40, 30))) == ["recurrence lanes(1) vectors(4)"]
+    assert schedules(*running(x(2, 30))) == ["recurrence lanes(1) vectors(2)"]
+    in_vectors = "recurrence lanes(8) vectors(4)"
+    kept = running(x(40, 30))[1]
+    for roots in ((running(x(40, 30), heavy=True)[1],),  # computing takes longer than turning
+                  (kept, kept.args[0]),  # it is read in both orders
+                  (running(ops.transpose(x(30, 40), (1, 0)))[1],)):  # a turn's numbers are neighbours
+        assert in_vectors in schedules(*roots), roots
+
+
+@pytest.mark.parametrize("shape", [(37, 21), (3, 21), (4, 3)])
+def test_rows_in_compiled_code(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    a = x(*shape)
+    one = Job(Graph({f"y{k}": v for k, v in enumerate(running(a))}),
+              {a: np.random.default_rng(6).normal(size=shape).astype(np.float32)})
+
+    def compiled() -> list[Arrays]:
+        return [Module([one], HERE[-1]).run(0, threads=2)]
+
+    on = compiled()
+    monkeypatch.setattr(independent, "RECURRENCE_ROW_SLOTS", 0)
+    for got, want in zip(on[0], compiled()[0], strict=True):
+        np.testing.assert_array_equal(got, want)
+    agree(one, on[0])

@@ -123,10 +123,10 @@ def test_weights_go_and_come_back(tmp_path: Path) -> None:
     assert all(np.array_equal(p, q) for p, q in zip(a.get_weights(), b.get_weights(), strict=True))
     others = safetensors.load_file(path)  # what other tools read
     assert set(others) == {"hidden/kernel", "hidden/bias", "out/kernel", "out/bias"}
-    assert np.array_equal(others["hidden/kernel"], a.weights["hidden/kernel"])
+    assert np.array_equal(others["hidden/kernel"], a.weight_arrays()["hidden/kernel"])
     safetensors.save_file({k: v.astype(np.float64) for k, v in others.items()}, path)
     b.load_weights(path)  # another float dtype is converted
-    assert np.array_equal(b.weights["out/kernel"], a.weights["out/kernel"])
+    assert np.array_equal(b.weight_arrays()["out/kernel"], a.weight_arrays()["out/kernel"])
 
 
 def test_a_checkpoint_is_a_weights_file_too(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_checkpoint_is_a_weights_file_too(tmp_path: Path) -> None:
     a.fit(X, Y, verbose=0)
     a.save_checkpoint(tmp_path / "run.ckpt")
     b.load_weights(tmp_path / "run.ckpt")
-    assert np.array_equal(a.weights["out/kernel"], b.weights["out/kernel"])
+    assert np.array_equal(a.weight_arrays()["out/kernel"], b.weight_arrays()["out/kernel"])
     with pytest.raises(WeightsError, match="compile as it was compiled when saved"):
         b.load_checkpoint(tmp_path / "run.ckpt")
 

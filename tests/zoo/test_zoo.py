@@ -191,7 +191,7 @@ def test_the_variational_autoencoder() -> None:
     made = compiled(recipe, "cpu", threads=1)
     (x, y), (x_test, _) = zt.data.load("digits")
     made.fit(x, x, epochs=30, verbose=0)
-    w = {path: a.astype(np.float64) for path, a in made.weights.items()}
+    w = {path: a.astype(np.float64) for path, a in made.weight_arrays().items()}
     hidden = np.maximum(x_test.reshape(-1, 64) @ w["encoder/kernel"] + w["encoder/bias"], 0)
     mean, log_variance = np.split(hidden @ w["distribution/kernel"] + w["distribution/bias"], 2, 1)
     apart = 0.5 * (np.exp(log_variance) + mean**2 - 1 - log_variance).sum(1) / 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ztorch.arrays.elements import moved, node_from
-from ztorch.arrays.memory import memory, place_of
+from ztorch.arrays.memory import HostPool, memory, place_of
 from ztorch.arrays.node import computed
 from ztorch.arrays.placement import memory_of
 from ztorch.arrays.realize import realize
@@ -16,13 +16,18 @@ from ztorch.errors import WeightsError
 
 
 def weight(program: Any, name: str) -> Tensor:
-    """A weight as it is now, copied on the device: training on does not change it."""
-    state, place = program.executable.states[name], memory_of(program.device)
-    node = computed(spec(tuple(state.shape), dtype(state.dtype), place),
-                    memory(place).alloc(state.nbytes))
-    assert node.block is not None
-    program.executable.state_to(name, place_of(node.block))
-    return tensor_of(node)
+    """A weight as it is now: where it lies, or copied on the device. Training on does not change
+    the tensor."""
+    executable, place = program.executable, memory_of(program.device)
+    state, pool = executable.states[name], memory(place)
+    lent = executable.lent_state(name)
+    if lent is not None and isinstance(pool, HostPool):
+        block = pool.lend(lent)
+        assert block is not None  # its bytes are contiguous
+    else:
+        block = pool.alloc(state.nbytes)
+        executable.state_to(name, place_of(block))
+    return tensor_of(computed(spec(tuple(state.shape), dtype(state.dtype), place), block))
 
 
 def set_weight(program: Any, name: str, value: Any) -> None:

@@ -88,7 +88,7 @@ class _Fusion:
         if v.op is RECURRENCE_RESULT:
             k = self.region_of[v] = self.region_of[v.args[0]]
             region, r = self.regions[k], v.args[0].attrs["recurrence"]
-            region.add(v, r.result(v.attrs["index"], region.full))
+            region.add(v, r.result(**v.attrs, outer=region.full))
             return
         sources = {self.region_of[s] for s in self._sources(v) if s in self.region_of}
         if self.enabled and v.op.kind in ("map", "reduce") and not v.op.partial:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ztorch.dtypes import boolean
@@ -13,6 +13,7 @@ from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Value, topological
 from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Var
+from ztorch.lower.positions import flatten
 from ztorch.lower.recurrence import (
     AT_TURN,
     NESTED,
@@ -21,7 +22,11 @@ from ztorch.lower.recurrence import (
     Recurrence,
     reads_of,
 )
-from ztorch.lower.recurrence_tuning import RECURRENCE_JOIN_SLOTS, RECURRENCE_VALUES
+from ztorch.lower.recurrence_tuning import (
+    RECURRENCE_JOIN_SLOTS,
+    RECURRENCE_ROW_SLOTS,
+    RECURRENCE_VALUES,
+)
 from ztorch.lower.region import COPY, is_view, view_of
 from ztorch.lower.settled import flag_of_any, settles
 
@@ -63,6 +68,37 @@ def as_recurrence(loop: Value, results: Collection[int], private: Collection[Val
         return None
     return RECURRENCE(*buffers.leaves, recurrence=replace(r, buffers=tuple(
         buffers.leaves.values())))
+
+
+def turns_last(recurrence: Value, results: Collection[Value],
+               readers: Mapping[Value, Sequence[Value]], limits: Limits) -> list[Value]:
+    """What a recurrence keeps of its turns, if that is to be stored with the turns of each element
+    side by side: all of it is read so, as are its sequences, and so cheap to compute that an
+    element at a time takes less than vectors of elements and a copy of their results.
+
+    Args:
+        recurrence: The recurrence.
+        results: The results of the loop, in the graph that it was made from.
+        readers: What reads them there; an output is read by itself.
+        limits: Those of the machine.
+    """
+    r: Recurrence = recurrence.attrs["recurrence"]
+    kept = [v for v in results if v.attrs["index"] >= len(r.carries)]
+    if limits.grid is not None or r.size == 1 or r.slots > RECURRENCE_ROW_SLOTS:
+        return []
+    if any(at.factor(r.turn) not in (0, 1) for _, at in reads_of(r, Var("o", r.size)) or ()):
+        return []
+    return kept if all(_is_turned(reader, v) for v in kept for reader in readers[v]) else []
+
+
+def _is_turned(reader: Value, result: Value) -> bool:
+    """Whether a value is another one with its first axis last."""
+    turns, *shape = result.shape
+    if not is_view(reader) or reader.shape != (*shape, turns):
+        return False
+    *axes, turn = (Var(f"d{k}", n) for k, n in enumerate(reader.shape))
+    index = [Index.of(v) for v in (*axes, turn)]
+    return view_of(reader, index) == (result, flatten((index[-1], *index[:-1]), result.shape))
 
 
 def _turn_of(body: Body, shape: tuple[int, ...], results: Collection[int]) -> Recurrence | None:

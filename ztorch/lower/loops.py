@@ -51,10 +51,11 @@ def side_by_side(e: Emitter, var: Var, lanes: int, parallel: bool,
     masked remainder."""
     b, whole = e.b, var.extent // max(lanes, 1) * lanes
     kind = "parallel" if parallel else "serial"
-    if lanes == 1:
+    if lanes == unroll == 1:
         with b.loop(0, var.extent, kind=kind) as i:
             yield [e.within(bound={**e.bound, var: i})]
         return
+    lane = var if lanes > 1 else None
     vectors, done = whole // lanes, 0
     for times in (unroll, 1):
         turns = (vectors - done) // times
@@ -62,7 +63,7 @@ def side_by_side(e: Emitter, var: Var, lanes: int, parallel: bool,
             continue
         with b.loop(0, turns, kind=kind) as k:
             start = b.add(b.mul(k, lanes * times), done * lanes)
-            yield [e.within(bound={**e.bound, var: b.add(start, u * lanes)}, lane=var, lanes=lanes,
+            yield [e.within(bound={**e.bound, var: b.add(start, u * lanes)}, lane=lane, lanes=lanes,
                             mask=None) for u in range(times)]
         done += turns * times
     if whole < var.extent:

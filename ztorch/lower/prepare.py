@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
 
 from ztorch.graph.body import SHARED
 from ztorch.graph.merging import merged
@@ -13,7 +12,7 @@ from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.attention import ATTENTION, attention_on_buffers, with_attention
-from ztorch.lower.independent import as_recurrence
+from ztorch.lower.independent import as_recurrence, turns_last
 from ztorch.lower.index import Index, Var
 from ztorch.lower.layouts import with_fewest_turns
 from ztorch.lower.long_reductions import split_reduction
@@ -41,17 +40,22 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
     graph = with_fewest_turns(in_turn_blocks(graph, limits))
     new: dict[Value, Value] = {}
     products = ProductRewrites(limits, often)
-    results: dict[Value, set[int]] = {}  # of loops: the numbers of those that are read
-    readers: Counter[Value] = Counter()
+    results: dict[Value, list[Value]] = {}  # of loops: those that are read
+    readers: dict[Value, list[Value]] = {r: [r] for r in graph.roots}  # an output: also itself
     for v in graph.nodes():
-        readers.update(v.args)
+        for a in v.args:
+            readers.setdefault(a, []).append(v)
         if v.op.kind == "result":
-            results.setdefault(v.args[0], set()).add(v.attrs["index"])
+            results.setdefault(v.args[0], []).append(v)
+    turned: set[Value] = set()  # results whose turns are stored side by side
     fixed: set[Value] = set()  # what is made of states alone
     depth: dict[Value, int] = {}  # of views: how many a reader looks through at most
     for v in graph.nodes():
         if v.attrs.get("role") == fixed_role or (v.args and fixed.issuperset(v.args)):
             fixed.add(v)
+        if v.args and v.args[0] in turned:  # which lies as v does
+            new[v] = new[v.args[0]]
+            continue
         args = tuple(new[a] for a in v.args)
         out = v
         with layer_scope(v.layer):
@@ -66,10 +70,12 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
             elif limits.grid is None and out.op.movement and _repeats_scattered(out):
                 out = Value(out.op, (COPY(out.args[0]),), out.attrs, out.shape, out.dtype)
             elif v.op.kind == "loop":
-                private = {new[a] for a in v.args if readers[a] == 1 and a not in graph.roots}
-                recurrence = as_recurrence(out, results.get(v, ()), private, limits)
+                private = {new[a] for a in v.args if readers[a] == [v]}
+                read = results.get(v, [])
+                recurrence = as_recurrence(out, {y.attrs["index"] for y in read}, private, limits)
                 if recurrence is not None:
                     new[v] = recurrence
+                    turned.update(turns_last(recurrence, read, readers, limits))
                     continue
                 # a loop that may end early may take a single turn
                 often_turned = v.attrs["body"].proceed is None
@@ -83,7 +89,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
             elif v.op.kind == "threads":
                 out = threads_on_buffers(out)
             elif v.op.kind == "result" and args[0].op is RECURRENCE:
-                out = RECURRENCE_RESULT(*args, index=v.attrs["index"])
+                out = RECURRENCE_RESULT(*args, index=v.attrs["index"], turns_last=v in turned)
             elif v.op.kind == "result":
                 out = prepared_result(v, args[0], limits.buffer_align)
             if out.args and is_view(out):

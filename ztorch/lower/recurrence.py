@@ -73,11 +73,14 @@ class Recurrence:
         """The same along each axis."""
         return unflatten(self.position(v, outer), v.shape)
 
-    def result(self, number: int, outer: Index) -> Index:
-        """Where an element of a result lies. Results are the last state, then the stacks."""
-        if number < len(self.carries):
-            return self.position(self.carries[number], outer)
-        out = self.outs[number - len(self.carries)]
+    def result(self, index: int, outer: Index, turns_last: bool = False) -> Index:
+        """Where an element of a result lies. Results are the last state, then the stacks: the
+        elements of a turn side by side, or with `turns_last` the turns of an element."""
+        if index < len(self.carries):
+            return self.position(self.carries[index], outer)
+        out = self.outs[index - len(self.carries)]
+        if turns_last:
+            return self.position(out, outer) * self.turns + Index.of(self.turn)
         return self.position(out, outer) + Index.of(self.turn) * out.size
 
     def values(self) -> list[Value]:
@@ -139,12 +142,13 @@ def _infer(*args: Value, recurrence: Recurrence) -> tuple[tuple[int, ...], DType
     return (), boolean  # by itself it is no tensor
 
 
-def _result_infer(node: Value, index: int) -> tuple[tuple[int, ...], DType]:
+def _result_infer(node: Value, index: int,
+                  turns_last: bool = False) -> tuple[tuple[int, ...], DType]:
     r: Recurrence = node.attrs["recurrence"]
     if index < len(r.carries):
         return r.carries[index].shape, r.carries[index].dtype
     out = r.outs[index - len(r.carries)]
-    return (r.turns, *out.shape), out.dtype
+    return (*out.shape, r.turns) if turns_last else (r.turns, *out.shape), out.dtype
 
 
 def _not_evaluated(*args: Any, **attrs: Any) -> Any:

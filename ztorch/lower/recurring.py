@@ -37,6 +37,8 @@ def propose(region: Region, limits: Limits) -> RecurrenceSchedule:
     before, so a single vector leaves most of the machine idle."""
     r = recurrence_of(region)
     *_, column = recurrence_axes(region)
+    if _turns_last(region):  # the lanes of a vector would lie apart
+        return RecurrenceSchedule(1, min(RECURRENCE_VECTORS, column))
     lanes = limits.lanes(r.widest)
     while lanes > column:
         lanes //= 2
@@ -45,6 +47,11 @@ def propose(region: Region, limits: Limits) -> RecurrenceSchedule:
     vectors = min(most, column // lanes, limits.vector_registers // max(states, 1),
                   RECURRENCE_SLOTS // r.slots)
     return RecurrenceSchedule(lanes, max(1, vectors))
+
+
+def _turns_last(region: Region) -> bool:
+    """Whether a region stores the turns of an element side by side."""
+    return any(v.attrs.get("turns_last") for v in region.members)
 
 
 def _evicts_itself(region: Region) -> bool:
@@ -61,6 +68,8 @@ def refusal(s: RecurrenceSchedule, region: Region, limits: Limits) -> str:
     """Why a region cannot have a schedule; empty if it can."""
     if not 1 <= s.vectors <= SIDE_BY_SIDE_MAX:
         return f"vectors({s.vectors}) must be between 1 and {SIDE_BY_SIDE_MAX}"
+    if s.lanes > 1 and _turns_last(region):
+        return f"lanes({s.lanes}) must be 1: the turns of an element lie side by side"
     return lanes_refusal(s.lanes, limits.lanes(recurrence_of(region).widest))
 
 
@@ -175,7 +184,7 @@ class Turning:
     def _store(self, e: Emitter, number: int, x: Operand) -> None:
         """An element of a result. What all elements compute alike, the first one stores."""
         v, mem = self.results[number]
-        at = self.r.result(number, self.outer)
+        at = self.r.result(**v.attrs, outer=self.outer)
         if v.size == self.r.size * (self.r.turns if number >= len(self.r.carries) else 1):
             return e.store(mem, v, at, x)
         with self._first(e):

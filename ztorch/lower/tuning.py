@@ -235,10 +235,9 @@ SCATTER_STRIDE_BYTES = row(
     "SCATTER_STRIDE_BYTES", 1024, "bytes", "from one such run to the next, from which on it does",
     CHOSEN)
 PART_GAIN = row(
-    "PART_GAIN", 0.75, "ratio", "of readings, divisions and tests with loops of their own for the "
-    "parts of joined values and borders to those of loops that ask for each element where it is, "
-    "below which there are such loops", "on Sapphire Rapids, 25 parts of 32 channels: a twentieth "
-    "of the time; a border around 224 x 224 x 3: 83 us become 18, around 56 x 56 x 64 as before")
+    "PART_GAIN", 0.75, "ratio", "of readings, divisions and tests with loops for the parts of "
+    "joined values and borders to those of loops that ask for each element, below which there are "
+    "such", "on Sapphire Rapids a border around 224 x 224 x 3 takes 18 us in place of 83")
 PART_VALUES = row(
     "PART_VALUES", 512, "values", "that all these loops compute at most", "chosen by code size")
 TRANSPOSE_EXTENT = row(
@@ -249,9 +248,8 @@ OP_SLOTS_MIN = row(
     "time", CHOSEN)
 
 REGION_MEMBERS_MAX = row(
-    "REGION_MEMBERS_MAX", 100, "values", "of a region at most: longer chains of elementwise ops "
-    "are several kernels, so that the time to compile grows with their number and not faster",
-    "chosen by the size of the code; the largest region of the zoo has 82")
+    "REGION_MEMBERS_MAX", 100, "values", "of a region at most: longer chains of ops are several "
+    "kernels, so that compiling takes no longer", "chosen; the largest region of the zoo has 82")
 VIEWS_MAX = row(
     "VIEWS_MAX", 32, "views", "that a reader looks through at most: a copy is made of what lies "
     "deeper, since each view adds to the work of finding a position", CHOSEN)

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from ztorch.program.program import Program
 
 # What users look for on a model, and find on the program that compile returns.
-_PROGRAM_NAMES = ("borrow", "device", "load_checkpoint", "plot", "save_checkpoint",
-                  "weight_tensors")
+_PROGRAM_NAMES = ("borrow", "device", "load_checkpoint", "plot", "save_checkpoint")
 
 
 class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):

@@ -23,7 +23,7 @@ from ztorch.runtime.spec import RESULTS, offered, score_of
 if TYPE_CHECKING:
     from ztorch.layers.weight import Weight
     from ztorch.program.model_weights import ModelWeights
-    from ztorch.program.weight_tables import WeightArrays, WeightTensors
+    from ztorch.program.weight_tables import ProgramWeights
     from ztorch.runtime.running import Running
     from ztorch.runtime.snapshot import Curves, Metadata, Snapshot, Training
     from ztorch.training.history import History
@@ -119,28 +119,23 @@ class Stateful:
         return sorted(names, key=lambda n: order.get(n, len(order)))
 
     @property
-    def weights(self) -> WeightArrays:
-        """Copies of the weights by name; those stored in 16 bits come as float32. Setting an item
-        sets the weight."""
-        from ztorch.program.weight_tables import WeightArrays
+    def weights(self) -> ProgramWeights:
+        """The weights by name, as `zt.Tensor`s on the program's device. Reading an item gives the
+        weight as it is now, which training does not change; setting an item sets the weight."""
+        from ztorch.program.weight_tables import ProgramWeights
 
+        return ProgramWeights(self)
+
+    def weight_arrays(self) -> dict[str, np.ndarray]:
+        """Copies of the weights by name; those stored in 16 bits come as float32."""
         states = self.executable.states
         arrays = {n: from_storage(states[n].dtype, self.executable.state(n))
                   for n in self.weight_names}
-        return WeightArrays(self, {n: a.astype(np.float32) if a.dtype == np.float16 else a
-                                   for n, a in arrays.items()})
-
-    @property
-    def weight_tensors(self) -> WeightTensors:
-        """The weights by name, as `zt.Tensor`s on the program's device: each read is a copy there,
-        which training does not change; setting an item sets the weight."""
-        from ztorch.program.weight_tables import WeightTensors
-
-        return WeightTensors(self)
+        return {n: a.astype(np.float32) if a.dtype == np.float16 else a for n, a in arrays.items()}
 
     def get_weights(self) -> list[np.ndarray]:
-        """Copies of the weights in Keras' order."""
-        return list(self.weights.values())
+        """Copies of the weights in Keras' order; those stored in 16 bits come as float32."""
+        return list(self.weight_arrays().values())
 
     @checked
     def set_weights(self, weights: Sequence[Any]) -> None:
@@ -168,7 +163,7 @@ class Stateful:
         """Writes the weights to a safetensors file, atomically."""
         from ztorch.weights import own_files
 
-        own_files.write(path, self.weights, self.name)
+        own_files.write(path, self.weight_arrays(), self.name)
 
     @checked
     def load_weights(self, path: Path) -> None:

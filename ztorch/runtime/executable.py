@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,16 +26,60 @@ from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec
 # 300 cycles while workers are awake, and tens of microseconds where one of them sleeps.
 SHARED_KERNEL_CYCLES = 10_000  # mean work of a kernel from which its barrier is worth sharing it
 WORKER_CYCLES = 150_000  # work that each further worker should save: some 50 microseconds
+# Of a state that is lent where it lies. A smaller one is copied in less than 0.1 ms; a program that
+# lent one copies all of its params before the next change.
+LENT_BYTES = 1 << 20
+
+
+class _Lent:
+    """Params that others read, as NumPy asks for them. As long as somebody has an array of them,
+    the program moves to other memory before it writes a state."""
+
+    __slots__ = ("__array_interface__", "__weakref__", "params")
+
+    def __init__(self, params: np.ndarray):
+        self.params = params
+        interface = params.__array_interface__
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], True)}
 
 
 class HostProgram(Running):
     """A program whose states lie in memory of this process."""
 
     _params: np.ndarray
+    _lent: weakref.ref[_Lent] | None = None
 
     @property
     def params(self) -> np.ndarray:
         return self._params
+
+    def lent_state(self, name: str) -> np.ndarray | None:
+        state = self.states[name]
+        if state.nbytes < LENT_BYTES:
+            return None
+        with self.lock:
+            lent = self._lent and self._lent()
+            if lent is None:
+                lent = _Lent(self._params)
+                self._lent = weakref.ref(lent)
+            return np.asarray(lent)[state.offset:state.offset + state.nbytes]
+
+    def ready_for(self, function: FunctionSpec) -> None:
+        super().ready_for(function)
+        if self._lent is not None and function.changes_weights:
+            self._leave_lent()
+
+    def _leave_lent(self) -> None:
+        """Moves to other memory if somebody reads the states where they lie."""
+        if self._lent is not None and self._lent() is not None:
+            params = aligned(self._params.nbytes)
+            params[:] = self._params
+            self._move(params)
+        self._lent = None
+
+    def _move(self, params: np.ndarray) -> None:
+        """Goes on with another block of params."""
+        self._params = params
 
     def _view(self, state: StateSpec) -> np.ndarray:
         """The state itself, not a copy."""
@@ -44,9 +90,12 @@ class HostProgram(Running):
         return self._view(state).copy()
 
     def _write_state(self, state: StateSpec, value: np.ndarray) -> None:
+        self._leave_lent()
         self._view(state)[...] = value
 
     def _copy_state(self, state: StateSpec, memory: int, into_state: bool) -> None:
+        if into_state:
+            self._leave_lent()
         places = self._params.ctypes.data + state.offset, memory
         target, source = places if into_state else places[::-1]
         ctypes.memmove(target, source, state.nbytes)
@@ -70,6 +119,8 @@ class Executable(HostProgram):
             if params is not None:
                 self._params[:] = params
         self.arena = aligned(spec.arena_bytes)
+        self._calls: weakref.WeakSet[NativeCall] = weakref.WeakSet()
+        self._calling = threading.Lock()  # held where those are made or moved
         self.library = load_library(code, spec.name, current().dump)
         self.threads = (current().threads or processor.usable_cores() if threads is None else
                         positive("threads", threads))
@@ -82,8 +133,17 @@ class Executable(HostProgram):
 
     def native(self, function: FunctionSpec) -> NativeCall:
         """A native call of a function, without inputs and outputs."""
-        return NativeCall(self.library, function, self._params.ctypes.data, self.arena.ctypes.data,
-                          self.workers_for(function))
+        with self._calling:
+            call = NativeCall(self.library, function, self._params.ctypes.data,
+                              self.arena.ctypes.data, self.workers_for(function))
+            self._calls.add(call)
+        return call
+
+    def _move(self, params: np.ndarray) -> None:
+        with self._calling:
+            super()._move(params)
+            for call in self._calls:
+                call.move(params.ctypes.data)
 
     def workers_for(self, function: FunctionSpec) -> int:
         """How many workers a run of the function keeps busy."""
@@ -127,6 +187,11 @@ class NativeCall:
         self.addresses = ctypes.cast(symbol, ctypes.c_void_p).value or 0, params, arena
         # One run by one worker.
         self.once = functools.partial(symbol, ctypes.byref(self._frame))
+
+    def move(self, params: int) -> None:
+        """Runs with params at another address from now on."""
+        self._frame[2] = params
+        self.addresses = self.addresses[0], params, self.addresses[2]
 
     def run(self) -> None:
         """One run by all workers."""

@@ -59,6 +59,11 @@ class Running(ABC):
         self.writes[name] = self.writes.get(name, 0) + 1
         self.weights_changed()
 
+    def ready_for(self, function: FunctionSpec) -> None:
+        """Does what must be done before a run of a function. The caller holds the lock."""
+        if self.stale:
+            self.refresh()
+
     def refresh(self) -> None:
         """Computes derived states from the weights as they are now. The caller holds the lock."""
         self.stale = False
@@ -111,6 +116,11 @@ class Running(ABC):
             self._copy_state(self.states[name], memory, into_state=True)
             self._written(name)
 
+    def lent_state(self, name: str) -> np.ndarray | None:
+        """The bytes of a state where they lie, which stay as they are as long as somebody has the
+        array; None if this program only copies it."""
+        return None
+
     def states_snapshot(self) -> dict[str, np.ndarray]:
         """Copies of all states, taken between two runs."""
         with self.lock:
@@ -135,8 +145,7 @@ class BoundCall(ABC):
     def __call__(self) -> None:
         program = self.program
         with program.lock:
-            if program.stale:
-                program.refresh()
+            program.ready_for(self.function)
             self.run()
 
     def read_from(self, name: str, array: np.ndarray) -> bool:
@@ -175,8 +184,7 @@ class MemoryCall(ABC):
         """
         program = self.program
         with program.lock:
-            if program.stale:
-                program.refresh()
+            program.ready_for(self.function)
             self.run(inputs, outputs)
 
     def alone(self) -> Callable[[Sequence[Any], Sequence[Any]], None]:

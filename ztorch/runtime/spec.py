@@ -144,6 +144,11 @@ class FunctionSpec(Record):
         return times
 
     @property
+    def changes_weights(self) -> bool:
+        """Whether a run may change weights."""
+        return self.name.partition("@")[0] == "train"
+
+    @property
     def runs(self) -> int:
         """How often kernels run in a call, at most."""
         return sum(self.times())
