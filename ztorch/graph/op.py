@@ -148,21 +148,17 @@ def _leaf_infer(**attrs: Any) -> tuple[tuple[int, ...], DType]:
     return attrs["shape"], attrs["dtype"]
 
 
-def first_value(v: Value) -> np.ndarray:
-    """The first values of a state, or the values of a constant. Those of weights are drawn now, if
-    nobody has asked before.
+LEAF = Op("leaf", "leaf", _leaf_infer, numpy=lambda data, **attrs: np.asarray(
+    data() if callable(data) else data))
 
-    >>> float(first_value(leaf("state", "w", (), "float32", lambda: np.float32(2.0))))
+
+def first_value(v: Value) -> np.ndarray:
+    """The first values of a state, drawn when somebody first asks, or those of a constant.
+
+    >>> float(first_value(leaf("state", "w", (), "float32", lambda: 2.0)))
     2.0
     """
-    return _drawn(v.attrs["data"])
-
-
-def _drawn(data: Any, **attrs: Any) -> np.ndarray:
-    return np.asarray(data() if callable(data) else data)
-
-
-LEAF = Op("leaf", "leaf", _leaf_infer, numpy=_drawn)
+    return np.asarray(LEAF.numpy(**v.attrs))
 
 
 def leaf(role: str, name: str, shape: tuple[int, ...], d: DType | str,
@@ -174,8 +170,7 @@ def leaf(role: str, name: str, shape: tuple[int, ...], d: DType | str,
         name: Name of the port or state.
         shape: Shape of the leaf.
         d: Dtype of the leaf.
-        data: Initial values of a state, or what draws them, and those of a constant. Default:
-            `None`.
+        data: First values of a state, or what draws them; those of a constant. Default: `None`.
         **more: Other attributes, such as `trainable` and `kind` of a state.
 
     Returns:

@@ -48,11 +48,9 @@ class States:
 
     def leaf(self, name: str, shape: tuple[int, ...], d: DType | str,
              first: Callable[[], Any], **more: Any) -> Value:
-        """The state of this name. The first call makes it, with initial values from `first`, which
-        is asked when these are needed: a program may turn out to be too large before."""
+        """The state of this name. The first call makes it; `first` is asked when values are."""
         if name not in self.leaves:
-            working = dtype(d).working
-            drawn = functools.cache(lambda: np.asarray(first()).astype(working))
+            drawn = functools.cache(lambda: np.asarray(first()).astype(dtype(d).working))
             self.leaves[name] = leaf("state", name, shape, d, drawn if self.data else None, **more)
         return self.leaves[name]
 
