@@ -17,7 +17,7 @@ import ztorch as zt
 from ztorch.dtypes import bf16, to_storage
 from ztorch.errors import Unsupported, ZtorchError
 from ztorch.graph.evaluate import evaluate
-from ztorch.graph.op import leaf
+from ztorch.graph.op import first_value, leaf
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.file import contents_of
 from ztorch.interchange.onnx.graph import OnnxGraph, plain
@@ -165,7 +165,7 @@ def _computed(layer: OnnxGraph, feeds: Mapping[str, Any],
         by_name = outputs if isinstance(outputs, dict) else {plain(layer.outputs[0]): outputs}
         return [np.asarray(by_name[plain(name)]) for name in layer.outputs]
     known = {v: a.astype(v.dtype.working) for v, a in zip(values, arrays, strict=True)}
-    known.update((s, s.attrs["data"]) for s in context.states.leaves.values())
+    known.update((s, first_value(s)) for s in context.states.leaves.values())
     return [_stored_as(v, y) for v, y in zip(results, evaluate(results, known), strict=True)]
 
 

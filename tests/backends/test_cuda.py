@@ -3,6 +3,7 @@ whole models whose rendered PTX runs thread by thread."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import re
@@ -219,6 +220,9 @@ def everything() -> None:
         one.synchronise()
         d.run(d.record(module, launches))
         one.run(d.record(module, launches))
+        more = np.full_like(out, 2)
+        d.finish(d.submit(d.record(module, launches), buffers["inputs"], more, buffers["outputs"], out))
+        assert (out == 8).all()
         del first, last
 
 
@@ -263,12 +267,58 @@ def test_a_step_is_waited_for_once(fake: FakeCuda) -> None:
     before = len(fake.calls)
     np.testing.assert_array_equal(program.predict(x), want)
     made = [c for c in fake.calls[before:] if not c.startswith("cuCtx")]
-    assert made == ["cuMemcpyHtoDAsync", "cuGraphLaunch", "cuMemcpyDtoHAsync", "cuStreamSynchronize"]
+    assert made == ["cuMemcpyHtoDAsync", "cuEventRecord", "cuStreamWaitEvent", "cuGraphLaunch",
+                    "cuMemcpyDtoHAsync", "cuEventRecord", "cuEventSynchronize"]
     assert pinned and fake.pinned == pinned
     registry.opened("cuda").close()
     assert not fake.pinned
     fake.fail["cuMemHostRegister"] = "NOT_PERMITTED"
     np.testing.assert_array_equal(compiled(small("digits_mlp"), "cuda", BATCH).predict(x).shape, want.shape)
+
+
+def test_steps_of_fit_overlap(fake: FakeCuda) -> None:
+    """The next batch is copied while a step is under way, and scores are those of one step at a time; a
+    step whose loss is not finite is named though another one had begun."""
+    recipe, made, seen = small("digits_mlp"), [], ("cuMemcpyHtoDAsync", "cuEventSynchronize")
+    program = compiled(recipe, "cuda", BATCH)
+    x, y = rows(program.executable, program.metadata, recipe, 5)
+    first = program.get_weights()
+
+    class EachStep(zt.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+            assert not fake.waiting, "scores of a step that is under way"
+
+    fit = functools.partial(program.fit, x, y, epochs=1, verbose=0, shuffle=False)
+    for run in (fit, lambda: fit(callbacks=[EachStep()]), lambda: program.evaluate(x, y, verbose=0),
+                lambda: program.predict(x)):
+        before = len(fake.calls)
+        run()
+        made.append([c for c in fake.calls[before:] if c in seen][-10:])
+    copy, wait = seen
+    overlapping = [copy, *[copy, wait] * 4, wait]
+    assert made == [overlapping, [copy, wait] * 5, overlapping, overlapping]
+    x[3 * BATCH] = np.nan
+    with pytest.raises(zt.errors.NonFiniteLoss, match="step 4;"):
+        program.fit(x, y, epochs=1, verbose=0, shuffle=False)
+    program.set_weights(first)
+    assert np.isfinite(program.predict(x[:BATCH])).all() and not fake.waiting
+
+
+def test_steps_come_one_by_one_where_a_second_batch_has_no_room(fake: FakeCuda) -> None:
+    """Scores and weights are those of steps that overlap."""
+    found = []
+    for short in (False, True):
+        recipe = small("digits_mlp")
+        program = compiled(recipe, "cuda", BATCH)
+        x, y = rows(program.executable, program.metadata, recipe, 4)
+        program.train_on_batch(x[:BATCH], y[:BATCH])  # binds the first call
+        total, bound = fake.total, len(registry.opened("cuda")._recordings)
+        fake.total = fake.used if short else total
+        history = program.fit(x, y, epochs=2, verbose=0, shuffle=False).history
+        fake.total = total
+        assert len(registry.opened("cuda")._recordings) == bound + (not short)
+        found.append([history["loss"], [w.tolist() for w in program.get_weights()]])
+    assert found[0] == found[1] and found[0][0][1] < found[0][0][0]
 
 
 def test_out_of_memory_says_how_much(fake: FakeCuda) -> None:

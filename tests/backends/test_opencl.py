@@ -8,9 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.cases import available, contract
 from tests.cases.jobs import jobs
 from ztorch import layers as L
 from ztorch import ops, settings
@@ -134,6 +136,25 @@ def exported(path: Path, device: str) -> Path:
 
 def modules_of(graph: Graph) -> Compiled:
     return compile_functions({"f": graph}, TARGETS["opencl:spirv"], "f")
+
+
+def test_inputs_arrive_while_an_earlier_run_is_under_way() -> None:
+    """Here one that cannot even begin."""
+    available.device("opencl")
+    cl = opencl._cl()
+    with available.fresh("opencl") as d:
+        module, launches, buffers = contract.loaded(d)
+        recording, x = d.record(module, launches), np.arange(contract.N, dtype=np.float32)
+        out = np.zeros_like(x)
+        gate = cl.UserEvent(d._context)
+        cl.enqueue_barrier(d._queue, wait_for=[gate])
+        events = d.submit(recording, buffers["inputs"], x.view(np.uint8), buffers["outputs"], out.view(np.uint8))
+        arrived, done = events
+        arrived.wait()
+        assert done.command_execution_status != cl.command_execution_status.COMPLETE and not out.any()
+        gate.set_status(cl.command_execution_status.COMPLETE)
+        d.finish(events)
+        np.testing.assert_array_equal(out, 2 * x)
 
 
 @pytest.mark.parametrize("il", [ALL, "SPIR-V_1.2", "OTHER_7.0 SPIR-V_1.0"])

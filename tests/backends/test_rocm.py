@@ -24,6 +24,7 @@ from tests.machines.fake_hip import FakeHip, FakeRtc
 from tests.machines.rocm import halves
 from tests.machines.rocm.machine import Hosted, compiler, hosted_cpp, hosted_ir
 from tests.parity import plan_of
+from ztorch.arrays import placement
 from ztorch.backends import hip, registry
 from ztorch.backends.drivers import rocm
 from ztorch.codegen import amdgcn
@@ -89,6 +90,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FakeHip]]
     monkeypatch.setattr(amdgcn, "assemble", remembered)
     monkeypatch.setattr(hip, "compiler", lambda: None)
     monkeypatch.setattr(registry, "_opened", {})
+    monkeypatch.setattr(placement, "_configured", lambda: "cpu")  # not what "auto" finds now, for ever
     monkeypatch.setattr(available, "REQUIRED", {"rocm"})  # never skipped: it is here
     yield install
     close()
@@ -192,6 +194,9 @@ def used(d: Any) -> None:
     d.run(recording)
     out = np.empty_like(x)
     d.read(buffers["outputs"], out)
+    np.testing.assert_array_equal(out, 2 * x)
+    x += 1
+    d.finish(d.submit(recording, buffers["inputs"], x, buffers["outputs"], out))
     np.testing.assert_array_equal(out, 2 * x)
     d.copy(buffers["inputs"], buffers["outputs"], 64)
     d.memory()

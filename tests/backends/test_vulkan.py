@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.cases import available
+from tests.cases import available, contract
 from tests.cases import device_programs as programs
 from tests.cases.available import device
 from tests.cases.jobs import jobs
@@ -57,6 +57,13 @@ def test_programs_run_without_shared_memory(staged: VulkanDevice,
     for k, job in enumerate(some):
         agree(job, module.run(k), terms=20)
     del module  # before its device
+
+
+def test_steps_overlap_where_inputs_and_outputs_are_staged(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = device("vulkan")
+    monkeypatch.setattr(contract, "fresh", lambda _: VulkanDevice(
+        here.info, vulkan_devices.chosen(here.info.ordinal), direct=False))
+    contract.test_what_is_submitted_ahead_is_done_in_order("vulkan")
 
 
 @pytest.mark.parametrize(("capability", "d", "says"), [

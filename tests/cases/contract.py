@@ -311,6 +311,48 @@ def test_what_is_handed_over_later_happens_later(name: str) -> None:
 
 
 @computing
+def test_what_is_submitted_ahead_is_done_in_order(name: str) -> None:
+    """Two runs take turns, as the steps of fit do; each finds its own inputs, and what the one before
+    it left on the device."""
+    with fresh(name) as d:
+        module, launches, buffers = loaded(d)
+        [first] = launches
+
+        def adding(source: str, target: str) -> Launch:
+            return first._replace(bindings=tuple(
+                b._replace(buffer=buffers[target if b.written else source]) for b in first.bindings))
+
+        turns = []
+        for k in range(2):
+            buffers |= {f"in {k}": d.alloc(4 * N), f"out {k}": d.alloc(4 * N)}
+            # 4 * its input for itself, and twice what was left for the other one
+            recording = d.record(module, [adding(f"in {k}", "arena"), adding("arena", f"out {k}")._replace(
+                barrier=True), adding("outputs", "inputs"), adding("inputs", "outputs")._replace(barrier=True)])
+            turns.append((recording, buffers[f"in {k}"], np.empty(4 * N, np.uint8), buffers[f"out {k}"],
+                          np.empty(4 * N, np.uint8)))
+        x, left = np.arange(N, dtype=np.float32), np.ones(N, np.float32)
+        d.write(buffers["outputs"], left)
+        begun: list = []
+        for step in range(7):
+            _, _, data, *_ = turn = turns[step % 2]
+            data.view(np.float32)[...] = x + step
+            begun.append((step, d.submit(*turn), turn))
+            if len(begun) == 2 or step == 6:
+                for done, ticket, (*_, out) in begun[:2 if step == 6 else 1]:
+                    d.finish(ticket)
+                    np.testing.assert_array_equal(out.view(np.float32), 4 * (x + done))
+                del begun[0]
+        d.read(buffers["outputs"], left)
+        np.testing.assert_array_equal(left, 4.0**7)
+        waiting = d.submit(*turns[0])
+        d.run(turns[0][0])  # which is under way
+        d.drop(turns[1][0])
+        d.finish(waiting)
+        np.testing.assert_array_equal(turns[0][4].view(np.float32), 4 * (x + 6))
+        d.submit(*turns[0])  # and nobody waits for it
+
+
+@computing
 @pytest.mark.parametrize("rubbish", [b"this is no kernel\n" * 4, bytes(range(256))],
                          ids=["text", "bytes"])
 def test_code_that_is_none_is_an_error(name: str, rubbish: bytes) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.cases import available
 from tests.machines.fake_cuda import FakeCuda
+from ztorch.arrays import placement
 from ztorch.backends import cuda_calls, registry
 from ztorch.backends.drivers import cuda
 
@@ -17,6 +18,7 @@ def install(monkeypatch: pytest.MonkeyPatch, **more: object) -> FakeCuda:
     monkeypatch.setattr(cuda_calls, "driver", lambda: fake)
     monkeypatch.setattr(cuda, "BACKEND", cuda.Cuda())
     monkeypatch.setattr(registry, "_opened", {})
+    monkeypatch.setattr(placement, "_configured", lambda: "cpu")  # not what "auto" finds now, for ever
     monkeypatch.setattr(available, "REQUIRED", {"cuda"})  # never skipped: it is here
     available.device.cache_clear()
     return fake

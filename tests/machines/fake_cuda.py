@@ -268,29 +268,36 @@ class FakeCuda:
         del self.handles[int(event)]
 
     def do_cuEventRecord(self, event: Any, stream: Any) -> None:
-        recorded = self.held(event, dict)
-        recorded |= {"in": stream}
-        recorded.pop("at", None)
+        mark: dict[str, Any] = {"in": stream}
+        self.held(event, dict)["mark"] = mark  # who waits for an earlier one goes on doing so
 
         def reach() -> None:
             self.clock += 1
-            recorded["at"] = self.clock
+            mark["at"] = self.clock
         self.enqueue(stream, reach)
 
-    def do_cuEventQuery(self, event: Any) -> Any:
-        return None if "at" in self.held(event, dict) else ("NOT_READY", None)
+    def marked(self, event: Any) -> dict[str, Any]:
+        return self.held(event, dict)["mark"]
 
-    def do_cuEventSynchronize(self, event: Any) -> None:
-        recorded = self.held(event, dict)
-        queue = self.streams[int(recorded["in"])]
-        while "at" not in recorded:
+    def reach(self, mark: dict[str, Any]) -> None:
+        queue = self.streams[int(mark["in"])]
+        while "at" not in mark:
             queue.pop(0)()
 
+    def do_cuEventQuery(self, event: Any) -> Any:
+        return None if "at" in self.marked(event) else ("NOT_READY", None)
+
+    def do_cuEventSynchronize(self, event: Any) -> Any:
+        if self.sick:
+            return self.do_cuStreamSynchronize(self.marked(event)["in"])
+        self.reach(self.marked(event))
+        return None
+
     def do_cuStreamWaitEvent(self, stream: Any, event: Any, flags: int) -> None:
-        self.enqueue(stream, functools.partial(self.do_cuEventSynchronize, event))
+        self.enqueue(stream, functools.partial(self.reach, self.marked(event)))
 
     def do_cuEventElapsedTime(self, start: Any, end: Any) -> Any:
-        first, last = self.held(start, dict), self.held(end, dict)
+        first, last = self.marked(start), self.marked(end)
         return float(last["at"] - first["at"]) if {"at"} <= first.keys() & last.keys() else ("NOT_READY", None)
 
     def do_cuMemAlloc(self, nbytes: int) -> Any:

@@ -108,7 +108,7 @@ class FakeHip:
         self.pinned: dict[int, int] = {}  # bytes of the host's blocks, by address
         self.buffers: dict[int, np.ndarray] = {}
         self.handles: dict[int, Any] = {}
-        self.queue: list[Callable[[], None]] = []
+        self.streams: dict[int, list[Callable[[], None]]] = {}
         self.last = 0
         self._symbols: dict[str, Symbol] = {}
 
@@ -142,6 +142,10 @@ class FakeHip:
             return self.broken
         return 0
 
+    @property
+    def waiting(self) -> bool:
+        return any(self.streams.values())
+
     def new(self, out: int, what: Any) -> None:
         number = 0x1000 + 8 * len(self.calls)
         assert number not in self.handles
@@ -154,7 +158,7 @@ class FakeHip:
         return what
 
     def drop(self, handle: int, kind: type) -> None:
-        assert not self.queue, "given back while a stream uses it"
+        assert not self.waiting, "given back while a stream uses it"
         self.held(handle, kind)
         del self.handles[handle]
 
@@ -208,20 +212,52 @@ class FakeHip:
 
     def do_hipStreamCreateWithFlags(self, out: int, flags: int) -> None:
         assert flags == 1, "streams that block are in one order with the default stream"
-        self.new(out, [])
+        queue: list[Callable[[], None]] = []
+        self.new(out, queue)
+        self.streams[ctypes.c_uint64.from_address(out).value] = queue
 
     def do_hipStreamDestroy(self, stream: int) -> None:
-        self.drop(stream, list)
+        assert not self.streams.pop(stream), "a stream with work left"
+        del self.handles[stream]
 
     def do_hipStreamSynchronize(self, stream: int) -> int:
-        self.held(stream, list)
+        queue = self.held(stream, list)
         if self.sick:
             self.broken, self.sick = self.sick, 0
-            self.queue.clear()
+            for q in self.streams.values():
+                q.clear()
             return self.broken
-        while self.queue:
-            self.queue.pop(0)()
+        while queue:
+            queue.pop(0)()
         return 0
+
+    def do_hipEventCreateWithFlags(self, out: int, flags: int) -> None:
+        assert flags == 2, "times are not asked for"
+        self.new(out, {})
+
+    def do_hipEventDestroy(self, event: int) -> None:
+        self.drop(event, dict)
+
+    def do_hipEventRecord(self, event: int, stream: int) -> None:
+        mark: dict[str, Any] = {"in": stream, "reached": False}
+        self.held(event, dict)["mark"] = mark  # who waits for an earlier one goes on doing so
+        self.held(stream, list).append(lambda: mark.update(reached=True))
+
+    def do_hipStreamWaitEvent(self, stream: int, event: int, flags: int) -> None:
+        assert not flags
+        self.held(stream, list).append(functools.partial(self.reach, self.held(event, dict)["mark"]))
+
+    def do_hipEventSynchronize(self, event: int) -> int:
+        mark = self.held(event, dict)["mark"]
+        if self.sick:
+            return self.do_hipStreamSynchronize(mark["in"])
+        self.reach(mark)
+        return 0
+
+    def reach(self, mark: dict[str, Any]) -> None:
+        queue = self.streams[mark["in"]]
+        while not mark["reached"]:
+            queue.pop(0)()
 
     def do_hipMalloc(self, out: int, nbytes: int) -> int:
         if sum(b.size for b in self.buffers.values()) + nbytes > self.total:
@@ -234,7 +270,7 @@ class FakeHip:
         return 0
 
     def do_hipFree(self, pointer: int) -> None:
-        assert not self.queue, "freed while a stream uses it"
+        assert not self.waiting, "freed while a stream uses it"
         del self.buffers[pointer]
 
     def do_hipHostRegister(self, address: int, size: int, flags: int) -> None:
@@ -242,7 +278,7 @@ class FakeHip:
         self.pinned[address] = size
 
     def do_hipHostUnregister(self, address: int) -> None:
-        assert not self.queue, "given back while a stream uses it"
+        assert not self.waiting, "given back while a stream uses it"
         del self.pinned[address]
 
     def do_hipMemGetInfo(self, free: int, total: int) -> None:
@@ -255,12 +291,12 @@ class FakeHip:
 
     def do_hipMemcpyAsync(self, target: int, source: int, size: int, kind: int,
                           stream: int) -> None:
-        self.held(stream, list)
+        queue = self.held(stream, list)
         if kind in (1, 3):
             self.on_device(target, size)
         if kind in (2, 3):
             self.on_device(source, size)
-        self.queue.append(functools.partial(ctypes.memmove, target, source, size))
+        queue.append(functools.partial(ctypes.memmove, target, source, size))
 
     # -- code ------------------------------------------------------------------------------------------
 
@@ -339,11 +375,10 @@ class FakeHip:
         self.new(out, tuple(ready))
 
     def do_hipGraphLaunch(self, ready: int, stream: int) -> None:
-        self.held(stream, list)
+        queue = self.held(stream, list)
         for work in self.held(ready, tuple):
             f = work.function
-            self.queue.append(functools.partial(f.hosted.launch, f.name, work.grid, f.workgroup,
-                                                work.pointers))
+            queue.append(functools.partial(f.hosted.launch, f.name, work.grid, f.workgroup, work.pointers))
 
     def do_hipGraphExecDestroy(self, ready: int) -> None:
         self.drop(ready, tuple)

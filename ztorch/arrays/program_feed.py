@@ -116,6 +116,8 @@ class TensorCalls:
 class TensorCall:
     """A call of a function that scores, on tensors: fill `inputs`, call, read `outputs`."""
 
+    overlaps = False
+
     def __init__(self, call: MemoryCall, place: str):
         self._call = call
         self.batch_size = next(iter(call.function.inputs.values())).shape[0]
@@ -127,6 +129,13 @@ class TensorCall:
         realize(nodes)
         self._call([place_of(n.block) for n in nodes if n.block is not None],
                    [score.block.place for score in self.outputs.values()])
+
+    def start(self) -> None:
+        """The same: reading a score waits for it."""
+        self()
+
+    def finish(self) -> None:
+        """Nothing is left to do."""
 
 
 class Staging(dict[str, Tensor]):

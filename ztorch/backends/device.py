@@ -223,15 +223,22 @@ class Device(DriverCalls):
             self._need_live(recording)
             self._run(recording.handle)
 
-    def exchange(self, recording: Recording, inputs: DeviceBuffer, data_in: np.ndarray,
-                 outputs: DeviceBuffer, data_out: np.ndarray) -> None:
-        """Copies the bytes of one array to the device, replays launches, and copies the beginning
-        of a buffer to another array; waits once, at the end."""
+    def submit(self, recording: Recording, inputs: DeviceBuffer, data_in: np.ndarray,
+               outputs: DeviceBuffer, data_out: np.ndarray) -> Any:
+        """Hands over a copy of an array of bytes to the device, launches, and a copy of the
+        beginning of a buffer to another array of bytes. `finish` waits for what this returns;
+        before, the arrays and the two buffers are the device's: the copy to it may overlap what was
+        submitted earlier."""
         with self._guard:
             self._need_live(recording)
             self._need(inputs, 0, data_in.nbytes)
             self._need(outputs, 0, data_out.nbytes)
-            self._exchange(recording.handle, inputs.handle, data_in, outputs.handle, data_out)
+            return self._submit(recording.handle, inputs.handle, data_in, outputs.handle, data_out)
+
+    def finish(self, ticket: Any) -> None:
+        """Waits for what was submitted; other threads may use the device meanwhile."""
+        self._need_open()
+        self._finish(ticket)
 
     def pin(self, block: np.ndarray) -> None:
         """Has copies from and to a block of this machine's memory go without a detour, if the

@@ -18,9 +18,12 @@ class DriverCalls(ABC):
         """Whether an error has made the device useless until it is opened again."""
         return False
 
-    def _exchange(self, recording: Any, inputs: Any, data_in: np.ndarray, outputs: Any,
-                  data_out: np.ndarray) -> None:
-        """Copies in, replays and copies out."""
+    overlaps = False  # whether `_submit` returns before all is done
+
+    def _submit(self, recording: Any, inputs: Any, data_in: np.ndarray, outputs: Any,
+                data_out: np.ndarray) -> Any:
+        """Copies in, replays and copies out, or hands all of that over; then what it returns is
+        given to `_finish`, which waits."""
         if data_in.nbytes:
             self._write(inputs, 0, data_in)
         self._run(recording)
@@ -28,6 +31,9 @@ class DriverCalls(ABC):
             self._read(outputs, 0, data_out)
         else:
             self._synchronise()
+
+    def _finish(self, ticket: Any) -> None:  # noqa: B027
+        """Called without the guard: others go on meanwhile."""
 
     def _pin(self, block: np.ndarray) -> None:  # noqa: B027
         """A driver that has no use for it does nothing."""

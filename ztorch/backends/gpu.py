@@ -7,70 +7,27 @@ what both do is written here once, with names that lack it.
 from __future__ import annotations
 
 import contextlib
-import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ztorch.backends.backend import Backend
 from ztorch.backends.device import Device
 from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
 from ztorch.errors import DeviceError, OutOfMemory
 
-
-class GpuBackend(Backend):
-    """A driver that has to be started, and that no forked child of the process can use."""
-
-    no_device_codes: ClassVar[tuple[str, ...]]  # answers of a driver that works but has no device
-
-    def __init__(self) -> None:
-        self._process: int | None = None  # the one that started the driver
-
-    @abstractmethod
-    def _missing(self) -> str:
-        """What is not installed; empty if nothing. Asks the driver nothing."""
-
-    @abstractmethod
-    def _start(self) -> str:
-        """Starts the driver, which may be started already; returns what is missing, if anything."""
-
-    @abstractmethod
-    def _count(self) -> int:
-        """How many devices the driver has."""
-
-    @abstractmethod
-    def _describe(self, ordinal: int) -> DeviceInfo:
-        """A device as the driver describes it."""
-
-    def refusal(self) -> str:
-        if missing := self._missing():
-            return missing
-        if self._process not in (None, os.getpid()):
-            return (f"this process was forked from one that used {self.name}, and a forked child "
-                    "cannot use it; start processes by multiprocessing's spawn")
-        try:
-            if missing := self._start():
-                return missing
-            self._process = os.getpid()
-            return "" if self._count() else "the driver has no device"
-        except DeviceError as error:
-            if any(code in str(error) for code in self.no_device_codes):
-                return str(error)
-            raise
-
-    def devices(self) -> list[DeviceInfo]:
-        return [] if self.refusal() else [self._describe(k) for k in range(self._count())]
+WITHOUT_TIMES = 2  # a flag of events, in CUDA and in HIP
 
 
 class GpuDevice(Device):
     """A device whose buffers are addresses and whose recordings are graphs.
 
-    All work goes into one stream. A module's handle is a pair: the modules of the driver, and a
-    function for each entry.
+    All work goes into one stream, but for copies to the device. A module's handle is a pair: the
+    modules of the driver, and a function for each entry.
     """
 
+    overlaps = True
     prefix: ClassVar[str]  # of the functions of the API
     other_names: ClassVar[Mapping[str, str]] = {}  # functions that are not called prefix + name
     fatal_codes: ClassVar[frozenset[str]]  # errors after which the device answers nothing else
@@ -80,7 +37,10 @@ class GpuDevice(Device):
         super().__init__(backend, info)
         self._lost = ""  # the error that was fatal
         self._running = False  # whether the stream may hold work that is not done
-        self._queue: Any = None  # the stream
+        self._queue: Any = None  # the stream of all work
+        self._copies: Any = None  # the stream of copies to the device that may overlap it
+        self._events: list[Any] = []  # all that were made for these two
+        self._marks: list[Any] = []  # those that nobody waits for
         self._pinned: dict[int, np.ndarray] = {}  # blocks of the host that the driver knows, by id
         self._unpinned: list[np.ndarray] = []  # those that nobody uses any more
 
@@ -105,7 +65,7 @@ class GpuDevice(Device):
         """Makes current again what was before."""
 
     @abstractmethod
-    def _move(self, target: int, source: int, nbytes: int, kind: str) -> None:
+    def _move(self, target: int, source: int, nbytes: int, kind: str, queue: Any) -> None:
         """Submits a copy between addresses. `kind` is HtoD, DtoH or DtoD, for host and device."""
 
     @abstractmethod
@@ -169,19 +129,49 @@ class GpuDevice(Device):
                 for handle in handles:
                     self._call(name, handle)
 
-    def _exchange(self, recording: Any, inputs: Any, data_in: np.ndarray, outputs: Any,
-                  data_out: np.ndarray) -> None:
-        """All in one stream, which is waited for once."""
-        with self._current():
+    def _submit(self, recording: Any, inputs: Any, data_in: np.ndarray, outputs: Any,
+                data_out: np.ndarray) -> Any:
+        """All in the stream of all work but the copy to the device, which has one of its own: it
+        goes on beside launches that were submitted earlier."""
+        with self._current(), self._waited_for_if_it_fails():
             self._settle()
             self._running = True
             if data_in.nbytes:
-                self._move(inputs, data_in.ctypes.data, data_in.nbytes, "HtoD")
+                self._move(inputs, data_in.ctypes.data, data_in.nbytes, "HtoD", self._copies)
+                arrived = self._mark(self._copies)
+                self._call("StreamWaitEvent", self._queue, arrived, 0)
+                self._marks.append(arrived)  # the stream has noted it
             if recording is not None:
                 self._call("GraphLaunch", recording, self._queue)
             if data_out.nbytes:
-                self._move(data_out.ctypes.data, outputs, data_out.nbytes, "DtoH")
-            self._wait()
+                self._move(data_out.ctypes.data, outputs, data_out.nbytes, "DtoH", self._queue)
+            return self._mark(self._queue)
+
+    @contextlib.contextmanager
+    def _waited_for_if_it_fails(self) -> Iterator[None]:
+        """A failure among calls leaves no copy under way, whose memory its owner may give back."""
+        try:
+            yield
+        except DeviceError:
+            for queue in (self._copies, self._queue) if not self._lost else ():
+                with contextlib.suppress(DeviceError):
+                    self._call("StreamSynchronize", queue)
+            raise
+
+    def _finish(self, ticket: Any) -> None:
+        with self._current():
+            self._call("EventSynchronize", ticket)
+        self._marks.append(ticket)
+
+    def _mark(self, queue: Any) -> Any:
+        """An event behind all that a stream holds."""
+        if self._marks:
+            event = self._marks.pop()
+        else:
+            event = self._call("EventCreate", WITHOUT_TIMES)
+            self._events.append(event)
+        self._call("EventRecord", event, queue)
+        return event
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -200,20 +190,21 @@ class GpuDevice(Device):
     def _write(self, handle: Any, at: int, data: np.ndarray) -> None:
         with self._current():
             self._settle()
-            self._move(handle + at, data.ctypes.data, data.nbytes, "HtoD")
+            self._move(handle + at, data.ctypes.data, data.nbytes, "HtoD", self._queue)
             self._wait()
 
     def _read(self, handle: Any, at: int, out: np.ndarray) -> None:
         with self._current():
             self._settle()
-            self._move(out.ctypes.data, handle + at, out.nbytes, "DtoH")
+            self._move(out.ctypes.data, handle + at, out.nbytes, "DtoH", self._queue)
             self._wait()
 
     def _copy(self, source: Any, source_at: int, target: Any, target_at: int,
               nbytes: int) -> None:
         with self._current():
             self._settle()
-            self._move(target + target_at, source + source_at, nbytes, "DtoD")
+            self._move(target + target_at, source + source_at, nbytes, "DtoD",
+                       self._queue)
             self._running = True
 
     def _memory(self) -> tuple[int, int]:

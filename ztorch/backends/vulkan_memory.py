@@ -81,10 +81,14 @@ class Memories:
     def stage(self) -> tuple[Held, np.ndarray]:
         """The staging buffer and its mapping in the host."""
         if self._stage is None:
-            choices = [_seen() | vk().VK_MEMORY_PROPERTY_HOST_CACHED_BIT, _seen()]
-            self._stage = self._alloc(STAGE, choices, True)
+            self._stage = self.mapped(STAGE)
         assert self._stage.seen is not None
         return self._stage, self._stage.seen
+
+    def mapped(self, nbytes: int) -> Held:
+        """A buffer that the host sees."""
+        choices = [_seen() | vk().VK_MEMORY_PROPERTY_HOST_CACHED_BIT, _seen()]
+        return self._alloc(nbytes, choices, True)
 
     def free(self, allocation: Held) -> None:
         allocation.seen = None

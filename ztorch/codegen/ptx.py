@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 from ztorch.codegen.object_cache import cached
+from ztorch.codegen.sass import disassembled
 from ztorch.codegen.targets import Target
 from ztorch.errors import Unsupported
 from ztorch.host import settings
@@ -25,6 +26,13 @@ def assemble(text: str, target: Target) -> bytes:
         return text.encode() + b"\0"
     return text.encode() + b"\0" + cached(("cubin", version, target.chip, text),
                                           lambda: cubin(text, target.chip)[0])
+
+
+def assembly(text: str, target: Target) -> str:
+    """The machine code of a text, for display. The text may be that of several modules."""
+    modules = re.split(r"^(?=\.version )", text, flags=re.MULTILINE)
+    return "\n".join(disassembled(cubin(module, target.chip)[0]) for module in modules
+                     if module.startswith(".version "))
 
 
 def assembler() -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from ztorch.errors import OutOfMemory
 from ztorch.feed.columns import DIRECT_BYTES
 
 if TYPE_CHECKING:
@@ -74,21 +75,37 @@ class BorrowedCalls:
     def __init__(self, pool: CallPool, verb: str):
         self.buckets = pool.buckets
         self._pool, self._verb = pool, verb
-        self._borrowed: dict[str, BorrowedCall] = {}
+        self._borrowed: dict[str, deque[BorrowedCall]] = defaultdict(deque)
 
     def fitting(self, sizes: Sequence[int]) -> BoundCall:
-        """The call of the smallest bucket that holds these sizes."""
+        """A call of the smallest bucket that holds these sizes. Where runs may overlap, two take
+        turns: one is filled while the other one runs."""
         function = self.buckets.function(self._verb, sizes)
-        if function not in self._borrowed:
-            self._borrowed[function] = self._pool.borrow(function)
-        return self._borrowed[function].call
+        turns = self._borrowed[function]
+        if not turns:
+            turns.append(self._pool.borrow(function))
+        elif len(turns) == 1 and turns[0].call.overlaps:
+            turns.append(self._second(function, turns[0].call))
+        else:
+            turns.rotate(-1)
+        return turns[-1].call
+
+    def _second(self, function: str, first: BoundCall) -> BorrowedCall:
+        """Another call of a function; where there is no room for its buffers, the first alone."""
+        try:
+            return self._pool.borrow(function)
+        except OutOfMemory:
+            first.overlaps = False
+            first.finish()
+            return self._borrowed[function].pop()
 
     def __enter__(self) -> BorrowedCalls:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for borrowed in self._borrowed.values():
-            borrowed.__exit__(*exception)
+        for turns in self._borrowed.values():
+            for borrowed in turns:
+                borrowed.__exit__(*exception)
 
 
 def run_into_new(call: BoundCall, rows: int) -> dict[str, np.ndarray]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ztorch.feed.call_pool import CallPool, Calls
 from ztorch.feed.results import Outputs, Results
+from ztorch.feed.under_way import UnderWay
 from ztorch.runtime.spec import SUMS
 
 if TYPE_CHECKING:
@@ -82,19 +83,20 @@ def evaluate(calls_of: Calls, batches: BatchSource, program: Scored,
     loop."""
     with calls_of.of_each_bucket("evaluate") as calls:
         scores, done = EpochScores(program, "evaluate"), 0
+        under_way = UnderWay(lambda _, batch: scores.add(batch.call, batch.weight))
         if steps is not None and batches.steps is not None:
             steps = min(steps, batches.steps)  # no row counts twice
         if progress:
             progress.begin(steps=steps or batches.steps)
-        for call, _, weight, *_ in batches.epoch(calls, steps=steps):
-            if weight:
-                call()
-                scores.add(call, weight)
+        for batch in batches.epoch(calls, steps=steps):
+            if batch.weight:
+                under_way.begin(done, batch)
             done += 1
             if progress and progress.live and perf_counter() > progress.due:
                 progress.draw(done, scores.means())
             if stop():
                 return None
+        under_way.finish()
         means = scores.means()
         if progress:
             progress.trained(done)
@@ -109,13 +111,14 @@ def predict(pool: CallPool, batches: BatchSource, results: Results,
         done = 0
         if progress:
             progress.begin(steps=batches.steps)
+        under_way = UnderWay(lambda _, batch: results.add(batch))
         for batch in batches.epoch(calls):
             results.prepare(batch)
-            batch.call()
-            results.add(batch)
+            under_way.begin(done, batch)
             done += 1
             if progress and progress.live and perf_counter() > progress.due:
                 progress.draw(done, {})
+        under_way.finish()
         if progress:
             progress.trained(done)
             progress.end({})

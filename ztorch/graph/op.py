@@ -158,7 +158,7 @@ def first_value(v: Value) -> np.ndarray:
     >>> float(first_value(leaf("state", "w", (), "float32", lambda: 2.0)))
     2.0
     """
-    return np.asarray(LEAF.numpy(**v.attrs))  # type: ignore[misc]
+    return np.asarray(LEAF.numpy(**v.attrs))
 
 
 def leaf(role: str, name: str, shape: tuple[int, ...], d: DType | str,

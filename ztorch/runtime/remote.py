@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -159,6 +160,8 @@ class RemoteCall(BoundCall):
     """A function bound to arrays of its own; a run is two copies and a recording, and
     one wait."""
 
+    _ticket: Any = None  # of the run that is under way
+
     def __init__(self, program: Remote, function: FunctionSpec):
         super().__init__(program, function)
         # The arrays on this side are views of one block each, so that they travel in one copy.
@@ -167,11 +170,36 @@ class RemoteCall(BoundCall):
         self.ports = RemotePorts(program, function)
         for block in (self._input_block, self._output_block):
             self.ports.device.pin(block)
+        self.overlaps = self.ports.device.overlaps
+
+    def __call__(self) -> None:
+        self.start()
+        self.finish()
+
+    def start(self) -> None:
+        self.finish()
+        program = self.program
+        with program.lock:
+            if program.stale:
+                program.refresh()
+            self._submit()
+
+    def finish(self) -> None:
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            self.ports.device.finish(ticket)
+
+    def release(self) -> None:
+        self.finish()
 
     def run(self) -> None:
+        self._submit()
+        self.finish()
+
+    def _submit(self) -> None:
         ports = self.ports
-        ports.device.exchange(ports.recording, ports.inputs, self._input_block, ports.outputs,
-                              self._output_block)
+        self._ticket = ports.device.submit(ports.recording, ports.inputs, self._input_block,
+                                           ports.outputs, self._output_block)
 
     def __del__(self) -> None:
         if hasattr(self, "ports") and not self.ports.device.closed:

@@ -137,6 +137,7 @@ class BoundCall(ABC):
 
     inputs: dict[str, np.ndarray]
     outputs: dict[str, np.ndarray]
+    overlaps = False  # whether the host may go on while a run is under way
 
     def __init__(self, program: Running, function: FunctionSpec):
         self.program = program
@@ -147,6 +148,14 @@ class BoundCall(ABC):
         with program.lock:
             program.ready_for(self.function)
             self.run()
+
+    def start(self) -> None:
+        """Begins a run, after which `finish` has to be called; or does all of it."""
+        self()
+
+    def finish(self) -> None:  # noqa: B027
+        """Waits until the run that was begun is done. Only then outputs are there, and inputs may
+        be written again."""
 
     def read_from(self, name: str, array: np.ndarray) -> bool:
         """Has runs read an input from an array of the caller's, until `release`. False if that

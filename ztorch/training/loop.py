@@ -20,11 +20,13 @@ from ztorch.errors import NonFiniteLoss
 from ztorch.feed.batches import BatchSource
 from ztorch.feed.call_pool import BorrowedCalls, Calls
 from ztorch.feed.loops import EpochScores, evaluate
+from ztorch.feed.under_way import UnderWay
 from ztorch.progress import Progress
 from ztorch.training.history import History
 from ztorch.training.hooks import Hooks
 
 if TYPE_CHECKING:
+    from ztorch.feed.array_batches import Batch
     from ztorch.runtime.running import BoundCall
 
 
@@ -144,14 +146,18 @@ class TrainingLoop:
         live, stop_at_nan = progress.live, self.stop_at_nan
         scores = EpochScores(program, "train")
         step = 0
-        for call, _, weight, *_ in self.batches.epoch(calls, program.epochs_trained, self.steps):
+
+        def score(done: int, batch: Batch) -> None:
+            loss = scores.add(batch.call, batch.weight)
+            if loss - loss != 0.0 and stop_at_nan:  # NaN or infinite
+                raise self._not_finite(batch.call, loss, epoch, done, len(under_way))
+
+        under_way = UnderWay(score)
+        for batch in self.batches.epoch(calls, program.epochs_trained, self.steps):
             if begins:
                 hooks.call("on_train_batch_begin", step, {})
-            if weight:  # else no row of the batch counts
-                call()
-                loss = scores.add(call, weight)
-                if loss - loss != 0.0 and stop_at_nan:  # NaN or infinite
-                    raise self._not_finite(call, loss, epoch, step)
+            if batch.weight:  # else no row of the batch counts
+                under_way.begin(step, batch, ahead=not ends)
             if ends:
                 hooks.call("on_train_batch_end", step, scores.means())
             step += 1
@@ -159,6 +165,7 @@ class TrainingLoop:
                 progress.draw(step, scores.means())
             if program.stop_training or interrupt.requested:
                 break
+        under_way.finish()
         progress.trained(step)
         return scores.means(), step
 
@@ -167,8 +174,10 @@ class TrainingLoop:
             return (epoch + 1) % self.validation_freq == 0
         return epoch + 1 in self.validation_freq
 
-    def _not_finite(self, call: BoundCall, loss: float, epoch: int, step: int) -> NonFiniteLoss:
-        """The error for a loss that is not finite, with what the batch and the program suggest."""
+    def _not_finite(self, call: BoundCall, loss: float, epoch: int, step: int,
+                    begun: int) -> NonFiniteLoss:
+        """The error for a loss that is not finite, with what the batch and the program suggest.
+        `begun` steps after it are under way."""
         fixes = []
         for name, batch in call.inputs.items():
             x = np.asarray(batch)  # which may be a tensor
@@ -183,7 +192,8 @@ class TrainingLoop:
         rate = self.program.learning_rate_or_none()
         lower = "" if rate is None else f" (it is {rate:g})"
         fixes += [f"lower the learning rate{lower}", "clip gradients with clipnorm=1.0"]
+        next_one = " and the next" if begun else ""
         return NonFiniteLoss(
             f"the loss became {loss} in epoch {epoch + 1}, step {step + 1}; try: "
-            f"{'; '.join(fixes)}. The weights hold what that step made of them: load a checkpoint, "
-            "or compile again, before going on. nan='ignore' trains on regardless")
+            f"{'; '.join(fixes)}. The weights hold what that step{next_one} made of them: load a "
+            "checkpoint, or compile again, before going on. nan='ignore' trains on regardless")

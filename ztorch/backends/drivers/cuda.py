@@ -10,7 +10,8 @@ from ztorch.backends.cuda_calls import ask, described
 from ztorch.backends.cuda_maps import Parameters
 from ztorch.backends.cuda_streams import CudaStream
 from ztorch.backends.device import Device
-from ztorch.backends.gpu import GpuBackend, GpuDevice
+from ztorch.backends.gpu import GpuDevice
+from ztorch.backends.gpu_backend import GpuBackend
 from ztorch.backends.handles import (
     DeviceInfo,
     DeviceModule,
@@ -61,7 +62,7 @@ class Cuda(GpuBackend):
 
 
 class CudaDevice(GpuDevice):
-    """The primary context of a device, which all of a process share, and streams of our own: one
+    """The primary context of a device, which all of a process share, and streams of our own: two
     for all work but that of `Stream` objects, and one for each of these."""
 
     prefix = "cu"
@@ -75,14 +76,14 @@ class CudaDevice(GpuDevice):
     def __init__(self, info: DeviceInfo):
         super().__init__(Cuda.name, info)
         self._busy: dict[int, Any] = {}  # queues of streams that may hold work that is not done
-        self._queues: list[Any] = []  # all queues, the device's own first
+        self._queues: list[Any] = []  # all queues, the device's own two first
         self._idle: list[Any] = []  # queues of streams that no longer exist
         self._old_events: list[Any] = []  # events that no longer exist, to be destroyed
         self._device = self._call("DeviceGet", info.ordinal)
         self._context = self._call("DevicePrimaryCtxRetain", self._device)
         try:
             with self._current():
-                self._queue = self._new_queue()
+                self._queue, self._copies = self._new_queue(), self._new_queue()
         except DeviceError:
             self._call("DevicePrimaryCtxRelease", self._device)
             raise
@@ -99,12 +100,13 @@ class CudaDevice(GpuDevice):
     def _close(self) -> None:
         self._unpinned.extend(self._pinned.values())
         try:
+            self._release("EventDestroy", *self._events)
             self._release("StreamDestroy", *self._queues)
         finally:  # a lost context ends with its last user; others, such as PyTorch, keep theirs
             self._call("DevicePrimaryCtxRelease", self._device)
 
-    def _move(self, target: int, source: int, nbytes: int, kind: str) -> None:
-        self._call(f"Memcpy{kind}Async", target, source, nbytes, self._queue)
+    def _move(self, target: int, source: int, nbytes: int, kind: str, queue: Any) -> None:
+        self._call(f"Memcpy{kind}Async", target, source, nbytes, queue)
 
     # -- order -------------------------------------------------------------------------------------
 

@@ -91,14 +91,19 @@ def _takes_spirv(device: Any) -> bool:
 
 
 class OpenCLDevice(Device):
-    """A context and an in-order queue."""
+    """A context and two in-order queues: one for all work but copies to the device that may go on
+    beside it."""
+
+    overlaps = True
 
     def __init__(self, info: DeviceInfo, device: Any):
         super().__init__("opencl", info)
         cl = _cl()
         self._device = device
         self._context = self._try("clCreateContext", cl.Context, [device])
-        self._queue = self._try("clCreateCommandQueue", cl.CommandQueue, self._context, device)
+        self._queue, self._copies = (
+            self._try("clCreateCommandQueue", cl.CommandQueue, self._context, device)
+            for _ in range(2))
 
     def _try(self, call: str, function: Any, *args: Any, **kwargs: Any) -> Any:
         cl = _cl()
@@ -112,8 +117,8 @@ class OpenCLDevice(Device):
             raise DeviceError(f"{self.id}: {call}: {error}") from None
 
     def _close(self) -> None:
-        self._try("clFinish", self._queue.finish)
-        self._queue = self._context = None
+        self._synchronise()
+        self._queue = self._copies = self._context = None
 
     def _alloc(self, nbytes: int) -> Any:
         cl = _cl()
@@ -208,8 +213,31 @@ class OpenCLDevice(Device):
             self._try("clEnqueueNDRangeKernel", enqueue, queue, kernel, size, group)
         self._try("clFlush", queue.flush)
 
+    def _submit(self, recording: Any, inputs: Any, data_in: np.ndarray, outputs: Any,
+                data_out: np.ndarray) -> Any:
+        """The events of all that is submitted; pyopencl waits where it drops one of a copy."""
+        cl, events = _cl(), []
+        if data_in.nbytes:
+            events.append(self._try("clEnqueueWriteBuffer", cl.enqueue_copy, self._copies, inputs,
+                                    data_in, is_blocking=False))
+            self._try("clFlush", self._copies.flush)
+            self._try("clEnqueueBarrierWithWaitList", cl.enqueue_barrier, self._queue,
+                      wait_for=events[:])
+        self._run(recording)
+        if data_out.nbytes:
+            events.append(self._try("clEnqueueReadBuffer", cl.enqueue_copy, self._queue, data_out,
+                                    outputs, is_blocking=False))
+        else:
+            events.append(self._try("clEnqueueMarkerWithWaitList", cl.enqueue_marker, self._queue))
+        self._try("clFlush", self._queue.flush)
+        return events
+
+    def _finish(self, ticket: Any) -> None:
+        self._try("clWaitForEvents", ticket[-1].wait)
+
     def _synchronise(self) -> None:
-        self._try("clFinish", self._queue.finish)
+        for queue in (self._copies, self._queue):
+            self._try("clFinish", queue.finish)
 
 
 BACKEND = OpenCL()

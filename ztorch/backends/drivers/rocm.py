@@ -8,7 +8,8 @@ from typing import Any
 
 from ztorch.backends import hip
 from ztorch.backends.device import Device
-from ztorch.backends.gpu import GpuBackend, GpuDevice
+from ztorch.backends.gpu import GpuDevice
+from ztorch.backends.gpu_backend import GpuBackend
 from ztorch.backends.handles import DeviceInfo, DeviceModule, Launch
 from ztorch.errors import DeviceError
 from ztorch.machines.chips import runnable
@@ -73,12 +74,13 @@ def _chip(where: str, ordinal: int) -> str:
 
 
 class RocmDevice(GpuDevice):
-    """A device with one stream of our own."""
+    """A device with two streams of our own."""
 
     prefix = "hip"
     other_names = {"MemAlloc": "hipMalloc", "MemFree": "hipFree",
                    "MemHostRegister": "hipHostRegister", "MemHostUnregister": "hipHostUnregister",
-                   "GraphInstantiate": "hipGraphInstantiateWithFlags"}
+                   "GraphInstantiate": "hipGraphInstantiateWithFlags",
+                   "EventCreate": "hipEventCreateWithFlags"}
     fatal_codes = frozenset(f"hipError{name}" for name in (
         "IllegalAddress", "LaunchFailure", "LaunchTimeOut", "Assert", "ECCNotCorrectable",
         "ContextIsDestroyed"))
@@ -87,7 +89,8 @@ class RocmDevice(GpuDevice):
     def __init__(self, info: DeviceInfo):
         super().__init__(Rocm.name, info)
         with self._current():
-            self._queue = self._call("StreamCreateWithFlags", hip.NON_BLOCKING)
+            self._queue, self._copies = (
+                self._call("StreamCreateWithFlags", hip.NON_BLOCKING) for _ in range(2))
 
     def _ask(self, function: str, *args: Any) -> Any:
         return hip.ask(self.id, function, *args)
@@ -97,10 +100,11 @@ class RocmDevice(GpuDevice):
 
     def _close(self) -> None:
         self._unpinned.extend(self._pinned.values())
-        self._release("StreamDestroy", self._queue)
+        self._release("EventDestroy", *self._events)
+        self._release("StreamDestroy", self._queue, self._copies)
 
-    def _move(self, target: int, source: int, nbytes: int, kind: str) -> None:
-        self._call("MemcpyAsync", target, source, nbytes, hip.COPY_KINDS[kind], self._queue)
+    def _move(self, target: int, source: int, nbytes: int, kind: str, queue: Any) -> None:
+        self._call("MemcpyAsync", target, source, nbytes, hip.COPY_KINDS[kind], queue)
 
     # -- code --------------------------------------------------------------------------------------
 

@@ -1,13 +1,13 @@
-"""The Vulkan backend, through the `vulkan` package: one queue, one submission at a time.
+"""The Vulkan backend, through the `vulkan` package.
 
 `vulkan_devices` lists the devices and their features, `vulkan_memory` manages their memory,
-`vulkan_pipelines` makes pipelines of kernels.
+`vulkan_pipelines` makes pipelines of kernels, `vulkan_queue` submits commands and waits for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,10 @@ from ztorch.backends.backend import Backend
 from ztorch.backends.device import Device
 from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
 from ztorch.backends.vulkan_devices import Physical, vk
-from ztorch.backends.vulkan_memory import STAGE, Memories, VulkanCalls
+from ztorch.backends.vulkan_memory import STAGE, Held, Memories, VulkanCalls
 from ztorch.backends.vulkan_pipelines import LoadedKernels, Pipelines
+from ztorch.backends.vulkan_queue import Ticket, VulkanQueue
 from ztorch.errors import DeviceError
-
-FOREVER = (1 << 64) - 1  # nanoseconds
 
 
 class Vulkan(Backend):
@@ -49,44 +48,75 @@ class _Commands:
     commands: Any  # the command buffer
     pool: Any  # the descriptor pool of its launches
     submit: Any  # the VkSubmitInfo array
+    exchange: _Exchange | None = None  # made when its inputs and outputs first come along
+
+
+@dataclass
+class _Exchange:
+    """How inputs reach the launches of a recording, and outputs come back."""
+
+    inputs: Held  # memory that the host sees
+    outputs: Held
+    submit: Any  # the VkSubmitInfo array of the launches, and of copies before and after them
+    copies: list[Any] = field(default_factory=list)  # the command buffers of these
+    stages: list[Held] = field(default_factory=list)  # memory of its own
 
 
 class VulkanDevice(Device):
-    """A logical device with one queue."""
+    """A logical device with one queue. What `_submit` takes may overlap: the host writes inputs
+    and reads outputs of one run while another one is under way."""
+
+    overlaps = True
 
     def __init__(self, info: DeviceInfo, physical: Physical, direct: bool = True):
         super().__init__("vulkan", info)
-        self._physical, self._pending = physical, False
+        self._physical = physical
         api = vk()
         self._calls = VulkanCalls(self.id, physical)
         self._memories = Memories(self._calls, physical, direct)
-        self._queue = self._calls.on("vkGetDeviceQueue", physical.family, 0)
         pool = api.VkCommandPoolCreateInfo(
             flags=api.VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
             queueFamilyIndex=physical.family)
         self._pool = self._calls.make("CommandPool", pool)
-        self._fence = self._calls.make("Fence", api.VkFenceCreateInfo())
+        self._queue = VulkanQueue(self._calls, physical.family)
         self._pipelines = Pipelines(self._calls, physical)
         self._copies = self._commands()
 
     # -- order -------------------------------------------------------------------------------------
 
-    def _submit(self, submit: Any) -> None:
-        self._synchronise()
-        self._calls.attempt("vkQueueSubmit", vk().vkQueueSubmit, self._queue, 1, submit,
-                            self._fence)
-        self._pending = True
-
     def _synchronise(self) -> None:
-        if self._pending:
-            fences = [self._fence]
-            try:
-                self._calls.on("vkWaitForFences", 1, fences, 1, FOREVER)
-                self._calls.on("vkResetFences", 1, fences)
-            except DeviceError:
-                self._pending = False  # a lost device can still be closed
-                raise
-            self._pending = False
+        self._queue.synchronise()
+
+    def _submit(self, recording: Any, inputs: Any, data_in: np.ndarray, outputs: Any,
+                data_out: np.ndarray) -> Any:
+        if recording.exchange is None:
+            recording.exchange = self._exchange(recording.commands, inputs, data_in.nbytes,
+                                                outputs, data_out.nbytes)
+        exchange = recording.exchange
+        exchange.inputs.seen[:data_in.nbytes] = data_in
+        ticket = self._queue.start(recording.commands, exchange.submit)
+        return ticket, exchange.outputs, data_out
+
+    def _finish(self, ticket: tuple[Ticket, Held, np.ndarray]) -> None:
+        submitted, outputs, data_out = ticket
+        self._queue.wait(submitted)
+        with self._guard:
+            self._queue.take_back(submitted)
+            assert outputs.seen is not None
+            data_out[...] = outputs.seen[:data_out.nbytes]
+
+    def _exchange(self, launches: Any, inputs: Held, bytes_in: int, outputs: Held,
+                  bytes_out: int) -> _Exchange:
+        """The memory of the launches itself where the host sees it; otherwise stages beside it."""
+        if inputs.seen is not None and outputs.seen is not None:
+            return _Exchange(inputs, outputs, _submission(launches))
+        bytes_in, bytes_out = max(bytes_in, 1), max(bytes_out, 1)
+        first, last = self._memories.mapped(bytes_in), self._memories.mapped(bytes_out)
+        into, back = self._commands(), self._commands()
+        self._record_copy(into, first, 0, inputs, 0, bytes_in)
+        self._record_copy(back, outputs, 0, last, 0, bytes_out)
+        return _Exchange(first, last, _submission(into, launches, back), [into, back],
+                         [first, last])
 
     def _close(self) -> None:
         try:
@@ -94,10 +124,9 @@ class VulkanDevice(Device):
         finally:
             self._memories.close()
             self._pipelines.close()
-            self._calls.destroy("Fence", self._fence)
+            self._queue.close()
             self._calls.destroy("CommandPool", self._pool)
             vk().vkDestroyDevice(self._calls.device, None)
-            self._queue = None
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -134,12 +163,16 @@ class VulkanDevice(Device):
 
     def _copy(self, source: Any, source_at: int, target: Any, target_at: int,
               nbytes: int) -> None:
+        self._synchronise()  # the only command buffer for copies may still be in use
+        self._record_copy(self._copies, source, source_at, target, target_at, nbytes)
+        self._queue.send(_submission(self._copies))
+
+    def _record_copy(self, commands: Any, source: Held, source_at: int, target: Held,
+                     target_at: int, nbytes: int) -> None:
         api = vk()
         region = api.VkBufferCopy(srcOffset=source_at, dstOffset=target_at, size=nbytes)
-        self._synchronise()  # the only command buffer for copies may still be in use
-        submit = self._recorded(self._copies, lambda commands: api.vkCmdCopyBuffer(
-            commands, source.buffer, target.buffer, 1, [region]))
-        self._submit(submit)
+        self._recorded(commands, lambda into: api.vkCmdCopyBuffer(
+            into, source.buffer, target.buffer, 1, [region]))
 
     def _memory(self) -> tuple[int, int]:
         total = self.info.memory_bytes
@@ -162,7 +195,7 @@ class VulkanDevice(Device):
             commandPool=self._pool, level=api.VK_COMMAND_BUFFER_LEVEL_PRIMARY, commandBufferCount=1)
         return self._calls.on("vkAllocateCommandBuffers", info)[0]
 
-    def _recorded(self, commands: Any, body: Callable[[Any], None]) -> Any:
+    def _recorded(self, commands: Any, body: Callable[[Any], None]) -> None:
         """Records the commands of `body`, with a barrier before and after them."""
         api = vk()
         self._calls.attempt("vkBeginCommandBuffer", api.vkBeginCommandBuffer, commands,
@@ -171,7 +204,6 @@ class VulkanDevice(Device):
         body(commands)
         self._barrier(commands, api.VK_PIPELINE_STAGE_HOST_BIT, api.VK_ACCESS_HOST_READ_BIT)
         self._calls.attempt("vkEndCommandBuffer", api.vkEndCommandBuffer, commands)
-        return [api.VkSubmitInfo(commandBufferCount=1, pCommandBuffers=[commands])]
 
     def _barrier(self, commands: Any, stage: int = 0, access: int = 0) -> None:
         """Makes earlier writes visible to later work, and to the `stage` with that `access`."""
@@ -208,7 +240,8 @@ class VulkanDevice(Device):
                                             None)
                 api.vkCmdDispatch(into, *launch.grid)
 
-        return _Commands(commands, pool, self._recorded(commands, body))
+        self._recorded(commands, body)
+        return _Commands(commands, pool, _submission(commands))
 
     def _sets(self, pool: Any, kernels: LoadedKernels, launches: tuple[Launch, ...]) -> list[Any]:
         """A descriptor set for each launch, with the buffer ranges that it binds."""
@@ -246,10 +279,20 @@ class VulkanDevice(Device):
     def _drop(self, handle: Any) -> None:
         self._synchronise()
         self._calls.destroy("DescriptorPool", handle.pool)
-        vk().vkFreeCommandBuffers(self._calls.device, self._pool, 1, [handle.commands])
+        exchange, commands = handle.exchange, [handle.commands]
+        if exchange is not None:
+            commands += exchange.copies
+            for stage in exchange.stages:
+                self._memories.free(stage)
+        vk().vkFreeCommandBuffers(self._calls.device, self._pool, len(commands), commands)
 
     def _run(self, handle: Any) -> None:
-        self._submit(handle.submit)
+        self._queue.send(handle.submit)
+
+
+def _submission(*commands: Any) -> Any:
+    """Command buffers that are submitted together."""
+    return [vk().VkSubmitInfo(commandBufferCount=len(commands), pCommandBuffers=list(commands))]
 
 
 BACKEND = Vulkan()

@@ -1,0 +1,126 @@
+"""What NVIDIA's assembler made of the loops of main kernels: which instructions do their work, and that none
+is there that should not be."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from benchmarks.gpu_predictions import KERNELS
+from ztorch import settings
+from ztorch.codegen import ptx, sass
+from ztorch.codegen.targets import TARGETS
+from ztorch.compile.pipeline import compile_functions
+from ztorch.errors import Unsupported
+
+pytest.importorskip("cuda.bindings.nvjitlink", reason="needs nvJitLink: pip install 'ztorch[cuda]'")
+installed = pytest.mark.skipif(not sass.disassembler(), reason=f"needs nvdisasm: pip install {sass.PACKAGE}")
+
+PRODUCT, CONVOLUTION = "matrix product 4096, bfloat16", "convolution 3x3, 32x56x56x64, bfloat16"
+ROWS = ("softmax 65536x2048", "layer norm 65536x2048", "sum of columns 65536x2048", "sum of rows 65536x2048")
+
+
+class Disassembled(NamedTuple):
+    """A kernel, or a subroutine that the assembler added."""
+
+    name: str
+    opcodes: list[str]  # with what follows their dots
+    loops: list[list[str]]  # opcodes of each innermost loop that does something
+
+    def of_loops(self, word: str) -> list[list[str]]:
+        """The loops with an instruction of this name."""
+        return [loop for loop in self.loops if word in named(loop)]
+
+
+def named(opcodes: list[str]) -> Counter[str]:
+    return Counter(opcode.split(".")[0] for opcode in opcodes)
+
+
+def parts(listing: str) -> Iterator[Disassembled]:
+    for section in re.split(r"^//-+ \.text\.", listing, flags=re.MULTILINE)[1:]:
+        opcodes: list[str] = []
+        labels: dict[str, int] = {}
+        back: list[tuple[int, int]] = []
+        for line in section.split("\n")[1:]:
+            if label := re.match(r"(\.L_x_\d+):", line):
+                labels[label[1]] = len(opcodes)
+            elif found := re.match(r"\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P(?:\d|T)\s+)?([A-Z][\w.]*)(.*);", line):
+                opcodes.append(found[1])
+                if found[1].startswith("BRA") and (to := re.search(r"\.L_x_\d+", found[2])) and to[0] in labels:
+                    back.append((labels[to[0]], len(opcodes)))
+        inner = [(a, b) for a, b in back if b - a > 1 and not any(
+            a <= c and d <= b and (a, b) != (c, d) for c, d in back)]
+        yield Disassembled(section.split()[0], opcodes, [opcodes[a:b] for a, b in inner])
+
+
+@functools.cache
+def kernels(name: str, chip: str) -> list[Disassembled]:
+    with settings.using(cache=None, cubin=False):
+        text = compile_functions({"f": KERNELS[name].make()}, TARGETS[f"cuda:{chip}"], "f").text
+    return list(parts(ptx.assembly(text, TARGETS[f"cuda:{chip}"])))
+
+
+def slow(kernel: Disassembled) -> list[str]:
+    """What no loop should do: memory of a thread's own, calls, integer divisions (by way of floats)."""
+    memory = [o for o in kernel.opcodes if o.startswith(("LDL", "STL"))]
+    return memory + [o for loop in kernel.loops for o in loop if o.startswith(("CALL", "I2F", "BRX"))]
+
+
+@installed
+@pytest.mark.parametrize("name", [PRODUCT, CONVOLUTION, *ROWS])
+def test_loops_do_nothing_slow(name: str) -> None:
+    found = kernels(name, "sm_80")
+    assert any(k.loops for k in found) and not {k.name: slow(k) for k in found if slow(k)}
+
+
+@installed
+@pytest.mark.parametrize("name", [PRODUCT, CONVOLUTION])
+def test_products_are_fed_by_asynchronous_copies(name: str) -> None:
+    """Tiles go to shared memory beside the matrix instructions, and from there several at a time; on Hopper
+    these read shared memory themselves."""
+    loops = [named(loop) for k in kernels(name, "sm_80") for loop in k.of_loops("HMMA")]
+    assert loops
+    for counted in loops:
+        assert counted["HMMA"] > counted["LDSM"] > 0 < counted["LDGSTS"]
+        assert not {"LDG", "STS", "FFMA"} & counted.keys()
+    every = kernels(name, "sm_90a")
+    loops = [named(loop) for k in every for loop in k.of_loops("HGMMA")]
+    assert loops and not any({"LDG", "STS", "LDSM", "FFMA"} & counted.keys() for counted in loops)
+    assert not any({"HMMA", "FFMA"} & named(k.opcodes).keys() or slow(k) for k in every)
+    assert any({"LDGSTS", "UTMALDG"} & named(loop).keys() for k in every for loop in k.loops)
+
+
+@installed
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_are_read_four_numbers_at_a_time(name: str) -> None:
+    loads = [o for k in kernels(name, "sm_80") for loop in k.loops for o in loop if o.startswith("LDG")]
+    assert loads and all(".128" in o for o in loads), Counter(loads)
+
+
+@installed
+def test_what_is_slow_is_found() -> None:
+    """A division by what a loop reads, and an array that is read at a place which it finds."""
+    text = """.version 7.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 at, .param .u32 n) {
+.reg .u32 %r<9>; .reg .u64 %d<5>; .reg .pred %p; .local .u32 own[64];
+ld.param.u64 %d1, [at]; ld.param.u32 %r1, [n]; mov.u32 %r2, 0; mov.u32 %r3, 0; mov.u64 %d2, own;
+again: ld.global.u32 %r4, [%d1]; div.u32 %r5, %r1, %r4; and.b32 %r6, %r5, 63; mul.wide.u32 %d3, %r6, 4;
+add.u64 %d4, %d2, %d3; ld.local.u32 %r7, [%d4]; st.local.u32 [%d4], %r4; add.u32 %r3, %r3, %r7;
+add.u64 %d1, %d1, 4; add.u32 %r2, %r2, 1; setp.lt.u32 %p, %r2, %r1; @%p bra again;
+st.global.u32 [%d1], %r3; ret; }
+"""
+    [kernel] = parts(ptx.assembly(text, TARGETS["cuda:sm_80"]))
+    assert kernel.name == "k" and named(slow(kernel)).keys() == {"LDL", "STL", "I2F"}
+
+
+def test_without_the_disassembler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sass, "disassembler", lambda: "")
+    with pytest.raises(Unsupported, match=f"pip install {sass.PACKAGE}"):
+        sass.disassembled(b"")

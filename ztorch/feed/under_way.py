@@ -1,0 +1,41 @@
+"""Runs that a device is at work on while the host fetches the next batch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from ztorch.feed.array_batches import Batch
+
+
+class UnderWay:
+    """Runs of a function that have begun. Where they overlap, one is left to the device while the
+    next batch is fetched and begun.
+
+    Args:
+        done: What is done with each when its outputs are there, in the order of runs.
+    """
+
+    def __init__(self, done: Callable[[int, Batch], object]):
+        self._done = done
+        self._begun: deque[tuple[int, Batch]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._begun)
+
+    def begin(self, step: int, batch: Batch, ahead: bool = True) -> None:
+        """Runs the call of a batch. It may still run afterwards if it goes `ahead`."""
+        call = batch.call
+        ahead = ahead and call.overlaps
+        if not ahead:
+            self.finish()
+        call.start()
+        self._begun.append((step, batch))
+        self.finish(int(ahead))
+
+    def finish(self, most: int = 0) -> None:
+        """Waits until at most so many are under way."""
+        while len(self._begun) > most:
+            step, batch = self._begun.popleft()
+            batch.call.finish()
+            self._done(step, batch)
