@@ -75,9 +75,10 @@ class Renderer:
         return not small
 
     def _multiplies(self, instr: Instr) -> bool:
-        """Whether the target supports the shapes of all matrix fragments."""
+        """Whether the target supports the shapes and layouts of all matrix fragments."""
         grid = self.target.limits.grid
         return all(grid is not None and o.fragment.shape in grid.mma_shapes
+                   and o.fragment.layout in ("", grid.mma_layout)
                    and o.lanes * grid.subgroup == o.fragment.size
                    for o in (instr.dest, *instr.args) if o.fragment is not None)
 

@@ -199,6 +199,10 @@ class Builder(Expressions):
         """The fragment of the matrix a @ b + c."""
         return self.raw("mma", c.dtype, c.lanes, (a, b, c), fragment=c.fragment)
 
+    def mma_join(self, fragment: Fragment, *xs: Operand) -> Operand:
+        """Elements of a thread as its part of a matrix, rounded to the dtype of that."""
+        return self.raw("mma_join", fragment.dtype, len(xs), xs, fragment=fragment)
+
     def mma_store(self, mem: str, index: Arg, c: Operand, pitch: int, turned: bool = False,
                   off: int = 0, align: int = 0) -> None:
         """Store a matrix. Its rows are `pitch` elements apart, or its columns if it is turned."""

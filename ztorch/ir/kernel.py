@@ -38,11 +38,12 @@ class MmaShape:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Marks a value as one thread's part of a matrix. The layout of the elements in the matrix
-    depends on the machine."""
+    """Marks a value as one thread's part of a matrix. Unless it names a layout, that of the elements
+    in the matrix depends on the machine."""
 
     role: str  # which of the matrices: a, b or c
     shape: MmaShape  # shape of the product that it takes part in
+    layout: str = ""  # name in `layouts.py`: which thread has which element; empty: not said
 
     @property
     def dtype(self) -> DType:

@@ -15,7 +15,7 @@ from ztorch.ir.thread_rules import OpenScope
 
 MASKED = ("load", "store", "gather", "scatter")  # opcodes that take an optional mask
 # Opcodes that take matrix fragments.
-MATRICES = ("get", "set", "mma_load", "mma", "mma_store", "mma_async")
+MATRICES = ("get", "set", "mma_load", "mma", "mma_store", "mma_async", "mma_join", "extract")
 
 
 def verify(kernel: Kernel) -> None:

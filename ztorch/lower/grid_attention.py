@@ -145,10 +145,14 @@ class AttentionRows:
         e.here[self.attention.largest] = largest
         return e.element(self.attention.shift, (*self.index(self.row), Index()))
 
+    def exponential(self, x: Operand) -> Operand:
+        """e to the power of x."""
+        return self.b.exp(x)
+
     def rescaled(self, e: Emitter, before: Operand, now: Operand) -> Operand:
         """What exponentials so far are multiplied by as a row's largest score grows."""
         b = self.b
-        factor = b.exp(b.sub(self.shift(e, before), self.shift(e, now)))
+        factor = self.exponential(b.sub(self.shift(e, before), self.shift(e, now)))
         return b.select(b.eq(before, -math.inf), 0.0, factor)  # there were none yet
 
     def factor(self, e: Emitter, total: Operand) -> Operand:

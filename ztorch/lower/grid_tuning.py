@@ -89,6 +89,18 @@ ATTENTION_BLOCK = row(
 ATTENTION_STEP = row(
     "ATTENTION_STEP", 2, "columns", "of scores after which results are scaled anew",
     "read in machine code: with 4 there are spills on chips before Hopper")
+ATTENTION_SUBGROUPS = row(
+    "ATTENTION_SUBGROUPS", 4, "subgroups", "of a workgroup that compute attention by matrix "
+    "instructions, each its own rows", CHOSEN)
+ATTENTION_MATRIX_BLOCK = row(
+    "ATTENTION_MATRIX_BLOCK", 64, "columns", "of scores whose keys and values lie in shared memory "
+    "at once for matrix instructions; half of them for subgroups of twice the rows", CHOSEN)
+ATTENTION_STAGES = row(
+    "ATTENTION_STAGES", 2, "stages", "of such blocks: copies fill one while the other is read",
+    CHOSEN)
+ATTENTION_REGISTERS = row(
+    "ATTENTION_REGISTERS", 160, "registers", "of 32 bits at most that matrices of a thread take",
+    "chosen: of 255, which leaves as many as addresses and the like take")
 SEEN_ROWS = row(
     "SEEN_ROWS", 16, "rows", "of scores of which it is known together which columns they see",
     "chosen: a matrix of a tensor core")

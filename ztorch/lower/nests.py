@@ -15,6 +15,7 @@ from ztorch.lower import (
     contract,
     elements,
     grid_attention,
+    grid_attention_matrix,
     grid_contract,
     grid_elements,
     grid_recurring,
@@ -71,8 +72,11 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
                  grid_elements.emit)),
     ("reduce", True): (
         LoopNest("grid_rows", grid_rows.propose, grid_rows.refusal, grid_rows.emit),),
-    ("attention", True): (LoopNest("grid_attention", grid_attention.propose,
-                                   grid_attention.refusal, grid_attention.emit),),
+    ("attention", True): (
+        LoopNest("grid_attention_matrix", grid_attention_matrix.propose,
+                 grid_attention_matrix.refusal, grid_attention_matrix.emit),
+        LoopNest("grid_attention", grid_attention.propose, grid_attention.refusal,
+                 grid_attention.emit)),
     ("contract", True): (
         LoopNest("grid_async", grid_tiles.propose_async, grid_tiles.refusal_async,
                  grid_contract.emit_async),
