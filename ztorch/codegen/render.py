@@ -113,7 +113,8 @@ class Renderer:
         grid = self.target.limits.grid
         if grid is None:
             return 0
-        groups = grid.resident_threads // max(grid.subgroup, math.prod(kernel.workgroup))
+        resident = min(grid.resident_threads, kernel.resident_threads or grid.resident_threads)
+        groups = resident // max(grid.subgroup, math.prod(kernel.workgroup))
         shared = shared_offsets(kernel)[1]
         unit = grid.shared_unit_bytes
         return min(groups, unit // shared) if shared and unit else groups

@@ -81,7 +81,8 @@ class Target:
         >>> target("cuda:sm_80").without_tensor_cores().limits.grid.mma_shapes
         ()
         """
-        return self.on_device({"mma_shapes": (), "mma_layout": ""}) if self.limits.grid is not None else self
+        return self if self.limits.grid is None else self.on_device(
+            {"mma_shapes": (), "mma_layout": ""})
 
 
 # Bits of a float32's mantissa that a product keeps of its operands.

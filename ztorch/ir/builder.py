@@ -36,6 +36,7 @@ class Builder(Expressions):
         self.variables: list[Operand] = []
         self.origin: tuple[str, ...] = ()
         self.workgroup: tuple[int, int, int] = (1, 1, 1)
+        self.resident_threads = 0
 
     # -- declarations ------------------------------------------------------------------------
 
@@ -69,7 +70,7 @@ class Builder(Expressions):
         """The kernel as built so far."""
         return Kernel(
             self.name, tuple(self.memories.values()), tuple(self.variables), tuple(self.body),
-            self.index, self.exact, self.origin, self.workgroup,
+            self.index, self.exact, self.origin, self.workgroup, self.resident_threads,
         )
 
     # -- memory ------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from ztorch.ir.kernel import Fragment
 
 
 @dataclass(frozen=True)
-class Layout:
+class ElementLayout:
     """Where element number p of a subgroup lies, p = thread * elements of a thread + element: the
     bits of p that are the bits of its row and of its column, the lowest first."""
 
@@ -29,12 +29,13 @@ class Layout:
 
 # By name and matrix. Four threads share a row, eight a column: all of NVIDIA since Ampere, for
 # operands of 16 bits.
-LAYOUTS: dict[str, dict[str, Layout]] = {
-    "quads": {"a": Layout((5, 6, 7, 1), (0, 3, 4, 2)), "c": Layout((4, 5, 6, 1), (0, 2, 3))},
+LAYOUTS: dict[str, dict[str, ElementLayout]] = {
+    "quads": {"a": ElementLayout((5, 6, 7, 1), (0, 3, 4, 2)),
+              "c": ElementLayout((4, 5, 6, 1), (0, 2, 3))},
 }
 
 
-def layout_of(fragment: Fragment) -> Layout | None:
+def layout_of(fragment: Fragment) -> ElementLayout | None:
     """The layout of a fragment; None if it has none, or one of a matrix of another size.
 
     >>> from ztorch.dtypes import f16, f32

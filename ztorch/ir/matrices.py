@@ -1,8 +1,8 @@
 """The NumPy definition of `mma`, `mma_load`, `mma_store` and `mma_join`.
 
 Here a subgroup holds a matrix row by row, one element per lane of each thread, unless its fragment
-names a layout. Machines use other layouts, and a kernel cannot tell which. So the race detector treats each matrix access as one by a
-thread that makes no other access.
+names a layout. Machines use other layouts, and a kernel cannot tell which. So the race detector
+treats each matrix access as one by a thread that makes no other access.
 """
 
 from __future__ import annotations
@@ -67,12 +67,13 @@ def multiply(m: Lockstep, at: int, instr: Instr, a: int, b: int, c: int) -> Step
     fragments = list(zip((a, b, c), instr.args, strict=True))
     for _, x in fragments:
         _whole(m, at, x)
+    rows, columns = places(d.fragment)
 
     def step() -> None:
         left, right, total = (_matrix(m, at, key, x) for key, x in fragments)
         result = np.matmul(left, right) + total
-        result = result[:, *places(d.fragment)].astype(d.dtype.working)
-        m.regs[d.id] = result.reshape(m.threads, d.lanes)
+        elements = result[:, rows, columns].astype(d.dtype.working)
+        m.regs[d.id] = elements.reshape(m.threads, d.lanes)
     return step
 
 
@@ -90,7 +91,8 @@ def _matrix(m: Lockstep, at: int, key: int, x: Operand) -> np.ndarray:
     assert x.fragment is not None
     elements = m.neighbours(at, m.regs[key], x.lanes).astype(np.float64)
     matrices = np.empty((len(elements), *x.fragment.extent))
-    matrices[:, *places(x.fragment)] = elements.reshape(len(elements), -1)
+    rows, columns = places(x.fragment)
+    matrices[:, rows, columns] = elements.reshape(len(elements), -1)
     return matrices
 
 

@@ -88,6 +88,11 @@ def raw_exp2(a: Any) -> Any:
     return np.where(y < np.finfo(y.dtype).tiny, np.zeros_like(y), y)
 
 
+def raw_reciprocal(a: Any) -> Any:
+    """Where it is subnormal, or would be, nothing is said."""
+    return np.reciprocal(a)
+
+
 def _wrong_where(undefined: Any, result: Any) -> Any:
     """The complement of every bit is never the result by chance."""
     return np.where(undefined, ~result, result)

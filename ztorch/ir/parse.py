@@ -192,11 +192,12 @@ class _Parser:
                           "`kernel NAME index=i64 exact {`")
         attrs = self.attrs()
         self.need(r"\{\s*$", "{")
-        group = attrs.pop("workgroup", (1, 1, 1))
+        group, resident = attrs.pop("workgroup", (1, 1, 1)), attrs.pop("resident_threads", 0)
         if attrs or match[2] not in {d.name for d in ALL}:
-            raise self.fail("a kernel has an index dtype and optionally a workgroup")
+            raise self.fail("a kernel has an index dtype and optionally a workgroup and "
+                            "resident_threads")
         self.head = {"name": match[1], "index": dtype(match[2]), "exact": match[3] == "exact",
-                     "workgroup": group}
+                     "workgroup": group, "resident_threads": resident}
 
     def names(self, text: str) -> tuple[str, ...]:
         try:

@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 from ztorch.abi import BUFFER_ALIGN
 from ztorch.errors import VerifyError
 from ztorch.ir.kernel import Instr, Kernel, Memory, Operand
-from ztorch.ir.layouts import layout_of
 from ztorch.ir.opcodes import OPCODES
 
 LOOP_KINDS = ("serial", "parallel", "grid", "block")
@@ -157,8 +156,6 @@ class Rules:
     def check_extract(self) -> None:
         x, dest = self.instr.args[0], self.instr.dest
         self.rule(x.lanes > 1, "takes a lane out of several")
-        self.rule(x.fragment is None or (x.fragment.role == "c" and layout_of(x.fragment)),
-                  "takes elements out of matrices c of a known layout only")
         self.rule(dest.dtype == x.dtype and dest.lanes == 1, "gives one lane of the same dtype")
 
     def check_join(self) -> None:
@@ -237,8 +234,6 @@ class Rules:
             return
         role, s = x.fragment.role, x.fragment.shape
         self.rule(role in ("a", "b", "c"), f"the matrix {role!r} is not a, b or c")
-        self.rule(not x.fragment.layout or layout_of(x.fragment) is not None,
-                  f"the layout {x.fragment.layout!r} is none of {role} of {s}")
         self.rule(all(is_int(e) and 0 < e <= MAX_LANES for e in (s.m, s.n, s.k)),
                   f"{s} is not a shape of a product: sizes are 1 to {MAX_LANES}")
         self.rule(s.of.is_float and s.into.name in ("f32", "f64"),

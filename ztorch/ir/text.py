@@ -44,6 +44,8 @@ def show(kernel: Kernel) -> str:
     head = f"kernel {k.name} index={k.index!r} {'exact' if k.exact else 'contract'}"
     if k.workgroup != (1, 1, 1):
         head += f" workgroup=({', '.join(map(str, k.workgroup))})"
+    if k.resident_threads:
+        head += f" resident_threads={k.resident_threads}"
     lines = [head + " {"]
     if k.origin:
         lines.append(f"  origin {json.dumps(list(k.origin))}")

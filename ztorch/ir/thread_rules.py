@@ -74,6 +74,17 @@ class ScopeRules(CopyRules):
         self.matrix(self.instr.args[1], "c")
         self.together(self.instr.args[1])
 
+    def fragment(self, x: Operand) -> None:
+        super().fragment(x)
+        self.rule(x.fragment is None or not x.fragment.layout or layout_of(x.fragment),
+                  "{} is a part of no such matrix: unknown layout", x.fragment)
+
+    def check_extract(self) -> None:
+        super().check_extract()
+        x = self.instr.args[0].fragment
+        self.rule(x is None or (x.role == "c" and layout_of(x)),
+                  "takes elements out of matrices c of a known layout only")
+
     def check_mma_join(self) -> None:
         i, fragment = self.instr, self.instr.dest.fragment
         self.rule(fragment is not None and layout_of(fragment) is not None,

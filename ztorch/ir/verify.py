@@ -54,6 +54,8 @@ class _Verifier(ProductRules):
         self.rule(k.index.name in ("i32", "i64"), f"indices are i32 or i64, not {k.index!r}")
         self.rule(len(k.workgroup) == 3 and all(is_int(n) and n > 0 for n in k.workgroup),
                   f"the workgroup {k.workgroup} is not three positive numbers")
+        self.rule(is_int(k.resident_threads) and k.resident_threads >= 0,
+                  f"{k.resident_threads} resident threads are no number of threads")
         for name in k.origin:  # is written into a comment of the rendered text
             self.rule(name.isprintable() and "*/" not in name and "\\" not in name,
                       f"the origin {name!r} cannot stand in a comment")

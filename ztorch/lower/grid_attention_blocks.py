@@ -12,7 +12,7 @@ from ztorch.ir.kernel import Fragment, MmaShape, Operand
 from ztorch.lower.grid import where
 from ztorch.lower.grid_attention import AttentionRows
 from ztorch.lower.grid_tuning import COPY_BYTES, MMA_ALIGN_BYTES
-from ztorch.lower.index import Var
+from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import beside
 from ztorch.lower.region import certain, view_of
 
@@ -36,6 +36,13 @@ class Brought:
                           off=line * self.pitch + place, align=MMA_ALIGN_BYTES)
 
 
+def pitch_of(size: int, shape: MmaShape) -> int:
+    """Elements from a line to the next: an odd number of those that are loaded together, so that
+    the same of eight lines lie in different banks."""
+    together = MMA_ALIGN_BYTES // shape.of.bytes
+    return (size // together | 1) * together
+
+
 class Blocks:
     """Brings blocks of lines, by all threads of a workgroup."""
 
@@ -45,7 +52,7 @@ class Blocks:
 
     def brought(self, name: str, side: int, lines: int, size: int, stages: int = 1) -> Brought:
         """Declares the shared memory of an operand."""
-        pitch = size + MMA_ALIGN_BYTES // self.shape.of.bytes
+        pitch = pitch_of(size, self.shape)
         memory = self.b.memory(name, self.shape.of, stages * lines * pitch, "shared", "rw")
         return Brought(memory, side, lines, size, pitch)
 
@@ -60,9 +67,11 @@ class Blocks:
                 self._bring(to, first, base, k, n)
             return
         for turn in range(math.ceil(total / self.threads)):
-            k = b.add(self.t, turn * self.threads)
-            with where(b, b.lt(k, total) if (turn + 1) * self.threads > total else None):
-                self._bring(to, first, base, k, n)
+            ahead = turn * self.threads  # in whole lines, so that turns share their addresses
+            k, lines = (self.t, ahead // per) if ahead % per == 0 else (b.add(self.t, ahead), 0)
+            more = ahead + self.threads > total
+            with where(b, b.lt(b.add(self.t, ahead), total) if more else None):
+                self._bring(to, first, base, k, n, lines)
 
     def _axes(self, side: int) -> tuple[Var, Var, tuple[Var, Var]]:
         """What lines and places along them are called, and the axes of the operand."""
@@ -86,14 +95,15 @@ class Blocks:
                 return n
         return 1
 
-    def _bring(self, to: Brought, first: Operand, base: Operand, k: Operand, n: int) -> None:
-        """n neighbours: the k-th ones of all threads."""
+    def _bring(self, to: Brought, first: Operand, base: Operand, k: Operand, n: int,
+               lines: int = 0) -> None:
+        """n neighbours: the k-th ones of all threads, some lines further on."""
         b = self.b
         line, along, axes = self._axes(to.side)
         operand, index = self.node.args[to.side], self.rows.index(*axes)
         number, place = b.div(k, to.size // n), b.mul(b.rem(k, to.size // n), n)
         at, offset = b.add(first, number), b.add(base, b.add(b.mul(number, to.pitch), place))
-        tests = [b.lt(at, line.extent)] if line.extent % to.lines else []
+        tests = [b.lt(b.add(at, lines), line.extent)] if line.extent % to.lines else []
         if along.extent < to.size:
             tests.append(b.lt(place, along.extent))
         inside = functools.reduce(b.and_, tests) if tests else None
@@ -109,5 +119,7 @@ class Blocks:
         assert begin is not None
         e = self.rows.scope(**{line.name: at})
         e = e.within(bound={**e.bound, Var(along.name, along.extent // n): b.div(place, n)})
-        b.copy_async(to.name, offset, self.rows.e.memory[source], e.value(begin), n, inside,
+        begin = begin.replace({line: Index.of(line) + lines})
+        b.copy_async(to.name, offset, self.rows.e.memory[source], e.value(begin - begin.const), n,
+                     inside, off=lines * to.pitch, source_off=begin.const,
                      align=n * self.shape.of.bytes)

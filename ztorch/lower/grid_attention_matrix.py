@@ -8,107 +8,24 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ztorch.dtypes import f32
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.exponentials import LOG2_E
 from ztorch.ir.kernel import Fragment, MmaShape, Operand
-from ztorch.ir.layouts import Layout, layout_of, places
-from ztorch.ir.limits import GridLimits, Limits
+from ztorch.ir.layouts import ElementLayout, layout_of, places
+from ztorch.ir.limits import Limits
 from ztorch.lower.attention import matrix_shape
 from ztorch.lower.emit import Emitter
 from ztorch.lower.grid import threads, where, workgroups
-from ztorch.lower.grid_attention import AttentionRows, AttentionSizes, sizes_of
+from ztorch.lower.grid_attention import AttentionRows, sizes_of
 from ztorch.lower.grid_attention_blocks import Blocks
-from ztorch.lower.grid_tuning import (
-    ATTENTION_MATRIX_BLOCK,
-    ATTENTION_REGISTERS,
-    ATTENTION_STAGES,
-    ATTENTION_SUBGROUPS,
-    MMA_ALIGN_BYTES,
-)
+from ztorch.lower.grid_attention_tiles import GridAttentionMatrixSchedule, padded, registers
+from ztorch.lower.grid_tuning import ATTENTION_REGISTERS_FEW
 from ztorch.lower.index import Index
 from ztorch.lower.loops import multiply_add
 from ztorch.lower.region import Region
-from ztorch.lower.schedule import Schedule
-
-
-@dataclass(frozen=True, repr=False)
-class GridAttentionMatrixSchedule(Schedule):
-    """Attention on a grid, by matrix instructions."""
-
-    kind = "grid_attention_matrix"
-    subgroups: int  # of a workgroup
-    high: int  # matrices of scores that a subgroup has below one another
-    block: int  # columns whose keys and values lie in shared memory at once
-    stages: int  # such blocks, of which one is looked at
-
-    def tile(self, lanes: int) -> str:
-        return f"{self.subgroups}x{self.high}x{self.block}mma"
-
-
-def propose(region: Region, limits: Limits) -> GridAttentionMatrixSchedule | None:
-    """As many rows for each subgroup as its registers hold, if there is enough for all to do."""
-    grid, node, sizes = limits.grid, region.members[0], sizes_of(region)
-    assert grid is not None
-    shape = matrix_shape(node.dtype, grid)
-    if shape is None:
-        return None
-    for high, block in ((2, ATTENTION_MATRIX_BLOCK // 2), (1, ATTENTION_MATRIX_BLOCK),
-                        (1, ATTENTION_MATRIX_BLOCK // 2)):
-        s = GridAttentionMatrixSchedule(ATTENTION_SUBGROUPS, high, block, ATTENTION_STAGES)
-        rows = s.subgroups * high * shape.m
-        groups = sizes.matrices * math.ceil(sizes.rows / rows)
-        if high > 1 and groups < grid.compute_units:
-            continue
-        if not refusal(s, region, limits):
-            return s
-    return None
-
-
-def refusal(s: GridAttentionMatrixSchedule, region: Region, limits: Limits) -> str:
-    """Why a region cannot have a schedule; empty if it can."""
-    grid, sizes = limits.grid, sizes_of(region)
-    assert grid is not None
-    shape = matrix_shape(region.members[0].dtype, grid)
-    if shape is None:
-        return "the machine does not multiply such matrices, or keeps who has which elements to itself"
-    if not 1 <= s.subgroups * grid.subgroup <= grid.threads or s.high < 1:
-        return f"subgroups({s.subgroups}) have more than {grid.threads} threads, or high({s.high}) is 0"
-    if s.block < 1 or s.block % shape.k:
-        return f"block({s.block}) must be a multiple of {shape.k}"
-    if s.stages < 2:
-        return f"stages({s.stages}) must be at least 2"
-    if (held := _registers(s, sizes, shape, grid)) > ATTENTION_REGISTERS:
-        return f"a thread would hold {held} registers of matrices, more than {ATTENTION_REGISTERS}"
-    needed = _shared(s, sizes, shape)
-    return f"it shares {needed} bytes of {grid.shared_bytes}" if needed > grid.shared_bytes else ""
-
-
-def _registers(s: GridAttentionMatrixSchedule, sizes: AttentionSizes, shape: MmaShape,
-               grid: GridLimits) -> int:
-    """Registers of 32 bits that the matrices of a thread take: queries, results, scores, and
-    weights, which take half as much."""
-    across = _up(sizes.depth, shape.k) // 2 + _up(sizes.wide, shape.n) + s.block + s.block // 2
-    return s.high * shape.m * across // grid.subgroup
-
-
-def _shared(s: GridAttentionMatrixSchedule, sizes: AttentionSizes, shape: MmaShape) -> int:
-    """Bytes of shared memory."""
-    depth, wide = (n + MMA_ALIGN_BYTES // shape.of.bytes for n in _padded(sizes, shape))
-    rows = s.subgroups * s.high * shape.m
-    return (rows * depth + s.stages * s.block * (depth + wide)) * shape.of.bytes
-
-
-def _up(n: int, step: int) -> int:
-    return math.ceil(n / step) * step
-
-
-def _padded(sizes: AttentionSizes, shape: MmaShape) -> tuple[int, int]:
-    """The size of queries and of results in whole matrices."""
-    return _up(sizes.depth, shape.k), _up(sizes.wide, shape.n)
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
@@ -123,6 +40,8 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
         turn = b.rem(g, down)
         if region.members[0].attrs["attention"].ahead is not None:
             turn = b.sub(down - 1, turn)
+        if registers(s, sizes, shape, limits.grid) > ATTENTION_REGISTERS_FEW:
+            b.resident_threads = limits.grid.resident_threads // 2
         nest = _SubgroupRows(b, region, memory, limits, s, shape, b.div(g, down),
                              b.mul(turn, rows), t)
         nest.run(target)
@@ -141,7 +60,7 @@ class _SubgroupRows(AttentionRows):
         self.c, self.a = (Fragment(role, shape, self.grid.mma_layout) for role in "ca")
         layout = layout_of(self.c)
         assert layout is not None
-        self.layout: Layout = layout
+        self.layout: ElementLayout = layout
         self.elements = self.c.size // self.grid.subgroup
         self.lane = b.rem(t, self.grid.subgroup)
         # Where the subgroup's rows begin in those of the workgroup.
@@ -162,9 +81,15 @@ class _SubgroupRows(AttentionRows):
     def exponential(self, x: Operand) -> Operand:
         return self.b.raw_exp2(self.b.mul(x, LOG2_E))
 
+    def number(self, e: Emitter, v: Value) -> Operand:
+        if v.op.opcode != "div":
+            return super().number(e, v)
+        over, under = (self.number(e, a) for a in v.args)
+        return self.b.mul(over, self.b.raw_rcp(under))  # divisions are calls, and need registers
+
     def run(self, target: Mapping[Value, str]) -> None:
         b, s, shape, grid = self.b, self.s, self.shape, self.grid
-        depth, wide = _padded(self.sizes, shape)
+        depth, wide = padded(self.sizes, shape)
         rows = s.subgroups * s.high * shape.m
         queries = self.blocks.brought("queries", 0, rows, depth)
         keys, values = (self.blocks.brought(name, side, s.block, size, s.stages)
@@ -182,10 +107,17 @@ class _SubgroupRows(AttentionRows):
             with b.if_(b.lt(k, count)):
                 start(b.const(k, b.index))
             b.copies_commit()
-        b.copies_wait(s.stages - 1)
-        b.barrier()
-        lefts = [[queries.matrix(b, self.start, Fragment("a", shape), grid.subgroup, i * shape.m, d)
-                  for d in range(0, depth, shape.k)] for i in range(s.high)]
+
+        def left(k: int) -> list[Operand]:
+            return [queries.matrix(b, self.start, Fragment("a", shape), grid.subgroup,
+                                   i * shape.m, k * shape.k) for i in range(s.high)]
+
+        steps = range(depth // shape.k)
+        lefts = []
+        if s.held:
+            b.copies_wait(s.stages - 1)
+            b.barrier()
+            lefts = [left(k) for k in steps]
         slots = [(i, row) for i in range(s.high) for row in sorted(set(self.row_of))]
         state = {slot: (b.var(f32, 1, -math.inf), b.var(f32, 1, 0.0)) for slot in slots}
         sums = [[b.matrix(self.c, grid.subgroup, 0) for _ in range(0, wide, shape.n)]
@@ -203,20 +135,21 @@ class _SubgroupRows(AttentionRows):
             for line in scores:
                 for v in line:
                     b.set(v, 0.0)
-            for k, left in enumerate(zip(*lefts, strict=True)):
+            for k in steps:
+                rows_of_k = lefts[k] if s.held else left(k)
                 for j in range(s.block // shape.n):
                     right = keys.matrix(b, 0, Fragment("b", shape), grid.subgroup, j * shape.n,
                                         k * shape.k, stage)
-                    for i, x in enumerate(left):
+                    for i, x in enumerate(rows_of_k):
                         v = scores[i][j]
                         b.set(v, b.mma(x, right, b.get(v)))
             weights = [self._weights(i, b.mul(number, s.block), scores[i], sums[i], state)
                        for i in range(s.high)]
-            for k, left in enumerate(zip(*weights, strict=True)):
+            for k, parts in enumerate(zip(*weights, strict=True)):
                 for j in range(wide // shape.n):
                     right = values.matrix(b, 0, Fragment("b", shape), grid.subgroup, k * shape.k,
                                           j * shape.n, stage)
-                    for i, x in enumerate(left):
+                    for i, x in enumerate(parts):
                         b.set(sums[i][j], b.mma(x, right, b.get(sums[i][j])))
         b.barrier()  # before the queries of other rows
         for slot in slots:
@@ -257,7 +190,8 @@ class _SubgroupRows(AttentionRows):
             shift = b.mul(self.shift(e, now), -LOG2_E)
             new = b.mul(b.get(total), scale)
             for place, x in zip(places, made, strict=True):
-                weights[place] = b.raw_exp2(multiply_add(b, self.limits, x, b.const(LOG2_E, f32), shift))
+                power = multiply_add(b, self.limits, x, b.const(LOG2_E, f32), shift)
+                weights[place] = b.raw_exp2(power)
                 new = b.add(new, weights[place])
             b.set(largest, now)
             b.set(total, new)
@@ -282,16 +216,17 @@ class _SubgroupRows(AttentionRows):
         """Of each matrix a that matrices c side by side make: which of them, and which element of
         it, each element of a thread is. A thread has all that it needs."""
         own: dict[tuple[int, int, int], tuple[int, int]] = {}
-        for number, (row, column) in enumerate(zip(*(x.tolist() for x in places(self.c)), strict=True)):
+        rows, columns = (x.tolist() for x in places(self.c))
+        for number, (row, column) in enumerate(zip(rows, columns, strict=True)):
             own[row, column, number // self.elements] = 0, number % self.elements
         lefts, n = self.a.size // self.grid.subgroup, self.shape.n
         rows, columns = (x.tolist() for x in places(self.a))
-        found: dict[int, set[tuple[int, int]]] = defaultdict(set)
+        sources: dict[int, set[tuple[int, int]]] = defaultdict(set)
         for number, (row, column) in enumerate(zip(rows, columns, strict=True)):
             _, k = own[row, column % n, number // lefts]
-            found[number % lefts].add((column // n, k))
-        order = [next(iter(found[k])) for k in range(lefts)]
-        assert all(len(x) == 1 for x in found.values())
+            sources[number % lefts].add((column // n, k))
+        order = [next(iter(sources[k])) for k in range(lefts)]
+        assert all(len(x) == 1 for x in sources.values())
         step = self.shape.k // n
         return [[(first + j, k) for j, k in order] for first in range(0, matrices, step)]
 
@@ -307,10 +242,11 @@ class _SubgroupRows(AttentionRows):
             for k in range(self.elements):
                 if self.row_of[k] != slot[1]:
                     continue
-                place = b.add(self.along, j * self.shape.n + self.column_of[k])
-                inside = [*tests, b.lt(place, sizes.wide)] if sizes.wide % self.shape.n else tests
+                ahead = j * self.shape.n + self.column_of[k]
+                inside = [*tests, b.lt(b.add(self.along, ahead), sizes.wide)] if (
+                    sizes.wide % self.shape.n) else tests
                 x = b.cast(b.mul(b.extract(b.get(v), k), factor), dtype=node.dtype)
                 with where(b, functools.reduce(b.and_, inside) if inside else None):
                     flat = Index.of(self.batch) * (sizes.rows * sizes.wide) + (
-                        Index.of(self.row) * sizes.wide + Index.of(self.place))
-                    self.scope(row=at, place=place).store(target[node], node, flat, x)
+                        Index.of(self.row) * sizes.wide + Index.of(self.place) + ahead)
+                    self.scope(row=at, place=self.along).store(target[node], node, flat, x)

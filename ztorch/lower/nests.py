@@ -16,6 +16,7 @@ from ztorch.lower import (
     elements,
     grid_attention,
     grid_attention_matrix,
+    grid_attention_tiles,
     grid_contract,
     grid_elements,
     grid_recurring,
@@ -73,8 +74,8 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
     ("reduce", True): (
         LoopNest("grid_rows", grid_rows.propose, grid_rows.refusal, grid_rows.emit),),
     ("attention", True): (
-        LoopNest("grid_attention_matrix", grid_attention_matrix.propose,
-                 grid_attention_matrix.refusal, grid_attention_matrix.emit),
+        LoopNest("grid_attention_matrix", grid_attention_tiles.propose,
+                 grid_attention_tiles.refusal, grid_attention_matrix.emit),
         LoopNest("grid_attention", grid_attention.propose, grid_attention.refusal,
                  grid_attention.emit)),
     ("contract", True): (

@@ -78,8 +78,8 @@ def meaning(i: Instruction) -> tuple[Meaning, tuple[int, ...], int]:
         return _typed(_fma32 if bits == 32 else _fma64, d), (bits,) * 3, bits
     if (name, how, kind) in (("rcp", ["approx", "ftz"], "f64"), ("rsqrt", ["approx", "ftz"], "f64")):
         return (lambda x: _rough(x.view(d), name == "rsqrt")), (bits,), bits
-    if (name, how, kind) == ("ex2", ["approx", "ftz"], "f32"):
-        return (lambda x: _rough_power(x.view(np.float32))), (32,), 32
+    if name in ("ex2", "rcp") and (how, kind) == (["approx", "ftz"], "f32"):
+        return partial(_near, np.exp2 if name == "ex2" else np.reciprocal), (32,), 32
     if key == ("sqrt",):
         return _typed(np.sqrt, d), (bits,), bits
     if key in (("neg",), ("abs",)):
@@ -164,11 +164,12 @@ def _packed(d: DType, high: np.ndarray, low: np.ndarray) -> np.ndarray:
     return upper << np.uint32(16) | lower
 
 
-def _rough_power(x: np.ndarray) -> np.ndarray:
-    """2 ** x with the largest error that PTX allows, of 2 ** -22, upwards or downwards by turns."""
-    off = 2.0**-22 * np.where(x.view(np.uint32) & 1, 1, -1)
-    y = (np.exp2(x.astype(np.float64)) * (1 + off)).astype(np.float32)
-    return np.where(y < 2.0**-126, np.float32(0), y).view(np.uint32)
+def _near(f: np.ufunc, x: np.ndarray) -> np.ndarray:
+    """What f gives but for an error of 2 ** -22, upwards or downwards by turns; subnormal numbers are
+    zero."""
+    number = np.where(x & 0x7F800000, x, x & 0x80000000).astype(np.uint32).view(np.float32)
+    y = (f(number.astype(np.float64)) * (1 + 2.0**-22 * np.where(x & 1, 1, -1))).astype(np.float32)
+    return np.where(np.abs(y) < 2.0**-126, np.copysign(np.float32(0), y), y).view(np.uint32)
 
 
 def _sign(name: str, kind: str) -> Meaning:
