@@ -44,8 +44,8 @@ def propose(region: Region, limits: Limits) -> GridAttentionMatrixSchedule | Non
     shape = matrix_shape(node.dtype, grid)
     if shape is None:
         return None
-    tried = (GridAttentionMatrixSchedule(*numbers[:3], ATTENTION_STAGES, numbers[3])
-             for numbers in ATTENTION_TILES)
+    tried = (GridAttentionMatrixSchedule(subgroups, high, block, ATTENTION_STAGES, held)
+             for subgroups, high, block, held in ATTENTION_TILES)
     fitting = [s for s in tried if not refusal(s, region, limits)]
     return min(fitting, key=lambda s: _cost(s, sizes_of(region), shape, grid), default=None)
 
