@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from tests.parity import Job
 from ztorch import ops
 from ztorch.graph import passes
 from ztorch.graph.autodiff import gradients
+from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.wide import WideShape
@@ -32,3 +34,22 @@ def fed(graph: Graph, seed: int = 3) -> dict[Value, Any]:
     random = np.random.default_rng(seed)
     return {v: random.random(v.shape) > 0.3 if v.dtype.name == "bool" else
             random.standard_normal(v.shape).astype(v.dtype.working) for v in graph.leaves("input")}
+
+
+def job(heads: int, shared: int, queries: int, keys: int, dim: int, mask: tuple[int, ...], causal: bool,
+        dtype: str) -> Job:
+    """Attention with numbers for it; with a mask for each pair, some rows see nothing."""
+    graph, _ = attention(heads, shared, queries, keys, dim, mask, causal, backward=False, dtype=dtype)
+    feeds = fed(graph)
+    if len(mask) == 2:
+        seen = next(v for v in feeds if v.attrs["name"] == "mask")
+        feeds[seen][7] = feeds[seen][20:] = False
+    return Job(graph, feeds)
+
+
+def off(one: Job, got: np.ndarray) -> float:
+    """The largest error, in units of the rounding of the result's dtype."""
+    exact = {v: np.asarray(a, np.float64) if v.dtype.is_float else a for v, a in one.feeds.items()}
+    [want] = evaluate(one.graph.roots, exact)
+    eps = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}[one.graph.roots[0].dtype.name]
+    return float(np.abs(got.astype(np.float64) - want).max() / eps)

@@ -90,7 +90,11 @@ BAD = (
     ("%1:f16x4@b(16x8x16 f16 f64) = mma_load s[0] pitch=8 turned=false\n"
      f"%2{C[2:]} = mma %80, %1, %82", "of one shape"),
     ("%1:f16x0@a(16x8x16 f16 f32) = mma_load s[0] pitch=16 turned=false", "do not spread"),
-    ("%1:f32 = extract %82 lane=0", "no parts of matrices"),
+    ("%1:f32 = extract %82 lane=0", "of a known layout only"),
+    ("%1:f32x4@c(16x8x16 f16 f32) = mma_join 1.0:f32, 1.0:f32, 1.0:f32, 1.0:f32", "of a known layout"),
+    ("%1:f32x4@c(16x8x16 f16 f32 quads) = mma_join 1.0:f32, 1.0:f32", "as many elements as it takes"),
+    ("%1:f32x4@c(16x8x16 f16 f32 quads) = mma_join 1.0:f16, 1.0:f16, 1.0:f16, 1.0:f16", "joins f32"),
+    ("%1:f32x8@c(16x16x16 f16 f32 quads) = mma_load o[0] pitch=16 turned=false", "unknown layout"),
     ("%1:f32x4@c(16x8x16 f16 f32) = add %82, %82", "no parts of matrices"),
     ("%1:f32x4 = get %90", "may not have been set|do not mix"),
     ("mma_store o[0], %80 pitch=16 turned=false", "part of a matrix c"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.cases.attention import attention, fed
+from tests.cases.attention import job, off
 from tests.cases.available import PLAYED, device
 from tests.cases.device_programs import Module
 from tests.machines.ptx.parse import parse
@@ -15,7 +15,6 @@ from ztorch import ops
 from ztorch.codegen import ptx
 from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import f32, from_storage
-from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 from ztorch.ir.limits import Limits
@@ -39,21 +38,7 @@ CASES = {
 
 
 def case(name: str) -> Job:
-    *sizes, dtype = CASES[name]
-    graph, _ = attention(*sizes, backward=False, dtype=dtype, batch=2)
-    feeds = fed(graph)
-    if name == "rows that see nothing":
-        mask = next(v for v in feeds if v.attrs["name"] == "mask")
-        feeds[mask][7] = feeds[mask][20:] = False
-    return Job(graph, feeds)
-
-
-def off(one: Job, got: np.ndarray) -> float:
-    """The largest error, in units of the rounding of the result's dtype."""
-    exact = {v: np.asarray(a, np.float64) if v.dtype.is_float else a for v, a in one.feeds.items()}
-    [want] = evaluate(one.graph.roots, exact)
-    eps = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}[one.graph.roots[0].dtype.name]
-    return float(np.abs(got.astype(np.float64) - want).max() / eps)
+    return job(*CASES[name])
 
 
 @pytest.mark.parametrize("limits", [GROUPS, SM_80], ids=["groups", "sm_80"])
@@ -106,12 +91,6 @@ def test_only_softmax_of_scores_that_nobody_else_reads() -> None:
                          ({"y": ops.attention(q[:, :15], k, v)}, False)):
         [*kinds] = (s.schedule.kind for s in plan_of(Graph(roots), SM_80)[0].steps)
         assert (kinds == ["grid_attention"]) == found, roots
-
-
-def test_matrix_instructions_are_preferred() -> None:
-    q, k, v = (leaf("input", n, (2, 32, 8), f32) for n in "qkv")
-    steps = plan_of(Graph({"y": ops.attention(q, k, v)}), TARGETS["cuda:sm_80"].limits)[0].steps
-    assert "grid_attention" not in {s.schedule.kind for s in steps}
 
 
 def test_scores_that_no_buffer_holds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,8 +245,9 @@ def test_rules_propose_for_every_kind_of_region() -> None:
     graphs = [(one.alone("j"), limits) for one in JOBS.values() for limits in MACHINES.values()]
     halves = Graph({"y": ops.matmul(*(leaf("input", n, (256, 256), f16) for n in "ab"))})
     scores = Graph({"y": ops.attention(*(leaf("input", n, (16, 8192, 8), f32) for n in "qkv"))})
+    short = Graph({"y": ops.attention(*(leaf("input", n, (2, 64, 16), f16) for n in "qkv"))})
     kinds = set()
-    for graph, limits in [*graphs, (halves, HOPPER), (scores, GROUPS)]:
+    for graph, limits in [*graphs, (halves, HOPPER), (scores, GROUPS), (short, HOPPER)]:
         for region in fuse(prepare(passes.run(graph), limits)):
             kinds.add(propose(region, limits).schedule.kind)
     assert kinds == {k for k in KINDS if k} - {"threads"}  # which a kernel says itself

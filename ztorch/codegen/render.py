@@ -78,9 +78,10 @@ class Renderer:
         return not small
 
     def _multiplies(self, instr: Instr) -> bool:
-        """Whether the target supports the shapes of all matrix fragments."""
+        """Whether the target supports the shapes and layouts of all matrix fragments."""
         grid = self.target.limits.grid
         return all(grid is not None and o.fragment.shape in grid.mma_shapes
+                   and o.fragment.layout in ("", grid.mma_layout)
                    and o.lanes * grid.subgroup == o.fragment.size
                    for o in (instr.dest, *instr.args) if o.fragment is not None)
 
@@ -118,7 +119,8 @@ class Renderer:
         grid = self.target.limits.grid
         if grid is None:
             return 0
-        groups = grid.resident_threads // max(grid.subgroup, math.prod(kernel.workgroup))
+        resident = min(grid.resident_threads, kernel.resident_threads or grid.resident_threads)
+        groups = resident // max(grid.subgroup, math.prod(kernel.workgroup))
         shared = shared_offsets(kernel)[1]
         unit = grid.shared_unit_bytes
         return min(groups, unit // shared) if shared and unit else groups

@@ -81,7 +81,8 @@ class Target:
         >>> target("cuda:sm_80").without_tensor_cores().limits.grid.mma_shapes
         ()
         """
-        return self.on_device({"mma_shapes": ()}) if self.limits.grid is not None else self
+        return self if self.limits.grid is None else self.on_device(
+            {"mma_shapes": (), "mma_layout": ""})
 
 
 # Bits of a float32's mantissa that a product keeps of its operands.
@@ -153,6 +154,7 @@ def _cuda(chip: Chip) -> Target:
                       subgroup=family.subgroup, max_groups=(1 << 31) - 1, max_buffers=256,
                       max_buffer_bytes=_ADDRESSED, compute_units=chip.compute_units,
                       resident_threads=512, load_width=4, mma_shapes=family.mma_shapes,
+                      mma_layout="quads" if family.mma_shapes else "",
                       asynchronous_copies="ptx80" in family.template_folders,
                       asynchronous_products="ptx90a" in family.template_folders,
                       tile_copies="ptx90a" in family.template_folders)

@@ -38,6 +38,7 @@ class Builder(Rings):
         self.origin: tuple[str, ...] = ()
         self.workgroup: tuple[int, int, int] = (1, 1, 1)
         self.cluster = 1
+        self.resident_threads = 0
 
     # -- declarations ------------------------------------------------------------------------
 
@@ -72,6 +73,7 @@ class Builder(Rings):
         return Kernel(
             self.name, tuple(self.memories.values()), tuple(self.variables), tuple(self.body),
             self.index, self.exact, self.origin, self.workgroup, self.cluster,
+            self.resident_threads,
         )
 
     # -- memory ------------------------------------------------------------------------------
@@ -201,6 +203,10 @@ class Builder(Rings):
     def mma(self, a: Operand, b: Operand, c: Operand) -> Operand:
         """The fragment of the matrix a @ b + c."""
         return self.raw("mma", c.dtype, c.lanes, (a, b, c), fragment=c.fragment)
+
+    def mma_join(self, fragment: Fragment, *xs: Operand) -> Operand:
+        """Elements of a thread as its part of a matrix, rounded to the dtype of that."""
+        return self.raw("mma_join", fragment.dtype, len(xs), xs, fragment=fragment)
 
     def mma_store(self, mem: str, index: Arg, c: Operand, pitch: int, turned: bool = False,
                   off: int = 0, align: int = 0) -> None:

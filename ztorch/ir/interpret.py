@@ -225,6 +225,9 @@ class Interpreter(RingSteps):
     def _mma(self, at: int, instr: Instr) -> Step:
         return matrices.multiply(self, at, instr, *map(self.key, instr.args))
 
+    def _mma_join(self, at: int, instr: Instr) -> Step:
+        return matrices.join(self, instr, [self.key(a) for a in instr.args])
+
     def _mma_store(self, at: int, instr: Instr) -> Step:
         store = self.memory(at, instr, reads=False, writes=True)
         return matrices.store(self, at, instr, store, *map(self.key, instr.args))

@@ -38,11 +38,12 @@ class MmaShape:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Marks a value as one thread's part of a matrix. The layout of the elements in the matrix
-    depends on the machine."""
+    """Marks a value as one thread's part of a matrix. Unless it names a layout, that depends on the
+    machine."""
 
     role: str  # which of the matrices: a, b or c
     shape: MmaShape  # shape of the product that it takes part in
+    layout: str = ""  # name in `layouts.py`: which thread has which element; empty: not said
 
     @property
     def dtype(self) -> DType:
@@ -162,6 +163,7 @@ class Kernel:
     origin: tuple[str, ...] = ()  # names of the layers it came from
     workgroup: tuple[int, int, int] = (1, 1, 1)  # threads per workgroup along x, y, z on a grid
     cluster: int = 1  # neighbouring workgroups along x that reach each other's shared memory
+    resident_threads: int = 0  # that share a compute unit's registers; 0: as many as usual
 
     def memory(self, name: str) -> Memory:
         """The memory of this name."""

@@ -31,6 +31,7 @@ class GridLimits:
     scalar_stores_readable_as_vectors: bool = True  # False: a memory has one access width only
     asynchronous_copies: bool = False  # from global to shared memory, beside which threads go on
     mma_shapes: tuple[MmaShape, ...] = ()  # shapes of matrix instructions, fastest first
+    mma_layout: str = ""  # which thread has what of a matrix of 16 bits; empty: not known
     asynchronous_products: bool = False  # of 16 bits from shared memory, of four subgroups each
     tile_copies: bool = False  # of boxes by maps, counted by barriers of phases; and clusters
 

@@ -1,8 +1,8 @@
-"""The NumPy definition of `mma`, `mma_load` and `mma_store`.
+"""The NumPy definition of `mma`, `mma_load`, `mma_store` and `mma_join`.
 
-Here a subgroup holds a matrix row by row, one element per lane of each thread. Machines use other
-layouts, and a kernel cannot tell which. So the race detector treats each matrix access as one by a
-thread that makes no other access.
+Here a subgroup holds a matrix row by row, one element per lane of each thread, unless its fragment
+names a layout. Machines use other layouts, and a kernel cannot tell which. So the race detector
+treats each matrix access as one by a thread that makes no other access.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from ztorch.dtypes import from_storage, to_storage
 from ztorch.ir.kernel import Instr, Operand
+from ztorch.ir.layouts import places
 from ztorch.ir.lockstep import Lockstep, Watched
 
 Step = Callable[[], None]  # runs one instruction
@@ -62,21 +63,37 @@ def multiply(m: Lockstep, at: int, instr: Instr, a: int, b: int, c: int) -> Step
     """Products and sums in float64, rounded once. Machines approximate this; each of them sums in
     its own order."""
     d = instr.dest
+    assert d.fragment is not None
     fragments = list(zip((a, b, c), instr.args, strict=True))
     for _, x in fragments:
         _whole(m, at, x)
+    rows, columns = places(d.fragment)
 
     def step() -> None:
         left, right, total = (_matrix(m, at, key, x) for key, x in fragments)
         result = np.matmul(left, right) + total
-        m.regs[d.id] = result.astype(d.dtype.working).reshape(m.threads, d.lanes)
+        elements = result[:, rows, columns].astype(d.dtype.working)
+        m.regs[d.id] = elements.reshape(m.threads, d.lanes)
+    return step
+
+
+def join(m: Lockstep, instr: Instr, keys: list[int]) -> Step:
+    d = instr.dest
+
+    def step() -> None:
+        x = np.concatenate(np.broadcast_arrays(*[m.regs[k] for k in keys]), axis=1)
+        m.regs[d.id] = from_storage(d.dtype, to_storage(d.dtype, x))
     return step
 
 
 def _matrix(m: Lockstep, at: int, key: int, x: Operand) -> np.ndarray:
     """The matrices of all subgroups, as an array (subgroups, rows, columns) of float64."""
     assert x.fragment is not None
-    return m.neighbours(at, m.regs[key], x.lanes).astype(np.float64).reshape(-1, *x.fragment.extent)
+    elements = m.neighbours(at, m.regs[key], x.lanes).astype(np.float64)
+    matrices = np.empty((len(elements), *x.fragment.extent))
+    rows, columns = places(x.fragment)
+    matrices[:, rows, columns] = elements.reshape(len(elements), -1)
+    return matrices
 
 
 def _whole(m: Lockstep, at: int, x: Operand) -> None:
@@ -94,7 +111,7 @@ class _Reach:
         _whole(m, at, x)
         assert x.fragment is not None
         self.m, self.at, self.lanes = m, at, x.lanes
-        rows, columns = np.indices(x.fragment.extent)
+        rows, columns = places(x.fragment)
         if instr.attrs["turned"]:
             rows, columns = columns, rows
         offsets = instr.attrs["off"] + rows * instr.attrs["pitch"] + columns

@@ -82,6 +82,17 @@ def raw_cast(x: Any, dtype: DType) -> Any:
     return _wrong_where(~inside, cast(x, dtype))
 
 
+def raw_exp2(a: Any) -> Any:
+    """Without subnormal numbers."""
+    y = np.exp2(a)
+    return np.where(y < np.finfo(y.dtype).tiny, np.zeros_like(y), y)
+
+
+def raw_reciprocal(a: Any) -> Any:
+    """Where it is subnormal, or would be, nothing is said."""
+    return np.reciprocal(a)
+
+
 def _wrong_where(undefined: Any, result: Any) -> Any:
     """The complement of every bit is never the result by chance."""
     return np.where(undefined, ~result, result)

@@ -166,6 +166,11 @@ _row("raw_rem", 2, "a rem b where raw_div is defined", meanings.raw_remainder, k
      via=safe.raw_rem, raw=True)
 _row("raw_cast", 1, "float to an integer that is in range, towards zero", meanings.raw_cast,
      kinds="f", result="attr", raw=True)
+_row("raw_exp2", 1, "2 ** a to 22 bits, and 0 where that is less than 2 ** -126",
+     meanings.raw_exp2, kinds="f", via=poly.exp2, cost=2, raw=True)
+_row("raw_rcp", 1, "1 / a to 22 bits, of a number that is at least 2 ** -126 and less than "
+     "2 ** 126", meanings.raw_reciprocal, kinds="f", via=lambda b, a: b.div(1.0, a), cost=2,
+     raw=True)
 
 # -- lanes -----------------------------------------------------------------------------------------
 _row("splat", 1, "a scalar in every lane", kinds="fsub")
@@ -234,6 +239,8 @@ _row("mma", 3, "a @ b + c on whole matrices; order and rounding of the sum are t
      kinds="f", cost=8)
 _row("mma_store", 2, "a matrix c into memory (index, c)", kinds="f", result="none",
      attrs=("mem", "off", "align", "pitch", "turned"), cost=8)
+_row("mma_join", 1, "elements of a thread as its part of a matrix a or c of a known layout, "
+     "rounded to its dtype", kinds="f", result="attr", variadic=True)
 
 # -- products beside which threads go on -----------------------------------------------------------
 # Four neighbouring subgroups multiply a, of which each has m rows, by b, which has as many columns

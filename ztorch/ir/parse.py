@@ -11,6 +11,7 @@ import numpy as np
 from ztorch.dtypes import ALL, DType, boolean, dtype
 from ztorch.errors import VerifyError
 from ztorch.ir.kernel import Fragment, Instr, Kernel, Memory, MmaShape, Operand, constant
+from ztorch.ir.layouts import LAYOUTS
 from ztorch.ir.opcodes import OPCODES
 
 Type = tuple[DType, int, Fragment | None]  # dtype, lanes, fragment of a matrix
@@ -19,7 +20,7 @@ Type = tuple[DType, int, Fragment | None]  # dtype, lanes, fragment of a matrix
 NAME = r"[A-Za-z_]\w*"
 TYPE = rf"({'|'.join(d.name for d in ALL)})(?:x(\d{{1,4}}))?\b"
 FRAGMENT = (rf"@([abc])\((\d{{1,4}})x(\d{{1,4}})x(\d{{1,4}}) ({'|'.join(d.name for d in ALL)})"
-            rf"(?::(\d{{1,2}}))? ({'|'.join(d.name for d in ALL)})\)")
+            rf"(?::(\d{{1,2}}))? ({'|'.join(d.name for d in ALL)})(?: ({'|'.join(LAYOUTS)}))?\)")
 NUMBER = r"true\b|false\b|0x[0-9a-f]{1,16}\b|-?(?:inf\b|nan\b|\d{1,20}(?:\.\d*)?(?:e[+-]?\d{1,4})?)"
 ATTR = rf"({NAME})=(?:(-?\d{{1,20}})|\(([\d, ]*)\)|({NAME}))"
 WRITTEN = r"^\s*(?:loop\s+|var\s+)?%(\d{1,9})\s*[:=]"  # the id that a line defines
@@ -112,7 +113,7 @@ class _Parser:
             return dtype(match[1]), int(match[2] or 1), None
         m, n, k, bits = (int(fragment[g] or 0) for g in (2, 3, 4, 6))
         shape = MmaShape(m, n, k, dtype(fragment[5]), dtype(fragment[7]), bits)
-        return dtype(match[1]), int(match[2] or 1), Fragment(fragment[1], shape)
+        return dtype(match[1]), int(match[2] or 1), Fragment(fragment[1], shape, fragment[8] or "")
 
     def operand(self, expected: Type | None) -> Operand:
         match = self.find(r"%(\d{1,9})")
@@ -192,10 +193,12 @@ class _Parser:
         attrs = self.attrs()
         self.need(r"\{\s*$", "{")
         group, cluster = attrs.pop("workgroup", (1, 1, 1)), attrs.pop("cluster", 1)
+        resident = attrs.pop("resident_threads", 0)
         if attrs or match[2] not in {d.name for d in ALL}:
-            raise self.fail("a kernel has an index dtype and optionally a workgroup and a cluster")
+            raise self.fail("a kernel has an index dtype and optionally a workgroup, a cluster and "
+                            "resident_threads")
         self.head = {"name": match[1], "index": dtype(match[2]), "exact": match[3] == "exact",
-                     "workgroup": group, "cluster": cluster}
+                     "workgroup": group, "cluster": cluster, "resident_threads": resident}
 
     def names(self, text: str) -> tuple[str, ...]:
         try:

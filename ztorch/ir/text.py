@@ -46,6 +46,8 @@ def show(kernel: Kernel) -> str:
         head += f" workgroup=({', '.join(map(str, k.workgroup))})"
     if k.cluster != 1:
         head += f" cluster={k.cluster}"
+    if k.resident_threads:
+        head += f" resident_threads={k.resident_threads}"
     lines = [head + " {"]
     if k.origin:
         lines.append(f"  origin {json.dumps(list(k.origin))}")
@@ -73,7 +75,10 @@ def show(kernel: Kernel) -> str:
 
 def _type(o: Operand) -> str:
     name = o.dtype.name if o.lanes == 1 else f"{o.dtype.name}x{o.lanes}"
-    return f"{name}@{o.fragment.role}({o.fragment.shape})" if o.fragment else name
+    if o.fragment is None:
+        return name
+    layout = f" {o.fragment.layout}" if o.fragment.layout else ""
+    return f"{name}@{o.fragment.role}({o.fragment.shape}{layout})"
 
 
 def _instruction(i: Instr, index: DType) -> str:

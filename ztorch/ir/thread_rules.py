@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ztorch.ir.copy_rules import CopyRules
 from ztorch.ir.kernel import Instr, Kernel, Operand
+from ztorch.ir.layouts import layout_of
 from ztorch.ir.uniform import divergent, whole_block
 
 
@@ -72,6 +73,27 @@ class ScopeRules(CopyRules):
     def check_mma_store(self) -> None:
         self.matrix(self.instr.args[1], "c")
         self.together(self.instr.args[1])
+
+    def fragment(self, x: Operand) -> None:
+        super().fragment(x)
+        self.rule(x.fragment is None or not x.fragment.layout or layout_of(x.fragment),
+                  "{} is a part of no such matrix: unknown layout", x.fragment)
+
+    def check_extract(self) -> None:
+        super().check_extract()
+        x = self.instr.args[0].fragment
+        self.rule(x is None or (x.role == "c" and layout_of(x)),
+                  "takes elements out of matrices c of a known layout only")
+
+    def check_mma_join(self) -> None:
+        i, fragment = self.instr, self.instr.dest.fragment
+        self.rule(fragment is not None and layout_of(fragment) is not None,
+                  "makes a part of a matrix of a known layout")
+        assert fragment is not None
+        self.one_lane(*i.args)
+        self.rule(all(a.dtype == fragment.shape.into for a in i.args),
+                  f"joins {fragment.shape.into!r}, the dtype of sums")
+        self.rule(i.dest.lanes == len(i.args), "gives as many elements as it takes")
 
     def check_mma(self) -> None:
         self.product()

@@ -15,7 +15,7 @@ from ztorch.ir.thread_rules import OpenScope
 
 MASKED = ("load", "store", "gather", "scatter")  # opcodes that take an optional mask
 # Opcodes that take matrix fragments.
-MATRICES = ("get", "set", "mma_load", "mma", "mma_store", "mma_async")
+MATRICES = ("get", "set", "mma_load", "mma", "mma_store", "mma_async", "mma_join", "extract")
 
 
 def verify(kernel: Kernel) -> None:
@@ -56,6 +56,8 @@ class _Verifier(RingRules):
                   f"the workgroup {k.workgroup} is not three positive numbers")
         self.rule(is_int(k.cluster) and 1 <= k.cluster <= MAX_CLUSTER,
                   f"a cluster of {k.cluster} workgroups")
+        self.rule(is_int(k.resident_threads) and k.resident_threads >= 0,
+                  f"{k.resident_threads} resident threads are no number of threads")
         for name in k.origin:  # is written into a comment of the rendered text
             self.rule(name.isprintable() and "*/" not in name and "\\" not in name,
                       f"the origin {name!r} cannot stand in a comment")

@@ -22,6 +22,8 @@ from ztorch.graph.rewrite import rebuilt, substituted
 from ztorch.graph.text import text_of
 from ztorch.graph.value import Graph, Op, Value, layer_scope, topological
 from ztorch.ir.halves import HALVES
+from ztorch.ir.kernel import Fragment, MmaShape
+from ztorch.ir.layouts import layout_of
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.grid_tuning import ATTENTION_ROWS, ATTENTION_SHARE, ATTENTION_SIZE, SEEN_ROWS
 from ztorch.lower.hidden import hides
@@ -80,8 +82,8 @@ ATTENTION = Op("attention", "attention", _infer, _not_evaluated)
 
 def with_attention(graph: Graph, limits: Limits) -> Graph:
     """The graph with a node for each attention whose scores nobody else reads."""
-    if limits.grid is None or limits.grid.mma_shapes:
-        return graph  # matrix instructions are faster, also with scores in memory
+    if limits.grid is None:
+        return graph
     nodes, new = graph.nodes(), dict[Value, Value]()
     readers = Counter([*graph.roots, *(a for v in nodes for a in set(v.args))])
     for v in nodes:
@@ -107,9 +109,23 @@ def _readable(v: Value) -> bool:
 
 
 def _wanted(v: Value, grid: GridLimits) -> bool:
-    """Whether v may be the last product of an attention whose scores fill a buffer."""
-    return v.op.kind == "contract" and v.size > 0 and v.shape[-2] >= ATTENTION_ROWS and (
-        v.args[0].nbytes >= ATTENTION_SHARE * grid.max_buffer_bytes)
+    """Whether v may be the last product of an attention that one kernel shall compute. One of
+    threads is slower than products by matrix instructions, also with scores in memory."""
+    if v.op.kind != "contract" or v.size == 0 or v.shape[-2] < ATTENTION_ROWS:
+        return False
+    if grid.mma_shapes:
+        return matrix_shape(v.dtype, grid) is not None
+    return v.args[0].nbytes >= ATTENTION_SHARE * grid.max_buffer_bytes
+
+
+def matrix_shape(d: DType, grid: GridLimits) -> MmaShape | None:
+    """The shape in which a machine multiplies matrices of a dtype as they are; None if it cannot,
+    or does not say who has which elements."""
+    for shape in grid.mma_shapes:
+        if shape.of == d and shape.into == f32 and all(
+                layout_of(Fragment(role, shape, grid.mma_layout)) for role in "ac"):
+            return shape
+    return None
 
 
 def attention_of(v: Value, readers: Mapping[Value, int]) -> tuple[

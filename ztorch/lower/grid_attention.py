@@ -143,20 +143,28 @@ class AttentionRows:
         """What is subtracted from the scores of a row."""
         e = e.within()
         e.here[self.attention.largest] = largest
-        return e.element(self.attention.shift, (*self.index(self.row), Index()))
+        return self.number(e, self.attention.shift)
+
+    def exponential(self, x: Operand) -> Operand:
+        """e to the power of x."""
+        return self.b.exp(x)
 
     def rescaled(self, e: Emitter, before: Operand, now: Operand) -> Operand:
         """What exponentials so far are multiplied by as a row's largest score grows."""
         b = self.b
-        factor = b.exp(b.sub(self.shift(e, before), self.shift(e, now)))
+        factor = self.exponential(b.sub(self.shift(e, before), self.shift(e, now)))
         return b.select(b.eq(before, -math.inf), 0.0, factor)  # there were none yet
+
+    def number(self, e: Emitter, v: Value) -> Operand:
+        """A number of a row."""
+        return e.element(v, (*self.index(self.row), Index()))
 
     def factor(self, e: Emitter, total: Operand) -> Operand:
         """What the result of a row is multiplied by."""
         e, product = e.within(), None
         e.here[self.attention.total] = total
         for v in self.attention.factors:
-            x = e.element(v, (*self.index(self.row), Index()))
+            x = self.number(e, v)
             product = x if product is None else self.b.mul(product, x)
         return self.b.const(1.0, f32) if product is None else product
 

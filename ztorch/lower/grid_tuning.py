@@ -89,6 +89,22 @@ ATTENTION_BLOCK = row(
 ATTENTION_STEP = row(
     "ATTENTION_STEP", 2, "columns", "of scores after which results are scaled anew",
     "read in machine code: with 4 there are spills on chips before Hopper")
+ATTENTION_STAGES = row(
+    "ATTENTION_STAGES", 2, "stages", "of such blocks: copies fill one while the other is read",
+    CHOSEN)
+ATTENTION_REGISTERS = row(
+    "ATTENTION_REGISTERS", 192, "registers", "of 32 bits at most that matrices of a thread take",
+    "chosen: of 255, which leaves as many as addresses and the like take")
+ATTENTION_REGISTERS_FEW = row(
+    "ATTENTION_REGISTERS_FEW", 96, "registers", "of matrices with which a thread needs no more "
+    "than 128 in all", "read in machine code")
+ATTENTION_PRODUCT = row(
+    "ATTENTION_PRODUCT", 1.5, "turns", "of shared memory in which a compute unit multiplies two "
+    "matrices", "public figures: of an H200 without asynchronous products")
+ATTENTION_ISSUE = row(
+    "ATTENTION_ISSUE", 0.25, "turns", "in which a compute unit starts an instruction", CHOSEN)
+ATTENTION_ELEMENT = row(
+    "ATTENTION_ELEMENT", 7, "instructions", "for each score", "read in machine code")
 SEEN_ROWS = row(
     "SEEN_ROWS", 16, "rows", "of scores of which it is known together which columns they see",
     "chosen: a matrix of a tensor core")
@@ -108,6 +124,11 @@ CONSUMER_REGISTERS = row(
     "CONSUMER_REGISTERS", 232, "registers", "of a thread that multiplies", "what a unit has left "
     "for two warpgroups beside one that copies")
 
+# What is tried of attention by matrix instructions: subgroups of a workgroup, matrices of scores
+# that one has below one another, columns of a block, and whether queries stay in registers.
+ATTENTION_TILES = tuple((subgroups, high, block, held) for high, block, held in (
+    (2, 64, 1), (2, 64, 0), (2, 32, 1), (2, 32, 0), (1, 64, 1), (1, 64, 0), (1, 32, 0))
+    for subgroups in (4, 8))
 # Bytes of one asynchronous copy, the best first: what GPUs load at once, and half of it.
 COPY_BYTES = (16, 8)
 # Tiles of a product on a grid that are tried: rows, columns, depth of a strip, and the rows and

@@ -15,6 +15,8 @@ from ztorch.lower import (
     contract,
     elements,
     grid_attention,
+    grid_attention_matrix,
+    grid_attention_tiles,
     grid_contract,
     grid_elements,
     grid_recurring,
@@ -72,8 +74,11 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
                  grid_elements.emit)),
     ("reduce", True): (
         LoopNest("grid_rows", grid_rows.propose, grid_rows.refusal, grid_rows.emit),),
-    ("attention", True): (LoopNest("grid_attention", grid_attention.propose,
-                                   grid_attention.refusal, grid_attention.emit),),
+    ("attention", True): (
+        LoopNest("grid_attention_matrix", grid_attention_tiles.propose,
+                 grid_attention_tiles.refusal, grid_attention_matrix.emit),
+        LoopNest("grid_attention", grid_attention.propose, grid_attention.refusal,
+                 grid_attention.emit)),
     ("contract", True): (
         LoopNest("grid_roles", grid_roles.propose, grid_roles.refusal, grid_roles.emit),
         LoopNest("grid_async", grid_tiles.propose_async, grid_tiles.refusal_async,

@@ -18,7 +18,7 @@ from ztorch.performance.memory_work import MemoryWork, subgroups_in
 from ztorch.performance.thread_values import ThreadValues
 from ztorch.performance.work import ACCESSES, FREE, LOOP_SLOTS, Work
 
-SPECIAL = frozenset({"sqrt", "rsqrt", "exp2", "div"})  # of floats
+SPECIAL = frozenset({"sqrt", "rsqrt", "exp2", "raw_exp2", "raw_rcp", "div"})  # of floats
 
 
 def work_of(kernel: Kernel, grid: Grid, subgroup: int) -> Work:

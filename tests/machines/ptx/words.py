@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from tests.machines.ptx.parse import BITS, Instruction, PtxError
-from ztorch.dtypes import bf16, from_storage, to_storage
+from ztorch.dtypes import DType, bf16, dtype, from_storage, to_storage
 
 DTYPE = {"s8": np.int8, "u8": np.uint8, "s16": np.int16, "u16": np.uint16, "s32": np.int32,
          "u32": np.uint32, "s64": np.int64, "u64": np.uint64, "f16": np.float16, "f32": np.float32,
@@ -40,6 +41,8 @@ def meaning(i: Instruction) -> tuple[Meaning, tuple[int, ...], int]:
     name, *how = i.opcode
     kind = how[-1]
     how = how[:-1]
+    if name == "cvt" and how in (["rn", "f16x2"], ["rn", "bf16x2"]) and kind == "f32":
+        return partial(_packed, dtype(how[1][:-2])), (32, 32), 32
     if name == "cvt":
         return _convert(i)
     if kind not in BITS:
@@ -75,6 +78,8 @@ def meaning(i: Instruction) -> tuple[Meaning, tuple[int, ...], int]:
         return _typed(_fma32 if bits == 32 else _fma64, d), (bits,) * 3, bits
     if (name, how, kind) in (("rcp", ["approx", "ftz"], "f64"), ("rsqrt", ["approx", "ftz"], "f64")):
         return (lambda x: _rough(x.view(d), name == "rsqrt")), (bits,), bits
+    if name in ("ex2", "rcp") and (how, kind) == (["approx", "ftz"], "f32"):
+        return partial(_near, np.exp2 if name == "ex2" else np.reciprocal), (32,), 32
     if key == ("sqrt",):
         return _typed(np.sqrt, d), (bits,), bits
     if key in (("neg",), ("abs",)):
@@ -150,6 +155,21 @@ def _rough(x: np.ndarray, root: bool) -> np.ndarray:
     """1 / x or that of its square root, of which the upper half of the bits is right, as PTX says."""
     exact = 1 / (np.sqrt(x) if root else x)
     return np.asarray(exact).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)
+
+
+def _packed(d: DType, high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """Two float32 as numbers of 16 bits in one register, of which the second is in the lower half."""
+    upper, lower = (np.asarray(to_storage(d, x.view(np.float32))).view(np.uint16).astype(np.uint32)
+                    for x in (high, low))
+    return upper << np.uint32(16) | lower
+
+
+def _near(f: np.ufunc, x: np.ndarray) -> np.ndarray:
+    """What f gives but for an error of 2 ** -22, upwards or downwards by turns; subnormal numbers are
+    zero."""
+    number = np.where(x & 0x7F800000, x, x & 0x80000000).astype(np.uint32).view(np.float32)
+    y = (f(number.astype(np.float64)) * (1 + 2.0**-22 * np.where(x & 1, 1, -1))).astype(np.float32)
+    return np.where(np.abs(y) < 2.0**-126, np.copysign(np.float32(0), y), y).view(np.uint32)
 
 
 def _sign(name: str, kind: str) -> Meaning:

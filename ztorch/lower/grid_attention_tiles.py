@@ -1,0 +1,112 @@
+"""How many rows and columns of attention subgroups look at together by matrix instructions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ztorch.ir.kernel import SWIZZLE_LINE, MmaShape
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.lower.attention import matrix_shape
+from ztorch.lower.grid_attention import AttentionSizes, sizes_of
+from ztorch.lower.grid_attention_blocks import pitch_of
+from ztorch.lower.grid_tuning import (
+    ATTENTION_ELEMENT,
+    ATTENTION_ISSUE,
+    ATTENTION_PRODUCT,
+    ATTENTION_REGISTERS,
+    ATTENTION_STAGES,
+    ATTENTION_TILES,
+)
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import Schedule
+
+
+@dataclass(frozen=True, repr=False)
+class GridAttentionMatrixSchedule(Schedule):
+    """Attention on a grid, by matrix instructions."""
+
+    kind = "grid_attention_matrix"
+    subgroups: int  # of a workgroup
+    high: int  # matrices of scores that a subgroup has below one another
+    block: int  # columns whose keys and values lie in shared memory at once
+    stages: int  # such blocks, of which one is looked at
+    held: int  # 1: queries stay in registers; 0: they are loaded again for each block
+
+    def tile(self, lanes: int) -> str:
+        return f"{self.subgroups}x{self.high}x{self.block}mma"
+
+
+def propose(region: Region, limits: Limits) -> GridAttentionMatrixSchedule | None:
+    """What takes the least time, of what registers and shared memory hold."""
+    grid, node = limits.grid, region.members[0]
+    assert grid is not None
+    shape = matrix_shape(node.dtype, grid)
+    if shape is None:
+        return None
+    tried = (GridAttentionMatrixSchedule(subgroups, high, block, ATTENTION_STAGES, held)
+             for subgroups, high, block, held in ATTENTION_TILES)
+    fitting = [s for s in tried if not refusal(s, region, limits)]
+    return min(fitting, key=lambda s: _cost(s, sizes_of(region), shape, grid), default=None)
+
+
+def _cost(s: GridAttentionMatrixSchedule, sizes: AttentionSizes, shape: MmaShape,
+          grid: GridLimits) -> float:
+    """Turns of shared memory, or the time of as many, that the busiest compute unit takes."""
+    depth, wide = padded(sizes, shape)
+    lines, rows = s.block * (depth + wide), s.high * shape.m
+    elements = s.block * rows
+    products = elements * (depth + wide) // (shape.m * shape.n * shape.k)
+    read = lines + (0 if s.held else rows * depth)
+    shared = (read + lines / s.subgroups) * shape.of.bytes / SWIZZLE_LINE
+    issued = products + read / (shape.n * shape.k) + (
+        ATTENTION_ELEMENT * elements + rows * wide) / grid.subgroup
+    each = max(shared, products * ATTENTION_PRODUCT, issued * ATTENTION_ISSUE)
+    groups = sizes.matrices * math.ceil(sizes.rows / (rows * s.subgroups))
+    blocks = math.ceil(sizes.columns / s.block)
+    return math.ceil(groups / grid.compute_units) * s.subgroups * blocks * each
+
+
+def refusal(s: GridAttentionMatrixSchedule, region: Region, limits: Limits) -> str:
+    """Why a region cannot have a schedule; empty if it can."""
+    grid, sizes = limits.grid, sizes_of(region)
+    assert grid is not None
+    shape = matrix_shape(region.members[0].dtype, grid)
+    if shape is None:
+        return "the machine does not multiply such matrices, or does not say who has which elements"
+    if not 1 <= s.subgroups * grid.subgroup <= grid.threads or s.high < 1:
+        return (f"subgroups({s.subgroups}) must be 1 to {grid.threads // grid.subgroup}, "
+                f"high({s.high}) at least 1")
+    if s.block < 1 or s.block % shape.k:
+        return f"block({s.block}) must be a multiple of {shape.k}"
+    if s.stages < 2:
+        return f"stages({s.stages}) must be at least 2"
+    if (held := registers(s, sizes, shape, grid)) > ATTENTION_REGISTERS:
+        return f"a thread would hold {held} registers of matrices, more than {ATTENTION_REGISTERS}"
+    needed = _shared(s, sizes, shape)
+    return f"it shares {needed} bytes of {grid.shared_bytes}" if needed > grid.shared_bytes else ""
+
+
+def registers(s: GridAttentionMatrixSchedule, sizes: AttentionSizes, shape: MmaShape,
+               grid: GridLimits) -> int:
+    """Registers of 32 bits that the matrices of a thread take: queries, results, scores, and
+    weights, which take half as much."""
+    depth, wide = padded(sizes, shape)
+    across = (depth if s.held else shape.k) // 2 + wide + s.block + s.block // 2
+    return s.high * shape.m * across // grid.subgroup
+
+
+def _shared(s: GridAttentionMatrixSchedule, sizes: AttentionSizes, shape: MmaShape) -> int:
+    """Bytes of shared memory."""
+    depth, wide = (pitch_of(n, shape) for n in padded(sizes, shape))
+    rows = s.subgroups * s.high * shape.m
+    return (rows * depth + s.stages * s.block * (depth + wide)) * shape.of.bytes
+
+
+def _up(n: int, step: int) -> int:
+    return math.ceil(n / step) * step
+
+
+def padded(sizes: AttentionSizes, shape: MmaShape) -> tuple[int, int]:
+    """The size of queries and of results in whole matrices."""
+    return _up(sizes.depth, shape.k), _up(sizes.wide, shape.n)
