@@ -114,12 +114,14 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
     busiest = math.ceil(groups / gpu.units)  # workgroups of the unit that has most
     l2, memory = _traffic(kernel, work, groups, resident, shared, gpu)
     clock = gpu.clock_ghz * 1e9
-    cycles = unit_cycles(work, gpu)
+    staying = "copy_tile" in kernel.opcodes()  # workgroups that take tiles in turn
+    most = work_of(kernel, grid, gpu.subgroup, first=True) if staying else work
+    cycles = unit_cycles(most, gpu)
     parts = {name: c * busiest / clock for name, c in cycles.items()}
     parts["l2"] = l2 / (gpu.l2_gb_s * 1e9)
     parts["memory"] = 0.0 if cached else memory / gpu.copy_rate
     waves = math.ceil(busiest / resident)
-    parts["latency"] = waves * group_cycles(kernel, work, gpu, cached) / clock
+    parts["latency"] = waves * group_cycles(kernel, most, gpu, cached) / clock
     even = max(*cycles.values()) * groups / gpu.units / clock
     bound = max(parts, key=lambda name: parts[name])
     turns = sum(a.turns for a in work.accesses.values())

@@ -41,8 +41,8 @@ class Remote(Running):
         super().__init__(spec, code, device.id, spec.host_bytes)
         self.opened_device = device
         self.module = device.load(code, [
-            KernelEntry(*e[:-1], tuple(TensorMap(*m) for m in e[-1]))
-            for e in spec.kernel_entries])
+            entry._replace(maps=tuple(TensorMap(*m) for m in entry.maps))
+            for entry in (KernelEntry(*e) for e in spec.kernel_entries)])
         self._params = self._allocate("its weights", spec.params_bytes, "make layers smaller")
         self._arena = self._allocate("what its layers compute", spec.arena_bytes,
                                      "compile with a smaller batch_size")
