@@ -79,9 +79,6 @@ RASTER_ROWS = row(
     "column of tiles", "public figures: on Hopper 8 and 16 differ by a few percent")
 PRODUCER_REGISTERS = row(
     "PRODUCER_REGISTERS", 40, "registers", "of a thread that copies", "public figures: 24 to 40")
-CONSUMER_REGISTERS = row(
-    "CONSUMER_REGISTERS", 232, "registers", "of a thread that multiplies", "what a unit has left "
-    "for two warpgroups beside one that copies")
 
 # Bytes of one asynchronous copy, the best first: what GPUs load at once, and half of it.
 COPY_BYTES = (16, 8)
