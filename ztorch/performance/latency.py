@@ -26,24 +26,28 @@ INNER_TRIPS = 12  # of a loop without others inside that are run: more than copi
 OUTER_TRIPS = 3  # the same of a loop with others inside
 
 
-def group_cycles(kernel: Kernel, work: Work, gpu: Gpu, cached: bool = False) -> float:
+def group_cycles(kernel: Kernel, work: Work, gpu: Gpu, groups: int, cached: bool = False) -> float:
     """The cycles of one workgroup from its start to its end.
 
     Args:
         kernel: The kernel of one thread, in words of its target.
         work: How often its loops turn, and which branches are taken.
         gpu: The GPU that it runs on.
+        groups: Workgroups of the launch.
         cached: Whether what it loads lies in the shared cache. Default: `False`.
     """
-    clock = _Clock(kernel, work, gpu, gpu.l2_cycles if cached else gpu.memory_cycles)
+    clock = _Clock(kernel, work, gpu, gpu.l2_cycles if cached else gpu.memory_cycles,
+                   min(groups, gpu.units))
     clock.block(0, len(kernel.body))
     clock.meet()
     return max(clock.start, *clock.stores) if clock.stores else clock.start
 
 
 class _Clock:
-    def __init__(self, kernel: Kernel, work: Work, gpu: Gpu, load_cycles: int):
+    def __init__(self, kernel: Kernel, work: Work, gpu: Gpu, load_cycles: int,
+                 busy: int):
         self.kernel, self.work, self.gpu, self.load_cycles = kernel, work, gpu, load_cycles
+        self.busy = busy  # units
         self.skipped = -1  # a loop that is not run
         self.multiplies = True  # whether asynchronous products take time
         self.ends = dict(matching(kernel.body))
@@ -123,7 +127,7 @@ class _Clock:
         teams = math.prod(self.kernel.workgroup) // (gpu.subgroup * WARPGROUP) - 1
         products = teams * sum(self._product_cycles(body[k]) for k in strip
                                if body[k].opcode == "mma_async")
-        share = gpu.l2_gb_s / gpu.units / gpu.clock_ghz  # bytes a cycle of the shared cache
+        share = min(gpu.l2_unit_bytes, gpu.l2_gb_s / self.busy / gpu.clock_ghz)  # bytes a cycle
         times = RingTimes(
             self._alone(ring.copying, -1), self.load_cycles + gpu.tile_copy_cycles,
             strip_bytes(self.kernel, copying) / share, self._alone(ring.multiplying, -1), products,
@@ -133,7 +137,7 @@ class _Clock:
 
     def _alone(self, loop: int, skipped: int) -> float:
         """One trip of a loop, without another loop in it and without asynchronous products."""
-        clock = _Clock(self.kernel, self.work, self.gpu, self.load_cycles)
+        clock = _Clock(self.kernel, self.work, self.gpu, self.load_cycles, self.busy)
         clock.skipped, clock.multiplies = skipped, False
         clock.block(loop + 1, self.ends[loop])
         clock.meet()

@@ -9,9 +9,11 @@ multiplies.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ztorch.ir.kernel import Instr, Kernel
+from ztorch.ir.kernel import Kernel, matching
 
 
 @dataclass(frozen=True)
@@ -88,13 +90,17 @@ def stages_of(kernel: Kernel) -> int:
 
 def strip_bytes(kernel: Kernel, within: range) -> float:
     """Bytes of a strip that one workgroup has to bring out of the shared cache."""
-    return float(sum(_tile_bytes(kernel, kernel.body[k]) for k in within
-                     if kernel.body[k].opcode == "copy_tile"))
+    return float(sum(
+        math.prod(i.attrs["box"]) * kernel.memory(i.attrs["source"]).dtype.bytes
+        for i in map(kernel.body.__getitem__, within) if i.opcode == "copy_tile"))
 
 
-def _tile_bytes(kernel: Kernel, i: Instr) -> int:
-    size = kernel.memory(i.attrs["source"]).dtype.bytes
-    for n in i.attrs["box"]:
-        size *= n
-    return size
-
+def rounds_of(kernel: Kernel, trips: Mapping[int, float]) -> tuple[float, float]:
+    """Tiles that the first workgroup takes in turn, and those that each has on average; both 1
+    where workgroups take no tiles in turn. `trips` is how often loops of the first one turn."""
+    for at, end in matching(kernel.body):
+        i = kernel.body[at]
+        if i.opcode == "loop" and i.attrs["kind"] == "serial" and any(
+                j.opcode == "copy_tile" for j in kernel.body[at:end]) and not i.args[0].is_const:
+            return trips.get(at, 1.0), i.args[1].number / i.args[2].number
+    return 1.0, 1.0
