@@ -36,7 +36,7 @@ def with_units(units: int) -> Limits:
     return TARGETS["cuda:sm_90a"].on_device({"compute_units": units}).limits
 
 
-ONE, TWO = with_units(1), with_units(2)
+ONE, TWO, HOPPER = with_units(1), with_units(2), TARGETS["cuda:sm_90a"].limits
 
 
 def transposed(a: object, b: object) -> object:
@@ -206,6 +206,18 @@ def test_what_takes_them() -> None:
 def test_what_no_product_can_have(schedule: str, why: str) -> None:
     with pytest.raises(IllegalSchedule, match=why):
         step_of(fused(), ONE, f"grid_roles {schedule}")
+
+
+@pytest.mark.parametrize("make", [plain, transposed])
+def test_what_is_proposed_is_legal(make: Make) -> None:
+    """Clusters among them, where a share of a strip would not be whole lines, or tiles are odd in number."""
+    for m, n, k, cluster in ((512, 512, 512, 1), (1024, 1024, 512, 2), (1088, 1024, 512, 1), (1024, 1024, 64, 1),
+                             (256, 4096, 1024, 2), (512, 1024, 128, 1), (512, 4096, 1024, 2)):
+        one = job(make, (m, k), (k, n) if make is plain else (n, k), d=f16)
+        key, schedule = next((s.key, repr(s.schedule)) for s in plan_of(one.alone("j"), HOPPER)[0].steps
+                             if s.schedule.kind == "grid_roles")
+        assert f"cluster({cluster})" in schedule
+        plan_of(one.alone("j"), HOPPER, schedules={key: schedule})  # raises if it is refused
 
 
 def test_large_products_share_strips_in_clusters_and_go_by_one_map_each() -> None:

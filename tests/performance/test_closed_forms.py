@@ -80,6 +80,20 @@ def test_what_a_ring_brings_from_the_cache() -> None:
         assert p.copies_pending == 2 and p.flops == pytest.approx(2 * 512 * 256 * 256, rel=0.01)
 
 
+@pytest.mark.parametrize("shape", [(4096, 4096, 128), (768, 768, 768), (512, 4096, 1024)])
+def test_clusters_are_taken_where_they_are_faster(shape: tuple[int, int, int]) -> None:
+    hopper = target("cuda:sm_90a")
+    m, n, k = shape
+    graph = Graph({"y": ops.matmul(leaf("input", "a", (m, k), f16), leaf("input", "b", (k, n), f16))})
+    [step] = plan_of(graph, hopper.limits)[0].steps
+    shared = repr(step.schedule)
+    assert "cluster(2)" in shared
+    alone = shared.replace("cluster(2)", "cluster(1)")
+    two, one = (predict_kernel(*in_words(plan_of(graph, hopper.limits, schedules={step.key: s})[0].steps[0].kernel, hopper,
+                                         renderer(hopper)), H200).seconds for s in (shared, alone))
+    assert two < 0.96 * one
+
+
 def test_a_copy_is_one_transaction_a_request_at_the_rate_of_memory() -> None:
     n = 1 << 26
     k = kernel(lambda b, g, t: b.store("y", place(b, g, t), b.load("x", place(b, g, t))), n)

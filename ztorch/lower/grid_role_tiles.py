@@ -95,12 +95,21 @@ def propose(region: Region, limits: Limits) -> GridRolesSchedule | None:
     product, grid = product_of(region), limits.grid
     assert grid is not None
     rows, columns = like.tile_rows, like.tile_columns
-    down = math.ceil(product.shape[-2] / rows)
-    cluster = 2 if down % 2 == 0 and grid.compute_units > 1 else 1
-    tile = tile_of(GridRolesSchedule(rows, columns, ROLES_STAGES_LEAST, 1, cluster), cut[0], grid)
-    staged = _staged(tile, grid, product.args[0].shape[-1])
+    k = product.args[0].shape[-1]
+    tile = tile_of(GridRolesSchedule(rows, columns, ROLES_STAGES_LEAST, 1, 2), cut[0], grid)
+    # A tile of one strip waits for its epilogue, and gains nothing by what brings strips faster.
+    if grid.compute_units == 1 or k <= tile.depth or not _shares(tile, product.shape[-2]):
+        tile = replace(tile, cluster=1)
+    staged = _staged(tile, grid, k)
     return None if staged is None else GridRolesSchedule(
-        rows, columns, staged.stages, staged.bands, cluster)
+        rows, columns, staged.stages, staged.bands, tile.cluster)
+
+
+def _shares(tile: RolesTile, m: int) -> bool:
+    """Whether all tiles of m rows can be given to clusters, and each workgroup has whole lines of a
+    strip of the right operand to bring."""
+    down = math.ceil(m / tile.rows)
+    return down % tile.cluster == 0 and tile.columns % (tile.cluster * tile.depth) == 0
 
 
 def _staged(tile: RolesTile, grid: GridLimits, k: int) -> RolesTile | None:
@@ -120,15 +129,13 @@ def refusal(s: GridRolesSchedule, region: Region, limits: Limits) -> str:
     assert limits.grid is not None
     if s.stages < ROLES_STAGES_LEAST:
         return f"stages({s.stages}) must be at least {ROLES_STAGES_LEAST}"
-    down = math.ceil(product_of(region).shape[-2] / max(1, s.tile_rows))
-    line = SWIZZLE_LINE // cut[0].of.bytes
-    if s.cluster not in (1, 2) or down % s.cluster or (s.tile_columns // s.cluster) % line:
-        return (f"cluster({s.cluster}) must be 1, or 2 where tiles below one another are even in "
-                f"number and have columns for both in lines of {line}")
     tile = tile_of(s, cut[0], limits.grid)
     if why := grid_tiles.refusal_tile(tile, limits):
         return why
     if tile.threads + tile.team_threads > limits.grid.threads:
         return f"its roles take {tile.threads + tile.team_threads} threads"
+    if s.cluster not in (1, 2) or not _shares(tile, product_of(region).shape[-2]):
+        return (f"cluster({s.cluster}) must be 1, or 2 where tiles below one another are even in "
+                f"number and have columns for both in lines of {tile.depth}")
     used, held = s.tile_columns // 2 + REGISTERS_BESIDE, tile.registers[1]
     return f"its threads take {used} registers of {held}" if used > held else ""
