@@ -59,10 +59,10 @@ def _input(name: str, d: DType, *shape: int) -> Value:
     return leaf("input", name, shape, d)
 
 
-def _product(n: int, d: DType, kind: str = "") -> MainKernel:
+def _product(m: int, n: int, k: int, d: DType, kind: str = "") -> MainKernel:
     return MainKernel(
-        lambda: Graph({"y": OPS.matmul(_input("a", d, n, n), _input("b", d, n, n))}),
-        2.0 * n**3, 3.0 * n * n * d.bytes, kind or d.name, 0.75)
+        lambda: Graph({"y": OPS.matmul(_input("a", d, m, k), _input("b", d, k, n))}),
+        2.0 * m * n * k, (m * k + k * n + m * n) * d.bytes, kind or d.name, 0.75)
 
 
 def _convolution(images: int, side: int, channels: int) -> MainKernel:
@@ -101,10 +101,10 @@ def _adam(n: int) -> MainKernel:
 
 
 KERNELS: dict[str, MainKernel] = {
-    "matrix product 4096, bfloat16": _product(4096, bf16),
-    "matrix product 4096, float16": _product(4096, f16),
-    "matrix product 4096, tf32": _product(4096, f32, "tf32"),
-    "matrix product 4096, float32": _product(4096, f32),
+    "matrix product 4096, bfloat16": _product(4096, 4096, 4096, bf16),
+    "matrix product 4096, float16": _product(4096, 4096, 4096, f16),
+    "matrix product 4096, tf32": _product(4096, 4096, 4096, f32, "tf32"),
+    "matrix product 4096, float32": _product(4096, 4096, 4096, f32),
     "convolution 3x3, 32x56x56x64, bfloat16": _convolution(32, 56, 64),
     "convolution 3x3, 32x28x28x128, bfloat16": _convolution(32, 28, 128),
     "attention 16x4096x128, bfloat16": _attention(16, 4096, 128),
@@ -117,6 +117,11 @@ KERNELS: dict[str, MainKernel] = {
     "transpose 8192x8192": _rows(lambda x: OPS.transpose(x), 8192, 8192),
     "Adam, 16 million weights": _adam(1 << 24),
 }
+# Further sizes, rows x columns x k, of which there is no golden.
+SIZES = {f"matrix product {m}x{n}x{k}, {d.long}": _product(m, n, k, d) for d, m, n, k in (
+    *((bf16, n, n, n) for n in (512, 1024, 2048, 8192)), (f16, 1024, 1024, 1024),
+    (f16, 8192, 8192, 8192), (bf16, 64, 4096, 4096), (bf16, 256, 8192, 4096),
+    (bf16, 4096, 4096, 512))}
 STEPS = (
     Step("digits_mlp", 32, "float32", "train"),
     Step("resnet18", 64, "float32", "train"),
@@ -133,7 +138,7 @@ def write(folder: Path, quick: bool = False) -> list[Path]:
                     "time is that of the FLOPs at the peak or of the bytes at the rate of a copy")
     facts = {"date": datetime.date.today().isoformat(), "GPUs": ", ".join(GPUS),
              "kind": "predictions of the performance model; nothing was run"}
-    for name, kernel in KERNELS.items():
+    for name, kernel in {**KERNELS, **SIZES}.items():
         for row in map(gpu, GPUS):
             kernel_line(kernels, name, kernel, row)
     for step in STEPS[:1] if quick else STEPS:

@@ -4,6 +4,7 @@ every wait, arrival, phase and stage of their ring is needed."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from itertools import product
 
 import numpy as np
@@ -18,13 +19,16 @@ from ztorch import Sequential, layers, ops
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import DType, bf16, f16, f32
+from ztorch.errors import VerifyError
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
+from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
 from ztorch.ir.parse import parse
 from ztorch.ir.text import show
 from ztorch.ir.tile_maps import tile_maps
+from ztorch.ir.verify import verify
 from ztorch.lower.schedule import IllegalSchedule
 
 
@@ -32,7 +36,7 @@ def with_units(units: int) -> Limits:
     return TARGETS["cuda:sm_90a"].on_device({"compute_units": units}).limits
 
 
-ONE, TWO = with_units(1), with_units(2)
+ONE, TWO, HOPPER = with_units(1), with_units(2), TARGETS["cuda:sm_90a"].limits
 
 
 def transposed(a: object, b: object) -> object:
@@ -43,7 +47,7 @@ CASES: list[tuple[Make, tuple, DType, str]] = [  # at ragged edges, all ways rou
     (plain, ((72, 136), (136, 136)), f16, "tile(rows=64, columns=64) stages(3) epilogue(bands=2) cluster(1)"),
     (transposed, ((200, 72), (136, 72)), bf16, "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(2)"),
     (lambda a, b: ops.matmul(ops.transpose(a), b), ((200, 72), (200, 72)), bf16,
-     "tile(rows=128, columns=64) stages(2) epilogue(bands=4) cluster(1)"),
+     "tile(rows=192, columns=64) stages(2) epilogue(bands=4) cluster(1)"),
     (lambda a, b: ops.matmul(ops.transpose(a), ops.transpose(b)), ((72, 256), (64, 72)), f16,
      "tile(rows=64, columns=64) stages(4) epilogue(bands=1) cluster(1)"),
     (lambda a, b: ops.matmul(ops.transpose(a, (0, 2, 1)), b), ((3, 64, 128), (3, 64, 128)), f16,
@@ -108,7 +112,7 @@ def ring(stages: int, teams: int, strips: int, cluster: int, tiles: int) -> Kern
 
 @together()
 @pytest.mark.parametrize(("stages", "teams", "strips", "cluster"), [
-    *product((2, 3, 4), (1, 2), (1, 3), (1,)), (2, 1, 2, 2), (3, 2, 1, 2), (4, 2, 3, 2)])
+    *product((2, 3, 4), (2,), (1, 3), (1,)), (3, 1, 3, 1), (2, 1, 2, 2), (3, 2, 1, 2), (4, 2, 3, 2)])
 def test_no_ring_deadlocks(stages: int, teams: int, strips: int, cluster: int) -> None:
     """For 1 to 1,000 tiles of one strip, and 1 to 30 of others; whichever role is ahead."""
     kernel = ring(stages, teams, strips, cluster, 1000 if strips == 1 else 30)
@@ -127,6 +131,52 @@ def test_the_simulator_finds_mistakes(old: str, new: str, said: str) -> None:
     assert said in played(parse(broken))
 
 
+WORDS = re.compile(r"\s*(mbarrier_\w+|copy_tile|mma_(wait|fence|commit|async)|\w+_barrier|set %\d+, (%\d+|[01])$)")
+CHANGES: list[tuple[str, Callable[[re.Match], str] | str]] = [
+    (r"cluster=2", "cluster=1"), (r"count=(\d+)", lambda m: f"count={int(m[1]) + 1}"),
+    (r"pending=(\d)", lambda m: f"pending={int(m[1]) + 1}"), (r"bytes=\d+", "bytes=16384"),
+    (r"(set %\d+, )([01])$", lambda m: f"{m[1]}{1 - int(m[2])}"),
+    (r"(empty|full)\[", lambda m: "full[" if m[1] == "empty" else "empty[")]
+
+
+def mutants(kernel: Kernel) -> Iterator[str]:
+    """The text of a kernel without each word of its ring, and with each changed."""
+    lines = show(kernel).split("\n")
+    for k, line in enumerate(lines):
+        if WORDS.match(line):
+            changed = {re.sub(old, new, line) for old, new in CHANGES} - {line}
+            yield from ("\n".join((*lines[:k], *other, *lines[k + 1:])) for other in ((), *((c,) for c in sorted(changed))))
+
+
+def results(kernel: Kernel) -> np.ndarray:
+    """Of small integers, so that every order of sums is exact."""
+    *inputs, out = (m for m in kernel.memories if m.space == "global")
+    rng = np.random.default_rng(3)
+    held = {m.name: rng.integers(-3, 4, m.size).astype(m.dtype.numpy) for m in inputs}
+    held[out.name] = np.full(out.size, np.nan, out.dtype.numpy)
+    interpret(kernel, held, subgroup=32)
+    return held[out.name]
+
+
+def test_every_word_of_a_ring_is_needed() -> None:
+    """Two workgroups of a cluster, two tiles of two strips, two stages: whatever is dropped or changed, the verifier,
+    the simulator or the interpreter refuses it, or the results are wrong. One change is none: which stage was last
+    read is not asked for before one was."""
+    kernel = ring(2, 1, 2, 2, 2)
+    want, found, missed = results(kernel), 0, []
+    for text in mutants(kernel):
+        try:
+            broken = parse(text)
+            verify(broken)
+            wrong = played(broken) != "" or not np.array_equal(results(broken), want)
+        except VerifyError:
+            wrong = True
+        found += wrong
+        if not wrong:
+            missed += set(text.split("\n")) - set(show(kernel).split("\n"))
+    assert found > 50 and [re.sub(r"%\d+", "%", m.strip()) for m in missed] == ["set %, 1"]
+
+
 # -- guards -----------------------------------------------------------------------------------------------
 
 
@@ -137,6 +187,9 @@ def kind(one: Job, limits: Limits = ONE) -> str:
 def test_what_takes_them() -> None:
     assert kind(job(plain, (128, 128), (128, 128), d=f16)) == "grid_roles"
     assert kind(job(plain, (128, 124), (124, 128), d=f16)) == "grid_matrix"  # rows that are no multiple of 16 bytes
+    for start, taken in ((0, True), (4, False), (8, True)):  # a view whose first element is no multiple of 16 bytes
+        of = job(lambda a, b, start=start: ops.matmul(a, b[:, start:start + 128]), (128, 128), (128, 136), d=bf16)
+        assert (kind(of) == "grid_roles") == taken
     assert kind(job(lambda x, w: ops.conv(x, w), (1, 18, 18, 64), (3, 3, 64, 64), d=f16)) == "grid_async"  # no box
     assert kind(job(plain, (128, 128), (128, 128), d=f32)) == "grid_product"
     for t in TARGETS.values():
@@ -151,10 +204,23 @@ def test_what_takes_them() -> None:
     ("tile(rows=128, columns=64) stages(2) epilogue(bands=1) cluster(2)", "must be 1, or 2 where"),
     ("tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(2)", "must be 1, or 2 where"),
     ("tile(rows=64, columns=256) stages(6) epilogue(bands=1) cluster(1)", "bytes of shared memory of 232448"),
+    ("tile(rows=256, columns=192) stages(2) epilogue(bands=8) cluster(1)", "its threads take 120 registers of 104"),
     ("tile(rows=512, columns=64) stages(2) epilogue(bands=8) cluster(1)", "threads|bytes of shared memory")])
 def test_what_no_product_can_have(schedule: str, why: str) -> None:
     with pytest.raises(IllegalSchedule, match=why):
         step_of(fused(), ONE, f"grid_roles {schedule}")
+
+
+@pytest.mark.parametrize("make", [plain, transposed])
+def test_what_is_proposed_is_legal(make: Make) -> None:
+    """Clusters among them, where a share of a strip would not be whole lines, or tiles are odd in number."""
+    for m, n, k, cluster in ((512, 512, 512, 1), (1024, 1024, 512, 2), (1088, 1024, 512, 1), (1024, 1024, 64, 1),
+                             (256, 4096, 1024, 2), (512, 1024, 128, 1), (512, 4096, 1024, 2)):
+        one = job(make, (m, k), (k, n) if make is plain else (n, k), d=f16)
+        key, schedule = next((s.key, repr(s.schedule)) for s in plan_of(one.alone("j"), HOPPER)[0].steps
+                             if s.schedule.kind == "grid_roles")
+        assert f"cluster({cluster})" in schedule
+        plan_of(one.alone("j"), HOPPER, schedules={key: schedule})  # raises if it is refused
 
 
 def test_large_products_share_strips_in_clusters_and_go_by_one_map_each() -> None:

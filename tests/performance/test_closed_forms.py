@@ -24,6 +24,7 @@ from ztorch.ir.kernel import Kernel, Operand
 from ztorch.machines.gpus import GPUS, gpu, gpus_of
 from ztorch.performance.prediction import KernelPrediction, predict_kernel, resident_groups
 from ztorch.performance.register_use import estimated_registers
+from ztorch.performance.ring_clock import RingTimes, ring_cycles
 from ztorch.performance.step import predict_functions
 from ztorch.performance.walk import work_of
 
@@ -51,6 +52,46 @@ def place(b: Builder, g: Operand, t: Operand) -> Operand:
 def of(prediction: KernelPrediction, opcode: str, mem: str) -> Any:
     [found] = [a for a in prediction.accesses if (a.opcode, a.mem) == (opcode, mem)]
     return found
+
+
+@together()
+@pytest.mark.parametrize(("given", "want"), [
+    # copies as the cache delivers them, products, and the latency over the stages but the one that is read
+    ((1, 100, 4, RingTimes(1, 500, 300, 1, 100, 0)), 100 * 300 + 500), ((1, 100, 4, RingTimes(1, 500, 0, 1, 300, 0)), 100 * 300 + 500),
+    ((1, 100, 4, RingTimes(0, 900, 0, 0, 100, 0)), 100 * 900 / 3), ((5, 20, 4, RingTimes(1, 500, 0, 1, 300, 1000)),
+                                                                          5 * (20 * 300 + 1000) + 500)])
+def test_a_ring_takes_what_its_slowest_part_takes(given: tuple, want: float) -> None:
+    assert ring_cycles(*given) == pytest.approx(want, rel=0.03)
+
+
+def test_what_a_ring_brings_from_the_cache() -> None:
+    """Of a product of 4 x 2 tiles every workgroup brings its rows, and half of the columns in a cluster of two. Of six
+    workgroups some have two tiles, and some one."""
+    for cluster, columns in ((1, 128), (2, 64)):
+        a, b = leaf("input", "a", (512, 256), f16), leaf("input", "b", (256, 256), f16)
+        graph = Graph({"y": ops.matmul(a, ops.transpose(b))})
+        limits = target("cuda:sm_90a").on_device({"compute_units": 6}).limits
+        [step] = plan_of(graph, limits)[0].steps
+        text = f"grid_roles tile(rows=128, columns=128) stages(3) epilogue(bands=2) cluster({cluster})"
+        [step] = plan_of(graph, limits, schedules={step.key: text})[0].steps
+        words = renderer(target("cuda:sm_90a"))
+        p = predict_kernel(*in_words(step.kernel, target("cuda:sm_90a"), words), H200)
+        assert p.l2_bytes == 8 * (128 + columns) * 256 * 2 + 512 * 256 * 2
+        assert p.copies_pending == 2 and p.flops == pytest.approx(2 * 512 * 256 * 256, rel=0.01)
+
+
+@pytest.mark.parametrize("shape", [(4096, 4096, 128), (768, 768, 768), (512, 4096, 1024)])
+def test_clusters_are_taken_where_they_are_faster(shape: tuple[int, int, int]) -> None:
+    hopper = target("cuda:sm_90a")
+    m, n, k = shape
+    graph = Graph({"y": ops.matmul(leaf("input", "a", (m, k), f16), leaf("input", "b", (k, n), f16))})
+    [step] = plan_of(graph, hopper.limits)[0].steps
+    shared = repr(step.schedule)
+    assert "cluster(2)" in shared
+    alone = shared.replace("cluster(2)", "cluster(1)")
+    two, one = (predict_kernel(*in_words(plan_of(graph, hopper.limits, schedules={step.key: s})[0].steps[0].kernel, hopper,
+                                         renderer(hopper)), H200).seconds for s in (shared, alone))
+    assert two < 0.96 * one
 
 
 def test_a_copy_is_one_transaction_a_request_at_the_rate_of_memory() -> None:

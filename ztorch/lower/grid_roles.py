@@ -11,142 +11,30 @@ right operand to all of them.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
-from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, Fragment, MmaShape, Operand
-from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower import grid_async, grid_tiles
+from ztorch.ir.kernel import Fragment, Operand
+from ztorch.ir.limits import Limits
 from ztorch.lower.contract import product_of
 from ztorch.lower.grid import threads
-from ztorch.lower.grid_async import AsyncStrips, AsyncTile
-from ztorch.lower.grid_boxes import Boxes, boxes_of
+from ztorch.lower.grid_async import AsyncStrips
+from ztorch.lower.grid_boxes import Boxes
 from ztorch.lower.grid_epilogue import Bands
-from ztorch.lower.grid_tuning import (
-    CONSUMER_REGISTERS,
-    PRODUCER_REGISTERS,
-    RASTER_ROWS,
-    ROLES_STAGES_LEAST,
-)
+from ztorch.lower.grid_role_tiles import GridRolesSchedule, RolesTile, cut_of, tile_of
+from ztorch.lower.grid_tuning import RASTER_ROWS
 from ztorch.lower.region import Region
-from ztorch.lower.schedule import Schedule
-
-BARRIER_BYTES = 8  # of a barrier of phases
-SHARED_ALIGN = 16  # that memories in shared memory begin at multiples of
-
-
-@dataclass(frozen=True, repr=False)
-class GridRolesSchedule(Schedule):
-    """A matrix product whose workgroups have roles and stay for several tiles."""
-
-    kind = "grid_roles"
-    tile_rows: int  # rows of a workgroup
-    tile_columns: int  # columns of a workgroup
-    stages: int  # strips in shared memory at once
-    epilogue_bands: int  # parts of a tile that pass through shared memory one after another
-    cluster: int  # workgroups that share strips of the right operand
-
-    def tile(self, lanes: int) -> str:
-        return f"{self.tile_rows}x{self.tile_columns}roles"
-
-
-@dataclass(frozen=True)
-class RolesTile(AsyncTile):
-    """A tile, whose `threads` are those that multiply."""
-
-    cluster: int = 1
-
-    @property
-    def teams(self) -> int:
-        """Warpgroups that multiply."""
-        return self.rows // (self.shape.m * WARPGROUP)
-
-    @property
-    def team_threads(self) -> int:
-        return self.subgroup * WARPGROUP
-
-    @property
-    def shared(self) -> int:
-        each = -(-self.stages * BARRIER_BYTES // SHARED_ALIGN) * SHARED_ALIGN
-        return super().shared + 2 * each
-
-    @property
-    def stage_bytes(self) -> int:
-        return (self.rows + self.columns) * self.depth * self.shape.of.bytes
-
-
-def _tile(s: GridRolesSchedule, shape: MmaShape, grid: GridLimits) -> RolesTile:
-    depth = SWIZZLE_LINE // shape.of.bytes
-    return RolesTile(s.tile_rows, s.tile_columns, depth, shape, grid.subgroup, s.stages,
-                     s.epilogue_bands, s.cluster)
-
-
-def _cut(region: Region, limits: Limits) -> tuple[MmaShape, tuple[Boxes, Boxes]] | None:
-    """The shape in which a machine multiplies, and both operands as boxes, if it can so."""
-    product, grid = product_of(region), limits.grid
-    assert grid is not None
-    shape = grid_async.shape_for(product, limits) if grid.tile_copies else None
-    left, right = (boxes_of(product, side) for side in (0, 1)) if shape else (None, None)
-    return (shape, (left, right)) if shape and left and right else None
-
-
-def propose(region: Region, limits: Limits) -> GridRolesSchedule | None:
-    """The tile that asynchronous products would have, with as many stages as have room."""
-    cut = _cut(region, limits)
-    like = grid_tiles.propose_async(region, limits) if cut else None
-    if cut is None or like is None:
-        return None
-    product, grid = product_of(region), limits.grid
-    assert grid is not None
-    rows, columns = like.tile_rows, like.tile_columns
-    down = math.ceil(product.shape[-2] / rows)
-    cluster = 2 if down % 2 == 0 and grid.compute_units > 1 else 1
-    tile = _tile(GridRolesSchedule(rows, columns, ROLES_STAGES_LEAST, 1, cluster), cut[0], grid)
-    staged = _staged(tile, grid, product.args[0].shape[-1])
-    return None if staged is None else GridRolesSchedule(
-        rows, columns, staged.stages, staged.bands, cluster)
-
-
-def _staged(tile: RolesTile, grid: GridLimits, k: int) -> RolesTile | None:
-    """The same with as many stages, and then as few bands, as fit: a unit has one workgroup."""
-    most = max(ROLES_STAGES_LEAST, min(8, 2 * math.ceil(k / tile.depth)))
-    bands = [n for n in range(1, tile.across + 1) if tile.across % n == 0]
-    fitting = (t for n, m in itertools.product(range(most, ROLES_STAGES_LEAST - 1, -1), bands)
-               if (t := replace(tile, stages=n, bands=m)).shared <= grid.shared_bytes)
-    return next(fitting, None)
-
-
-def refusal(s: GridRolesSchedule, region: Region, limits: Limits) -> str:
-    """Why a product cannot have a schedule; empty if it can."""
-    cut = _cut(region, limits)
-    if cut is None:
-        return "this target has no copies of tiles, or an operand cannot be copied in boxes"
-    assert limits.grid is not None
-    if s.stages < ROLES_STAGES_LEAST:
-        return f"stages({s.stages}) must be at least {ROLES_STAGES_LEAST}"
-    down = math.ceil(product_of(region).shape[-2] / max(1, s.tile_rows))
-    line = SWIZZLE_LINE // cut[0].of.bytes
-    if s.cluster not in (1, 2) or down % s.cluster or (s.tile_columns // s.cluster) % line:
-        return (f"cluster({s.cluster}) must be 1, or 2 where tiles below one another are even in "
-                f"number and have columns for both in lines of {line}")
-    tile = _tile(s, cut[0], limits.grid)
-    why = grid_tiles.refusal_tile(tile, limits)
-    if not why and tile.threads + tile.team_threads > limits.grid.threads:
-        return f"its roles take {tile.threads + tile.team_threads} threads"
-    return why
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: GridRolesSchedule) -> None:
     """All tiles of the product that the region is built around."""
-    cut, product, grid = _cut(region, limits), product_of(region), limits.grid
+    cut, product, grid = cut_of(region, limits), product_of(region), limits.grid
     assert cut is not None and grid is not None
-    tile = _tile(s, cut[0], grid)
+    tile = tile_of(s, cut[0], grid)
     b.cluster = tile.cluster
     tiles = Raster(product, tile)
     clusters = min(tiles.count, max(1, grid.compute_units // tile.cluster))
@@ -221,14 +109,15 @@ class RolesNest(AsyncStrips):
         together()
         first = b.div(g, tile.cluster)
         moved = tile.teams > 1  # one team has registers enough
+        fewer, more = tile.registers
         with b.if_(b.ge(b.div(t, tile.team_threads), tile.teams), els=True) as roles:
             if moved:
-                b.thread_registers(PRODUCER_REGISTERS, fewer=True)
+                b.thread_registers(fewer, fewer=True)
             with b.if_(b.eq(t, tile.threads)):
                 self._produce(g, first, clusters)
             b.else_(roles)
             if moved:
-                b.thread_registers(CONSUMER_REGISTERS, fewer=False)
+                b.thread_registers(more, fewer=False)
             self._consume(g, first, clusters, t)
         if tile.cluster > 1:
             together()  # nobody ends while others still arrive here

@@ -120,9 +120,6 @@ RASTER_ROWS = row(
     "column of tiles", "public figures: on Hopper 8 and 16 differ by a few percent")
 PRODUCER_REGISTERS = row(
     "PRODUCER_REGISTERS", 40, "registers", "of a thread that copies", "public figures: 24 to 40")
-CONSUMER_REGISTERS = row(
-    "CONSUMER_REGISTERS", 232, "registers", "of a thread that multiplies", "what a unit has left "
-    "for two warpgroups beside one that copies")
 
 # What is tried of attention by matrix instructions: subgroups of a workgroup, matrices of scores
 # that one has below one another, columns of a block, and whether queries stay in registers.

@@ -20,6 +20,7 @@ from ztorch.lower import (
     grid_contract,
     grid_elements,
     grid_recurring,
+    grid_role_tiles,
     grid_roles,
     grid_rows,
     grid_tiles,
@@ -80,7 +81,8 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
         LoopNest("grid_attention", grid_attention.propose, grid_attention.refusal,
                  grid_attention.emit)),
     ("contract", True): (
-        LoopNest("grid_roles", grid_roles.propose, grid_roles.refusal, grid_roles.emit),
+        LoopNest("grid_roles", grid_role_tiles.propose, grid_role_tiles.refusal,
+                 grid_roles.emit),
         LoopNest("grid_async", grid_tiles.propose_async, grid_tiles.refusal_async,
                  grid_contract.emit_async),
         LoopNest("grid_matrix", grid_tiles.propose_matrix, grid_tiles.refusal_matrix,

@@ -44,9 +44,11 @@ class Gpu:
     copy_share: float = 0.9  # of memory_gb_s that a copy reaches
     memory_cycles: int = 480  # from a load of memory to its value
     l2_cycles: int = 262  # from a load of what lies in the shared cache to its value
+    l2_unit_bytes: int = 64  # that a unit takes out of the shared cache in a cycle
     shared_cycles: int = 30  # from a load of shared memory to its value
     arithmetic_cycles: int = 4  # from an operation to the next that takes its result
     mma_cycles: int = 33  # from a matrix instruction to the next that takes its result
+    tile_copy_cycles: int = 250  # of a copy of a tile besides those of its source; a guess
     barrier_cycles: int = 20  # for which a barrier holds threads that arrive together
     launch_us: float = 1.0  # from the end of a kernel to the start of one that waits for it
     step_us: float = 6.0  # from the call that starts recorded launches to the first of them

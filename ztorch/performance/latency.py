@@ -8,32 +8,48 @@ uses are waited for.
 
 from __future__ import annotations
 
+import math
+
 from ztorch.ir.kernel import WARPGROUP, Instr, Kernel, branches, matching
 from ztorch.machines.gpus import Gpu
+from ztorch.performance.ring_clock import (
+    RingPlaces,
+    RingTimes,
+    ring_cycles,
+    ring_places,
+    stages_of,
+    strip_bytes,
+)
 from ztorch.performance.work import FREE, LOOP_SLOTS, Work
 
 INNER_TRIPS = 12  # of a loop without others inside that are run: more than copies have stages
 OUTER_TRIPS = 3  # the same of a loop with others inside
 
 
-def group_cycles(kernel: Kernel, work: Work, gpu: Gpu, cached: bool = False) -> float:
+def group_cycles(kernel: Kernel, work: Work, gpu: Gpu, groups: int, cached: bool = False) -> float:
     """The cycles of one workgroup from its start to its end.
 
     Args:
         kernel: The kernel of one thread, in words of its target.
         work: How often its loops turn, and which branches are taken.
         gpu: The GPU that it runs on.
+        groups: Workgroups of the launch.
         cached: Whether what it loads lies in the shared cache. Default: `False`.
     """
-    clock = _Clock(kernel, work, gpu, gpu.l2_cycles if cached else gpu.memory_cycles)
+    clock = _Clock(kernel, work, gpu, gpu.l2_cycles if cached else gpu.memory_cycles,
+                   min(groups, gpu.units))
     clock.block(0, len(kernel.body))
     clock.meet()
     return max(clock.start, *clock.stores) if clock.stores else clock.start
 
 
 class _Clock:
-    def __init__(self, kernel: Kernel, work: Work, gpu: Gpu, load_cycles: int):
+    def __init__(self, kernel: Kernel, work: Work, gpu: Gpu, load_cycles: int,
+                 busy: int):
         self.kernel, self.work, self.gpu, self.load_cycles = kernel, work, gpu, load_cycles
+        self.busy = busy  # units
+        self.skipped = -1  # a loop that is not run
+        self.multiplies = True  # whether asynchronous products take time
         self.ends = dict(matching(kernel.body))
         self.spaces = {m.name: m.space for m in kernel.memories}
         self.start = 0.0  # of the present stretch
@@ -53,7 +69,9 @@ class _Clock:
     def block(self, at: int, stop: int) -> None:
         while at < stop:
             i = self.kernel.body[at]
-            if i.opcode == "loop":
+            if at == self.skipped:
+                self.slots += LOOP_SLOTS
+            elif i.opcode == "loop":
                 self._loop(at)
             elif i.opcode == "if":
                 self._if(at)
@@ -94,10 +112,36 @@ class _Clock:
         middle = branches(self.kernel.body, at, end)
         then, otherwise = self.work.taken.get(at, (False, False))
         self.slots += 1
+        ring = ring_places(self.kernel, self.ends, at, middle, end)
+        if ring is not None:
+            return self._ring(ring)
         if then:
             self.block(at + 1, middle)
         if otherwise and middle < end:
             self.block(middle + 1, end)
+
+    def _ring(self, ring: RingPlaces) -> None:
+        """A producer beside its consumers."""
+        gpu, body = self.gpu, self.kernel.body
+        copying, strip = (range(s + 1, self.ends[s]) for s in (ring.copying, ring.multiplying))
+        teams = math.prod(self.kernel.workgroup) // (gpu.subgroup * WARPGROUP) - 1
+        products = teams * sum(self._product_cycles(body[k]) for k in strip
+                               if body[k].opcode == "mma_async")
+        share = min(gpu.l2_unit_bytes, gpu.l2_gb_s / self.busy / gpu.clock_ghz)  # bytes a cycle
+        times = RingTimes(
+            self._alone(ring.copying, -1), self.load_cycles + gpu.tile_copy_cycles,
+            strip_bytes(self.kernel, copying) / share, self._alone(ring.multiplying, -1), products,
+            self._alone(ring.tiles, ring.multiplying))
+        tiles, strips = (int(self.work.trips.get(s, 0)) for s in (ring.tiles, ring.multiplying))
+        self.meet(ring_cycles(tiles, strips, stages_of(self.kernel), times))
+
+    def _alone(self, loop: int, skipped: int) -> float:
+        """One trip of a loop, without another loop in it and without asynchronous products."""
+        clock = _Clock(self.kernel, self.work, self.gpu, self.load_cycles, self.busy)
+        clock.skipped, clock.multiplies = skipped, False
+        clock.block(loop + 1, self.ends[loop])
+        clock.meet()
+        return clock.start
 
     def _step(self, i: Instr) -> None:
         at = max([self.start, *(self.ready.get(a.id, 0.0) for a in i.args if a.id >= 0)])
@@ -125,6 +169,10 @@ class _Clock:
             self.latest = max(self.latest, *ended, 0.0) if ended else self.latest
             self.products = self.products[len(ended):]
             self.meet()
+        elif i.opcode == "mma_async" and not self.multiplies:
+            self.latest = max(self.latest, self.start)
+        elif i.opcode in ("team_barrier", "cluster_barrier"):
+            self.meet(self.gpu.barrier_cycles)
         elif i.opcode == "mma_async":
             self.latest = max(self.latest, self.start)
             self.ended = max(self.start, self.ended) + self._product_cycles(i)

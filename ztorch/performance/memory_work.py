@@ -66,6 +66,8 @@ class MemoryWork:
                         weight)
             return self._reach(-1 - at, i, i.attrs["source"],
                                self._places(i, 1, "source", "source_off"), size, reading, weight)
+        if i.opcode == "copy_tile":
+            return self._reach_tile(at, i, active, weight)
         m = self.memories[i.attrs["mem"]]
         if i.opcode in ("mma_load", "mma_store"):
             return self._reach_matrix(at, i, active, weight)
@@ -119,6 +121,29 @@ class MemoryWork:
         self.values.values[i.dest.id] = None
         return self._count(at, i.opcode, m.name, addresses, size,
                            np.ones_like(addresses, bool), weight)
+
+    def _reach_tile(self, at: int, i: Instr, active: np.ndarray, weight: float) -> Footprint:
+        """A box that one thread has copied. It passes by the units that load and store, but takes
+        its turns of the shared memory of each workgroup that gets it."""
+        attrs, size = i.attrs, self.memories[i.attrs["source"]].dtype.bytes
+        corner = [self.values.column(a) for a in i.args[2:]]
+        thread = int(np.flatnonzero(active)[0])
+        lines = np.zeros(1, np.int64)
+        for n, (x, extent, pitch) in enumerate(zip(corner, attrs["extents"], attrs["pitches"],
+                                                   strict=True)):
+            place = (0 if x is None else int(x[thread])) + np.arange(attrs["box"][n])
+            place = place[(place >= 0) & (place < extent)] * pitch
+            lines = (lines[:, None] + place).reshape(-1)
+        sectors = np.unique((lines + attrs["source_off"]) * size // SECTOR)
+        cost = self.work.accesses.setdefault(
+            at, AccessCost(attrs["source"], "global", i.opcode))
+        cost.sectors += weight * len(sectors)
+        cost.useful_bytes += weight * len(lines) * size
+        self.from_shared(attrs["mem"], float(np.prod(attrs["box"])) * size * attrs["cluster"],
+                         weight)
+        self.met.add((attrs["source"], False))
+        return {(attrs["source"], False): Touched(sectors, float(len(sectors)))} if len(
+            sectors) else {}
 
     def _count(self, at: int, opcode: str, mem: str, addresses: np.ndarray, size: int,
                active: np.ndarray, weight: float) -> Footprint:

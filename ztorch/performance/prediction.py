@@ -13,6 +13,7 @@ from ztorch.machines.gpus import Gpu
 from ztorch.performance.accesses import LINE, SECTOR, AccessCost
 from ztorch.performance.latency import group_cycles
 from ztorch.performance.register_use import estimated_registers
+from ztorch.performance.ring_clock import rounds_of
 from ztorch.performance.walk import work_of
 from ztorch.performance.work import WRITES, Work
 
@@ -106,27 +107,29 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
         >>> p.bound, p.transactions, p.memory_bytes / n
         ('memory', 1.0, 8.0)
     """
-    work = work_of(kernel, grid, gpu.subgroup)
+    work = work_of(kernel, grid, gpu.subgroup, first="copy_tile" in kernel.opcodes())
     groups, threads = math.prod(grid), math.prod(kernel.workgroup)
+    rounds, mean = rounds_of(kernel, work.trips)
+    full = groups * mean / rounds  # workgroups that would do it all if they had as much each
     used = registers or estimated_registers(kernel)
-    shared = sum(m.size * m.dtype.bytes for m in kernel.memories if m.space == "shared")
+    shared = _shared_bytes(kernel)
     resident = resident_groups(gpu, threads, used, shared)
     busiest = math.ceil(groups / gpu.units)  # workgroups of the unit that has most
-    l2, memory = _traffic(kernel, work, groups, resident, shared, gpu)
+    l2, memory = _traffic(kernel, work, groups, full, rounds, resident, gpu)
     clock = gpu.clock_ghz * 1e9
     cycles = unit_cycles(work, gpu)
     parts = {name: c * busiest / clock for name, c in cycles.items()}
     parts["l2"] = l2 / (gpu.l2_gb_s * 1e9)
     parts["memory"] = 0.0 if cached else memory / gpu.copy_rate
     waves = math.ceil(busiest / resident)
-    parts["latency"] = waves * group_cycles(kernel, work, gpu, cached) / clock
-    even = max(*cycles.values()) * groups / gpu.units / clock
+    parts["latency"] = waves * group_cycles(kernel, work, gpu, groups, cached) / clock
+    even = max(*cycles.values()) * full / gpu.units / clock
     bound = max(parts, key=lambda name: parts[name])
     turns = sum(a.turns for a in work.accesses.values())
     return KernelPrediction(
         kernel.name, gpu.name, groups, threads, used, spilled, shared, resident,
-        min(1.0, min(resident, busiest) * threads / gpu.threads), work.flops * groups,
-        0.0 if cached else memory, l2, turns * LINE * groups, parts[bound],
+        min(1.0, min(resident, busiest) * threads / gpu.threads), work.flops * full,
+        0.0 if cached else memory, l2, turns * LINE * full, parts[bound],
         max(even, parts["l2"], parts["memory"]), bound, parts,
         tuple(a for _, a in sorted(work.accesses.items())),
         dict(work.mix.most_common()), work.copies_pending)
@@ -169,19 +172,25 @@ def unit_cycles(work: Work, gpu: Gpu) -> dict[str, float]:
     return cycles
 
 
-def _traffic(kernel: Kernel, work: Work, groups: int, resident: int, shared: int,
+def _shared_bytes(kernel: Kernel) -> int:
+    return sum(m.size * m.dtype.bytes for m in kernel.memories if m.space == "shared")
+
+
+def _traffic(kernel: Kernel, work: Work, groups: int, full: float, rounds: float, resident: int,
              gpu: Gpu) -> tuple[float, float]:
     """Bytes between units and the shared cache, and between that and memory.
 
-    What a workgroup reads again comes from its unit's cache if that holds what all workgroups on
-    the unit read. What other workgroups touch again comes from the shared cache if that holds the
-    whole buffer, or if they run in the same wave. Waves that may touch the whole of a buffer that
-    is larger bring it once each.
+    They are those of `full` workgroups, each of which goes on for some rounds. What a workgroup
+    reads again comes from its unit's cache if that holds what all workgroups on the unit read. What
+    other workgroups touch again comes from the shared cache if that holds the whole buffer, or if
+    they run in the same wave. Waves that may touch the whole of a buffer that is larger bring it
+    once each.
     """
     sectors: Counter[tuple[str, bool]] = Counter()
     for a in work.accesses.values():
         sectors[a.mem, a.opcode in WRITES] += a.sectors  # type: ignore[assignment]
-    room = gpu.cache_bytes - shared * resident * (gpu.cache_bytes > gpu.shared_bytes)
+    shared = _shared_bytes(kernel) * resident
+    room = gpu.cache_bytes - shared * (gpu.cache_bytes > gpu.shared_bytes)
     read = sum(t.count for (_, writes), t in work.footprint.items() if not writes)
     held = read * SECTOR * resident <= max(room, 0)
     wave = min(groups, gpu.units * resident)
@@ -190,9 +199,9 @@ def _traffic(kernel: Kernel, work: Work, groups: int, resident: int, shared: int
         m = kernel.memory(name)
         size = float(m.size * m.dtype.bytes)
         each = touched.count * SECTOR
-        l2 += (each if held else max(sectors[name, writes] * SECTOR, each)) * groups
+        l2 += (each if held else max(sectors[name, writes] * SECTOR, each)) * full
         if name in work.made_here and not writes:
             continue  # from a cache
-        again = size > gpu.l2_bytes and each * wave >= size
-        memory += min(size, each * groups) * (math.ceil(groups / wave) if again else 1)
+        again = size > gpu.l2_bytes and each / rounds * wave >= size
+        memory += min(size, each * full) * (math.ceil(groups / wave) * rounds if again else 1)
     return l2, memory

@@ -21,15 +21,17 @@ from ztorch.performance.work import ACCESSES, FREE, LOOP_SLOTS, Work
 SPECIAL = frozenset({"sqrt", "rsqrt", "exp2", "raw_exp2", "raw_rcp", "div"})  # of floats
 
 
-def work_of(kernel: Kernel, grid: Grid, subgroup: int) -> Work:
+def work_of(kernel: Kernel, grid: Grid, subgroup: int, first: bool = False) -> Work:
     """The work of the workgroup in the middle of a launch.
 
     Args:
         kernel: The kernel of one thread, in words of its target.
         grid: The workgroups of the launch.
         subgroup: Threads that run in lockstep.
+        first: The work of the first one instead: where workgroups take tiles in turn, none has
+            more. Default: `False`.
     """
-    walk = _Walk(kernel, grid, subgroup)
+    walk = _Walk(kernel, grid, subgroup, first)
     walk.work.footprint = walk.block(0, len(kernel.body), np.ones(walk.threads, bool), 1.0, None)
     return walk.work
 
@@ -37,9 +39,9 @@ def work_of(kernel: Kernel, grid: Grid, subgroup: int) -> Work:
 class _Walk:
     """Runs the integers of a kernel and counts what its instructions cost."""
 
-    def __init__(self, kernel: Kernel, grid: Grid, subgroup: int):
+    def __init__(self, kernel: Kernel, grid: Grid, subgroup: int, first: bool):
         self.kernel, self.subgroup = kernel, subgroup
-        middle = (grid[0] // 2, grid[1] // 2, grid[2] // 2)
+        middle = (0, 0, 0) if first else (grid[0] // 2, grid[1] // 2, grid[2] // 2)
         self.values = ThreadValues(kernel, grid, middle)
         self.threads = math.prod(kernel.workgroup)
         self.ends = dict(matching(kernel.body))
@@ -117,6 +119,8 @@ class _Walk:
         self.values.step(i, active)
         if i.opcode == "copies_wait":
             self.work.copies_pending = max(self.work.copies_pending, i.attrs["pending"])
+        if i.opcode == "mbarrier_expect":  # one stage is read, and all others may be on their way
+            self.work.copies_pending = self.kernel.memory(i.attrs["mem"]).size - 1
         if i.opcode in FREE:
             return {}
         if i.opcode in ("mma", "mma_async"):

@@ -13,7 +13,7 @@ FREE = frozenset({  # name a register or a constant; assemblers leave nothing of
     "end_loop", "end_if", "else", "copies_commit", "mma_commit"})
 LOOP_SLOTS = 3  # instructions that a trip of a loop takes by itself: add, compare, branch
 WRITES = frozenset({"store", "scatter", "mma_store"})
-ACCESSES = WRITES | {"load", "gather", "mma_load", "copy_async"}
+ACCESSES = WRITES | {"load", "gather", "mma_load", "copy_async", "copy_tile"}
 
 
 @dataclass

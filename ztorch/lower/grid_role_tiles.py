@@ -1,0 +1,141 @@
+"""Which tiles, stages and clusters matrix products have whose workgroups have roles."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+
+from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, MmaShape
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.lower import grid_async, grid_tiles
+from ztorch.lower.contract import product_of
+from ztorch.lower.grid_async import AsyncTile
+from ztorch.lower.grid_boxes import Boxes, boxes_of
+from ztorch.lower.grid_tuning import PRODUCER_REGISTERS, ROLES_STAGES_LEAST
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import Schedule
+
+BARRIER_BYTES = 8  # of a barrier of phases
+REGISTER_FILE, REGISTERS_MOST, REGISTER_STEP = 1 << 16, 255, 8  # of a unit, of a thread, apart
+REGISTERS_BESIDE = 24  # of a thread that multiplies, beside its sums: read in machine code
+SHARED_ALIGN = 16  # that memories in shared memory begin at multiples of
+
+
+@dataclass(frozen=True, repr=False)
+class GridRolesSchedule(Schedule):
+    """A matrix product whose workgroups have roles and stay for several tiles."""
+
+    kind = "grid_roles"
+    tile_rows: int  # rows of a workgroup
+    tile_columns: int  # columns of a workgroup
+    stages: int  # strips in shared memory at once
+    epilogue_bands: int  # parts of a tile that pass through shared memory one after another
+    cluster: int  # workgroups that share strips of the right operand
+
+    def tile(self, lanes: int) -> str:
+        return f"{self.tile_rows}x{self.tile_columns}roles"
+
+
+@dataclass(frozen=True)
+class RolesTile(AsyncTile):
+    """A tile, whose `threads` are those that multiply."""
+
+    cluster: int = 1
+
+    @property
+    def teams(self) -> int:
+        """Warpgroups that multiply."""
+        return self.rows // (self.shape.m * WARPGROUP)
+
+    @property
+    def team_threads(self) -> int:
+        return self.subgroup * WARPGROUP
+
+    @property
+    def shared(self) -> int:
+        each = -(-self.stages * BARRIER_BYTES // SHARED_ALIGN) * SHARED_ALIGN
+        return super().shared + 2 * each
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Of a thread that copies, and of one that multiplies. A machine starts a workgroup with as
+        many for each thread; who asked for more than others gave back would wait for ever."""
+        many = REGISTER_FILE // (self.threads + self.team_threads)
+        start = min(many, REGISTERS_MOST) // REGISTER_STEP * REGISTER_STEP
+        more = start + (start - PRODUCER_REGISTERS) // self.teams
+        return PRODUCER_REGISTERS, min(more, REGISTERS_MOST) // REGISTER_STEP * REGISTER_STEP
+
+    @property
+    def stage_bytes(self) -> int:
+        return (self.rows + self.columns) * self.depth * self.shape.of.bytes
+
+
+def tile_of(s: GridRolesSchedule, shape: MmaShape, grid: GridLimits) -> RolesTile:
+    depth = SWIZZLE_LINE // shape.of.bytes
+    return RolesTile(s.tile_rows, s.tile_columns, depth, shape, grid.subgroup, s.stages,
+                     s.epilogue_bands, s.cluster)
+
+
+def cut_of(region: Region, limits: Limits) -> tuple[MmaShape, tuple[Boxes, Boxes]] | None:
+    """The shape in which a machine multiplies, and both operands as boxes, if it can so."""
+    product, grid = product_of(region), limits.grid
+    assert grid is not None
+    shape = grid_async.shape_for(product, limits) if grid.tile_copies else None
+    left, right = (boxes_of(product, side) for side in (0, 1)) if shape else (None, None)
+    return (shape, (left, right)) if shape and left and right else None
+
+
+def propose(region: Region, limits: Limits) -> GridRolesSchedule | None:
+    """The tile that asynchronous products would have, with as many stages as have room."""
+    cut = cut_of(region, limits)
+    like = grid_tiles.propose_async(region, limits) if cut else None
+    if cut is None or like is None:
+        return None
+    product, grid = product_of(region), limits.grid
+    assert grid is not None
+    rows, columns = like.tile_rows, like.tile_columns
+    k = product.args[0].shape[-1]
+    tile = tile_of(GridRolesSchedule(rows, columns, ROLES_STAGES_LEAST, 1, 2), cut[0], grid)
+    # A tile of one strip waits for its epilogue, and gains nothing by what brings strips faster.
+    if grid.compute_units == 1 or k <= tile.depth or not _shares(tile, product.shape[-2]):
+        tile = replace(tile, cluster=1)
+    staged = _staged(tile, grid, k)
+    return None if staged is None else GridRolesSchedule(
+        rows, columns, staged.stages, staged.bands, tile.cluster)
+
+
+def _shares(tile: RolesTile, m: int) -> bool:
+    """Whether all tiles of m rows can be given to clusters, and each workgroup has whole lines of a
+    strip of the right operand to bring."""
+    down = math.ceil(m / tile.rows)
+    return down % tile.cluster == 0 and tile.columns % (tile.cluster * tile.depth) == 0
+
+
+def _staged(tile: RolesTile, grid: GridLimits, k: int) -> RolesTile | None:
+    """The same with as many stages, and then as few bands, as fit: a unit has one workgroup."""
+    most = max(ROLES_STAGES_LEAST, min(8, 2 * math.ceil(k / tile.depth)))
+    bands = [n for n in range(1, tile.across + 1) if tile.across % n == 0]
+    fitting = (t for n, m in itertools.product(range(most, ROLES_STAGES_LEAST - 1, -1), bands)
+               if (t := replace(tile, stages=n, bands=m)).shared <= grid.shared_bytes)
+    return next(fitting, None)
+
+
+def refusal(s: GridRolesSchedule, region: Region, limits: Limits) -> str:
+    """Why a product cannot have a schedule; empty if it can."""
+    cut = cut_of(region, limits)
+    if cut is None:
+        return "this target has no copies of tiles, or an operand cannot be copied in boxes"
+    assert limits.grid is not None
+    if s.stages < ROLES_STAGES_LEAST:
+        return f"stages({s.stages}) must be at least {ROLES_STAGES_LEAST}"
+    tile = tile_of(s, cut[0], limits.grid)
+    if why := grid_tiles.refusal_tile(tile, limits):
+        return why
+    if tile.threads + tile.team_threads > limits.grid.threads:
+        return f"its roles take {tile.threads + tile.team_threads} threads"
+    if s.cluster not in (1, 2) or not _shares(tile, product_of(region).shape[-2]):
+        return (f"cluster({s.cluster}) must be 1, or 2 where tiles below one another are even in "
+                f"number and have columns for both in lines of {tile.depth}")
+    used, held = s.tile_columns // 2 + REGISTERS_BESIDE, tile.registers[1]
+    return f"its threads take {used} registers of {held}" if used > held else ""
