@@ -287,16 +287,13 @@ def devices(as_json: bool) -> None:
 @options.dtype
 @options.device
 @options.threads
-@click.option("--profile", is_flag=True, help="Measure each kernel too, on a CPU; `ztorch explain` "
-              "says more of them.")
-@examples("""ztorch bench digits_mlp --batch-sizes 1,64 --threads 1
-             ztorch bench digits_cnn --batch-sizes 32 --profile""")
+@click.option("--profile", is_flag=True, help="Measure each kernel too, on a CPU.")
+@examples("ztorch bench digits_mlp --batch-sizes 1,64 --threads 1 --profile")
 def bench(model: str, batch_sizes: int | tuple[int, ...], **settings: Any) -> None:
     """Measure the time of a prediction and a training step."""
     from ztorch.commands.bench import bench
 
-    sizes = batch_sizes if isinstance(batch_sizes, tuple) else (batch_sizes,)
-    bench(model, batch_sizes=sizes, **settings)
+    bench(model, batch_sizes if isinstance(batch_sizes, tuple) else (batch_sizes,), **settings)
 
 
 for extra_command in (tune, report, explain, completion):

@@ -18,7 +18,7 @@ from ztorch.work_line import at, working
 KERNELS = 10  # of a function that are listed
 
 
-def bench(name: str, device: str, batch_sizes: tuple[int, ...], threads: int | None,
+def bench(name: str, batch_sizes: tuple[int, ...], device: str, threads: int | None,
           seconds: float, dtype: str | None, profile: bool = False) -> None:
     """Prints the median time of one call, with the data in the program's buffers already, and on a
     CPU, if `profile`, what each kernel takes."""
