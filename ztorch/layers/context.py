@@ -50,7 +50,7 @@ class States:
         """The state of this name. The first call makes it, with initial values from `first`."""
         if name not in self.leaves:
             d = dtype(d)
-            array = np.asarray(first()).astype(d.working) if self.data else None
+            array = np.asarray(first()).astype(d.working, copy=False) if self.data else None
             self.leaves[name] = leaf("state", name, shape, d, array, **more)
         return self.leaves[name]
 
