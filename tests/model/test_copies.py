@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -65,3 +66,22 @@ def test_functions_are_copied_and_not_pickled() -> None:
         np.testing.assert_array_equal(_predicted(way(made))[0], X * 2)
     with pytest.raises(ConfigError, match=r"'twice' is a Lambda.*subclass of Layer"):
         pickle.dumps(made)
+
+
+def test_a_compiled_model_holds_its_weights_once() -> None:
+    """In the program's own block, not in arrays as well."""
+    def arrays() -> int:
+        held = tracemalloc.take_snapshot().filter_traces(
+            [tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)])
+        return sum(trace.size for trace in held.traces)
+
+    model, twin = (zt.Sequential([L.Input((512,)), L.Dense(1024)], seed=3) for _ in range(2))
+    drawn = twin.get_weights()
+    tracemalloc.start()
+    try:
+        model.compile("cpu", batch_size=1)
+        assert arrays() < drawn[0].nbytes // 4
+    finally:
+        tracemalloc.stop()
+    for mine, first in zip(model.get_weights(), drawn, strict=True):
+        np.testing.assert_array_equal(mine, first)

@@ -12,6 +12,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,6 +35,9 @@ from ztorch.runtime.spec import ProgramSpec
 from ztorch.runtime.start import need_room, start
 from ztorch.version import __version__
 from ztorch.work_line import at
+
+if TYPE_CHECKING:
+    from ztorch.compile.pipeline import Compiled
 
 # Folders of the package that decide what a program is made of.
 SOURCES = ("machines", "ir", "graph", "ops", "lower", "codegen", "compile", "runtime")
@@ -61,15 +65,21 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
     if key is None:
         return compiled_anew()
 
+    new: list[Compiled] = []
+
     def packed() -> bytes:
         from ztorch.compile.pipeline import compiled_within
 
-        compiled = compiled_within(limit, functions, target, name, threads, with_less_memory)
-        return pack(compiled.spec, compiled.code,
-                    [data for _, data in compiled.placed.constants])
+        new.append(compiled_within(limit, functions, target, name, threads, with_less_memory))
+        return pack(new[0].spec, new[0].code, [data for _, data in new[0].placed.constants])
 
+    kept_parts = cached(key, packed)
+    if new:
+        at("load")
+        need_room(new[0].spec, place.ordinal)
+        return start(new[0].spec, new[0].code, new[0].params, threads, place.ordinal)
     states = {v.attrs["name"]: v for graph in functions.values() for v in graph.leaves("state")}
-    parts = unpack(cached(key, packed))
+    parts = unpack(kept_parts)
     if parts is None or not _has_all(parts[0], states):  # too large for what files may say
         return compiled_anew()
     spec, code, constants = parts

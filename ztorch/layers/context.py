@@ -50,7 +50,8 @@ class States:
              first: Callable[[], Any], **more: Any) -> Value:
         """The state of this name. The first call makes it; `first` is asked when values are."""
         if name not in self.leaves:
-            drawn = functools.cache(lambda: np.asarray(first()).astype(dtype(d).working))
+            drawn = functools.cache(
+                lambda: np.asarray(first()).astype(dtype(d).working, copy=False))
             self.leaves[name] = leaf("state", name, shape, d, drawn if self.data else None, **more)
         return self.leaves[name]
 

@@ -124,6 +124,8 @@ class Weight(StandIn):
         is, on the host."""
         if home is None and self._home is not None:
             self._value, self._version = self.value, object()
+        elif home is not None:
+            self._value = None  # the program has it
         self._home = None if home is None else (home, name)
 
     def __getstate__(self) -> dict[str, Any]:
