@@ -10,6 +10,7 @@ import pytest
 
 import ztorch as zt
 from models.kernels.gelu import bias_gelu
+from models.kernels.mandelbrot import mandelbrot
 from ztorch.errors import ConfigError, UnknownName
 
 
@@ -45,3 +46,10 @@ def test_functions_of_all_kinds() -> None:
         zt.explain(net, "f32[n]", "f32[n]", "f32[n]")
     with pytest.raises(UnknownName, match="unknown device"):
         zt.explain(net, *ARGUMENTS, device="gpu5")
+
+
+def test_a_while_loop_over_elements_is_one_kernel() -> None:
+    for shape in ("f32[16, 16]", "f32[300, 7]"):
+        lines = zt.explain(mandelbrot, shape, shape, device="cpu:avx2").splitlines()
+        assert [line for line in lines if line.startswith("k")] == lines[:1]
+        assert "recurrence lanes(8)" in lines[0] or "recurrence lanes(4)" in lines[0]
