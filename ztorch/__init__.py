@@ -175,6 +175,7 @@ def _dispatch(attribute: str, room: str, name: str) -> None:
 _dispatch("on_arrays", "arrays.tensor", "on_arrays")
 _dispatch("on_loop", "arrays.control", "on_loop")
 _dispatch("on_kernel", "arrays.kernel_calls", "on_kernel")
+_dispatch("grad", "arrays.gradients", "grad")
 _dispatch("schedules_of", "arrays.explaining", "schedules_of")
 _dispatch("array_namespace", "arrays.array_api", "namespace")
 _dispatch("update", "arrays.updates", "update")
