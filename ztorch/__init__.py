@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ztorch.arrays.creation import tensor as tensor
     from ztorch.arrays.creation import zeros as zeros
     from ztorch.arrays.custom_gradient import custom_gradient as custom_gradient
+    from ztorch.arrays.explaining import explain as explain
     from ztorch.arrays.exporting import export as export
     from ztorch.arrays.functions import compiled as compiled
     from ztorch.arrays.gradients import grad as grad
@@ -107,7 +108,8 @@ _NAMES = {"Input": "layers.core", "Layer": "layers.layer", "Model": "model.model
           "load_model": "sources.load_model",
           "Pipeline": "tabular.pipeline", "best_device": "runtime.devices",
           "devices": "runtime.devices", "compiled": "arrays.functions",
-          "export": "arrays.exporting", "load_function": "program.function",
+          "explain": "arrays.explaining", "export": "arrays.exporting",
+          "load_function": "program.function",
           **dict.fromkeys(("Hints", "kernel", "grid", "threads", "shared", "barrier", "atomic_add",
                            "atomic_min", "atomic_max", "atomic_exchange", "atomic_cas", "lane",
                            "shuffle", "shuffle_xor", "subgroup_sum", "subgroup_max",
@@ -175,6 +177,7 @@ def _dispatch(attribute: str, room: str, name: str) -> None:
 _dispatch("on_arrays", "arrays.tensor", "on_arrays")
 _dispatch("on_loop", "arrays.control", "on_loop")
 _dispatch("on_kernel", "arrays.kernel_calls", "on_kernel")
+_dispatch("grad", "arrays.gradients", "grad")
 _dispatch("schedules_of", "arrays.explaining", "schedules_of")
 _dispatch("array_namespace", "arrays.array_api", "namespace")
 _dispatch("update", "arrays.updates", "update")

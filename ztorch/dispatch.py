@@ -23,6 +23,7 @@ def on_tensors(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
 on_arrays: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # an op, its arguments -> results
 on_loop: Callable[..., Any]  # "scan", "while_loop" or "cond", its arguments -> its results
 on_kernel: Callable[..., Any]  # a kernel, its arguments by name, a device -> its results
+grad: Callable[[Any, Any], Any]  # a function, its arguments' numbers -> a function
 schedules_of: Callable[..., list[str]]  # a name, the results of a kernel, a device -> sentences
 array_namespace: Callable[[str | None], Any]  # a version of the array API -> the module
 update: Callable[[Any, Any, Any], Any]  # an optimizer, parameters, gradients -> parameters

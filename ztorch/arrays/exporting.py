@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from ztorch.dtypes import f32
 from ztorch.errors import ConfigError, KernelError, Unsupported
 from ztorch.graph.op import OPS, constant, leaf
 from ztorch.graph.trees import LEAF, flatten
-from ztorch.graph.value import Graph
+from ztorch.graph.value import Graph, Value
 from ztorch.kernels.signature import ArrayType, parsed
 from ztorch.runtime.snapshot import Metadata
 from ztorch.runtime.spec import ARGUMENT, CALL
@@ -74,16 +74,35 @@ def export(function: Callable[..., Any], path: str | os.PathLike[str], *argument
     if kind not in ("zt", "c"):
         raise Unsupported(f"{name} is a function of tensors, and {kind!r} is a format of models; "
                           "write a .zt, or C")
+    trace, names = call_trace(function, name, arguments, named, sizes)
+    if trace.cells.read or trace.cells.written:
+        raise ConfigError(f"{name} draws random numbers or keeps state from call to call, which a "
+                          "file cannot; take random numbers and state as arguments")
+    results = results_of(name, trace, [ARGUMENT + n for n in names])
+    graph = Graph(dict(zip(_outputs(name, trace.tree), results, strict=True)))
+    metadata = Metadata(name, 0, {}, {}, (), arguments=names,
+                        outputs_are="one" if "y" in graph.outputs else _several(trace.tree))
+    return export_traced(TracedModel({CALL: graph}, metadata), path, device, kind)
+
+
+def call_trace(function: Callable[..., Any], name: str, arguments: tuple[Any, ...],
+               named: dict[str, Any], sizes: Mapping[str, int] | None,
+               ) -> tuple[FunctionTrace, tuple[str, ...]]:
+    """What a call of a function would compute, and the names of its tensors.
+
+    Args:
+        function: The function.
+        name: Its name, for errors.
+        arguments: What it takes: types, or arrays and tensors like those to come.
+        named: Likewise, by name.
+        sizes: The sizes that names in types stand for.
+    """
     bound = _bound(function, name, arguments, named, dict(sizes or {}))
     names = {id(x): n for n, x in bound.arguments.items() if isinstance(x, TensorNode)}
     leaves, shape = flatten((bound.args, bound.kwargs))
     with default("cpu"):  # what the function makes lies beside its arguments
         trace = function_trace(function, name, leaves, shape)
-    ports = [ARGUMENT + names[id(x)] for x in leaves if isinstance(x, TensorNode)]
-    graph = _graph(name, trace, ports)
-    metadata = Metadata(name, 0, {}, {}, (), arguments=tuple(names.values()),
-                        outputs_are="one" if "y" in graph.outputs else _several(trace.tree))
-    return export_traced(TracedModel({CALL: graph}, metadata), path, device, kind)
+    return trace, tuple(names[id(x)] for x in leaves if isinstance(x, TensorNode))
 
 
 def _bound(function: Callable[..., Any], name: str, arguments: tuple[Any, ...],
@@ -141,11 +160,8 @@ def _sized(label: str, kind: ArrayType, sizes: Mapping[str, int]) -> Spec:
     return spec(shape, kind.dtype or f32, "cpu")
 
 
-def _graph(name: str, trace: FunctionTrace, ports: list[str]) -> Graph:
-    """The graph of a function, with an input for each port."""
-    if trace.cells.read or trace.cells.written:
-        raise ConfigError(f"{name} draws random numbers or keeps state from call to call, which a "
-                          "file cannot; take random numbers and state as arguments")
+def results_of(name: str, trace: FunctionTrace, ports: Sequence[str]) -> list[Value]:
+    """What a function computes of an input for each port: tensors, then states of its own."""
     pending = trace.pending
     tensors = pending.leaves[:len(ports)]
     inputs = [leaf("input", port, n.spec.shape, n.spec.dtype)
@@ -158,7 +174,7 @@ def _graph(name: str, trace: FunctionTrace, ports: list[str]) -> Graph:
     results = [values[pending.slots[n]] for n in trace.nodes]
     if any(not v.size for v in results):
         raise ConfigError(f"{name} gives a tensor without elements; there is nothing to compile")
-    return Graph(dict(zip(_outputs(name, trace.tree), results, strict=True)))
+    return results
 
 
 def _outputs(name: str, tree: Any) -> list[str]:

@@ -123,6 +123,31 @@ class KernelFunction:
         """
         return PlacedKernel(self, device)
 
+    def grad(self, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+        """The gradient of the kernel, which returns one number; for others there is `zt.vjp`. It is
+        what `zt.grad(kernel, argnums)` gives.
+
+        Args:
+            argnums: The argument, or the arguments, to differentiate with respect to. Default: `0`.
+
+        Returns:
+            A function that takes the kernel's arguments and returns the gradient: an array of the
+            argument's shape, or a tuple of those.
+
+        Examples:
+            >>> import numpy as np, ztorch as zt
+            >>> @zt.kernel
+            ... def energy(x, k):
+            ...     total = 0.0
+            ...     for i in range(x.shape[0] - 1):
+            ...         total += k[i] * (x[i + 1] - x[i]) ** 2.0
+            ...     return total
+            >>> energy.grad(argnums=1)(zt.tensor([0.0, 1.0, 3.0]), zt.tensor([1.0, 1.0]))
+            tensor([1., 4.], dtype=float32, device='cpu')
+        """
+        result: Callable[..., Any] = dispatch.grad(self, argnums)
+        return result
+
     def explain(self, *args: Any, **named: Any) -> str:
         """Says of each loop whether its turns run at once, and if not, why; of a kernel with hints
         also the schedule of each kernel that it becomes on this device, and which hints it does

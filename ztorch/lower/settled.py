@@ -18,7 +18,8 @@ FALSE, TRUE, ZERO = "false", "true", "zero"  # in place of numbers: of values th
 
 
 def flag_of_any(body: Body) -> Value | None:
-    """The bool of each element, if a loop goes on while it holds for any of them.
+    """The bool of each element, if a loop goes on while it holds for any of them. In a turn that is
+    taken the carry that says so holds, so the next one may ask for it or not.
 
     >>> from ztorch import ops
     >>> from ztorch.graph.op import leaf
@@ -26,13 +27,14 @@ def flag_of_any(body: Body) -> Value | None:
     >>> going = ops.logical_and(p, ops.any(x < 9.0))
     >>> flag_of_any(Body(5, False, (p, x), (), (), (going, x), (), proceed=0))
     <less bool[3]>
+    >>> flag_of_any(Body(5, False, (p, x), (), (), (ops.any(x < 9.0), x), (), proceed=0))
+    <less bool[3]>
     """
     if body.proceed is None:
         return None
-    both = _under_movement(body.news[body.proceed])
-    if both.op.opcode != "and":
-        return None
-    others = [v for v in map(_under_movement, both.args) if v is not body.carries[body.proceed]]
+    new = _under_movement(body.news[body.proceed])
+    tests = new.args if new.op.opcode == "and" else (new,)
+    others = [v for v in map(_under_movement, tests) if v is not body.carries[body.proceed]]
     if len(others) != 1 or others[0].op.opcode != "eq" or not is_number(others[0].args[1], 1):
         return None
     most = _under_movement(others[0].args[0])
