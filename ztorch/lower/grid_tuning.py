@@ -74,11 +74,16 @@ ASYNC_STAGES_LEAST = row(
 ROLES_STAGES_LEAST = row(
     "ROLES_STAGES_LEAST", 2, "stages", "of a ring: products read one, and copies fill the others",
     CHOSEN)
+ROLES_STAGES_MOST = row(
+    "ROLES_STAGES_MOST", 8, "stages", "of a ring at most", CHOSEN)
 RASTER_ROWS = row(
     "RASTER_ROWS", 8, "tiles", "below one another at most that workgroups take before the next "
     "column of tiles", "public figures: on Hopper 8 and 16 differ by a few percent")
 PRODUCER_REGISTERS = row(
     "PRODUCER_REGISTERS", 40, "registers", "of a thread that copies", "public figures: 24 to 40")
+CONSUMER_REGISTERS = row(
+    "CONSUMER_REGISTERS", 24, "registers", "of a thread that multiplies, beside its sums",
+    "read in machine code: 154 with sums of 128")
 
 # Bytes of one asynchronous copy, the best first: what GPUs load at once, and half of it.
 COPY_BYTES = (16, 8)
