@@ -11,6 +11,7 @@ from ztorch.ir.product_rules import CHUNK, ProductRules
 MAX_BOX = 256  # elements of a box along an axis
 MAX_AXES = 5  # of a box
 MAX_CLUSTER = 8  # workgroups of a cluster that all chips with clusters can have
+REGISTER_FILE = 1 << 16  # registers of a unit, on every machine that has teams
 REGISTERS = range(24, 257, 8)  # that threads of a warpgroup can ask for
 SUBGROUP = 32  # threads, on every machine that has teams
 

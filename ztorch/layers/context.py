@@ -50,8 +50,7 @@ class States:
              first: Callable[[], Any], **more: Any) -> Value:
         """The state of this name. The first call makes it; `first` is asked when values are."""
         if name not in self.leaves:
-            drawn = functools.cache(
-                lambda: np.asarray(first()).astype(dtype(d).working, copy=False))
+            drawn = functools.cache(lambda: np.asarray(first(), dtype(d).working))
             self.leaves[name] = leaf("state", name, shape, d, drawn if self.data else None, **more)
         return self.leaves[name]
 

@@ -8,18 +8,20 @@ from dataclasses import dataclass, replace
 
 from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, MmaShape
 from ztorch.ir.limits import GridLimits, Limits
+from ztorch.ir.product_rules import CHUNK
+from ztorch.ir.ring_rules import REGISTER_FILE, REGISTERS
 from ztorch.lower import grid_async, grid_tiles
 from ztorch.lower.contract import product_of
 from ztorch.lower.grid_async import AsyncTile
 from ztorch.lower.grid_boxes import Boxes, boxes_of
-from ztorch.lower.grid_tuning import PRODUCER_REGISTERS, ROLES_STAGES_LEAST
+from ztorch.lower.grid_tuning import (
+    CONSUMER_REGISTERS,
+    PRODUCER_REGISTERS,
+    ROLES_STAGES_LEAST,
+    ROLES_STAGES_MOST,
+)
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import Schedule
-
-BARRIER_BYTES = 8  # of a barrier of phases
-REGISTER_FILE, REGISTERS_MOST, REGISTER_STEP = 1 << 16, 255, 8  # of a unit, of a thread, apart
-REGISTERS_BESIDE = 24  # of a thread that multiplies, beside its sums: read in machine code
-SHARED_ALIGN = 16  # that memories in shared memory begin at multiples of
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,21 +56,23 @@ class RolesTile(AsyncTile):
 
     @property
     def shared(self) -> int:
-        each = -(-self.stages * BARRIER_BYTES // SHARED_ALIGN) * SHARED_ALIGN
-        return super().shared + 2 * each
+        return super().shared + 2 * self.stages * CHUNK  # barriers take less, but are aligned
 
     @property
     def registers(self) -> tuple[int, int]:
         """Of a thread that copies, and of one that multiplies. A machine starts a workgroup with as
         many for each thread; who asked for more than others gave back would wait for ever."""
-        many = REGISTER_FILE // (self.threads + self.team_threads)
-        start = min(many, REGISTERS_MOST) // REGISTER_STEP * REGISTER_STEP
-        more = start + (start - PRODUCER_REGISTERS) // self.teams
-        return PRODUCER_REGISTERS, min(more, REGISTERS_MOST) // REGISTER_STEP * REGISTER_STEP
+        start = _registers(REGISTER_FILE // (self.threads + self.team_threads))
+        return PRODUCER_REGISTERS, _registers(start + (start - PRODUCER_REGISTERS) // self.teams)
 
     @property
     def stage_bytes(self) -> int:
         return (self.rows + self.columns) * self.depth * self.shape.of.bytes
+
+
+def _registers(most: int) -> int:
+    """As many as a thread can ask for, but no more than this."""
+    return max(n for n in REGISTERS if n <= most)
 
 
 def tile_of(s: GridRolesSchedule, shape: MmaShape, grid: GridLimits) -> RolesTile:
@@ -114,7 +118,7 @@ def _shares(tile: RolesTile, m: int) -> bool:
 
 def _staged(tile: RolesTile, grid: GridLimits, k: int) -> RolesTile | None:
     """The same with as many stages, and then as few bands, as fit: a unit has one workgroup."""
-    most = max(ROLES_STAGES_LEAST, min(8, 2 * math.ceil(k / tile.depth)))
+    most = max(ROLES_STAGES_LEAST, min(ROLES_STAGES_MOST, 2 * math.ceil(k / tile.depth)))
     bands = [n for n in range(1, tile.across + 1) if tile.across % n == 0]
     fitting = (t for n, m in itertools.product(range(most, ROLES_STAGES_LEAST - 1, -1), bands)
                if (t := replace(tile, stages=n, bands=m)).shared <= grid.shared_bytes)
@@ -137,5 +141,5 @@ def refusal(s: GridRolesSchedule, region: Region, limits: Limits) -> str:
     if s.cluster not in (1, 2) or not _shares(tile, product_of(region).shape[-2]):
         return (f"cluster({s.cluster}) must be 1, or 2 where tiles below one another are even in "
                 f"number and have columns for both in lines of {tile.depth}")
-    used, held = s.tile_columns // 2 + REGISTERS_BESIDE, tile.registers[1]
+    used, held = s.tile_columns // 2 + CONSUMER_REGISTERS, tile.registers[1]
     return f"its threads take {used} registers of {held}" if used > held else ""

@@ -115,11 +115,16 @@ ATTENTION_SHARE = row(
 ROLES_STAGES_LEAST = row(
     "ROLES_STAGES_LEAST", 2, "stages", "of a ring: products read one, and copies fill the others",
     CHOSEN)
+ROLES_STAGES_MOST = row(
+    "ROLES_STAGES_MOST", 8, "stages", "of a ring at most", CHOSEN)
 RASTER_ROWS = row(
     "RASTER_ROWS", 8, "tiles", "below one another at most that workgroups take before the next "
     "column of tiles", "public figures: on Hopper 8 and 16 differ by a few percent")
 PRODUCER_REGISTERS = row(
     "PRODUCER_REGISTERS", 40, "registers", "of a thread that copies", "public figures: 24 to 40")
+CONSUMER_REGISTERS = row(
+    "CONSUMER_REGISTERS", 24, "registers", "of a thread that multiplies, beside its sums",
+    "read in machine code: 154 with sums of 128")
 
 # What is tried of attention by matrix instructions: subgroups of a workgroup, matrices of scores
 # that one has below one another, columns of a block, and whether queries stay in registers.
