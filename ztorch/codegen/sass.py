@@ -17,11 +17,11 @@ PACKAGE = "nvidia-cuda-nvdisasm"
 @functools.cache
 def disassembler() -> str:
     """Where nvdisasm is: on the PATH, or in a package of NVIDIA's; empty if nowhere."""
-    found = shutil.which("nvdisasm")
-    if found is None and (packages := importlib.util.find_spec("nvidia")) is not None:
-        found = next((str(path) for place in packages.submodule_search_locations or ()
+    program = shutil.which("nvdisasm")
+    if program is None and (packages := importlib.util.find_spec("nvidia")) is not None:
+        program = next((str(path) for place in packages.submodule_search_locations or ()
                       for path in sorted(Path(place).glob("*/bin/nvdisasm"))), None)
-    return found or ""
+    return program or ""
 
 
 def disassembled(cubin: bytes) -> str:
