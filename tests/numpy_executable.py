@@ -92,12 +92,6 @@ class CopyingCall:
 
     overlaps = False
 
-    def start(self) -> None:
-        self()  # type: ignore[operator]
-
-    def finish(self) -> None:
-        pass
-
     def read_from(self, name: str, array: np.ndarray) -> bool:
         return False
 

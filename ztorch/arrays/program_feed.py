@@ -116,7 +116,7 @@ class TensorCalls:
 class TensorCall:
     """A call of a function that scores, on tensors: fill `inputs`, call, read `outputs`."""
 
-    overlaps = False
+    overlaps = False  # reading a score waits for all that was handed over
 
     def __init__(self, call: MemoryCall, place: str):
         self._call = call
@@ -129,13 +129,6 @@ class TensorCall:
         realize(nodes)
         self._call([place_of(n.block) for n in nodes if n.block is not None],
                    [score.block.place for score in self.outputs.values()])
-
-    def start(self) -> None:
-        """The same: reading a score waits for it."""
-        self()
-
-    def finish(self) -> None:
-        """Nothing is left to do."""
 
 
 class Staging(dict[str, Tensor]):

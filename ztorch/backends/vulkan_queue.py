@@ -12,6 +12,11 @@ from ztorch.errors import DeviceError
 FOREVER = (1 << 64) - 1  # nanoseconds
 
 
+def submission(*commands: Any) -> Any:
+    """The VkSubmitInfo array of command buffers that are submitted together."""
+    return [vk().VkSubmitInfo(commandBufferCount=len(commands), pCommandBuffers=list(commands))]
+
+
 @dataclass(eq=False)
 class Ticket:
     """A submission that somebody waits for, with a fence of its own until then."""

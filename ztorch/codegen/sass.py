@@ -20,7 +20,7 @@ def disassembler() -> str:
     program = shutil.which("nvdisasm")
     if program is None and (packages := importlib.util.find_spec("nvidia")) is not None:
         program = next((str(path) for place in packages.submodule_search_locations or ()
-                      for path in sorted(Path(place).glob("*/bin/nvdisasm"))), None)
+                        for path in sorted(Path(place).glob("*/bin/nvdisasm"))), None)
     return program or ""
 
 

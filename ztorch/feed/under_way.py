@@ -26,12 +26,15 @@ class UnderWay:
     def begin(self, step: int, batch: Batch, ahead: bool = True) -> None:
         """Runs the call of a batch. It may still run afterwards if it goes `ahead`."""
         call = batch.call
-        ahead = ahead and call.overlaps
-        if not ahead:
+        if ahead and call.overlaps:
+            call.start()
+            self._begun.append((step, batch))
+            self.finish(1)
+            return
+        if self._begun:
             self.finish()
-        call.start()
-        self._begun.append((step, batch))
-        self.finish(int(ahead))
+        call()
+        self._done(step, batch)
 
     def finish(self, most: int = 0) -> None:
         """Waits until at most so many are under way."""

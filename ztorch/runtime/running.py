@@ -150,7 +150,7 @@ class BoundCall(ABC):
             self.run()
 
     def start(self) -> None:
-        """Begins a run, after which `finish` has to be called; or does all of it."""
+        """Begins a run that overlaps what the host does until `finish`."""
         self()
 
     def finish(self) -> None:  # noqa: B027

@@ -143,6 +143,7 @@ class TrainingLoop:
         """The steps of an epoch: the hot loop. Returns the scores and the number of steps."""
         program, progress, hooks = self.program, self.progress, self.hooks
         begins, ends = hooks.has("on_train_batch_begin"), hooks.has("on_train_batch_end")
+        ahead = not ends
         live, stop_at_nan = progress.live, self.stop_at_nan
         scores = EpochScores(program, "train")
         step = 0
@@ -157,7 +158,7 @@ class TrainingLoop:
             if begins:
                 hooks.call("on_train_batch_begin", step, {})
             if batch.weight:  # else no row of the batch counts
-                under_way.begin(step, batch, ahead=not ends)
+                under_way.begin(step, batch, ahead)
             if ends:
                 hooks.call("on_train_batch_end", step, scores.means())
             step += 1

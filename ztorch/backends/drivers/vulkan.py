@@ -19,7 +19,7 @@ from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launc
 from ztorch.backends.vulkan_devices import Physical, vk
 from ztorch.backends.vulkan_memory import STAGE, Held, Memories, VulkanCalls
 from ztorch.backends.vulkan_pipelines import LoadedKernels, Pipelines
-from ztorch.backends.vulkan_queue import Ticket, VulkanQueue
+from ztorch.backends.vulkan_queue import Ticket, VulkanQueue, submission
 from ztorch.errors import DeviceError
 
 
@@ -109,13 +109,18 @@ class VulkanDevice(Device):
                   bytes_out: int) -> _Exchange:
         """The memory of the launches itself where the host sees it; otherwise stages beside it."""
         if inputs.seen is not None and outputs.seen is not None:
-            return _Exchange(inputs, outputs, _submission(launches))
+            return _Exchange(inputs, outputs, submission(launches))
         bytes_in, bytes_out = max(bytes_in, 1), max(bytes_out, 1)
-        first, last = self._memories.mapped(bytes_in), self._memories.mapped(bytes_out)
+        first = self._memories.mapped(bytes_in)
+        try:
+            last = self._memories.mapped(bytes_out)
+        except DeviceError:
+            self._memories.free(first)
+            raise
         into, back = self._commands(), self._commands()
         self._record_copy(into, first, 0, inputs, 0, bytes_in)
         self._record_copy(back, outputs, 0, last, 0, bytes_out)
-        return _Exchange(first, last, _submission(into, launches, back), [into, back],
+        return _Exchange(first, last, submission(into, launches, back), [into, back],
                          [first, last])
 
     def _close(self) -> None:
@@ -165,7 +170,7 @@ class VulkanDevice(Device):
               nbytes: int) -> None:
         self._synchronise()  # the only command buffer for copies may still be in use
         self._record_copy(self._copies, source, source_at, target, target_at, nbytes)
-        self._queue.send(_submission(self._copies))
+        self._queue.send(submission(self._copies))
 
     def _record_copy(self, commands: Any, source: Held, source_at: int, target: Held,
                      target_at: int, nbytes: int) -> None:
@@ -241,7 +246,7 @@ class VulkanDevice(Device):
                 api.vkCmdDispatch(into, *launch.grid)
 
         self._recorded(commands, body)
-        return _Commands(commands, pool, _submission(commands))
+        return _Commands(commands, pool, submission(commands))
 
     def _sets(self, pool: Any, kernels: LoadedKernels, launches: tuple[Launch, ...]) -> list[Any]:
         """A descriptor set for each launch, with the buffer ranges that it binds."""
@@ -288,11 +293,6 @@ class VulkanDevice(Device):
 
     def _run(self, handle: Any) -> None:
         self._queue.send(handle.submit)
-
-
-def _submission(*commands: Any) -> Any:
-    """Command buffers that are submitted together."""
-    return [vk().VkSubmitInfo(commandBufferCount=len(commands), pCommandBuffers=list(commands))]
 
 
 BACKEND = Vulkan()
