@@ -41,7 +41,7 @@ class GridAttentionSchedule(Schedule):
     step: int  # columns of them that are looked at together
 
     def tile(self, lanes: int) -> str:
-        return f"{self.threads // self.ways}x{self.block}"
+        return f"{self.threads // max(1, self.ways)}x{self.block}"
 
 
 @dataclass(frozen=True)
