@@ -72,7 +72,7 @@ def test_neighbours_of_elements() -> None:
     """Elementwise kernels read and write four neighbours at once where these lie side by side."""
     limits = Limits(0, 16, True, grid=GridLimits(load_width=4, compute_units=32))
     apart = {"odd", "an odd row for all", "other parts", "odd rows", "turned", "side by side",
-             "one after another", "in a border", "in an odd border"}
+             "in a border", "in an odd border"}
     for name, (make, *shapes) in ELEMENTWISE.items():
         one = job(make, *shapes)
         agree(one, interpreted(one, limits))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from tests.cases.attention import job, off
+from tests.cases.attention import fed, job, off
 from tests.machines.ptx.parse import parse
 from tests.machines.ptx.running import rendered, run
 from tests.machines.ptx.tensor import place_of_a, place_of_c
@@ -14,6 +15,7 @@ from ztorch.codegen import ptx
 from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import bf16, f16, f32, from_storage
 from ztorch.errors import InterpretError
+from ztorch.graph.narrow import products_of, rounded
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 from ztorch.ir.interpret import interpret
@@ -121,6 +123,20 @@ def test_where_it_is_chosen() -> None:
     assert kinds("cuda:sm_80", bf16) == kinds("cuda:sm_100", f16) == {"grid_attention_matrix"}
     for target, dtype in (("cuda:sm_80", f32), ("rocm:gfx942", bf16), ("vulkan", f16)):
         assert "grid_attention_matrix" not in kinds(target, dtype)
+
+
+def test_mixed_precision() -> None:
+    """Tensors are float32, and what products round is read in 16 bits; the result is not rounded."""
+    q, k, v = (leaf("input", n, (2, 2, 40, 16), f32) for n in "qkv")
+    with products_of(bf16):
+        graph = Graph({"y": ops.attention(q, k, v, causal=True)})
+    one = Job(graph, fed(graph))
+    steps = plan_of(one.alone("j"), SM_80)[0].steps
+    assert [s.schedule.kind for s in steps] == 3 * ["grid_elements"] + ["grid_attention_matrix"]
+    [got], [want] = interpreted(one, SM_80), one.oracle()
+    assert got.dtype == np.float32 and (got != rounded(got, bf16)).any()
+    largest = np.abs(one.feeds[v]).max()  # weights add up to 1, and both sides round them to 8 bits
+    np.testing.assert_allclose(got, want, rtol=0, atol=2.0**-8 * largest)
 
 
 def test_schedules_that_cannot_be_had() -> None:

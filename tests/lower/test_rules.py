@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.cases.available import PLAYED, device
+from tests.cases.device_programs import Module
 from tests.cases.schedules import JOBS, MACHINES
 from tests.parity import HERE, Job, agree, compiled, interpreted, plan_of
 from ztorch import ops
@@ -346,6 +348,24 @@ def test_a_thread_takes_four_elements_if_enough_threads_are_left() -> None:
     assert proposed(ops.exp(x(2044)), grid()) == "grid_elements threads(256) width(1)"
     assert proposed(ops.exp(x(100)), grid()) == "grid_elements threads(128) width(1)"
     assert proposed(ops.exp(x(256)), grid(compute_units=0)) == "grid_elements threads(64) width(4)"
+
+
+@pytest.mark.parametrize("backend", ["", *PLAYED[1:2]])
+def test_borders_of_other_axes_leave_vectors_whole(backend: str) -> None:
+    """All elements of a vector lie in the border, or none; those inside are what they are beside numbers
+    that are none."""
+    image = x(8, 9, 7, 8)
+    graph = Graph({"y": ops.pad(image, (0, 1, 2, 0), (0, 3, 1, 0), 0.5)})
+    limits = TARGETS[backend].on_device({"compute_units": 2}).limits if backend else grid()
+    assert proposed(graph.outputs["y"], limits).endswith("width(4)")
+    assert proposed(ops.pad(image, (0, 0, 0, 1), (0, 0, 0, 7)), limits).endswith("width(1)")
+    data = np.arange(8 * 9 * 7 * 8, dtype=np.float32).reshape(8, 9, 7, 8)
+    data[0, 0, 0] = np.nan  # the first vector, which threads in the border read in vain
+    one = Job(graph, {image: data})
+    if backend:
+        device(backend)
+    [got] = Module([one], backend, compute_units=2).run(0) if backend else interpreted(one, limits)
+    np.testing.assert_array_equal(got, np.pad(data, ((0, 0), (1, 3), (2, 1), (0, 0)), constant_values=0.5))
 
 
 def test_threads_that_share_a_result() -> None:

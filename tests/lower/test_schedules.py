@@ -50,7 +50,8 @@ NUMBERS: dict[str, tuple[int, ...]] = {
     "team_rows": POWERS, "team_ways": POWERS, "turns_held": (0, 1, 2, 4), "edge": (7, 8, 16, 32),
     "tile_columns": (4, 8, 16, 24, 32, 64), "tile_depth": (4, 8, 16, 24, 32), "thread_rows": (1, 2, 3, 4, 8),
     "thread_columns": (1, 2, 3, 4, 8), "subgroups_down": (1, 2, 4), "subgroups_across": (1, 2, 4), "epilogue_bands": (1, 1, 2, 4), "stages": (1, 2, 3),
-    "cluster": (1, 2)}
+    "cluster": (1, 2),
+    "ways": POWERS[:5], "block": (16, 32, 48, 64), "step": (1, 2, 3), "subgroups": (1, 2, 4), "high": (1, 2), "held": (0, 1)}
 
 
 def main_step(one: Job, limits: Limits) -> KernelStep:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ztorch.dtypes import DType, f32
+from ztorch.graph.narrow import ROUNDED, narrowed
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.rewrite import rebuilt, substituted
 from ztorch.graph.text import text_of
@@ -43,6 +44,7 @@ class Softened:
     score: Value  # what becomes of a product
     shift: Value  # what is subtracted before the exponential, a number a row
     factors: tuple[Value, ...]  # numbers of a row, which the result is multiplied by
+    dtype: DType = f32  # of the result
     ahead: int | None = None  # row i sees no column from i + ahead on, by blocks; None: all
 
     @property
@@ -70,7 +72,7 @@ class Softened:
 
 def _infer(q: Value, k: Value, v: Value, *reads: Value,
            attention: Softened) -> tuple[tuple[int, ...], DType]:
-    return (*q.shape[:-1], v.shape[-1]), v.dtype
+    return (*q.shape[:-1], v.shape[-1]), attention.dtype
 
 
 def _not_evaluated(*args: Any, **attrs: Any) -> Any:
@@ -84,7 +86,7 @@ def with_attention(graph: Graph, limits: Limits) -> Graph:
     """The graph with a node for each attention whose scores nobody else reads."""
     if limits.grid is None:
         return graph
-    nodes, new = graph.nodes(), dict[Value, Value]()
+    nodes, new, known = graph.nodes(), dict[Value, Value](), dict[Value, Value]()
     readers = Counter([*graph.roots, *(a for v in nodes for a in set(v.args))])
     for v in nodes:
         args = tuple(new[a] for a in v.args)
@@ -92,9 +94,20 @@ def with_attention(graph: Graph, limits: Limits) -> Graph:
         parts = attention_of(v, readers) if _wanted(v, limits.grid) else None
         if parts is not None:
             attention, operands = parts
+            q, k, values, *reads = (new[x] for x in operands)
             with layer_scope(v.layer):
-                new[v] = ATTENTION(*(new[x] for x in operands), attention=attention)
+                products = _in_halves((q, k, values), known)
+                if not limits.grid.mma_shapes or matrix_shape(products[0].dtype, limits.grid):
+                    new[v] = ATTENTION(*products, *reads, attention=attention)
     return graph.with_roots(new[r] for r in graph.roots)
+
+
+def _in_halves(operands: tuple[Value, ...], known: dict[Value, Value]) -> tuple[Value, ...]:
+    """Operands in 16 bits where that holds all of them exactly, as in mixed precision."""
+    short = tuple(narrowed(x, known) for x in operands)
+    halves = tuple(x for x in short if x is not None)
+    same = len(halves) == len(operands) and len({x.dtype for x in halves}) == 1
+    return halves if same else operands
 
 
 def attention_on_buffers(v: Value) -> Value:
@@ -113,9 +126,7 @@ def _wanted(v: Value, grid: GridLimits) -> bool:
     threads is slower than products by matrix instructions, also with scores in memory."""
     if v.op.kind != "contract" or v.size == 0 or v.shape[-2] < ATTENTION_ROWS:
         return False
-    if grid.mma_shapes:
-        return matrix_shape(v.dtype, grid) is not None
-    return v.args[0].nbytes >= ATTENTION_SHARE * grid.max_buffer_bytes
+    return bool(grid.mma_shapes) or v.args[0].nbytes >= ATTENTION_SHARE * grid.max_buffer_bytes
 
 
 def matrix_shape(d: DType, grid: GridLimits) -> MmaShape | None:
@@ -151,7 +162,7 @@ def attention_of(v: Value, readers: Mapping[Value, int]) -> tuple[
     shape = WideShape(score.shape[:-2], *score.shape[-2:])
     inner = set(topological([v.args[0]], {product, *search.leaf_of}))
     ahead = _ahead(Group(shape, [v], inner | {product}))
-    return replace(a, ahead=ahead), (*product.args, v.args[1], *search.leaf_of)
+    return replace(a, ahead=ahead, dtype=v.dtype), (*product.args, v.args[1], *search.leaf_of)
 
 
 def _ahead(group: Group) -> int | None:
@@ -180,7 +191,7 @@ class _Search:
         w = self.result.args[0]
         while w.op.opcode != "exp":
             rows = [_is_row(a) for a in w.args]
-            if w.op.opcode == "cast" and w.dtype.is_float:
+            if w.op is ROUNDED or (w.op.opcode == "cast" and w.dtype.is_float):
                 w = w.args[0]
             elif w.op.opcode == "mul" and any(rows):
                 self.factors.append(w.args[rows.index(True)].args[0])

@@ -111,6 +111,9 @@ class Emitter:
         if where is not None and where.lanes > lanes:  # one place, but only for some lanes
             base = at if isinstance(at, Operand) else b.const(at, b.index)
             at, lanes = b.splat(base, where.lanes), where.lanes
+        if where is not None and lanes > 1 and self.aligned:  # all or none: others read the first
+            base = at if isinstance(at, Operand) else b.const(at, b.index)
+            at, off, where = b.select(where, b.add(base, off), 0), 0, None
         mask = where if where is None else b.splat(where, lanes)
         if lanes > 1 and self.mask is not None:
             mask = self.mask if mask is None else b.and_(self.mask, mask)

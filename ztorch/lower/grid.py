@@ -68,7 +68,7 @@ def can_be_wide(region: Region, full: dict[Var, Index], last: Var, n: int,
                 members: Sequence[Value] | None = None) -> bool:
     """Whether one thread can compute n neighbours along a loop at once: all that is read and
     stored either lies side by side, aligned, or is the same for all of them, and none asks where
-    it lies. `members` are those that read; all if None."""
+    along the loop it lies. `members` are those that read; all if None."""
     if n == 1:
         return True
     if last.extent % n:
@@ -78,7 +78,8 @@ def can_be_wide(region: Region, full: dict[Var, Index], last: Var, n: int,
     touched = [(v, region.flat[v]) for v in region.stores] + [
         (source, flat) for v, index in members_at for source, flat in real_reads(v, index)
         if source not in region.flat]
-    if any(computed(v, index) for v, index in members_at):
+    asked = (i for v, index in members_at for i in computed(v, [x.replace(full) for x in index]))
+    if any(i.mentions(last) for i in asked):
         return False
     for v, flat in touched:
         at = flat.replace(full)

@@ -41,7 +41,7 @@ class GridAttentionSchedule(Schedule):
     step: int  # columns of them that are looked at together
 
     def tile(self, lanes: int) -> str:
-        return f"{self.threads // self.ways}x{self.block}"
+        return f"{self.threads // max(1, self.ways)}x{self.block}"
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def refusal(s: GridAttentionSchedule, region: Region, limits: Limits) -> str:
 def _shared(region: Region, block: int) -> int:
     """Bytes of shared memory."""
     sizes = sizes_of(region)
-    return block * (sizes.depth + sizes.wide) * region.members[0].dtype.bytes
+    return block * (sizes.depth + sizes.wide) * region.members[0].args[1].dtype.bytes
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
@@ -189,7 +189,7 @@ class _ThreadRows(AttentionRows):
         self.at = b.add(first, b.div(t, s.ways))
         self.way = b.rem(t, s.ways)
         self.keys, self.values = (
-            b.memory(name, self.node.dtype, s.block * n, "shared", "rw")
+            b.memory(name, self.node.args[1].dtype, s.block * n, "shared", "rw")
             for name, n in (("keys", self.sizes.depth), ("values", self.sizes.wide)))
 
     def run(self, target: Mapping[Value, str]) -> None:
@@ -281,7 +281,7 @@ class _ThreadRows(AttentionRows):
         """Neighbours of a thread's part of each key or value of a step, and where they begin."""
         b, lanes = self.b, self._lanes(size)
         at = b.add(b.mul(k, size), b.mul(self.way, lanes))
-        align = lanes * self.node.dtype.bytes if lanes > 1 else 0
+        align = lanes * self.node.args[1].dtype.bytes if lanes > 1 else 0
         for n in range(0, size // self.s.ways, lanes):
             got = [b.load(name, at, off=i * size + n * self.s.ways, lanes=lanes, align=align)
                    for i in range(self.s.step)]

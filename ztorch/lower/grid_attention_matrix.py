@@ -32,7 +32,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
          limits: Limits, s: GridAttentionMatrixSchedule) -> None:
     """All rows. Where rows see what is ahead of none, the last ones, which take longest, begin."""
     assert limits.grid is not None
-    sizes, shape = sizes_of(region), matrix_shape(region.members[0].dtype, limits.grid)
+    sizes, shape = sizes_of(region), matrix_shape(region.members[0].args[0].dtype, limits.grid)
     assert shape is not None
     rows = s.subgroups * s.high * shape.m
     down, count = math.ceil(sizes.rows / rows), s.subgroups * limits.grid.subgroup

@@ -39,9 +39,9 @@ class GridAttentionMatrixSchedule(Schedule):
 
 def propose(region: Region, limits: Limits) -> GridAttentionMatrixSchedule | None:
     """What takes the least time, of what registers and shared memory hold."""
-    grid, node = limits.grid, region.members[0]
+    grid = limits.grid
     assert grid is not None
-    shape = matrix_shape(node.dtype, grid)
+    shape = matrix_shape(region.members[0].args[0].dtype, grid)
     if shape is None:
         return None
     tried = (GridAttentionMatrixSchedule(subgroups, high, block, ATTENTION_STAGES, held)
@@ -71,7 +71,7 @@ def refusal(s: GridAttentionMatrixSchedule, region: Region, limits: Limits) -> s
     """Why a region cannot have a schedule; empty if it can."""
     grid, sizes = limits.grid, sizes_of(region)
     assert grid is not None
-    shape = matrix_shape(region.members[0].dtype, grid)
+    shape = matrix_shape(region.members[0].args[0].dtype, grid)
     if shape is None:
         return "the machine does not multiply such matrices, or does not say who has which elements"
     if not 1 <= s.subgroups * grid.subgroup <= grid.threads or s.high < 1:
