@@ -16,9 +16,12 @@ from benchmarks import machine, peers
 from benchmarks.network_kinds import NETWORKS, example, export, module_of
 
 RESULTS = Path(__file__).parent / "results"
-TRAINED = ("bert classifier", "gpt2", "vit")  # without BatchNormalization, which exporters fold
+TRAINED = {  # family, and rate of SGD; without BatchNormalization, which exporters fold
+    "bert classifier": ("transformer", 0.02), "gpt2": ("transformer", 0.02),
+    "vit": ("transformer", 0.02), "squeezenet1_1": ("convolutions", 0.002),
+    "convnext_tiny": ("convolutions", 0.02), "lstm": ("recurrent", 0.02),
+    "gru": ("recurrent", 0.02)}
 STEPS = 10
-RATE = 0.02  # of SGD
 BOUND = 1e-4  # of the largest difference of losses, relative
 
 
@@ -26,6 +29,7 @@ def losses(name: str, folder: Path) -> tuple[list[float], list[float]]:
     """The losses of all steps: PyTorch's and ours."""
     import ztorch as zt
 
+    rate = TRAINED[name][1]
     torch = peers.module("torch")
     net, x = module_of(NETWORKS[name]), example(NETWORKS[name])
     path = folder / "net.onnx"
@@ -35,7 +39,7 @@ def losses(name: str, folder: Path) -> tuple[list[float], list[float]]:
         shape = net(*x.values()).shape
     y = torch.randint(0, shape[-1], shape[:-1])
     model = zt.onnx.load(path)
-    optimizer = torch.optim.SGD(net.parameters(), RATE)
+    optimizer = torch.optim.SGD(net.parameters(), rate)
     theirs = []
     for _ in range(STEPS):
         optimizer.zero_grad()
@@ -45,7 +49,7 @@ def losses(name: str, folder: Path) -> tuple[list[float], list[float]]:
         optimizer.step()
         theirs.append(float(loss))
     program = model.compile(
-        "cpu", batch_size=len(rows), optimizer=zt.optimizers.SGD(RATE),
+        "cpu", batch_size=len(rows), optimizer=zt.optimizers.SGD(rate),
         loss=zt.losses.SparseCategoricalCrossentropy(from_logits=True))
     ours = program.fit(rows.numpy(), y.numpy().astype(np.int32), epochs=STEPS, shuffle=False,
                        verbose=0).history["loss"]
@@ -63,8 +67,9 @@ def main(arguments: list[str] | None = None) -> int:
             theirs, ours = losses(name, Path(folder))
         apart = max(abs(a - b) / abs(a) for a, b in zip(theirs, ours, strict=True))
         worst = max(worst, apart)
-        lines.append(f"| {name} | {theirs[0]:.6f} | {theirs[-1]:.6f} | {ours[-1]:.6f} "
-                     f"| {apart:.1e} |")
+        family, rate = TRAINED[name]
+        lines.append(f"| {name} | {family} | {rate} | {theirs[0]:.6f} | {theirs[-1]:.6f} "
+                     f"| {ours[-1]:.6f} | {apart:.1e} |")
         print(lines[-1], flush=True)
     asked.out.mkdir(parents=True, exist_ok=True)
     path = asked.out / f"finetuning-{machine.slug()}.md"
@@ -80,10 +85,11 @@ def page(lines: list[str], facts: dict[str, Any]) -> str:
         f"# Networks of others, trained on, {facts['date']}", "",
         f"`python -m benchmarks.finetuning` on {facts['cpu']}; {versions}, transformers "
         f"{machine.version('transformers')}.", "",
-        f"Exported by PyTorch's newer exporter, then {STEPS} steps of SGD at {RATE} on one batch, "
+        f"Exported by PyTorch's newer exporter, then {STEPS} steps of SGD on one batch, "
         "in PyTorch and here, from the same weights, dropout off.", "",
-        "| network | first loss | PyTorch's last | ours | furthest apart, relative |",
-        "| --- | --- | --- | --- | --- |", *lines, ""])
+        "| network | family | rate | first loss | PyTorch's last | ours "
+        "| furthest apart, relative |",
+        "| --- | --- | --- | --- | --- | --- | --- |", *lines, ""])
 
 
 if __name__ == "__main__":

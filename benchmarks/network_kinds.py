@@ -1,4 +1,5 @@
-"""Networks of torchvision, transformers and timm with random weights, and their ONNX files."""
+"""Networks of torchvision, transformers, timm and torch.nn with random weights, and their ONNX
+files."""
 
 from __future__ import annotations
 
@@ -68,6 +69,28 @@ def transformers(kind: str, config: dict[str, Any], inputs: Mapping[str, tuple[i
         return Tensors(getattr(module, kind)(settings), tuple(inputs), masked)
 
     return Network("transformers", make, inputs, ids)
+
+
+def recurrent(kind: str) -> Network:
+    """A reader of texts: two layers of torch.nn's LSTM, GRU or RNN, in both directions."""
+
+    def make() -> Any:
+        torch = peers.module("torch")
+
+        class Reader(torch.nn.Module):  # type: ignore[name-defined]
+            def __init__(self) -> None:
+                super().__init__()
+                self.words = torch.nn.Embedding(100, 32)
+                self.layers = getattr(torch.nn, kind)(32, 32, 2, batch_first=True,
+                                                      bidirectional=True)
+                self.end = torch.nn.Linear(64, 10)
+
+            def forward(self, x: Any) -> Any:
+                return self.end(self.layers(self.words(x))[0][:, -1])
+
+        return Reader()
+
+    return Network("torch", make, {"input_ids": (16,)}, 100)
 
 
 def Tensors(net: Any, names: tuple[str, ...], masked: str) -> Any:
@@ -140,6 +163,8 @@ NETWORKS: dict[str, Network] = {
         "intermediate_size": 128, "vocab_size": 32, "conv_dim": [32, 32, 32],
         "conv_stride": [5, 2, 2], "conv_kernel": [10, 3, 3], "num_conv_pos_embeddings": 16,
         "num_conv_pos_embedding_groups": 4}, {"input_values": (1600,)}),
+    "lstm": recurrent("LSTM"),
+    "gru": recurrent("GRU"),
     **{name: timm(name) for name in (
         "mixer_s32_224", "gmixer_12_224", "resmlp_12_224", "gmlp_ti16_224", "poolformer_s12",
         "convmixer_768_32", "mobilevit_xxs", "coatnet_nano_rw_224", "eva02_tiny_patch14_224")},

@@ -16,7 +16,7 @@ import ztorch as zt
 from tests.cases.covering import share
 from tests.cases.grouping import together
 from tests.interchange.onnx_files import runtime, tensor
-from tests.layers.tried import TRIED
+from tests.layers.layer_arguments import TRIED
 from tests.layers.twin_cases import CASES, NESTED, Case, public
 from ztorch import layers as L
 from ztorch.graph.evaluate import evaluate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,45 @@ def test_an_imported_network_trains(name: str, tmp_path: Path) -> None:
     ours = [float(step(x=x.numpy(), y=y.numpy(), w=one, real=one)["loss"]) for _ in theirs]
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
     assert abs(theirs[-1] - theirs[0]) > 5e-4 * theirs[0]  # where a wrong gradient would show
+
+
+@pytest.mark.parametrize("name", ["resnet", "mobilenet", "lenet"])
+def test_a_network_in_training_mode(name: str, tmp_path: Path) -> None:
+    """It drops, and takes the statistics of the batch, while it is fitted and only then."""
+    torch = references.torch()
+    from tests.interchange.torch_networks import NETWORKS as made_by
+
+    make, shape = made_by[name]
+    torch.manual_seed(0)
+    net, x = make().train(), torch.randn(3, *shape)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(net, (x,), tmp_path / "net.onnx", dynamo=False, input_names=["x"],
+                          training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False,
+                          dynamic_axes={"x": {0: "batch"}})
+    net, x = net.double(), x.double()
+    functions = load(tmp_path / "net.onnx").trace(3, zt.optimizers.SGD(0.1), "mse", (), "float64").functions
+    predict = references.Run(functions["predict"])
+    expected = net.eval()(x).detach()
+    np.testing.assert_allclose(predict(x=x.numpy())["y"], expected.numpy(), rtol=1e-6)
+    step, one, ours, theirs = references.Run(functions["train"]), np.ones(3), [], []
+    y = expected + torch.randn(expected.shape)
+    optimizer = torch.optim.SGD(net.train().parameters(), 0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(net(x), y)
+        loss.backward()
+        optimizer.step()
+        theirs.append(loss.item())
+        ours.append(float(step(x=x.numpy(), y=y.numpy(), w=one, real=one)["loss"]))
+    if name == "lenet":  # each draws its own numbers
+        assert "random/step" in step.states and "random/step" not in predict.states
+        return
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    means = {n: mean for n, mean in net.named_buffers() if n.endswith("running_mean")}
+    for n, mean in means.items():
+        np.testing.assert_allclose(step.values[f"graph/{n}"], mean.numpy(), rtol=1e-4, atol=1e-7)
+    assert len(means) > 2
 
 
 @pytest.mark.parametrize("name", ["lenet", "encoder", "gru"])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.cases.grouping import together
-from tests.layers.tried import TRIED
+from tests.layers.layer_arguments import TRIED
 from tests.layers.twin_cases import NESTED, public
 from ztorch import layers as L
 from ztorch.errors import ConfigError, ShapeError, ZtorchError

@@ -52,6 +52,7 @@ class OnnxGraph(Layer):
 
     takes_many = True
     trains_narrow = False  # whether floats of other dtypes than float32 are weights, too
+    has_phases = False  # whether what the file marks as training waits for a step of training
 
     def __init__(self, file: OnnxFile, outputs: Sequence[str], sizes: Mapping[str, int],
                  keeps_floats: bool = False, left_out: Collection[str] = (), **common: Any):
@@ -76,7 +77,7 @@ class OnnxGraph(Layer):
     def run(self, x: Sequence[Value], context: Context) -> list[Value]:
         """The outputs for these inputs. One Unsupported lists all nodes that are not imported."""
         runner = NodeRunner(self.file.path, context, partial(self._initial, context),
-                            self.keeps_floats)
+                            self.keeps_floats, context.training or not self.has_phases)
         results: tuple[Tensor | None, ...]
         tensors: dict[str, Tensor | LeftOut | None] = {
             name: self._initial(context, name, array) for name, array in self.file.arrays.items()}
@@ -128,7 +129,11 @@ class OnnxGraph(Layer):
             value = context.read(self.stored[name])
             return OPS.cast(value, own or array.dtype) if self.keeps_floats else value
 
-        return FloatInitializer(name, array, read)
+        def write(value: Value) -> None:
+            weight = self.stored[name]
+            context.write(weight, OPS.cast(value, context.stored(weight).dtype))
+
+        return FloatInitializer(name, array, read, write)
 
     def _expected(self, name: str, x: Sequence[Value]) -> Tensor | None:
         """A placeholder for the output of a node that is not supported, so that later nodes can be
@@ -160,7 +165,7 @@ class BatchedGraph(OnnxGraph):
     to them, and outputs widened.
     """
 
-    trains_narrow = True
+    trains_narrow = has_phases = True
 
     def __init__(self, file: OnnxFile, outputs: Sequence[str], sizes: Mapping[str, int],
                  keeps_floats: bool = False, **common: Any):

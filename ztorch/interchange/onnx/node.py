@@ -27,6 +27,7 @@ class FloatInitializer:
     name: str
     array: np.ndarray
     read: Callable[[bool], Value]  # trainable -> the weight
+    write: Callable[[Value], None]  # sets the weight after a step of training
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ class Node:
     keeps_floats: bool = False  # whether floats have the dtypes of the file
     asked: set[str | int] = field(default_factory=set)  # attributes and inputs that were read
     run: Callable[[InnerGraph, Sequence[Tensor]], list[Tensor]] | None = None  # an inner graph
+    trains: bool = True  # whether what the file marks as training does so in this trace
 
     @property
     def op(self) -> str:
@@ -136,6 +138,11 @@ class Node:
     def value(self, k: int, trainable: bool = True) -> Value:
         """Input k as a tensor of the graph."""
         return self.as_value(self.input(k), trainable)
+
+    def write(self, k: int, value: Value) -> None:
+        """Sets input k after a step of training, if it is a weight."""
+        if isinstance(weight := self.input(k), FloatInitializer):
+            weight.write(value)
 
     def as_value(self, x: Tensor, trainable: bool = True) -> Value:
         """An input as a tensor of the graph; `trainable`: an optimizer may change it."""

@@ -54,6 +54,7 @@ class NodeRunner:
     context: Context
     initial: Callable[[str, np.ndarray | StoredCodes], Tensor]  # a tensor that the file stores
     keeps_floats: bool  # whether floats have the dtypes of the file, not that of the model
+    trains: bool = True  # whether nodes that the file marks as training do so
 
     def results(self, spec: NodeSpec, tensors: Tensors) -> tuple[Tensor | None, ...]:
         """What a node gives. An op that is not imported, or not with these attributes, becomes the
@@ -113,7 +114,7 @@ class NodeRunner:
         def run(inner: InnerGraph, values: Sequence[Tensor]) -> list[Tensor]:
             return self.inside(inner, values, around)
 
-        node = Node(spec, inputs, self.context, self.keeps_floats, run=run)
+        node = Node(spec, inputs, self.context, self.keeps_floats, run=run, trains=self.trains)
         result = self._called(node)
         results = result if isinstance(result, tuple) else (result,)
         self._need_all_used(node, len(results))

@@ -58,7 +58,7 @@ def _dropout(n: Node) -> Result:
     x = n.input(0)
     n.attr("seed")
     ratio: Any = n.number(1) if n.has(1) else n.attr("ratio", 0.5)
-    training = n.opset >= 12 and n.has(2) and bool(n.number(2))
+    training = n.opset >= 12 and n.has(2) and bool(n.number(2)) and n.trains
     if not any(n.spec.outputs[1:]) and (not training or not ratio):
         return x
     v = n.value(0)

@@ -1,4 +1,4 @@
-"""One use of every layer: the shape of a row that it takes, and its arguments."""
+"""The shape of a row that each layer of the catalogue takes, and arguments that it can be made with."""
 
 from __future__ import annotations
 
