@@ -115,13 +115,15 @@ class Named:
     def get_config(self) -> dict[str, Any]:
         """The arguments of this member, ready for JSON."""
         parameters = inspect.signature(type(self).__init__).parameters.values()
-        named = [p.name for p in parameters if p.name != "self" and p.kind not in (
-            p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        named = [p.name for p in parameters if p.name != "self" and p.kind is not p.VAR_KEYWORD]
         init, config = (next(k for k, c in enumerate(type(self).__mro__) if method in vars(c))
                         for method in ("__init__", "get_config"))
         extends = config <= init  # then it may add what is missing here
-        values = vars(self)
-        for name in named:
+        values, several = vars(self), [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
+        if several and not extends:
+            raise ConfigError(f"{type(self).__name__} takes *{several[0]}, which no config names; "
+                              "define get_config and from_config")
+        for name in (named := [name for name in named if name not in several]):
             if name not in values and not hasattr(type(self), name) and not extends:
                 raise ConfigError(f"{type(self).__name__} has no attribute {name!r}, which its "
                                   f"config needs; write self.{name} = {name} in its __init__, or "
@@ -145,7 +147,11 @@ class Named:
         try:
             inspect.signature(cls).bind(**config)
         except TypeError as error:
-            raise ConfigError(f"this config does not describe a {cls.__name__}: {error}") from None
+            lacks_common = {"name", "trainable"} & {*config} - {*inspect.signature(cls).parameters}
+            fix = "; write __init__(self, ..., **common) and super().__init__(**common)" if (
+                lacks_common) else ""
+            raise ConfigError(f"this config does not describe a {cls.__name__}: {error}{fix}"
+                              ) from None
         return cls(**config)
 
     def __repr__(self) -> str:
