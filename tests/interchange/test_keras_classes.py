@@ -201,5 +201,5 @@ def test_configs_that_cannot_be_written_or_read_say_what_to_write() -> None:
         Several(1, 2).get_config()
     with pytest.raises(ConfigError, match=r"Nameless: .*'name'; write __init__\(self, ..., \*\*common\)"):
         Nameless.from_config(Nameless().get_config())
-    with pytest.raises(ConfigError, match="a get_config in model 'sequential' returned what JSON lacks.*serialize"):
+    with pytest.raises(ConfigError, match=r"a get_config in model 'sequential' returned what JSON lacks.*serialize"):
         zt.Sequential([L.Input((3,)), Unwritable()]).to_json()
