@@ -1,8 +1,7 @@
 """Families of named classes with a config: layers, losses, metrics, optimizers, initializers.
 
 The config of a member is the arguments of its `__init__`, each kept as an attribute of the same
-name. So saving and loading a member takes no code of its own. The second half of this file checks
-arguments.
+name. So saving and loading a member takes no code of its own. The second half checks arguments.
 """
 
 from __future__ import annotations
@@ -115,15 +114,16 @@ class Named:
     def get_config(self) -> dict[str, Any]:
         """The arguments of this member, ready for JSON."""
         parameters = inspect.signature(type(self).__init__).parameters.values()
-        named = [p.name for p in parameters if p.name != "self" and p.kind is not p.VAR_KEYWORD]
+        several = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
+        named = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)][1:]
         init, config = (next(k for k, c in enumerate(type(self).__mro__) if method in vars(c))
                         for method in ("__init__", "get_config"))
         extends = config <= init  # then it may add what is missing here
-        values, several = vars(self), [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
-        if several and not extends:
+        values = vars(self)
+        if several and not extends and type(self).from_config.__qualname__[:6] == "Named.":
             raise ConfigError(f"{type(self).__name__} takes *{several[0]}, which no config names; "
                               "define get_config and from_config")
-        for name in (named := [name for name in named if name not in several]):
+        for name in named:
             if name not in values and not hasattr(type(self), name) and not extends:
                 raise ConfigError(f"{type(self).__name__} has no attribute {name!r}, which its "
                                   f"config needs; write self.{name} = {name} in its __init__, or "
