@@ -1,8 +1,7 @@
 """Families of named classes with a config: layers, losses, metrics, optimizers, initializers.
 
 The config of a member is the arguments of its `__init__`, each kept as an attribute of the same
-name. So saving and loading a member takes no code of its own. The second half of this file checks
-arguments.
+name. So saving and loading a member takes no code of its own. The second half checks arguments.
 """
 
 from __future__ import annotations
@@ -115,12 +114,15 @@ class Named:
     def get_config(self) -> dict[str, Any]:
         """The arguments of this member, ready for JSON."""
         parameters = inspect.signature(type(self).__init__).parameters.values()
-        named = [p.name for p in parameters if p.name != "self" and p.kind not in (
-            p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        several = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
+        named = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)][1:]
         init, config = (next(k for k, c in enumerate(type(self).__mro__) if method in vars(c))
                         for method in ("__init__", "get_config"))
         extends = config <= init  # then it may add what is missing here
         values = vars(self)
+        if several and not extends and type(self).from_config.__qualname__[:6] == "Named.":
+            raise ConfigError(f"{type(self).__name__} takes *{several[0]}, which no config names; "
+                              "define get_config and from_config")
         for name in named:
             if name not in values and not hasattr(type(self), name) and not extends:
                 raise ConfigError(f"{type(self).__name__} has no attribute {name!r}, which its "
@@ -145,7 +147,11 @@ class Named:
         try:
             inspect.signature(cls).bind(**config)
         except TypeError as error:
-            raise ConfigError(f"this config does not describe a {cls.__name__}: {error}") from None
+            lacks_common = {"name", "trainable"} & {*config} - {*inspect.signature(cls).parameters}
+            fix = "; write __init__(self, ..., **common) and super().__init__(**common)" if (
+                lacks_common) else ""
+            raise ConfigError(f"this config does not describe a {cls.__name__}: {error}{fix}"
+                              ) from None
         return cls(**config)
 
     def __repr__(self) -> str:

@@ -215,6 +215,21 @@ def test_a_report_of_quantities(run: Run) -> None:
     fails(run("report", "sum.zt", "--data", "wide.npz"), r"gives \(.*\) for a row, and the answers of wide.npz are of \(5,\)")
 
 
+def test_a_report_is_about_one_output_of_several(run: Run, no_plots: None) -> None:
+    x = zt.layers.Input((3,))
+    model = zt.Model(x, [zt.layers.Dense(1, name="size")(x), zt.layers.Dense(2, activation="softmax", name="kind")(x)])
+    model.compile("cpu:scalar", batch_size=5).save("two.zt")
+    rows = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    size, kind = model.predict(rows)
+    np.savez("two.npz", x=rows, size=size + 0.5, kind=(kind[:, 0] < 0.5).astype(np.int32))
+    for name in ("size", "kind"):
+        ok(run("report", "two.zt", "--data", "two.npz", "--output", name, "-o", f"{name}.html"))
+    assert "model: size" in (page := Path("size.html").read_text()) and "0.5" in page
+    assert "model: kind" in (page := Path("kind.html").read_text()) and "100.0%" in page
+    for output in ([], ["--output", "age"]):
+        fails(run("report", "two.zt", "--data", "two.npz", *output), "choose one with --output: size, kind")
+
+
 def test_reports_open_in_a_browser(trained: tuple[Path, str], artifact: Path, run: Run, browser: Browser) -> None:
     """Nothing is asked for, nothing complains, pictures are there, and a phone is wide enough."""
     write_csv(Path("test.csv"), COLUMNS | {"name": ["<script>alert(1)</script> the first"] * 1000}, NEW)

@@ -113,6 +113,47 @@ def test_folders_of_images(tmp_path: Path) -> None:
             load(tmp_path, **how)
 
 
+def test_images_are_cut_and_filled_up_as_in_keras(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (7, 12, 3), np.uint8)
+    (tmp_path / "a").mkdir()
+    for k, image in enumerate((pixels, pixels.transpose(1, 0, 2))):
+        Image.fromarray(image).save(tmp_path / "a" / f"{k}.png")
+    load = utils.image_dataset_from_directory
+    for size in ((4, 4), (3, 5), (5, 2)):
+        how = {"image_size": size, "interpolation": "nearest", "shuffle": False}
+        x = load(tmp_path, labels=None, crop_to_aspect_ratio=True, **how).arrays()
+        for k in range(2):
+            same(x[k], np.asarray(references.keras().utils.load_img(
+                tmp_path / "a" / f"{k}.png", target_size=size, interpolation="nearest", keep_aspect_ratio=True),
+                np.float32))
+    x = load(tmp_path, labels=None, pad_to_aspect_ratio=True, image_size=(12, 12), interpolation="nearest",
+             shuffle=False).arrays()
+    want = np.zeros((2, 12, 12, 3), np.float32)
+    want[0, 2:9], want[1, :, 2:9] = pixels, pixels.transpose(1, 0, 2)
+    same(x, want)
+
+
+def test_labels_and_classes_of_files_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for k, name in enumerate(("cat", "dog", "emu")):
+        (tmp_path / name).mkdir()
+        Image.new("L", (2, 2), 10 * k).save(tmp_path / name / "1.png")
+    load, how = utils.image_dataset_from_directory, {"image_size": (2, 2), "shuffle": False, "color_mode": "grayscale"}
+    chosen = load(tmp_path, class_names=["emu", "cat"], verbose=True, **how)
+    x, y = chosen.arrays()
+    assert (x[:, 0, 0, 0].tolist(), y.tolist(), chosen.class_names) == ([20, 0], [0, 1], ["emu", "cat"])
+    assert capsys.readouterr().out == "Found 2 files of 2 classes.\n"
+    assert load(tmp_path, [2, 0, 2], "int", **how).arrays()[1].tolist() == [2, 0, 2]
+    assert load(tmp_path, labels=None, **how).arrays().shape == (3, 2, 2, 1)
+    for error, message, wrong in (
+            (ConfigError, "one class number for each of the 3 files", {"labels": [1, 2]}), (ConfigError, "'inferred'", {"labels": "x"}),
+            (ConfigError, "class_names belongs", {"labels": None, "class_names": ["cat"]}),
+            (DataError, "no folder 'fox' of class_names", {"class_names": ["fox"]}),
+            (ConfigError, "interpolation='x' must be", {"interpolation": "x"}),
+            (ConfigError, "cannot both", {"crop_to_aspect_ratio": True, "pad_to_aspect_ratio": True})):
+        with pytest.raises(error, match=message):
+            load(tmp_path, **{**how, **wrong})
+
+
 def test_folders_of_texts(tmp_path: Path) -> None:
     for name, text in (("bad", "Oh no"), ("good", "Well done")):
         (tmp_path / name).mkdir()

@@ -172,3 +172,34 @@ def test_names_that_are_taken_say_so() -> None:
 
     with pytest.raises(ConfigError, match=r"Wrapped.inner is the list of all layers inside it"):
         Wrapped()
+
+
+class Several(L.Layer):
+    """A layer of any number of arguments."""
+
+    def __init__(self, *sizes: int):
+        super().__init__()
+        self.sizes = sizes
+
+    def call(self, x: Any) -> Any:
+        return x
+
+
+class Nameless(L.Layer):
+    """A layer that takes none of the arguments that all layers have."""
+
+    def __init__(self, by: float = 2.0):
+        super().__init__()
+        self.by = by
+
+    def call(self, x: Any) -> Any:
+        return x
+
+
+def test_configs_that_cannot_be_written_or_read_say_what_to_write() -> None:
+    with pytest.raises(ConfigError, match=r"Several takes \*sizes.*define get_config and from_config"):
+        Several(1, 2).get_config()
+    with pytest.raises(ConfigError, match=r"Nameless: .*'name'; write __init__\(self, ..., \*\*common\)"):
+        Nameless.from_config(Nameless().get_config())
+    with pytest.raises(ConfigError, match=r"a get_config in model 'sequential' returned what JSON lacks.*serialize"):
+        zt.Sequential([L.Input((3,)), Unwritable()]).to_json()

@@ -16,10 +16,13 @@ from ztorch.commands.option_types import ModelName
               "known: a table with the target, a data set, an .npz or a folder of images.")
 @click.option("-o", "--out", type=click.Path(), metavar="FILE.html",
               help="The page to write. Default: MODEL.html.")
+@click.option("--output", metavar="NAME", help="The output that the page is about, of several.")
 @click.option("--threads", type=click.IntRange(1), metavar="N", help="Worker threads on a CPU.")
 @examples("""ztorch report titanic.zt --data test.csv
-             ztorch report digits_mlp --data digits -o digits.html""")
-def report(artifact: str, data_name: str, out: str | None, threads: int | None) -> None:
+             ztorch report digits_mlp --data digits -o digits.html
+             ztorch report faces.zt --data faces.npz --output age""")
+def report(artifact: str, data_name: str, out: str | None, output: str | None,
+           threads: int | None) -> None:
     """Write a page about how good a model is.
 
     One HTML file without links: curves of training, confusion matrix, worst errors with their
@@ -38,7 +41,7 @@ def report(artifact: str, data_name: str, out: str | None, threads: int | None) 
     with working(f"report {artifact}"):
         program = program_of(artifact, threads)
         at("predict")
-        examined = examine(program, data_name, artifact)
+        examined = examine(program, data_name, artifact, output)
         at("measure and draw")
         page = environment().get_template("report/report.html.j2").render(
             artifact=Path(artifact).name, data=data_name, **page_values(examined))

@@ -17,6 +17,7 @@ from ztorch.tabular.predictions import Predictions
 from ztorch.tabular.record import TargetRecord
 
 if TYPE_CHECKING:
+    from ztorch.data import Pair
     from ztorch.data.columns import Columns
     from ztorch.program.program import Program
 
@@ -36,6 +37,7 @@ class Examined:
     outputs: np.ndarray  # probabilities, or quantities
     table: Columns | None  # the rows as the user has them
     columns: dict[str, list[int]]  # features by column; empty where importance is not measured
+    output: str = ""  # the name of what is examined; empty where the program has one output
 
     @property
     def predictions(self) -> Predictions:
@@ -76,17 +78,24 @@ class Examined:
         truth, classifies = self.truth[rows], bool(self.target.classes)
 
         def score(x: np.ndarray) -> float:
-            outputs = _probable(self.program.predict(x), classifies)
+            outputs = _probable(_predicted(self.program, x, self.output), classifies)
             return float(row_losses(truth, outputs, classifies).mean())
 
         return permutation_importance(self.x[rows], self.columns, score)
 
 
-def examine(program: Program, name: str, artifact: str) -> Examined:
-    """Predicts for the rows of data whose answers are known."""
+def examine(program: Program, name: str, artifact: str, output: str | None = None) -> Examined:
+    """Predicts for the rows of data whose answers are known. `output` is the one that is examined,
+    of several."""
     shapes = named_arrays.of_program(program)
-    if shapes.several:
-        raise ConfigError(f"{artifact} has several inputs or outputs; reports are for one of each")
+    if len(shapes.inputs) > 1:
+        raise ConfigError(f"{artifact} has several inputs; reports are for one")
+    names = list(shapes.outputs)
+    if output not in (names if names != [""] else [None]):
+        raise ConfigError(f"{artifact} has one output; leave --output out" if names == [""] else
+                          f"{artifact} has several outputs; choose one with --output: "
+                          f"{', '.join(names)}")
+    output = output or ""
     pipeline = program.pipeline
     table, columns = None, {}
     if pipeline is not None and pipeline.record.columns and name.lower().endswith(SUFFIXES):
@@ -102,15 +111,16 @@ def examine(program: Program, name: str, artifact: str) -> Examined:
             start += len(column.features)
         classifies = bool(target.classes)
     else:
-        rows = data.read_training(name, shapes.x)
+        rows = data.read_training(name, shapes.x) if not output else data.TrainingData(
+            _of_output(name, shapes, output), None, None)
         if pipeline is not None and rows.classes not in (None, pipeline.classes):
             rows = rows._replace(train=rows.numbered_like(
                 rows._replace(classes=pipeline.classes)), test=None, classes=pipeline.classes)
         x, truth = rows.test or rows.train
-        count = shapes.outputs[""][-1] if shapes.outputs[""] else 1
+        count = shapes.outputs[output][-1] if shapes.outputs[output] else 1
         classifies = np.issubdtype(truth.dtype, np.integer) and count > 1
-        names = rows.classes or tuple(map(str, range(count)))
-        target = TargetRecord("", names if classifies else ())
+        classes = rows.classes or tuple(map(str, range(count)))
+        target = TargetRecord(output, classes if classifies else ())
         if pipeline is not None and pipeline.classes and classifies:
             target = pipeline.record.target or target
         if x.ndim == 2 and x.shape[1] <= MOST_FEATURES:
@@ -118,13 +128,30 @@ def examine(program: Program, name: str, artifact: str) -> Examined:
     if classifies and len(truth) and not 0 <= truth.min() <= truth.max() < len(target.classes):
         raise DataError(f"{name} has classes up to {truth.max()}; {artifact} knows "
                         f"{len(target.classes)}")
-    outputs = program.predict(x)
+    outputs = _predicted(program, x, output)
     if outputs.ndim != 2 if classifies else outputs.size != truth.size:
         raise ConfigError(
             f"{artifact} gives {outputs.shape[1:]} for a row, and the answers of {name} are of "
             f"{truth.shape[1:] or 'one number'}; reports are for one class or quantity a row")
     outputs = _probable(outputs, classifies)
-    return Examined(program, target, x, truth, outputs, table, columns)
+    return Examined(program, target, x, truth, outputs, table, columns, output)
+
+
+def _of_output(path: str, shapes: named_arrays.PortShapes, output: str) -> Pair:
+    """The rows of a file, and the answers of one output."""
+    x, y = named_arrays.read(path, shapes)
+    if output not in (y or {}):
+        raise DataError(f"{path} has no array {output!r}, the answers of that output")
+    return x, y[output]
+
+
+def _predicted(program: Program, x: np.ndarray, output: str) -> np.ndarray:
+    """What a program predicts; of several outputs the one of this name."""
+    y = program.predict(x)
+    named = y if isinstance(y, dict) else dict(zip(program.output_names, y, strict=True)
+                                               ) if isinstance(y, list) else {"": y}
+    array: np.ndarray = named[output]
+    return array
 
 
 def _probable(outputs: np.ndarray, classifies: bool) -> np.ndarray:

@@ -23,7 +23,8 @@ WIDTH, HEIGHT = 420, 180  # of a chart, in pixels
 def page_values(examined: Examined) -> dict[str, Any]:
     """The values of the template `report.html` that come from a program and its predictions."""
     program = examined.program
-    return {"name": program.name, "device": program.device, "rows": len(examined.x),
+    name = f"{program.name}: {examined.output}" if examined.output else program.name
+    return {"name": name, "device": program.device, "rows": len(examined.x),
             **_scores(examined), "curves": _curves(program), "worst": _worst(examined),
             "importance": _importance(examined), "plans": _plans(program), "width": WIDTH,
             "height": HEIGHT}

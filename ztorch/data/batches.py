@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -61,14 +62,16 @@ class Batches:
         """x and y of some rows, by their numbers."""
         raise NotImplementedError
 
-    def arrays(self) -> Pair:
+    def arrays(self) -> Any:
         """Reads all rows into memory.
 
         Returns:
-            x and y, in the order of the files.
+            x and y, in the order of the files; x alone where there are no labels.
         """
         parts = [self.read(self._rows[k:k + self.batch_size])
                  for k in range(0, len(self._rows), self.batch_size)]
+        if not isinstance(parts[0], tuple):
+            return np.concatenate(parts)
         x, y = zip(*parts, strict=True)
         return np.concatenate(x), np.concatenate(y)
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from ztorch.arguments import checked
 from ztorch.data.batches import Batches
-from ztorch.data.images import ImageFolder
+from ztorch.data.class_folders import LabelledFiles, labelled_files
+from ztorch.data.images import IMAGES, Fitting, ImageFolder
 from ztorch.errors import ConfigError, DataError
 
 _CHANNELS = {"grayscale": 1, "rgb": 3, "rgba": 4}
@@ -24,9 +25,9 @@ class DirectoryBatches(Batches):
     `class_names` are the names of the folders, `file_paths` all files.
     """
 
-    def begin(self, files: Sequence[Path], labels: np.ndarray, names: Sequence[str],
-              label_mode: str | None) -> None:
+    def begin(self, labelled: LabelledFiles, label_mode: str | None) -> None:
         """Sets what `read` needs of labels."""
+        files, labels, names = labelled
         if label_mode not in ("int", "binary", "categorical", None):
             raise ConfigError(f"label_mode={label_mode!r} must be 'int', 'binary', 'categorical' "
                               "or None")
@@ -50,9 +51,9 @@ class ImageDirectory(DirectoryBatches, ImageFolder):
 
     def __init__(self, directory: str | os.PathLike[str], size: tuple[int, int], channels: int,
                  batch_size: int, seed: int | None, label_mode: str | None,
-                 channels_first: bool):
-        ImageFolder.__init__(self, directory, size, channels, batch_size, seed)
-        self.begin(self.files, self.labels, self.classes, label_mode)
+                 channels_first: bool, labelled: LabelledFiles, fitting: Fitting):
+        ImageFolder.__init__(self, directory, size, channels, batch_size, seed, labelled, fitting)
+        self.begin(labelled, label_mode)
         self._channels_first = channels_first
 
     def read(self, rows: np.ndarray) -> Any:
@@ -63,21 +64,10 @@ class ImageDirectory(DirectoryBatches, ImageFolder):
 class TextDirectory(DirectoryBatches):
     """What `text_dataset_from_directory` returns."""
 
-    def __init__(self, directory: str | os.PathLike[str], batch_size: int, seed: int | None,
-                 label_mode: str | None, max_length: int | None):
-        root = Path(directory)
-        if not root.is_dir():
-            raise DataError(f"there is no folder {root}")
-        names = sorted(p.name for p in root.iterdir() if p.is_dir() and p.name[0] != ".")
-        labelled_files = [(file, k) for k, name in enumerate(names)
-                 for file in sorted((root / name).rglob("*.txt"))]
-        if not labelled_files:
-            raise DataError(f"{root} should hold a folder of .txt files for each class, such as "
-                            f"{root / 'good' / '1.txt'}; there are {len(names)} folders without "
-                            "any")
-        files, labels = zip(*labelled_files, strict=True)
-        super().__init__(len(files), batch_size, seed)
-        self.begin(files, np.array(labels, np.int32), names, label_mode)
+    def __init__(self, batch_size: int, seed: int | None, label_mode: str | None,
+                 max_length: int | None, labelled: LabelledFiles):
+        super().__init__(len(labelled.files), batch_size, seed)
+        self.begin(labelled, label_mode)
         self._max_length = max_length
 
     def read(self, rows: np.ndarray) -> Any:
@@ -93,18 +83,25 @@ class TextDirectory(DirectoryBatches):
 
 @checked
 def image_dataset_from_directory(
-        directory: str | os.PathLike[str], label_mode: str | None = "int",
+        directory: str | os.PathLike[str], labels: Any = "inferred",
+        label_mode: str | None = "int", class_names: Sequence[str] | None = None,
         color_mode: str = "rgb", batch_size: int = 32, image_size: tuple[int, int] = (256, 256),
         shuffle: bool = True, seed: int | None = None, validation_split: float | None = None,
-        subset: str | None = None, data_format: str | None = None) -> Any:
+        subset: str | None = None, interpolation: str = "bilinear", follow_links: bool = False,
+        crop_to_aspect_ratio: bool = False, pad_to_aspect_ratio: bool = False,
+        data_format: str | None = None, verbose: bool = False) -> Any:
     """Batches of images in folders, each folder a class, as Keras gives them.
 
     `zt.data.image_folder` is the same with values from 0 to 1.
 
     Args:
         directory: The folder. Its folders are the classes, in the order of their names.
+        labels: "inferred": folders are classes; None: there are none, and all files below count; or
+            a class number for each file, in the order of their paths. Default: `"inferred"`.
         label_mode: "int" for class numbers, "categorical" for a number a class, "binary" for 0.0
             and 1.0, None for images alone. Default: `"int"`.
+        class_names: The folders in the order of the classes; None: that of their names. Default:
+            `None`.
         color_mode: "grayscale", "rgb" or "rgba". Default: `"rgb"`.
         batch_size: The images of a batch. Default: `32`.
         image_size: (height, width): images are scaled to it. Default: `(256, 256)`.
@@ -112,7 +109,15 @@ def image_dataset_from_directory(
         seed: The seed of these orders; None: 0. Default: `None`.
         validation_split: The share of the files for validation. Default: `None`.
         subset: "training", "validation" or "both": which part to return. Default: `None`.
+        interpolation: What computes pixels between pixels: "bilinear", "nearest", "bicubic", "area"
+            or "lanczos3". All but "nearest" average where images become smaller. Default:
+            `"bilinear"`.
+        follow_links: Whether to follow links to folders. Default: `False`.
+        crop_to_aspect_ratio: Whether to take the largest part in the middle that has the ratio of
+            `image_size`, rather than to stretch images. Default: `False`.
+        pad_to_aspect_ratio: Whether to fill up with black to this ratio. Default: `False`.
         data_format: "channels_first" or "channels_last". Default: `None`.
+        verbose: Whether to print how many files and classes there are. Default: `False`.
 
     Returns:
         Batches (x, y), x in float32 from 0 to 255; for "both" those to train on and those to
@@ -131,28 +136,43 @@ def image_dataset_from_directory(
     if data_format not in (None, "channels_first", "channels_last"):
         raise ConfigError(f"data_format={data_format!r} must be 'channels_first' or "
                           "'channels_last'")
+    if crop_to_aspect_ratio and pad_to_aspect_ratio:
+        raise ConfigError("crop_to_aspect_ratio and pad_to_aspect_ratio cannot both be True")
+    fitting = Fitting(interpolation, "crop" if crop_to_aspect_ratio else
+                      "pad" if pad_to_aspect_ratio else "")
+    fitting.need_known()
+    labelled = labelled_files(directory, IMAGES, "image", labels, class_names, follow_links)
+    _say(labelled, verbose)
     return _subset(ImageDirectory(directory, image_size, _CHANNELS[color_mode], batch_size,
-                                  (seed or 0) if shuffle else None, label_mode,
-                                  data_format == "channels_first"), validation_split, subset)
+                                  (seed or 0) if shuffle else None,
+                                  None if labels is None else label_mode,
+                                  data_format == "channels_first", labelled, fitting),
+                   validation_split, subset)
 
 
 @checked
 def text_dataset_from_directory(
-        directory: str | os.PathLike[str], label_mode: str | None = "int", batch_size: int = 32,
-        max_length: int | None = None, shuffle: bool = True, seed: int | None = None,
-        validation_split: float | None = None, subset: str | None = None) -> Any:
+        directory: str | os.PathLike[str], labels: Any = "inferred",
+        label_mode: str | None = "int", class_names: Sequence[str] | None = None,
+        batch_size: int = 32, max_length: int | None = None, shuffle: bool = True,
+        seed: int | None = None, validation_split: float | None = None, subset: str | None = None,
+        follow_links: bool = False, verbose: bool = False) -> Any:
     """Batches of texts in folders, each folder a class, as Keras gives them.
 
     Args:
         directory: The folder. Its folders of .txt files are the classes, in the order of their
             names.
+        labels: As that of `image_dataset_from_directory`. Default: `"inferred"`.
         label_mode: As that of `image_dataset_from_directory`. Default: `"int"`.
+        class_names: As those of `image_dataset_from_directory`. Default: `None`.
         batch_size: The texts of a batch. Default: `32`.
         max_length: Longer texts are cut to so many characters. Default: `None`.
         shuffle: Whether each epoch has an order of its own. Default: `True`.
         seed: The seed of these orders; None: 0. Default: `None`.
         validation_split: The share of the files for validation. Default: `None`.
         subset: "training", "validation" or "both": which part to return. Default: `None`.
+        follow_links: Whether to follow links to folders. Default: `False`.
+        verbose: Whether to print how many files and classes there are. Default: `False`.
 
     Returns:
         Batches (x, y), x an array of strings.
@@ -170,8 +190,16 @@ def text_dataset_from_directory(
         ...     reviews.arrays()[0].tolist(), reviews.class_names
         (['Oh no', 'Well done'], ['bad', 'good'])
     """
-    return _subset(TextDirectory(directory, batch_size, (seed or 0) if shuffle else None,
-                                 label_mode, max_length), validation_split, subset)
+    labelled = labelled_files(directory, (".txt",), "text", labels, class_names, follow_links)
+    _say(labelled, verbose)
+    return _subset(TextDirectory(batch_size, (seed or 0) if shuffle else None,
+                                 None if labels is None else label_mode, max_length, labelled),
+                   validation_split, subset)
+
+
+def _say(labelled: LabelledFiles, verbose: bool) -> None:
+    if verbose:
+        print(f"Found {len(labelled.files)} files of {len(labelled.names)} classes.")
 
 
 def _subset(batches: Batches, share: float | None, subset: str | None) -> Any:

@@ -6,22 +6,55 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ztorch.arguments import checked
 from ztorch.config import positive
 from ztorch.data.batches import Batches
+from ztorch.data.class_folders import LabelledFiles, files_below, labelled_files
 from ztorch.data.registry import Pair
 from ztorch.errors import ConfigError, DataError, Unsupported
 from ztorch.files.parsing import parsing
 
 MOST_PIXELS = 1 << 26  # of an image; a small file can claim to be huge
 # Pillow's decoders that are used. Others run programs, or are hardly maintained.
-_FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".gif": "GIF",
+IMAGES = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".gif": "GIF",
             ".webp": "WEBP", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_FILTERS = {"bilinear": "BILINEAR", "nearest": "NEAREST", "bicubic": "BICUBIC", "area": "BOX",
+            "lanczos3": "LANCZOS"}  # Pillow's names
+
+
+class Fitting(NamedTuple):
+    """How images of any shape are brought to one size."""
+
+    filter: str = "bilinear"  # what computes pixels between pixels
+    keeps: str = ""  # the ratio of sides is kept by "crop" or "pad"; empty: it is not kept
+
+    def need_known(self) -> None:
+        """Raises where there is no such filter."""
+        if self.filter not in _FILTERS:
+            raise ConfigError(f"interpolation={self.filter!r} must be one of "
+                              f"{', '.join(map(repr, _FILTERS))}")
+
+    def box(self, size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int, int, int]:
+        """The part of an image (width, height), in its middle, that has the ratio of the target:
+        the largest within it, or the smallest around it.
+
+        >>> Fitting(keeps="crop").box((8, 4), (2, 2)), Fitting(keeps="pad").box((8, 4), (2, 2))
+        ((2, 0, 6, 4), (0, -2, 8, 6))
+        """
+        width, height = size
+        other_width, other_height = height * target[0] // target[1], width * target[1] // target[0]
+        pick = min if self.keeps == "crop" else max
+        width, height = max(pick(width, other_width), 1), max(pick(height, other_height), 1)
+        left, top = int((size[0] - width) / 2), int((size[1] - height) / 2)
+        return left, top, left + width, top + height
+
+
+STRETCHED = Fitting()
 
 
 @checked
@@ -62,7 +95,8 @@ class ImageFolder(Batches):
     """
 
     def __init__(self, path: str | os.PathLike[str], size: tuple[int, int], channels: int,
-                 batch_size: int, seed: int | None):
+                 batch_size: int, seed: int | None, labelled: LabelledFiles | None = None,
+                 fitting: Fitting = STRETCHED):
         if not isinstance(size, (list, tuple)) or len(size) != 2:
             raise ConfigError(f"image_folder(size={size!r}) must be (height, width)")
         self.height, self.width = (positive("image_folder(size=...)", n) for n in size)
@@ -71,22 +105,8 @@ class ImageFolder(Batches):
                               "(with transparency)")
         self.channels = channels
         self.decode = _pillow()
-        root = Path(path)
-        if not root.is_dir():
-            raise DataError(f"there is no folder {root}")
-        self.classes = tuple(sorted(p.name for p in root.iterdir()
-                                    if p.is_dir() and not p.name.startswith(".")))
-        self.files: list[Path] = []
-        labels = []
-        for label, name in enumerate(self.classes):
-            files = _images(root / name)
-            self.files += files
-            labels += [label] * len(files)
-        if not self.files:
-            raise DataError(f"{root} should hold a folder of images for each class, such as "
-                            f"{root / 'cats' / 'tom.png'}; there are {len(self.classes)} folders "
-                            f"without any image ({' '.join(_FORMATS)})")
-        self.labels = np.array(labels, np.int32)
+        self.files, self.labels, self.classes = labelled or labelled_files(path, IMAGES, "image")
+        self.fitting = fitting
         super().__init__(len(self.files), batch_size, seed)
 
     def read(self, rows: np.ndarray) -> Pair:
@@ -97,7 +117,8 @@ class ImageFolder(Batches):
 
     def image(self, row: int) -> np.ndarray:
         """The pixels of one image, scaled, as bytes."""
-        return _pixels(self.decode, self.files[row], (self.height, self.width), self.channels)
+        return _pixels(self.decode, self.files[row], (self.height, self.width), self.channels,
+                       self.fitting)
 
 
 def read_images(paths: Sequence[str], size: tuple[int, int],
@@ -115,9 +136,9 @@ def read_images(paths: Sequence[str], size: tuple[int, int],
     decode = _pillow()
     files: list[Path] = []
     for path in map(Path, paths):
-        below = _images(path) if path.is_dir() else [path]
+        below = files_below(path, IMAGES) if path.is_dir() else [path]
         if not below:
-            raise DataError(f"{path} has no image ({' '.join(_FORMATS)})")
+            raise DataError(f"{path} has no image ({' '.join(IMAGES)})")
         files += below
     x = np.empty((len(files), *size, channels), np.float32)
     for k, file in enumerate(files):
@@ -130,23 +151,17 @@ def is_image(path: str) -> bool:
     suffix = Path(path).suffix.lower()
     if not path:
         return False
-    return suffix in _FORMATS or (not suffix and Path(path).is_dir())
+    return suffix in IMAGES or (not suffix and Path(path).is_dir())
 
 
 def _pixels(decode: Callable[..., np.ndarray], file: Path, size: tuple[int, int],
-            channels: int) -> np.ndarray:
+            channels: int, fitting: Fitting = STRETCHED) -> np.ndarray:
     """The pixels of a file, scaled, as bytes of shape (height, width, channels)."""
     if not file.is_file():
         raise DataError(f"there is no file {file}")
     with parsing(str(file), DataError, "cannot be read as an image", "repair or remove it"):
-        pixels = decode(file, size[::-1], _MODES[channels])
+        pixels = decode(file, size[::-1], _MODES[channels], fitting)
     return pixels.reshape(*size, channels)
-
-
-def _images(folder: Path) -> list[Path]:
-    """All images below a folder, in the order of their paths; links to folders are not followed."""
-    return sorted(Path(here, name) for here, _, names in os.walk(folder) for name in names
-                  if Path(name).suffix.lower() in _FORMATS and not name.startswith("."))
 
 
 def _pillow() -> Any:
@@ -156,10 +171,10 @@ def _pillow() -> Any:
     except ImportError:
         raise Unsupported("reading images needs Pillow: pip install ztorch[images]") from None
 
-    def decode(file: Path, size: tuple[int, int], mode: str) -> np.ndarray:
+    def decode(file: Path, size: tuple[int, int], mode: str, fitting: Fitting) -> np.ndarray:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # refused below
-            opened = Image.open(file, formats=sorted(set(_FORMATS.values())))
+            opened = Image.open(file, formats=sorted(set(IMAGES.values())))
         with opened as image:
             if image.width * image.height > MOST_PIXELS:
                 raise DataError(f"{file} says it is {image.width} x {image.height} pixels large; "
@@ -167,7 +182,9 @@ def _pillow() -> Any:
             if image.mode[0] in "IF":
                 raise DataError(f"{file} has pixels of more than 8 bits ({image.mode}), which are "
                                 "not read; save it with 8 bits a channel")
-            upright = ImageOps.exif_transpose(image)
-            return np.asarray(upright.convert(mode).resize(size, Image.Resampling.BILINEAR))
+            upright = ImageOps.exif_transpose(image).convert(mode)
+            # A box beyond the image gives black.
+            shaped = upright.crop(fitting.box(upright.size, size)) if fitting.keeps else upright
+            return np.asarray(shaped.resize(size, Image.Resampling[_FILTERS[fitting.filter]]))
 
     return decode

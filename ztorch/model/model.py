@@ -88,8 +88,13 @@ class Model(RunnableNetwork):
             >>> Sequential.from_json(model.to_json()).output_shape
             (3,)
         """
-        return json.dumps({"class_name": type(self).__name__, "config": self.get_config()},
-                          **options)
+        described = {"class_name": type(self).__name__, "config": self.get_config()}
+        try:
+            return json.dumps(described, **options)
+        except TypeError as error:  # of a get_config of users
+            raise ConfigError(f"a get_config in model {self.name!r} returned what JSON lacks: "
+                              f"{error}; return numbers, texts, lists and dicts, and for layers "
+                              "zt.saving.serialize_keras_object(layer)") from None
 
     @classmethod
     def from_json(cls, text: str) -> Self:
