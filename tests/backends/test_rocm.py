@@ -164,14 +164,14 @@ def test_training_with_16_bits(chip: str, of: str, install: Callable[..., FakeHi
     graph = model.trace(40, optimizer=SGD(0.1), loss="mse").functions["train"]
     steps = plan_of(graph, TARGETS[f"rocm:{chip}"].on_device(limits).limits)[0].steps
     assert sum("mma" in s.kernel.opcodes() for s in steps) == 8  # of 9; nobody needs the gradient of x
-    x, y = rng.normal(size=(120, 33)).astype(np.float32), rng.normal(size=(120, 18)).astype(np.float32)
+    x, y = rng.normal(size=(80, 33)).astype(np.float32), rng.normal(size=(80, 18)).astype(np.float32)
     here, there = (model.compile(d, batch_size=40, optimizer=SGD(0.1), loss="mse") for d in ("rocm:0", "cpu"))
     before = here.predict(x)
-    losses = [p.fit(x, y, epochs=3, verbose=0, shuffle=False).history["loss"] for p in (here, there)]
+    losses = [p.fit(x, y, epochs=2, verbose=0, shuffle=False).history["loss"] for p in (here, there)]
     unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[of]
     assert losses[0] == pytest.approx(losses[1], rel=unit)
     for path, w in there.weights.items():
-        assert np.abs(w - here.weights[path]).max() <= unit * here.learning_rate * 9, path
+        assert np.abs(w - here.weights[path]).max() <= unit * here.learning_rate * 4, path
     after = here.predict(x)
     allowed = 3 * unit * np.abs(after).max()
     np.testing.assert_allclose(after, there.predict(x), rtol=0, atol=allowed)
