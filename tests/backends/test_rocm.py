@@ -24,6 +24,7 @@ from tests.machines.fake_hip import FakeHip, FakeRtc
 from tests.machines.rocm import halves
 from tests.machines.rocm.machine import Hosted, compiler, hosted_cpp, hosted_ir
 from tests.parity import plan_of
+from ztorch.arrays.placement import default_device
 from ztorch.backends import hip, registry
 from ztorch.backends.drivers import rocm
 from ztorch.codegen import amdgcn
@@ -81,6 +82,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FakeHip]]
     """Puts a pretended library in place of HIP's."""
     def install(chip: str = "gfx90a", **more: Any) -> FakeHip:
         close()
+        default_device()  # which a process asks for once: what is here, not what is pretended
         fake = FakeHip(hosted, chip, WAVES.get(chip, 32), **more)
         monkeypatch.setattr(hip, "library", lambda: fake)
         monkeypatch.setattr(rocm, "BACKEND", rocm.Rocm())

@@ -6,6 +6,7 @@ import pytest
 
 from tests.cases import available
 from tests.machines.fake_cuda import FakeCuda
+from ztorch.arrays.placement import default_device
 from ztorch.backends import cuda_calls, registry
 from ztorch.backends.drivers import cuda
 
@@ -13,6 +14,7 @@ real = pytest.importorskip("cuda.bindings.driver", reason="needs cuda-bindings: 
 
 
 def install(monkeypatch: pytest.MonkeyPatch, **more: object) -> FakeCuda:
+    default_device()  # which a process asks for once: what is here, not what is pretended
     fake = FakeCuda(real, **more)  # type: ignore[arg-type]
     monkeypatch.setattr(cuda_calls, "driver", lambda: fake)
     monkeypatch.setattr(cuda, "BACKEND", cuda.Cuda())
