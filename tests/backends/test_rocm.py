@@ -24,7 +24,7 @@ from tests.machines.fake_hip import FakeHip, FakeRtc
 from tests.machines.rocm import halves
 from tests.machines.rocm.machine import Hosted, compiler, hosted_cpp, hosted_ir
 from tests.parity import plan_of
-from ztorch.arrays import placement
+from ztorch.arrays.placement import default_device
 from ztorch.backends import hip, registry
 from ztorch.backends.drivers import rocm
 from ztorch.codegen import amdgcn
@@ -82,6 +82,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FakeHip]]
     """Puts a pretended library in place of HIP's."""
     def install(chip: str = "gfx90a", **more: Any) -> FakeHip:
         close()
+        default_device()  # which a process asks for once: what is here, not what is pretended
         fake = FakeHip(hosted, chip, WAVES.get(chip, 32), **more)
         monkeypatch.setattr(hip, "library", lambda: fake)
         monkeypatch.setattr(rocm, "BACKEND", rocm.Rocm())
@@ -90,7 +91,6 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FakeHip]]
     monkeypatch.setattr(amdgcn, "assemble", remembered)
     monkeypatch.setattr(hip, "compiler", lambda: None)
     monkeypatch.setattr(registry, "_opened", {})
-    monkeypatch.setattr(placement, "_configured", lambda: "cpu")  # not what "auto" finds now, for ever
     monkeypatch.setattr(available, "REQUIRED", {"rocm"})  # never skipped: it is here
     yield install
     close()
@@ -166,14 +166,14 @@ def test_training_with_16_bits(chip: str, of: str, install: Callable[..., FakeHi
     graph = model.trace(40, optimizer=SGD(0.1), loss="mse").functions["train"]
     steps = plan_of(graph, TARGETS[f"rocm:{chip}"].on_device(limits).limits)[0].steps
     assert sum("mma" in s.kernel.opcodes() for s in steps) == 8  # of 9; nobody needs the gradient of x
-    x, y = rng.normal(size=(120, 33)).astype(np.float32), rng.normal(size=(120, 18)).astype(np.float32)
+    x, y = rng.normal(size=(80, 33)).astype(np.float32), rng.normal(size=(80, 18)).astype(np.float32)
     here, there = (model.compile(d, batch_size=40, optimizer=SGD(0.1), loss="mse") for d in ("rocm:0", "cpu"))
     before = here.predict(x)
-    losses = [p.fit(x, y, epochs=3, verbose=0, shuffle=False).history["loss"] for p in (here, there)]
+    losses = [p.fit(x, y, epochs=2, verbose=0, shuffle=False).history["loss"] for p in (here, there)]
     unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[of]
     assert losses[0] == pytest.approx(losses[1], rel=unit)
     for path, w in there.weight_arrays().items():
-        assert np.abs(w - here.weights[path].numpy()).max() <= unit * here.learning_rate * 9, path
+        assert np.abs(w - here.weights[path].numpy()).max() <= unit * here.learning_rate * 4, path
     after = here.predict(x)
     allowed = 3 * unit * np.abs(after).max()
     np.testing.assert_allclose(after, there.predict(x), rtol=0, atol=allowed)

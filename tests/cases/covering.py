@@ -1,7 +1,6 @@
 """What one run tries of a product of cases and machines.
 
-Each run covers every op on the best CPU level, on half of the others and on every played device, and every
-dtype. Dtypes beside
+Each run covers every op on every CPU level and every played device, and every dtype. Dtypes beside
 float32, float64 and 32-bit integers run on one interpreted machine or CPU level and on one device,
 and all of them on the best level of this CPU. Which of its samples an op runs on a machine goes
 round: over all machines, all samples are run. The full product is for `pytest --full`, or ZTORCH_FULL=1, which `.ci/run` passes on.

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cases import available
 from tests.machines.fake_cuda import FakeCuda
-from ztorch.arrays import placement
+from ztorch.arrays.placement import default_device
 from ztorch.backends import cuda_calls, registry
 from ztorch.backends.drivers import cuda
 
@@ -14,11 +14,11 @@ real = pytest.importorskip("cuda.bindings.driver", reason="needs cuda-bindings: 
 
 
 def install(monkeypatch: pytest.MonkeyPatch, **more: object) -> FakeCuda:
+    default_device()  # which a process asks for once: what is here, not what is pretended
     fake = FakeCuda(real, **more)  # type: ignore[arg-type]
     monkeypatch.setattr(cuda_calls, "driver", lambda: fake)
     monkeypatch.setattr(cuda, "BACKEND", cuda.Cuda())
     monkeypatch.setattr(registry, "_opened", {})
-    monkeypatch.setattr(placement, "_configured", lambda: "cpu")  # not what "auto" finds now, for ever
     monkeypatch.setattr(available, "REQUIRED", {"cuda"})  # never skipped: it is here
     available.device.cache_clear()
     return fake

@@ -11,7 +11,7 @@ import pytest
 from tests.cases.covering import full, pairs
 from tests.cases.grouping import together
 from tests.cases.jobs import NARROW as NARROW_DTYPES
-from tests.cases.jobs import Jobs, composed, narrow_jobs, parts, sharing
+from tests.cases.jobs import Jobs, narrow_jobs, parts, sharing
 from tests.parity import (
     GROUPS,
     HERE,
@@ -57,15 +57,8 @@ class Machine:
 
 @functools.cache
 def share_of(name: str) -> dict[str, Jobs]:
-    """The jobs of one machine. In a run that is not full an op with a kernel of its own is on the best level,
-    in few lanes and on each second of the other machines; `codegen/test_render.py` has each opcode on all."""
     every = [*INTERPRETED, *HERE]
-    turn = every.index(name)
-    shared = sharing(turn, len(every))
-    if full() or name in ("few lanes", BEST):
-        return shared
-    return {op: some if composed(op) or (turn // 2 + k) % 2 == 0 else Jobs([])
-            for k, (op, some) in enumerate(shared.items())}
+    return sharing(every.index(name), len(every))
 
 
 @functools.cache
