@@ -97,7 +97,7 @@ PREDICTS = {
     "ztorch.runtime.spec",
     "ztorch.runtime.snapshot", "ztorch.runtime.buckets",
     "ztorch.feed", "ztorch.feed.columns", "ztorch.feed.call_pool", "ztorch.feed.adapter",
-    "ztorch.feed.ports", "ztorch.feed.sources", "ztorch.feed.frames",
+    "ztorch.feed.ports", "ztorch.feed.sources", "ztorch.feed.frames", "ztorch.feed.texts",
     "ztorch.tabular", "ztorch.tabular.record", "ztorch.feed.sequences", "ztorch.feed.grids",
     "ztorch.program", "ztorch.program.program", "ztorch.program.predictor",
     "ztorch.program.stateful", "ztorch.program.verbs",

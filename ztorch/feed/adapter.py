@@ -12,7 +12,6 @@ from ztorch.errors import ConfigError, DataError, Unsupported, unknown
 from ztorch.feed.columns import as_array, check_weights, one_per_row, pad, reads_in_place, store
 from ztorch.feed.frames import columns_of, is_frame
 from ztorch.feed.ports import InputPort, TargetPort
-from ztorch.feed.row_weights import class_weights, output_weights
 from ztorch.feed.sequences import Ragged
 from ztorch.feed.texts import TextReader
 from ztorch.runtime.buckets import BATCH, Buckets, open_axes_of
@@ -231,6 +230,8 @@ class DataAdapter(NamedTuple):
             if len(self.target_ports) > 1:
                 raise Unsupported("class_weight is for models with one output; weigh rows with "
                                   "sample_weight")
+            from ztorch.feed.row_weights import class_weights
+
             by_class = class_weights(class_weight, self.target_ports[0],
                                      columns[self.target_ports[0].port])
             weights = by_class if weights is None else weights * by_class
@@ -238,8 +239,12 @@ class DataAdapter(NamedTuple):
 
     def weights_of_outputs(self, sample_weight: Any, rows: int) -> Columns:
         """The weights of outputs that have some of their own, as columns."""
+        if not self.weight_ports:
+            return {}
+        from ztorch.feed.row_weights import output_weights
+
         return {**output_weights(self.weight_ports, [p.name for p in self.target_ports],
-                                 sample_weight, rows)} if self.weight_ports else {}
+                                 sample_weight, rows)}
 
     # -- one batch --------------------------------------------------------------------------------
 

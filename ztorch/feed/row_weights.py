@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,6 @@ from ztorch.feed.columns import as_array, check_weights
 from ztorch.feed.ports import TargetPort
 from ztorch.feed.row_shapes import listed_part
 from ztorch.feed.sequences import Ragged
-
-NO_WEIGHTS: Mapping[str, int] = MappingProxyType({})
 
 
 def axes_of_weights(model: Any, *data: Any) -> dict[str, int]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ztorch.errors import ArtifactError, ConfigError, DataError
 from ztorch.feed.columns import fitted_rows, need_rows, spell
 from ztorch.feed.sources import is_stream
-from ztorch.tabular.encoders import encoder_of
-from ztorch.tabular.host_layer import HostLayer
-from ztorch.tabular.record import TextRecord
+
+if TYPE_CHECKING:
+    from ztorch.tabular.host_layer import HostLayer
+    from ztorch.tabular.record import TextRecord
 
 
 class TextReader(NamedTuple):
@@ -24,8 +25,12 @@ class TextReader(NamedTuple):
     @classmethod
     def of(cls, record: TextRecord | None) -> TextReader | None:
         """The reader that an artifact describes; None for an input of numbers."""
+        if record is None:
+            return None
+        from ztorch.tabular.encoders import encoder_of  # few programs take text
+
         try:
-            return None if record is None else cls(encoder_of(record), record.shape)
+            return cls(encoder_of(record), record.shape)
         except ConfigError as error:
             raise ArtifactError(f"an input of text cannot be read: {error}; use another file, or "
                                 "save the model again") from None

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
 from ztorch.errors import ConfigError
-from ztorch.feed.row_weights import NO_WEIGHTS
 from ztorch.model.compiled_network import CompiledNetwork
 from ztorch.model.programs import not_compiled
 from ztorch.program.verbs import Verbs
@@ -25,7 +24,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
     """A network with the verbs of its program."""
 
     def running(self, function: str, batch_size: int | None = None,
-                weighted: Mapping[str, int] = NO_WEIGHTS) -> AbstractContextManager[Program]:
+                weighted: Mapping[str, int] | None = None) -> AbstractContextManager[Program]:
         """The program that runs a function on batches of this size, for a `with` block. A model
         that is not compiled is compiled to predict."""
         if self._programs is not None and not self._programs.fit(self):
@@ -43,7 +42,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
                 raise not_compiled(self.name, function)
             self.compile()
         assert self._programs is not None
-        return self._programs.running(function, batch_size, weighted)
+        return self._programs.running(function, batch_size, weighted or {})
 
     @checked
     def predict(self, x: Any, *, batch_size: int | None = None, verbose: int | str = 0) -> Any:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
 from ztorch.errors import ArtifactError, ConfigError
-from ztorch.feed.row_weights import NO_WEIGHTS
 from ztorch.files.kinds import BadValue
 from ztorch.program.predictor import Predictor
 from ztorch.program.stateful import Path
@@ -51,7 +50,7 @@ class Program(Verbs, Predictor):
     explainer: Callable[[str, bool], Any] | None = None  # tells what the kernels of a function cost
 
     def running(self, function: str, batch_size: int | None = None,
-                weighted: Mapping[str, int] = NO_WEIGHTS) -> AbstractContextManager[Program]:
+                weighted: Mapping[str, int] | None = None) -> AbstractContextManager[Program]:
         """The program itself, for a `with` block."""
         if function != "predict":
             self.need(function)

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztorch.arguments import checked
-from ztorch.feed.row_weights import NO_WEIGHTS, axes_of_weights
 
 if TYPE_CHECKING:
     from ztorch.callbacks.callback import Callback
@@ -23,7 +22,7 @@ class Verbs:
 
     @abstractmethod
     def running(self, function: str, batch_size: int | None = None,
-                weighted: Mapping[str, int] = NO_WEIGHTS) -> AbstractContextManager[Stateful]:
+                weighted: Mapping[str, int] | None = None) -> AbstractContextManager[Stateful]:
         """The program that runs "train", "evaluate" or "predict" on batches of this size, for a
         `with` block. With None the size is that of `compile`. `weighted` are the axes of steps
         that weights of an output have, of outputs that have weights of their own: a model compiles
@@ -123,6 +122,8 @@ class Verbs:
         if isinstance(validation_data, (tuple, list)) and validation_data:
             self.learn_shapes(validation_data[0], validation_data[1] if len(validation_data) > 1
                               else None, "evaluate", batch_size)
+        from ztorch.feed.row_weights import axes_of_weights
+
         weighted = axes_of_weights(self, (x, y, sample_weight), validation_data)
         with self.running("train", batch_size, weighted) as program:
             return fit(program, self, x, y, batch_size=batch_size, epochs=epochs, verbose=verbose,
@@ -170,6 +171,8 @@ class Verbs:
         from ztorch.program.one_batch import as_scores
 
         self.learn_shapes(x, y, "evaluate", batch_size)
+        from ztorch.feed.row_weights import axes_of_weights
+
         weighted = axes_of_weights(self, (x, y, sample_weight))
         with self.running("evaluate", batch_size, weighted) as program:
             means = evaluate(program, x, y, batch_size, sample_weight, verbose, steps)
@@ -205,6 +208,8 @@ class Verbs:
         from ztorch.program.one_batch import run_batch
 
         self.learn_shapes(x, y, "train")
+        from ztorch.feed.row_weights import axes_of_weights
+
         weighted = axes_of_weights(self, (x, y, sample_weight))
         with self.running("train", None, weighted) as program:
             return run_batch(program, "train", x, y, sample_weight, class_weight, return_dict)
@@ -236,6 +241,8 @@ class Verbs:
         from ztorch.program.one_batch import run_batch
 
         self.learn_shapes(x, y, "evaluate")
+        from ztorch.feed.row_weights import axes_of_weights
+
         weighted = axes_of_weights(self, (x, y, sample_weight))
         with self.running("evaluate", None, weighted) as program:
             return run_batch(program, "evaluate", x, y, sample_weight, None, return_dict)
