@@ -115,8 +115,11 @@ def test_no_schedule_changes_results(name: str, machine: str) -> None:
             np.testing.assert_array_equal(got[0], usual[0], repr(schedule))
 
 
-@pytest.mark.parametrize("target", [t for t in ("scalar", "avx2", "neon") if t in HERE])
-@pytest.mark.parametrize("name", JOBS)
+COMPILED = [t for t in ("scalar", "avx2", "neon") if t in HERE]
+
+
+# Products, whose schedules are most, on both levels; the other jobs on one of them in turn.
+@pytest.mark.parametrize(("name", "target"), pairs([*JOBS], COMPILED, [("product", t) for t in COMPILED]))
 def test_no_schedule_changes_results_of_compiled_code(name: str, target: str) -> None:
     one, limits = JOBS[name], TARGETS[target].limits
     stem = main_step(one, limits).key.partition("/")[2]

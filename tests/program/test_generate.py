@@ -11,7 +11,7 @@ import pytest
 
 import ztorch as zt
 from tests.cases.available import device
-from tests.cases.covering import one_in_each_run
+from tests.cases.covering import one_in_each_run, pairs
 from tests.cases.generating import LENGTH, MODELS, WORDS, compiled, decoder, model, uncached
 from ztorch import layers as L
 from ztorch.errors import ConfigError, DataError, Unsupported, ZtorchError
@@ -24,13 +24,12 @@ WAYS: list[dict[str, Any]] = [
     {"top_p": 0.6, "seed": 7}, {"top_k": 5, "top_p": 0.8, "seed": 8}, {"stop": 2, "seed": 9}]
 
 
-@pytest.mark.parametrize(("device", "dtype"), [("cpu", "float32"), ("cpu:scalar", "float32"),
-                                               ("cpu", "float64")])
-@pytest.mark.parametrize("name", MODELS)
-def test_the_numbers_of_the_model_without_a_cache(name: str, device: str, dtype: str) -> None:
+@pytest.mark.parametrize(("name", "place"), pairs(
+    [*MODELS], ["cpu float32", "cpu:scalar float32", "cpu float64"]))
+def test_the_numbers_of_the_model_without_a_cache(name: str, place: str) -> None:
     """The likeliest numbers and drawn ones, also past the end of the row, where the older half is
     forgotten; and again from the start, on the caches of the prompt before."""
-    program = compiled(name, device, dtype)
+    program = compiled(name, *place.split())
     for prompt in PROMPTS:
         for how in WAYS[:2]:
             want = uncached(program, prompt, 3 * LENGTH, **how)

@@ -13,7 +13,7 @@ import pytest
 import ztorch as zt
 from tests.cases.artifacts import changed
 from tests.cases.available import device
-from tests.cases.covering import one_in_each_run
+from tests.cases.covering import one_in_each_run, share
 from tests.cases.evaluating import evaluated
 from ztorch import layers as L
 from ztorch.errors import ArtifactError, DataError
@@ -100,7 +100,7 @@ def data(kind: str, rows: int, size: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("kind", MODELS)
 def test_results_are_those_of_the_exact_size(kind: str) -> None:
     program, first = kept(kind)
-    for size in (1, 5):
+    for size in share((1, 5), [*MODELS].index(kind), 2):
         exact = compiled(kind, size)
         x, y = data(kind, 3, size)
         program.set_weights(first)
