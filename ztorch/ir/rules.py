@@ -282,10 +282,8 @@ class Rules:
         return abs(a.number) if a.is_const else self.multiples.get(a.id, 1)
 
     def multiple_of(self) -> int:
-        """A divisor of the result of the current instruction, as far as its operands tell."""
+        """A divisor of the index that the current instruction makes, as far as its operands tell."""
         i = self.instr
-        if not i.args or i.dest.dtype != self.kernel.index:
-            return 1
         known = [self.known_multiple(a) for a in i.args]
         if i.opcode in ("add", "sub", "rem"):
             return math.gcd(*known)

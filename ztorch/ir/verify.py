@@ -16,6 +16,9 @@ from ztorch.ir.thread_rules import OpenScope
 MASKED = ("load", "store", "gather", "scatter")  # opcodes that take an optional mask
 # Opcodes that take matrix fragments.
 MATRICES = ("get", "set", "mma_load", "mma", "mma_store", "mma_async", "mma_join", "extract")
+# The kind of the first operand, where it is no value.
+FIRST_KINDS = {"get": "variable", "set": "variable", "else": "token", "end_if": "token",
+               "end_loop": "counter", "while": "counter"}
 
 
 def verify(kernel: Kernel) -> None:
@@ -102,17 +105,20 @@ class _Verifier(RingRules):
         if extra != 0 and not (extra == 1 and i.opcode in MASKED) and not (
                 extra > 0 and row.variadic):
             self.fail("takes {} operands, not {}", row.arity, len(i.args))
-        self.attributes(row.attrs)
+        if row.attrs or i.attrs:
+            self.attributes(row.attrs)
+        fragments = i.dest.fragment is not None
         for place, a in enumerate(i.args):
             self.operand(place, a)
-        self.fragment(i.dest)
-        if i.opcode not in MATRICES and any(x.fragment is not None for x in (i.dest, *i.args)):
-            self.fail("works on no parts of matrices")
+            fragments = fragments or a.fragment is not None
+        if fragments:
+            self.fragment(i.dest)
+            self.rule(i.opcode in MATRICES, "works on no parts of matrices")
         kind = "counter" if i.opcode == "loop" else "token" if row.result == "none" else "value"
         if i.dest.kind != kind:
             self.fail("defines a {}, not a {}", kind, i.dest.kind)
-        if kind == "token":
-            self.rule(i.dest.dtype.kind == "b" and i.dest.lanes == 1, "a token is one bool")
+        if kind == "token" and not (i.dest.dtype.kind == "b" and i.dest.lanes == 1):
+            self.fail("a token is one bool")
         if row.meaning is not None:
             self.scalar()
         else:
@@ -125,11 +131,12 @@ class _Verifier(RingRules):
         self.define(i.dest)
         if i.opcode == "if":
             self.enter()
-        self.multiples[i.dest.id] = self.multiple_of()
+        if i.args and i.dest.dtype == self.kernel.index:
+            self.multiples[i.dest.id] = self.multiple_of()
 
     def operand(self, place: int, a: Operand) -> None:
-        opcode = self.instr.opcode
-        if a.is_const:
+        opcode, constant = self.instr.opcode, a.kind == "const"
+        if constant:
             if a.fragment is not None and not (opcode == "set" and a.fragment.role == "c"):
                 self.fail("only a matrix c is set to a constant")
             if a.id != -1 or a.bits is None or not 0 <= a.bits < 1 << a.dtype.bits:
@@ -142,15 +149,10 @@ class _Verifier(RingRules):
                 self.fail("%{} is used outside its scope or before it is defined", a.id)
             if a is not definition and a != definition:
                 self.fail("%{} is used as {}, unlike its definition", a.id, a)
-        first = place == 0
-        expected = "value"
-        if (first and opcode in ("get", "set")) or (place > 1 and opcode == "mma_async"):
+        expected = FIRST_KINDS.get(opcode, "value") if place == 0 else "value"
+        if place > 1 and opcode == "mma_async":
             expected = "variable"
-        elif first and opcode in ("else", "end_if"):
-            expected = "token"
-        elif first and opcode in ("end_loop", "while"):
-            expected = "counter"
-        actual = "value" if a.is_const or (a.kind == "counter" and expected == "value") else a.kind
+        actual = "value" if constant or (a.kind == "counter" and expected == "value") else a.kind
         if actual != expected:
             self.fail("operand {} is a {}, not a {}", place, a.kind, expected)
 
