@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,12 +13,17 @@ from ztorch.errors import ArtifactError, ConfigError, Unsupported
 from ztorch.graph.op import OPS, constant, leaf
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.contents import NodeSpec, OnnxFile, StoredCodes
+from ztorch.interchange.onnx.faults import (
+    UnsupportedNode,
+    all_of,
+    outputs_without,
+    unsupported,
+)
 from ztorch.interchange.onnx.formats import FORMATS, CodeFormat
 from ztorch.interchange.onnx.node import (
     Coded,
     FloatInitializer,
     LeftOut,
-    NeedsNumbers,
     Node,
     Tensor,
 )
@@ -31,16 +35,6 @@ from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import leaves
 from ztorch.layers.weight import Weight
-
-NAMED = 8  # nodes that one line of an error names
-
-
-@dataclass(frozen=True)
-class UnsupportedNode:
-    """A node that cannot be imported."""
-
-    node: NodeSpec
-    error: Unsupported
 
 
 class OnnxGraph(Layer):
@@ -85,16 +79,21 @@ class OnnxGraph(Layer):
                        for port, v in zip(self.file.inputs, x, strict=True))
         tensors.update(dict.fromkeys(self.left_out, LeftOut()))
         faults: list[UnsupportedNode] = []
+        faulty: set[str] = set()
         for spec in self.nodes:
             try:
                 results = runner.results(spec, tensors)
             except Unsupported as error:
-                faults.append(UnsupportedNode(spec, error))
+                fault = UnsupportedNode(spec, error)
+                faults += all_of(fault)
+                faulty.update(spec.outputs)
                 results = tuple(self._expected(name, x) for name in spec.outputs)
             tensors.update((name, y) for name, y in zip(spec.outputs, results, strict=False)
                            if name)
         if faults:
-            raise unsupported(self.file.path, faults, len(self.nodes))
+            way_out = outputs_without(self.nodes, faulty, [p.name for p in self.file.outputs])
+            raise unsupported(self.file.path, faults, sum(spec.size for spec in self.nodes),
+                              way_out)
         for name in self.outputs:
             if tensors.get(name) is None:
                 raise ArtifactError(f"{self.file.path}: no node gives the output {name!r}")
@@ -272,26 +271,3 @@ def _needed(specs: tuple[NodeSpec, ...], outputs: Sequence[str]) -> tuple[NodeSp
             names.update(spec.reads)
             needed.append(spec)
     return tuple(reversed(needed))
-
-
-def unsupported(path: str, faults: Sequence[UnsupportedNode], count: int,
-                kind: str = "nodes") -> Unsupported:
-    """One error for all nodes that cannot be imported; nodes of one op and reason share a line.
-    `kind` is what the file calls them."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for fault in faults:
-        op, _, name = str(fault.node).partition(" ")
-        alike.setdefault((op, str(fault.error)), []).append(name)
-    lines = []
-    for (op, reason), names in alike.items():
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        lines.append(f"  {op} {', '.join(names[:NAMED])}{more}: {reason}")
-    message = f"{path}: {len(faults)} of {count} {kind} cannot be imported:\n" + "\n".join(lines)
-    if kind == "nodes":
-        message += ("\noutputs=[...] of tensors before them leaves them out, if such a part is "
-                    "enough")
-    needed = [name for fault in faults if isinstance(fault.error, NeedsNumbers)
-              for name in fault.error.inputs]
-    if not needed:
-        return Unsupported(message)
-    return NeedsNumbers(message, tuple(dict.fromkeys(needed)))

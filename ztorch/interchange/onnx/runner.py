@@ -14,6 +14,7 @@ from ztorch.graph.value import Value, topological
 from ztorch.host.processor import need_memory
 from ztorch.interchange.onnx import nodes as _nodes  # noqa: F401 (fills NODES)
 from ztorch.interchange.onnx.contents import InnerGraph, NodeSpec, StoredCodes
+from ztorch.interchange.onnx.faults import NodesInside, UnsupportedNode
 from ztorch.interchange.onnx.file import OnnxReader, versions
 from ztorch.interchange.onnx.node import (
     LIMIT,
@@ -64,8 +65,10 @@ class NodeRunner:
                 raise ArtifactError(f"{self.path}: node {spec} reads {name!r}, which nothing "
                                     "before it gives")
         blocked = any(name and tensors[name] is None for name in spec.reads)
-        if blocked and key_of(spec) not in NODES and not has_definition(spec.proto, spec.opset):
+        if blocked and _is_missing(spec):
             raise NoSuchOp(_unknown(spec))  # its inputs are unknown, and would not help
+        if blocked and (missing := _missing_inside(spec)):
+            raise NodesInside(spec, missing)
         if blocked:
             return (None,) * len(spec.outputs)  # behind a node that is not supported
         inputs = tuple(present(tensors[name]) if name else None for name in spec.inputs)
@@ -87,24 +90,29 @@ class NodeRunner:
             return tuple(None if r is None else known_now(r) for r in results)
         return results
 
-    def inside(self, graph: InnerGraph, inputs: Sequence[Tensor], around: Tensors) -> list[Tensor]:
-        """The outputs of a graph within the graph, which reads tensors around it."""
+    def inside(self, outer: NodeSpec, graph: InnerGraph, inputs: Sequence[Tensor],
+               around: Tensors) -> list[Tensor]:
+        """The outputs of a graph within a node, which reads tensors around it."""
         known = dict(around)
         known.update((name, self.initial(name, array)) for name, array in graph.arrays.items())
         known.update(zip(graph.inputs, inputs, strict=True))
-        self._all(graph.nodes, known)
+        if faults := self._all(graph.nodes, known):
+            raise NodesInside(outer, faults)
         outputs = [present(known[name]) for name in graph.outputs]
         return [x for x in outputs if x is not None]
 
-    def _all(self, nodes: Sequence[NodeSpec], known: dict[str, Tensor | LeftOut | None]) -> None:
+    def _all(self, nodes: Sequence[NodeSpec],
+             known: dict[str, Tensor | LeftOut | None]) -> list[UnsupportedNode]:
+        """Adds what nodes give to what is known; returns those that cannot be imported."""
+        faults = []
         for spec in nodes:
+            results: tuple[Tensor | None, ...] = (None,) * len(spec.outputs)
             try:
                 results = self.results(spec, known)
-            except NeedsNumbers as error:
-                raise NeedsNumbers(f"{spec} inside of it: {error}", error.inputs) from None
             except Unsupported as error:
-                raise Unsupported(f"{spec} inside of it: {error}") from None
+                faults.append(UnsupportedNode(spec, error))
             known.update((name, x) for name, x in zip(spec.outputs, results, strict=False) if name)
+        return faults
 
     def _imported(self, spec: NodeSpec, inputs: tuple[Tensor | None, ...],
                   around: Tensors) -> tuple[Tensor | None, ...]:
@@ -112,7 +120,7 @@ class NodeRunner:
             raise NoSuchOp(_unknown(spec))
 
         def run(inner: InnerGraph, values: Sequence[Tensor]) -> list[Tensor]:
-            return self.inside(inner, values, around)
+            return self.inside(spec, inner, values, around)
 
         node = Node(spec, inputs, self.context, self.keeps_floats, run=run, trains=self.trains)
         result = self._called(node)
@@ -164,7 +172,10 @@ class NodeRunner:
                 if name in body.input and name not in known:  # an input that is left out
                     node.input[k] = ""
         reader = OnnxReader(package(), self.path, Path(), versions(body))
-        self._all([reader.node(n) for n in body.node], known)
+        if faults := self._all([reader.node(n) for n in body.node], known):
+            message = f"{faults[0].node} inside of it: {faults[0].error}"
+            raise (NeedsNumbers(message, faults[0].error.inputs)
+                   if isinstance(faults[0].error, NeedsNumbers) else Unsupported(message))
         return tuple(present(known.get(name)) for name in body.output)
 
 
@@ -180,6 +191,18 @@ def known_now(x: Tensor) -> Tensor:
 def present(x: Tensor | LeftOut | None) -> Tensor | None:
     """A tensor, or None where it is left out."""
     return None if isinstance(x, LeftOut) else x
+
+
+def _is_missing(spec: NodeSpec) -> bool:
+    return key_of(spec) not in NODES and not has_definition(spec.proto, spec.opset)
+
+
+def _missing_inside(spec: NodeSpec) -> list[UnsupportedNode]:
+    """Nodes of the body of a loop whose ops nothing here imports; a branch may not be needed."""
+    nodes = [n for graph in spec.inner for n in graph.nodes] if spec.op != "If" else []
+    return [*(UnsupportedNode(n, NoSuchOp(_unknown(n))) for n in nodes if _is_missing(n)),
+            *(UnsupportedNode(n, NodesInside(n, missing)) for n in nodes
+              if (missing := _missing_inside(n)))]
 
 
 def _unknown(spec: NodeSpec) -> str:
