@@ -404,3 +404,25 @@ def test_a_first_axis_that_is_no_batch(tmp_path: Path) -> None:
                                           r"the first axis of each input; zt.onnx.load_layer\(path\) takes"):
         load(path)
     assert np.array_equal(zt.onnx.load_layer(path)([zt.tensor(x)]).numpy(), w @ x)
+
+
+@pytest.mark.parametrize(("first", "second", "message"), [
+    ("n", 3, r"axis 0 of its inputs is open for 'x' and 3 for 'z', so it is not the batch of all, .* "
+             r"sizes=\{'n': 3\} says that all have 3 rows, zt.onnx.load_layer\(path\) takes inputs without"),
+    (None, 3, r"open for 'x' and 3 for 'z', .* must be; zt.onnx.load_layer\(path\) takes"),
+    (5, 3, r"5 for 'x' and 3 for 'z', .* must be; zt.onnx.load_layer\(path\) takes"), (3, 3, "")])
+def test_a_second_input_without_a_batch(first: Any, second: int, message: str, tmp_path: Path) -> None:
+    """x @ z for x of any number of rows, and z of three. As many rows of both may be a batch."""
+    made = model_of([helper.make_node("MatMul", ["x", "z"], ["y"])],
+                    [helper.make_tensor_value_info("x", 1, [first, 3]),
+                     helper.make_tensor_value_info("z", 1, [second, 2])],
+                    [helper.make_tensor_value_info("y", 1, [first, 2])])
+    path = written(made, tmp_path / "m.onnx")
+    if message:
+        with pytest.raises(Unsupported, match=r"m\.onnx: .*" + message):
+            load(path)
+    sizes = {"n": 3} if first == "n" else {}
+    x, z = np.arange(9, dtype="f").reshape(3, 3), np.ones((3, 2), np.float32)
+    if first in ("n", 3):
+        np.testing.assert_array_equal(ours(load(path, sizes=sizes), x, z)[0], x @ z)
+    np.testing.assert_array_equal(zt.onnx.load_layer(path)([zt.tensor(x), zt.tensor(z)]).numpy(), x @ z)

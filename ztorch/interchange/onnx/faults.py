@@ -81,14 +81,14 @@ def outputs_without(nodes: Sequence[NodeSpec], faulty: Collection[str],
         faulty: What the nodes give that cannot be imported.
         outputs: The outputs of the file.
     """
-    behind, given, before = set(faulty), set[str](), ""
+    behind, reached, before = set(faulty), set[str](), ""
     for spec in nodes:
         if not behind.isdisjoint(spec.reads):
             behind.update(spec.outputs)
         elif not behind.isdisjoint(spec.outputs):
-            before = before or next((name for name in spec.reads if name in given), "")
+            before = before or next((name for name in spec.reads if name in reached), "")
         else:
-            given.update(spec.outputs)
+            reached.update(spec.outputs)
     free = [name for name in outputs if name not in behind] or [before] * bool(before)
     return (f"outputs={free!r} leaves them out, if that part is enough" if free else
             "none of the file can be computed without them")
