@@ -64,12 +64,14 @@ def unsupported(path: str, faults: Sequence[UnsupportedNode], count: int, way_ou
         lines += textwrap.wrap(", ".join(_runs(names)), _WIDTH, initial_indent="    ",
                                subsequent_indent="    ", break_long_words=False,
                                break_on_hyphens=False)
-    message = "\n".join([*lines, *filter(None, [way_out])])
-    needed = [name for fault in faults if isinstance(fault.error, NeedsNumbers)
-              for name in fault.error.inputs]
-    if not needed:
-        return Unsupported(message)
-    return NeedsNumbers(message, tuple(dict.fromkeys(needed)))
+    return error_for("\n".join([*lines, *filter(None, [way_out])]), faults)
+
+
+def error_for(message: str, faults: Sequence[UnsupportedNode]) -> Unsupported:
+    """The error with this message, which knows the inputs whose numbers the nodes need."""
+    errors = [f.error for fault in faults for f in all_of(fault)]
+    needed = [name for error in errors if isinstance(error, NeedsNumbers) for name in error.inputs]
+    return NeedsNumbers(message, tuple(dict.fromkeys(needed))) if needed else Unsupported(message)
 
 
 def outputs_without(nodes: Sequence[NodeSpec], faulty: Collection[str],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +14,12 @@ from ztorch.graph.value import Value, topological
 from ztorch.host.processor import need_memory
 from ztorch.interchange.onnx import nodes as _nodes  # noqa: F401 (fills NODES)
 from ztorch.interchange.onnx.contents import InnerGraph, NodeSpec, StoredCodes
-from ztorch.interchange.onnx.faults import NodesInside, UnsupportedNode
+from ztorch.interchange.onnx.faults import NodesInside, UnsupportedNode, error_for
 from ztorch.interchange.onnx.file import OnnxReader, versions
 from ztorch.interchange.onnx.node import (
     LIMIT,
     NODES,
     LeftOut,
-    NeedsNumbers,
     Node,
     Result,
     Tensor,
@@ -56,6 +55,7 @@ class NodeRunner:
     initial: Callable[[str, np.ndarray | StoredCodes], Tensor]  # a tensor that the file stores
     keeps_floats: bool  # whether floats have the dtypes of the file, not that of the model
     trains: bool = True  # whether nodes that the file marks as training do so
+    inside_of_node: bool = False  # whether they are in the body of a loop, or in a branch
 
     def results(self, spec: NodeSpec, tensors: Tensors) -> tuple[Tensor | None, ...]:
         """What a node gives. An op that is not imported, or not with these attributes, becomes the
@@ -96,7 +96,7 @@ class NodeRunner:
         known = dict(around)
         known.update((name, self.initial(name, array)) for name, array in graph.arrays.items())
         known.update(zip(graph.inputs, inputs, strict=True))
-        if faults := self._all(graph.nodes, known):
+        if faults := replace(self, inside_of_node=True)._all(graph.nodes, known):
             raise NodesInside(outer, faults)
         outputs = [present(known[name]) for name in graph.outputs]
         return [x for x in outputs if x is not None]
@@ -122,7 +122,8 @@ class NodeRunner:
         def run(inner: InnerGraph, values: Sequence[Tensor]) -> list[Tensor]:
             return self.inside(spec, inner, values, around)
 
-        node = Node(spec, inputs, self.context, self.keeps_floats, run=run, trains=self.trains)
+        node = Node(spec, inputs, self.context, self.keeps_floats, run=run, trains=self.trains,
+                    inside_of_node=self.inside_of_node)
         result = self._called(node)
         results = result if isinstance(result, tuple) else (result,)
         self._need_all_used(node, len(results))
@@ -173,9 +174,8 @@ class NodeRunner:
                     node.input[k] = ""
         reader = OnnxReader(package(), self.path, Path(), versions(body))
         if faults := self._all([reader.node(n) for n in body.node], known):
-            message = f"{faults[0].node} inside of it: {faults[0].error}"
-            raise (NeedsNumbers(message, faults[0].error.inputs)
-                   if isinstance(faults[0].error, NeedsNumbers) else Unsupported(message))
+            first = faults[0]
+            raise error_for(f"{first.node} inside of it: {first.error}", faults)
         return tuple(present(known.get(name)) for name in body.output)
 
 
