@@ -426,3 +426,13 @@ def test_a_second_input_without_a_batch(first: Any, second: int, message: str, t
     if first in ("n", 3):
         np.testing.assert_array_equal(ours(load(path, sizes=sizes), x, z)[0], x @ z)
     np.testing.assert_array_equal(zt.onnx.load_layer(path)([zt.tensor(x), zt.tensor(z)]).numpy(), x @ z)
+
+
+def test_a_model_with_large_rows_becomes_a_file_again(tmp_path: Path) -> None:
+    """To find the batch it is traced for so many rows that no machine could hold them."""
+    w = np.ones((4, 1 << 16), np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("ReduceMax", ["h"], ["y"], axes=[1])]
+    path = written(model_of(nodes, [port("x", X)], [port("y", np.ones((2, 1), np.float32))],
+                            [tensor("w", w)], opset=13), tmp_path / "m.onnx")
+    zt.onnx.save(load(path), tmp_path / "again.onnx")
+    np.testing.assert_array_equal(runtime(tmp_path / "again.onnx", X)[0], runtime(path, X)[0])

@@ -46,6 +46,7 @@ class OnnxGraph(Layer):
 
     takes_many = True
     trains_narrow = False  # whether floats of other dtypes than float32 are weights, too
+    has_batch = False  # whether the first axis of inputs is the batch
     has_phases = False  # whether what the file marks as training waits for a step of training
 
     def __init__(self, file: OnnxFile, outputs: Sequence[str], sizes: Mapping[str, int],
@@ -71,7 +72,8 @@ class OnnxGraph(Layer):
     def run(self, x: Sequence[Value], context: Context) -> list[Value]:
         """The outputs for these inputs. One Unsupported lists all nodes that are not imported."""
         runner = NodeRunner(self.file.path, context, partial(self._initial, context),
-                            self.keeps_floats, context.training or not self.has_phases)
+                            self.keeps_floats, context.training or not self.has_phases,
+                            (x[0].shape[0] if self.has_batch else 1) or 1)
         results: tuple[Tensor | None, ...]
         tensors: dict[str, Tensor | LeftOut | None] = {
             name: self._initial(context, name, array) for name, array in self.file.arrays.items()}
@@ -164,7 +166,7 @@ class BatchedGraph(OnnxGraph):
     to them, and outputs widened.
     """
 
-    trains_narrow = has_phases = True
+    trains_narrow = has_batch = has_phases = True
 
     def __init__(self, file: OnnxFile, outputs: Sequence[str], sizes: Mapping[str, int],
                  keeps_floats: bool = False, **common: Any):

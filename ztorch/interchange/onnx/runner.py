@@ -55,6 +55,7 @@ class NodeRunner:
     initial: Callable[[str, np.ndarray | StoredCodes], Tensor]  # a tensor that the file stores
     keeps_floats: bool  # whether floats have the dtypes of the file, not that of the model
     trains: bool = True  # whether nodes that the file marks as training do so
+    rows: int = 1  # of the batch: what a row needs must fit in memory; whoever compiles checks all
     inside_of_node: bool = False  # whether they are in the body of a loop, or in a branch
 
     def results(self, spec: NodeSpec, tensors: Tensors) -> tuple[Tensor | None, ...]:
@@ -84,7 +85,7 @@ class NodeRunner:
             results = expanded
         for r in results:
             if isinstance(r, Value):
-                need_memory(f"{self.path}: the result of node {spec}", r.nbytes,
+                need_memory(f"{self.path}: the result of node {spec}", r.nbytes // self.rows,
                             "its shape is hardly meant")
         if all(isinstance(tensors[name], np.ndarray) for name in spec.reads if name):
             return tuple(None if r is None else known_now(r) for r in results)
