@@ -122,6 +122,7 @@ def test_smoke(backend: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_predictions_say_that_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_predictions, "KERNELS", {
         k: v for k, v in gpu_predictions.KERNELS.items() if k.startswith("gelu")})
+    monkeypatch.setattr(gpu_predictions, "SIZES", {})
     assert gpu.main(["--predict", "--quick", "--out", str(tmp_path)]) == 0
     text = (tmp_path / "predictions.md").read_text()
     assert "**Predictions, not measurements**" in text

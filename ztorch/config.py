@@ -147,9 +147,9 @@ class Named:
         try:
             inspect.signature(cls).bind(**config)
         except TypeError as error:
-            lacks_common = {"name", "trainable"} & {*config} - {*inspect.signature(cls).parameters}
+            common = {"name", "trainable"} - {*inspect.signature(cls).parameters}
             fix = "; write __init__(self, ..., **common) and super().__init__(**common)" if (
-                lacks_common) else ""
+                isinstance(config, Mapping) and common & {*config}) else ""
             raise ConfigError(f"this config does not describe a {cls.__name__}: {error}{fix}"
                               ) from None
         return cls(**config)

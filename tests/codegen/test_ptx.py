@@ -1,10 +1,9 @@
 """Every kernel is PTX that NVIDIA's own assembler takes, for every chip, and a handful need no more
-registers than they did: `ZTORCH_UPDATE_GOLDENS=1 pytest tests/codegen/test_ptx.py` writes the figures anew."""
+registers than they did: `--update-goldens` writes the figures anew."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import struct
 from collections import Counter
@@ -84,7 +83,7 @@ def figures(log: str) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("chip", in_part(CHIPS))
-def test_figures(chip: str) -> None:
+def test_figures(chip: str, pytestconfig: pytest.Config) -> None:
     found = {}
     for name, graph in graphs().items():
         plan, _ = plan_of(graph, TARGETS[f"cuda:{chip}"].limits)
@@ -92,7 +91,7 @@ def test_figures(chip: str) -> None:
                        for step in plan.steps]
     version = ".".join(map(str, nvjitlink.version()))
     goldens = json.loads(GOLDENS.read_text()) if GOLDENS.exists() else {"chips": {}}
-    if os.environ.get("ZTORCH_UPDATE_GOLDENS"):
+    if pytestconfig.getoption("--update-goldens"):
         goldens = {"nvJitLink": version, "columns": ["registers", "spilled bytes", "shared bytes"],
                    "chips": {**goldens["chips"], chip: found}}
         GOLDENS.write_text(json.dumps(goldens, indent=1, sort_keys=True) + "\n")

@@ -120,7 +120,7 @@ def test_completion_knows_the_models() -> None:
     (["export", "digits_mlp", "-o", "x.zt", "--weights", "none"], "cannot read none"),
     (["run", "none.zt", "x.npy"], "cannot read none.zt"),
     (["inspect", "none.zt"], "cannot read none.zt"),
-    (["explain", "digits_mlp", "--device", "cpu"], "there are no figures for"),
+    (["explain", "digits_mlp", "--device", "c"], "there are no figures for"),
     (["explain", "digits_mlp", "--gpu", "H20"], "unknown GPU 'H20'; did you mean 'H200'?"),
     (["explain", "digits_mlp", "--gpu", "M2 Max", "--assemble"], "leave out --assemble"),
     (["show", "digits_mlp", "--function", "trian"], "did you mean 'train'"),

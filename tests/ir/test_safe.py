@@ -180,6 +180,11 @@ def test_raw_opcodes_are_wrong_where_machines_differ(opcode: str) -> None:
         assert (got != safe).tolist() == [True, True, True, False, False, False]
         assert (meaning(np.array([2.0**63, 2.0**62]), dtype=i64) < 0).tolist() == [True, False]
         return
+    if opcode in ("raw_exp2", "raw_rcp"):  # subnormal operands and results
+        x = np.array([-127, -126, 0.5] if opcode == "raw_exp2" else [2.0**-127, 2.0**127, 2.0**-126], np.float32)
+        safe = np.exp2(x) if opcode == "raw_exp2" else 1 / x
+        assert (meaning(x) != safe).tolist() == [True, opcode == "raw_rcp", False]
+        return
     x, y = np.array([5, 5, -128, -128, 127], np.int8), np.array([0, 3, -1, 1, -1], np.int8)
     safe = OPCODES[opcode.removeprefix("raw_")].meaning(x, y)  # type: ignore[misc]
     assert (meaning(x, y) != safe).tolist() == [True, False, True, False, False]

@@ -1,11 +1,10 @@
-"""What the model says of each main kernel: `ZTORCH_UPDATE_GOLDENS=1 pytest tests/performance` writes it anew.
+"""What the model says of each main kernel: `--update-goldens` writes it anew.
 
 A change of a kernel that costs it registers, spills, conflicts or time shows here."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,12 @@ def assembler() -> str:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_main_kernels(name: str) -> None:
+def test_main_kernels(name: str, pytestconfig: pytest.Config) -> None:
     version = assembler()
     found = {row: [of(k.kernel) for k in predict_kernel_row(KERNELS[name], gpu(row)).kernels]
              for row in GPUS}
     goldens = json.loads(GOLDENS.read_text()) if GOLDENS.exists() else {"kernels": {}}
-    if os.environ.get("ZTORCH_UPDATE_GOLDENS"):
+    if pytestconfig.getoption("--update-goldens"):
         goldens = {"nvJitLink": version, "kernels": {**goldens["kernels"], name: found}}
         GOLDENS.write_text(json.dumps(goldens, indent=1, sort_keys=True) + "\n")
     known = goldens["kernels"][name]

@@ -97,6 +97,9 @@ def call_trace(function: Callable[..., Any], name: str, arguments: tuple[Any, ..
         named: Likewise, by name.
         sizes: The sizes that names in types stand for.
     """
+    if sizes is not None and not isinstance(sizes, Mapping):
+        raise ConfigError(f"{name}: sizes={sizes!r} must give a size to each name in a type, such "
+                          'as {"n": 64}')
     bound = _bound(function, name, arguments, named, dict(sizes or {}))
     names = {id(x): n for n, x in bound.arguments.items() if isinstance(x, TensorNode)}
     leaves, shape = flatten((bound.args, bound.kwargs))

@@ -142,7 +142,8 @@ def collated(values: Sequence[Any]) -> Any:
         return {name: collated([v[name] for v in values]) for name in first}
     if isinstance(first, tuple):
         return [collated(parts) for parts in zip(*values, strict=True)]
-    if isinstance(first, (str, bytes)) or getattr(first, "dtype", np.dtype(float)).kind in "OUS":
+    kind = getattr(getattr(first, "dtype", None), "kind", "")  # PyTorch's dtypes have none
+    if isinstance(first, (str, bytes)) or (kind and kind in "OUS"):
         return np.array(values, object)
     arrays = [as_array(v, "an item of the dataset") for v in values]
     return np.stack(arrays) if len({a.shape for a in arrays}) == 1 else arrays

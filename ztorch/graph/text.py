@@ -79,8 +79,8 @@ def is_told(v: Value) -> bool:
     all of it, in every program of a process.
 
     Examples:
-        >>> from ztorch import ops
-        >>> is_told(ops.zeros((2, 3)))
+        >>> from ztorch.graph.op import leaf
+        >>> is_told(leaf("input", "x", (2, 3), "float32") + 1.0)
         True
     """
     return is_ours(v.op) and all(_is_plain(x) or isinstance(x, np.ndarray)  # compared by its bytes

@@ -89,8 +89,12 @@ def raw_exp2(a: Any) -> Any:
 
 
 def raw_reciprocal(a: Any) -> Any:
-    """Where it is subnormal, or would be, nothing is said."""
-    return np.reciprocal(a)
+    """Without subnormal numbers."""
+    a = np.asarray(a)
+    least = np.finfo(a.dtype).tiny
+    with np.errstate(divide="ignore"):
+        y = np.reciprocal(np.where(np.abs(a) < least, np.copysign(np.zeros_like(a), a), a))
+    return np.where(np.abs(y) < least, np.copysign(np.zeros_like(y), y), y)
 
 
 def _wrong_where(undefined: Any, result: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ztorch.config import number, positive
 from ztorch.dtypes import DType, dtype
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, UnknownName
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.operators import BINARY, COMPARISONS, UNARY
 from ztorch.graph.value import Value
@@ -77,13 +77,16 @@ class Input(Layer, names=("InputLayer",)):
         self.shape = declared_shape("Input(shape=...)", shape)
         self.batch_size = None if batch_size is None else positive(
             "Input(batch_size=...)", batch_size)
-        self.holds_text = dtype == "string"
+        self.holds_text = isinstance(dtype, str) and dtype == "string"
         self.text_shape = self.shape  # of a row before the encoder
         self.dtype = None if dtype is None or self.holds_text else dtype_name(dtype)
         self.input_shape = self.shape
         self.encoder: HostLayer | None = None
         if encoder is not None:
-            self.read_by(HostLayer.get(encoder))
+            try:
+                self.read_by(HostLayer.get(encoder))
+            except (ConfigError, UnknownName) as error:
+                raise type(error)(f"Input(encoder=...): {error}") from None
 
     def read_by(self, layer: HostLayer) -> SymbolicTensor:
         """Has a layer of the host read the texts, and returns the tensor of what it makes of them,

@@ -32,8 +32,8 @@ def ring_cycles(tiles: int, strips: int, stages: int, t: RingTimes) -> float:
     """The cycles of some tiles of some strips each.
 
     >>> far = RingTimes(copy_issue=1, latency=1000, arrival=0, issue=1, products=100, finish=0)
-    >>> round(ring_cycles(1, 1000, 20, far) / 1000), round(ring_cycles(1, 1000, 2, far) / 1000)
-    (101, 601)
+    >>> round(ring_cycles(1, 1000, 20, far) / 1000), round(ring_cycles(1, 1000, 3, far) / 1000)
+    (101, 501)
     """
     empty = [0.0] * stages  # when each stage is
     copied = arrived = consumer = products = 0.0
