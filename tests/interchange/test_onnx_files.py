@@ -109,9 +109,11 @@ def test_all_that_is_unsupported_is_listed_at_once(tmp_path: Path) -> None:
         load(written(made, tmp_path / "m.onnx"))
     lines = str(caught.value).splitlines()
     assert lines[0].endswith("13 of 18 nodes cannot be imported:")
-    assert [line.split("'")[1] for line in lines[1:-1]] == ["one", "two", "three", "four"]
-    assert "'more6' and 2 more: ztorch has no such op" in lines[1]
-    assert "mode='odd'" in lines[2] and "'com.microsoft'" in lines[4]
+    assert lines[1:3] == ["  MaxRoiPool, 10 nodes: ztorch has no such op",
+                          "    'one', 'more0' to 'more8' (9)"]
+    assert [line.split("'")[1] for line in lines[3:-1]] == ["two", "three", "four"]
+    assert "mode='odd'" in lines[3] and "'com.microsoft'" in lines[5]
+    assert lines[-1].startswith("none of the file")
 
 
 @pytest.mark.parametrize(("op", "domain", "why"), [
@@ -122,16 +124,56 @@ def test_all_that_is_unsupported_is_listed_at_once(tmp_path: Path) -> None:
 def test_one_missing_op_in_a_deep_file(op: str, domain: str, why: str, tmp_path: Path) -> None:
     """Each node is behind the one before, so that shapes are known of none: one line names them."""
     nodes = [helper.make_node("Relu" if k % 3 else op, [f"t{k}"], [f"t{k + 1}"],
-                              name=f"n{k}", domain="" if k % 3 else domain) for k in range(3000)]
-    made = model_of(nodes, [helper.make_tensor_value_info("t0", TensorProto.FLOAT, ["batch", 4])],
-                    [helper.make_tensor_value_info("t3000", TensorProto.FLOAT, ["batch", 4])],
+                              name=f"n{k}", domain="" if k % 3 else domain) for k in range(1, 3001)]
+    made = model_of(nodes, [helper.make_tensor_value_info("t1", TensorProto.FLOAT, ["batch", 4])],
+                    [helper.make_tensor_value_info("t3001", TensorProto.FLOAT, ["batch", 4])],
                     opset=20)
     made.opset_import.append(helper.make_opsetid("my.own", 1))
+    path = written(made, tmp_path / "deep.onnx")
     with pytest.raises(Unsupported) as caught:
-        load(written(made, tmp_path / "deep.onnx"))
-    first, line, fix = str(caught.value).splitlines()
-    assert first.endswith("1000 of 3000 nodes cannot be imported:")
-    assert line.endswith(f"'n21' and 992 more: {why}") and fix.startswith("outputs=")
+        load(path)
+    assert str(caught.value).splitlines() == [
+        f"{path}: 1000 of 3000 nodes cannot be imported:", f"  {op}, 1000 nodes: {why}",
+        "    'n3', 'n6' to 'n3000' (1000)",
+        "outputs=['t3'] leaves them out, if that part is enough"]
+    assert len(load(path, outputs=["t3"]).layers[-1].nodes) == 2
+
+
+def test_each_of_many_nodes_is_named_once(tmp_path: Path) -> None:
+    """Names that do not count up are all there, in lines that can be read."""
+    names = [f"/layer.{k * k}/{'qkv'[k % 3]}/Fancy" for k in range(300)]
+    nodes = [helper.make_node("Fancy", [f"t{k}"], [f"t{k + 1}"], name=name, domain="my.own")
+             for k, name in enumerate(names)]
+    made = model_of(nodes, [helper.make_tensor_value_info("t0", TensorProto.FLOAT, ["batch", 4])],
+                    [helper.make_tensor_value_info("t300", TensorProto.FLOAT, ["batch", 4])])
+    made.opset_import.append(helper.make_opsetid("my.own", 1))
+    with pytest.raises(Unsupported) as caught:
+        load(written(made, tmp_path / "m.onnx"))
+    lines = str(caught.value).splitlines()[2:-1]
+    assert " ".join(line.strip() for line in lines) == ", ".join(map(repr, names))
+    assert max(map(len, lines)) <= 100
+
+
+def test_nodes_inside_of_loops_are_listed(tmp_path: Path) -> None:
+    """Also where the loop is behind another such node."""
+    def loop(name: str, given: str) -> onnx.NodeProto:
+        body = helper.make_graph(
+            [helper.make_node("Fancy", ["s"], ["a"], name=f"{name}/one", domain="my.own"),
+             helper.make_node("Fancy", ["a"], ["b"], name=f"{name}/two", domain="my.own"),
+             helper.make_node("Identity", ["c"], ["d"])], "body",
+            [helper.make_tensor_value_info("k", TensorProto.INT64, []),
+             helper.make_tensor_value_info("c", TensorProto.BOOL, []), port("s", X)],
+            [helper.make_tensor_value_info("d", TensorProto.BOOL, []), port("b", X)])
+        return helper.make_node("Loop", ["three", "", given], [name], name=name, body=body)
+
+    made = model_of([loop("first", "x"), loop("y", "first")], [port("x", X)], [port("y", X)],
+                    [tensor("three", np.array(3))])
+    made.opset_import.append(helper.make_opsetid("my.own", 1))
+    with pytest.raises(Unsupported, match="4 of 8 nodes cannot be imported") as caught:
+        load(written(made, tmp_path / "m.onnx"))
+    lines = str(caught.value).splitlines()
+    assert lines[1].startswith("  Fancy 'first/one', 'first/two': inside of Loop 'first': it is of the domain")
+    assert lines[2].startswith("  Fancy 'y/one', 'y/two': inside of Loop 'y': it is of the domain")
 
 
 def test_shapes_from_data_are_unsupported(tmp_path: Path) -> None:
@@ -362,3 +404,35 @@ def test_a_first_axis_that_is_no_batch(tmp_path: Path) -> None:
                                           r"the first axis of each input; zt.onnx.load_layer\(path\) takes"):
         load(path)
     assert np.array_equal(zt.onnx.load_layer(path)([zt.tensor(x)]).numpy(), w @ x)
+
+
+@pytest.mark.parametrize(("first", "second", "message"), [
+    ("n", 3, r"axis 0 of its inputs is open for 'x' and 3 for 'z', so it is not the batch of all, .* "
+             r"sizes=\{'n': 3\} says that all have 3 rows, zt.onnx.load_layer\(path\) takes inputs without"),
+    (None, 3, r"open for 'x' and 3 for 'z', .* must be; zt.onnx.load_layer\(path\) takes"),
+    (5, 3, r"5 for 'x' and 3 for 'z', .* must be; zt.onnx.load_layer\(path\) takes"), (3, 3, "")])
+def test_a_second_input_without_a_batch(first: Any, second: int, message: str, tmp_path: Path) -> None:
+    """x @ z for x of any number of rows, and z of three. As many rows of both may be a batch."""
+    made = model_of([helper.make_node("MatMul", ["x", "z"], ["y"])],
+                    [helper.make_tensor_value_info("x", 1, [first, 3]),
+                     helper.make_tensor_value_info("z", 1, [second, 2])],
+                    [helper.make_tensor_value_info("y", 1, [first, 2])])
+    path = written(made, tmp_path / "m.onnx")
+    if message:
+        with pytest.raises(Unsupported, match=r"m\.onnx: .*" + message):
+            load(path)
+    sizes = {"n": 3} if first == "n" else {}
+    x, z = np.arange(9, dtype="f").reshape(3, 3), np.ones((3, 2), np.float32)
+    if first in ("n", 3):
+        np.testing.assert_array_equal(ours(load(path, sizes=sizes), x, z)[0], x @ z)
+    np.testing.assert_array_equal(zt.onnx.load_layer(path)([zt.tensor(x), zt.tensor(z)]).numpy(), x @ z)
+
+
+def test_a_model_with_large_rows_becomes_a_file_again(tmp_path: Path) -> None:
+    """To find the batch it is traced for so many rows that no machine could hold them."""
+    w = np.ones((4, 1 << 16), np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("ReduceMax", ["h"], ["y"], axes=[1])]
+    path = written(model_of(nodes, [port("x", X)], [port("y", np.ones((2, 1), np.float32))],
+                            [tensor("w", w)], opset=13), tmp_path / "m.onnx")
+    zt.onnx.save(load(path), tmp_path / "again.onnx")
+    np.testing.assert_array_equal(runtime(tmp_path / "again.onnx", X)[0], runtime(path, X)[0])

@@ -152,3 +152,27 @@ def test_eight_bit_floats_are_codes(tmp_path: Path) -> None:
         graph = layer(tmp_path, [helper.make_node("Cast", ["x"], ["y"], to=kind)],
                       [info("x", TensorProto.FLOAT, 6)], output=info("y", kind, 6))
         assert evaluated(graph, x).tolist() == codes
+
+
+DTYPES = {  # op, attributes and inputs of several dtypes, what comes out
+    "mean of integers": ("ReduceMean", {"keepdims": 0}, [np.int32([-3, -2, 0])], np.int32(-1)),
+    "norm of integers": ("ReduceL2", {"keepdims": 0}, [np.uint32([3, 3])], np.uint32(4)),
+    "shrunk integers": ("Shrink", {"lambd": 2.0, "bias": 1.0}, [np.uint8([1, 2, 3])], np.uint8([0, 0, 2])),
+    "values of another dtype": ("Attention", {}, [
+        np.ones((1, 1, 1, 2), np.float16)] * 2 + [np.float32([[[[3, 5]]]])], np.float16([[[[3, 5]]]])),
+    "halves beside floats": ("BatchNormalization", {"epsilon": 0.0}, [
+        np.float16([[3], [5]]), *np.float32([[2], [1], [4], [0.25]])], np.float16([[-3], [5]]))}
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_dtypes_of_the_standard(name: str, tmp_path: Path) -> None:
+    op, attrs, x, expected = DTYPES[name]
+    inputs = [info(f"x{k}", helper.np_dtype_to_tensor_dtype(a.dtype), *a.shape) for k, a in enumerate(x)]
+    made = model_of([helper.make_node(op, [i.name for i in inputs], ["y"], **attrs)], inputs,
+                    [info("y", helper.np_dtype_to_tensor_dtype(expected.dtype), *expected.shape)],
+                    opset=23)
+    graph = zt.onnx.load_layer(written(made, tmp_path / "m.onnx"))
+    assert isinstance(graph, OnnxGraph)
+    y = evaluated(graph, *x)
+    assert y.dtype == expected.dtype
+    np.testing.assert_array_equal(y, expected)

@@ -148,6 +148,25 @@ def test_rows_of_several_lengths(op: str, tmp_path: Path) -> None:
         tensor("b", floats(2, gates * 6)), tensor("lengths", lengths)], tmp_path)
 
 
+def test_statistics_cannot_be_set_inside_of_a_loop(tmp_path: Path) -> None:
+    """Predictions take those that are stored, twice here; nothing is trained wrongly in silence."""
+    x = floats(3, 2)
+    body = helper.make_graph(
+        [helper.make_node("BatchNormalization", ["s", "one", "zero", "mean", "var"], ["t", "m", "v"],
+                          training_mode=1, epsilon=0.0, name="bn"), helper.make_node("Identity", ["c"], ["d"])],
+        "body", [info("k", kind=TensorProto.INT64), info("c", kind=TensorProto.BOOL), info("s", (3, 2))],
+        [info("d", kind=TensorProto.BOOL), info("t", (3, 2))])
+    arrays = [tensor("twice", np.array(2)), *(tensor(name, np.float32([v, v])) for name, v in (
+        ("one", 1), ("zero", 0), ("mean", 1), ("var", 0.25)))]
+    made = model_of([helper.make_node("Loop", ["twice", "", "x"], ["y"], body=body, name="loop")],
+                    [port("x", x)], [port("y", x)], arrays)
+    model = load(written(made, tmp_path / "f.onnx"))
+    np.testing.assert_allclose(ours(model, x)[0], ((x - 1) * 2 - 1) * 2, rtol=1e-5)
+    with pytest.raises(Unsupported, match=r"BatchNormalization 'bn': inside of Loop 'loop': training_mode .* "
+                                          "cannot set 'mean'"):
+        model.trace(3, zt.optimizers.SGD(0.1), "mse", ())
+
+
 # -- export, and there and back ------------------------------------------------------------------
 
 EXPORTED = {

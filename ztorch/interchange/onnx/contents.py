@@ -42,13 +42,22 @@ class NodeSpec:
     proto: Any = field(default=None, compare=False, repr=False)  # its message in the file
 
     def __str__(self) -> str:
-        shown = self.name or next((o for o in self.outputs if o), "")
-        return f"{self.op} {shown!r}"
+        return f"{self.op} {self.shown!r}"
+
+    @property
+    def shown(self) -> str:
+        """Its name, or that of its first output: many exporters write none."""
+        return self.name or next((o for o in self.outputs if o), "")
 
     @property
     def inner(self) -> list[InnerGraph]:
         """The graphs among its attributes."""
         return [a for a in self.attrs.values() if isinstance(a, InnerGraph)]
+
+    @property
+    def size(self) -> int:
+        """How many nodes it is, with those of the graphs among its attributes."""
+        return 1 + sum(n.size for graph in self.inner for n in graph.nodes)
 
     @property
     def reads(self) -> tuple[str, ...]:

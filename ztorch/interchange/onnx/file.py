@@ -31,6 +31,7 @@ from ztorch.interchange.onnx.protobuf import (
     package,
     without_data,
 )
+from ztorch.interchange.onnx.wire import parsed
 
 OPSETS = range(6, 29)  # versions of ONNX's ops that are read
 _MOST_NODES = 1_000_000  # more than any model has
@@ -49,7 +50,7 @@ def read(path: str | os.PathLike[str]) -> OnnxFile:
                             "check the path") from None
     with parsing(source, ArtifactError, "is no ONNX file",
                  "it may be truncated or of another kind"):
-        proto = onnx.ModelProto.FromString(data)
+        proto = parsed(onnx, data)
     return contents_of(proto, source, Path(os.path.realpath(path)).parent)
 
 

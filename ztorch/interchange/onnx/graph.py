@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,12 +13,17 @@ from ztorch.errors import ArtifactError, ConfigError, Unsupported
 from ztorch.graph.op import OPS, constant, leaf
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.contents import NodeSpec, OnnxFile, StoredCodes
+from ztorch.interchange.onnx.faults import (
+    UnsupportedNode,
+    all_of,
+    outputs_without,
+    unsupported,
+)
 from ztorch.interchange.onnx.formats import FORMATS, CodeFormat
 from ztorch.interchange.onnx.node import (
     Coded,
     FloatInitializer,
     LeftOut,
-    NeedsNumbers,
     Node,
     Tensor,
 )
@@ -32,16 +36,6 @@ from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import leaves
 from ztorch.layers.weight import Weight
 
-NAMED = 8  # nodes that one line of an error names
-
-
-@dataclass(frozen=True)
-class UnsupportedNode:
-    """A node that cannot be imported."""
-
-    node: NodeSpec
-    error: Unsupported
-
 
 class OnnxGraph(Layer):
     """The nodes of a file between its inputs and outputs.
@@ -52,6 +46,7 @@ class OnnxGraph(Layer):
 
     takes_many = True
     trains_narrow = False  # whether floats of other dtypes than float32 are weights, too
+    has_batch = False  # whether the first axis of inputs is the batch
     has_phases = False  # whether what the file marks as training waits for a step of training
 
     def __init__(self, file: OnnxFile, outputs: Sequence[str], sizes: Mapping[str, int],
@@ -77,7 +72,8 @@ class OnnxGraph(Layer):
     def run(self, x: Sequence[Value], context: Context) -> list[Value]:
         """The outputs for these inputs. One Unsupported lists all nodes that are not imported."""
         runner = NodeRunner(self.file.path, context, partial(self._initial, context),
-                            self.keeps_floats, context.training or not self.has_phases)
+                            self.keeps_floats, context.training or not self.has_phases,
+                            (x[0].shape[0] if self.has_batch else 1) or 1)
         results: tuple[Tensor | None, ...]
         tensors: dict[str, Tensor | LeftOut | None] = {
             name: self._initial(context, name, array) for name, array in self.file.arrays.items()}
@@ -85,16 +81,21 @@ class OnnxGraph(Layer):
                        for port, v in zip(self.file.inputs, x, strict=True))
         tensors.update(dict.fromkeys(self.left_out, LeftOut()))
         faults: list[UnsupportedNode] = []
+        faulty: set[str] = set()
         for spec in self.nodes:
             try:
                 results = runner.results(spec, tensors)
             except Unsupported as error:
-                faults.append(UnsupportedNode(spec, error))
+                fault = UnsupportedNode(spec, error)
+                faults += all_of(fault)
+                faulty.update(spec.outputs)
                 results = tuple(self._expected(name, x) for name in spec.outputs)
             tensors.update((name, y) for name, y in zip(spec.outputs, results, strict=False)
                            if name)
         if faults:
-            raise unsupported(self.file.path, faults, len(self.nodes))
+            way_out = outputs_without(self.nodes, faulty, [p.name for p in self.file.outputs])
+            raise unsupported(self.file.path, faults, sum(spec.size for spec in self.nodes),
+                              way_out)
         for name in self.outputs:
             if tensors.get(name) is None:
                 raise ArtifactError(f"{self.file.path}: no node gives the output {name!r}")
@@ -165,7 +166,7 @@ class BatchedGraph(OnnxGraph):
     to them, and outputs widened.
     """
 
-    trains_narrow = has_phases = True
+    trains_narrow = has_batch = has_phases = True
 
     def __init__(self, file: OnnxFile, outputs: Sequence[str], sizes: Mapping[str, int],
                  keeps_floats: bool = False, **common: Any):
@@ -237,20 +238,25 @@ class BatchedGraph(OnnxGraph):
 
 
 def batch_of(file: OnnxFile, sizes: Mapping[str, int]) -> int | None:
-    """The batch size that a file fixes, or None."""
-    sizes_found = {}
+    """The batch size that a file fixes, or None. All first axes must be alike: of one size, or
+    open."""
+    alike: dict[int | None, Port] = {}  # an input of each size; None: of any
     for port in file.inputs:
         if not port.dims:
             raise Unsupported(f"{file.path}: the input {port.name!r} has no axes, so it has no "
-                              "batch")
+                              "batch; zt.onnx.load_layer(path) takes files without a batch")
         first = port.dims[0]
-        size = first if isinstance(first, int) else sizes.get(first or "")
-        if size is not None:
-            sizes_found[port.name] = size
-    if len(set(sizes_found.values())) > 1:
-        raise Unsupported(f"{file.path}: the first axis of every input must be the batch; here "
-                          f"they are {sizes_found}")
-    return next(iter(sizes_found.values()), None)
+        alike.setdefault(first if isinstance(first, int) else sizes.get(first or ""), port)
+    size = next((n for n in alike if n is not None), None)
+    if len(alike) > 1:
+        shown = " and ".join(f"{'open' if n is None else n} for {port.name!r}"
+                             for n, port in alike.items())
+        axis = alike[None].dims[0] if None in alike else None
+        hint = f"sizes={{{axis!r}: {size}}} says that all have {size} rows, " if axis else ""
+        raise Unsupported(f"{file.path}: axis 0 of its inputs is {shown}, so it is not the batch "
+                          "of all, as the first axis of every input must be; "
+                          f"{hint}zt.onnx.load_layer(path) takes inputs without a batch")
+    return size
 
 
 def plain(name: str) -> str:
@@ -272,26 +278,3 @@ def _needed(specs: tuple[NodeSpec, ...], outputs: Sequence[str]) -> tuple[NodeSp
             names.update(spec.reads)
             needed.append(spec)
     return tuple(reversed(needed))
-
-
-def unsupported(path: str, faults: Sequence[UnsupportedNode], count: int,
-                kind: str = "nodes") -> Unsupported:
-    """One error for all nodes that cannot be imported; nodes of one op and reason share a line.
-    `kind` is what the file calls them."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for fault in faults:
-        op, _, name = str(fault.node).partition(" ")
-        alike.setdefault((op, str(fault.error)), []).append(name)
-    lines = []
-    for (op, reason), names in alike.items():
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        lines.append(f"  {op} {', '.join(names[:NAMED])}{more}: {reason}")
-    message = f"{path}: {len(faults)} of {count} {kind} cannot be imported:\n" + "\n".join(lines)
-    if kind == "nodes":
-        message += ("\noutputs=[...] of tensors before them leaves them out, if such a part is "
-                    "enough")
-    needed = [name for fault in faults if isinstance(fault.error, NeedsNumbers)
-              for name in fault.error.inputs]
-    if not needed:
-        return Unsupported(message)
-    return NeedsNumbers(message, tuple(dict.fromkeys(needed)))

@@ -46,7 +46,8 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
         path: The file.
         sizes: Sizes of other symbolic axes, by name, as {"sequence": 128}. Those that are not here
             stay open: `compile(sizes=...)` says for which sizes, or data do. Default: `None`.
-        outputs: The names of outputs to keep; None: all. Default: `None`.
+        outputs: The names of outputs to keep, or of other tensors of the file; None: all outputs.
+            Default: `None`.
         name: The name of the model; None: that of the file. Default: `None`.
         keep_dtypes: Whether to compute in the floats of the file, such as float16, bfloat16 and
             float64, rather than in the dtype that `compile` is given. Weights, inputs and outputs
@@ -113,7 +114,8 @@ def load_layer(path: str | os.PathLike[str], *, constants: Mapping[str, Any] | N
         path: The file.
         constants: Numbers of inputs that are known now, by name. Inputs that shapes depend on must
             be among them. `None` for an input that may be left out. Default: `None`.
-        outputs: The names of outputs to keep; None: all. Default: `None`.
+        outputs: The names of outputs to keep, or of other tensors of the file; None: all outputs.
+            Default: `None`.
         name: The name of the layer. Default: `"graph"`.
 
     Returns:
@@ -168,8 +170,9 @@ def _outputs(file: OnnxFile, requested: Sequence[str] | None) -> list[str]:
         requested = [requested]
     if not isinstance(requested, list | tuple | None):
         raise ConfigError(f"outputs={requested!r} must list names of outputs: {', '.join(names)}")
+    inner = {name for spec in file.nodes for name in spec.outputs if name}
     for name in requested or ():
-        if name not in names:
+        if name not in names and name not in inner:
             raise ConfigError(f"{file.path}: {unknown('output', name, names)}")
     return list(requested or names)
 
@@ -217,7 +220,9 @@ def _imported(graph: BatchedGraph, rows: Sequence[tuple[int, ...]]) -> list[Valu
                               f"each of {batch} in the batch, the first axis of inputs; outputs="
                               "[...] of others leaves it out, and zt.onnx.load_layer(path) takes "
                               "files without a batch")
-        _need_alike(path, next(p for p in graph.file.outputs if p.name == name), y.shape)
+        for declared in graph.file.outputs:
+            if declared.name == name:
+                _need_alike(path, declared, y.shape)
     return results
 
 

@@ -97,6 +97,7 @@ class Node:
     asked: set[str | int] = field(default_factory=set)  # attributes and inputs that were read
     run: Callable[[InnerGraph, Sequence[Tensor]], list[Tensor]] | None = None  # an inner graph
     trains: bool = True  # whether what the file marks as training does so in this trace
+    inside_of_node: bool = False  # whether it is in the body of a loop, or in a branch
 
     @property
     def op(self) -> str:
@@ -141,8 +142,12 @@ class Node:
 
     def write(self, k: int, value: Value) -> None:
         """Sets input k after a step of training, if it is a weight."""
-        if isinstance(weight := self.input(k), FloatInitializer):
-            weight.write(value)
+        if not isinstance(weight := self.input(k), FloatInitializer):
+            return
+        if self.inside_of_node:
+            self.unsupported("training_mode inside of a loop or branch, which cannot set "
+                             f"{weight.name!r}; export it with the statistics that are stored")
+        weight.write(value)
 
     def as_value(self, x: Tensor, trainable: bool = True) -> Value:
         """An input as a tensor of the graph; `trainable`: an optimizer may change it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +14,12 @@ from ztorch.graph.value import Value, topological
 from ztorch.host.processor import need_memory
 from ztorch.interchange.onnx import nodes as _nodes  # noqa: F401 (fills NODES)
 from ztorch.interchange.onnx.contents import InnerGraph, NodeSpec, StoredCodes
+from ztorch.interchange.onnx.faults import NodesInside, UnsupportedNode, error_for
 from ztorch.interchange.onnx.file import OnnxReader, versions
 from ztorch.interchange.onnx.node import (
     LIMIT,
     NODES,
     LeftOut,
-    NeedsNumbers,
     Node,
     Result,
     Tensor,
@@ -55,6 +55,8 @@ class NodeRunner:
     initial: Callable[[str, np.ndarray | StoredCodes], Tensor]  # a tensor that the file stores
     keeps_floats: bool  # whether floats have the dtypes of the file, not that of the model
     trains: bool = True  # whether nodes that the file marks as training do so
+    rows: int = 1  # of the batch: what a row needs must fit in memory; whoever compiles checks all
+    inside_of_node: bool = False  # whether they are in the body of a loop, or in a branch
 
     def results(self, spec: NodeSpec, tensors: Tensors) -> tuple[Tensor | None, ...]:
         """What a node gives. An op that is not imported, or not with these attributes, becomes the
@@ -64,8 +66,10 @@ class NodeRunner:
                 raise ArtifactError(f"{self.path}: node {spec} reads {name!r}, which nothing "
                                     "before it gives")
         blocked = any(name and tensors[name] is None for name in spec.reads)
-        if blocked and key_of(spec) not in NODES and not has_definition(spec.proto, spec.opset):
+        if blocked and _is_missing(spec):
             raise NoSuchOp(_unknown(spec))  # its inputs are unknown, and would not help
+        if blocked and (missing := _missing_inside(spec)):
+            raise NodesInside(spec, missing)
         if blocked:
             return (None,) * len(spec.outputs)  # behind a node that is not supported
         inputs = tuple(present(tensors[name]) if name else None for name in spec.inputs)
@@ -81,30 +85,35 @@ class NodeRunner:
             results = expanded
         for r in results:
             if isinstance(r, Value):
-                need_memory(f"{self.path}: the result of node {spec}", r.nbytes,
+                need_memory(f"{self.path}: the result of node {spec}", r.nbytes // self.rows,
                             "its shape is hardly meant")
         if all(isinstance(tensors[name], np.ndarray) for name in spec.reads if name):
             return tuple(None if r is None else known_now(r) for r in results)
         return results
 
-    def inside(self, graph: InnerGraph, inputs: Sequence[Tensor], around: Tensors) -> list[Tensor]:
-        """The outputs of a graph within the graph, which reads tensors around it."""
+    def inside(self, outer: NodeSpec, graph: InnerGraph, inputs: Sequence[Tensor],
+               around: Tensors) -> list[Tensor]:
+        """The outputs of a graph within a node, which reads tensors around it."""
         known = dict(around)
         known.update((name, self.initial(name, array)) for name, array in graph.arrays.items())
         known.update(zip(graph.inputs, inputs, strict=True))
-        self._all(graph.nodes, known)
+        if faults := replace(self, inside_of_node=True)._all(graph.nodes, known):
+            raise NodesInside(outer, faults)
         outputs = [present(known[name]) for name in graph.outputs]
         return [x for x in outputs if x is not None]
 
-    def _all(self, nodes: Sequence[NodeSpec], known: dict[str, Tensor | LeftOut | None]) -> None:
+    def _all(self, nodes: Sequence[NodeSpec],
+             known: dict[str, Tensor | LeftOut | None]) -> list[UnsupportedNode]:
+        """Adds what nodes give to what is known; returns those that cannot be imported."""
+        faults = []
         for spec in nodes:
+            results: tuple[Tensor | None, ...] = (None,) * len(spec.outputs)
             try:
                 results = self.results(spec, known)
-            except NeedsNumbers as error:
-                raise NeedsNumbers(f"{spec} inside of it: {error}", error.inputs) from None
             except Unsupported as error:
-                raise Unsupported(f"{spec} inside of it: {error}") from None
+                faults.append(UnsupportedNode(spec, error))
             known.update((name, x) for name, x in zip(spec.outputs, results, strict=False) if name)
+        return faults
 
     def _imported(self, spec: NodeSpec, inputs: tuple[Tensor | None, ...],
                   around: Tensors) -> tuple[Tensor | None, ...]:
@@ -112,9 +121,10 @@ class NodeRunner:
             raise NoSuchOp(_unknown(spec))
 
         def run(inner: InnerGraph, values: Sequence[Tensor]) -> list[Tensor]:
-            return self.inside(inner, values, around)
+            return self.inside(spec, inner, values, around)
 
-        node = Node(spec, inputs, self.context, self.keeps_floats, run=run, trains=self.trains)
+        node = Node(spec, inputs, self.context, self.keeps_floats, run=run, trains=self.trains,
+                    inside_of_node=self.inside_of_node)
         result = self._called(node)
         results = result if isinstance(result, tuple) else (result,)
         self._need_all_used(node, len(results))
@@ -164,7 +174,9 @@ class NodeRunner:
                 if name in body.input and name not in known:  # an input that is left out
                     node.input[k] = ""
         reader = OnnxReader(package(), self.path, Path(), versions(body))
-        self._all([reader.node(n) for n in body.node], known)
+        if faults := self._all([reader.node(n) for n in body.node], known):
+            first = faults[0]
+            raise error_for(f"{first.node} inside of it: {first.error}", faults)
         return tuple(present(known.get(name)) for name in body.output)
 
 
@@ -180,6 +192,18 @@ def known_now(x: Tensor) -> Tensor:
 def present(x: Tensor | LeftOut | None) -> Tensor | None:
     """A tensor, or None where it is left out."""
     return None if isinstance(x, LeftOut) else x
+
+
+def _is_missing(spec: NodeSpec) -> bool:
+    return key_of(spec) not in NODES and not has_definition(spec.proto, spec.opset)
+
+
+def _missing_inside(spec: NodeSpec) -> list[UnsupportedNode]:
+    """Nodes of the body of a loop whose ops nothing here imports; a branch may not be needed."""
+    nodes = [n for graph in spec.inner for n in graph.nodes] if spec.op != "If" else []
+    return [*(UnsupportedNode(n, NoSuchOp(_unknown(n))) for n in nodes if _is_missing(n)),
+            *(UnsupportedNode(n, NodesInside(n, missing)) for n in nodes
+              if (missing := _missing_inside(n)))]
 
 
 def _unknown(spec: NodeSpec) -> str:

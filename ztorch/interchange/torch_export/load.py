@@ -9,7 +9,7 @@ from ztorch.arguments import checked
 from ztorch.dtypes import i64
 from ztorch.errors import ArtifactError, Unsupported
 from ztorch.interchange.onnx.contents import NodeSpec, OnnxFile, StoredCodes
-from ztorch.interchange.onnx.graph import UnsupportedNode, unsupported
+from ztorch.interchange.onnx.faults import UnsupportedNode, unsupported
 from ztorch.interchange.onnx.load import model_of
 from ztorch.interchange.onnx.protobuf import Port
 from ztorch.interchange.torch_export import calls as _calls  # noqa: F401 (fills CALLS)
@@ -94,7 +94,7 @@ def _translated(program: ExportedProgram) -> OnnxFile:
                     kind = program.types[name]
                     translation.tensors[name] = CallTensor(name, kind.dtype, kind.dims)
     if faults:
-        raise unsupported(program.path, faults, len(needed), "calls")
+        raise unsupported(program.path, faults, len(needed), kind="calls")
     outputs = tuple(_output(name, translation) for name in program.outputs)
     return OnnxFile(program.path, {"": OPSET}, _ports(program), outputs, tuple(translation.nodes),
                     translation.arrays, dict)

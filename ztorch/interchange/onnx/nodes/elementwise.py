@@ -195,3 +195,12 @@ def _hard_sigmoid(n: Node) -> Result:
 
 def hard_sigmoid(x: Value, alpha: Any, beta: Any) -> Value:
     return OPS.clip(x * alpha + beta, 0.0, 1.0)
+
+
+@node("Shrink")
+def _shrink(n: Node) -> Result:
+    x, limit, bias = n.value(0), n.attr("lambd", 0.5), n.attr("bias", 0.0)
+    wide = x if x.dtype.is_float else OPS.cast(x, "float64")
+    y = OPS.where(OPS.less(wide, -limit), wide + bias,
+                  OPS.where(OPS.greater(wide, limit), wide - bias, 0 * wide))
+    return OPS.cast(y, x.dtype)

@@ -44,7 +44,7 @@ def _attention(n: Node) -> Result:
     n.only(softcap=0.0)  # else what the standard defines Attention by is imported
     if n.has(4) or n.has(5) or n.has(6):
         n.unsupported("past keys and values, or lengths of them")
-    q, k, v = (n.value(j) for j in range(3))
+    q, k, v = n.value(0), n.value(1), OPS.cast(n.value(2), n.value(0).dtype)
     flat = q.rank == 3
     if flat:
         heads, shared = n.attr("q_num_heads"), n.attr("kv_num_heads")

@@ -12,28 +12,35 @@ def _along_channels(v: Value, rank: int) -> Value:
     return OPS.reshape(v, (1, v.size, *(1,) * (rank - 2)))
 
 
+def _bits(v: Value) -> int:
+    return v.dtype.bits
+
+
 @node("BatchNormalization", but="in a model by its stored statistics, and by those of the batch "
                               "where the file has training_mode and the model is fitted")
 def _batch_norm(n: Node) -> Result:
-    x, epsilon = n.value(0), n.attr("epsilon", 1e-5)
+    own, epsilon = n.value(0).dtype, n.attr("epsilon", 1e-5)
     momentum = n.attr("momentum", 0.9)
     n.only(spatial=1)
-    gamma, beta = (_along_channels(n.value(k), x.rank) for k in (1, 2))
+    wide = max((n.value(0), n.value(1), n.value(3, trainable=False)), key=_bits).dtype
+    x = OPS.cast(n.value(0), wide)
+    gamma, beta = (_along_channels(OPS.cast(n.value(k), wide), x.rank) for k in (1, 2))
     training = bool(n.attr("training_mode", 0))
     if any(n.spec.outputs[1:]) and not training:
         n.unsupported("more than one output without training_mode")
     stored = [n.value(k, trainable=False) for k in (3, 4)]
     if not training or not n.trains:
-        mean, variance = (_along_channels(v, x.rank) for v in stored)
-        return (x - mean) * (OPS.rsqrt(variance + epsilon) * gamma) + beta, *stored
+        mean, variance = (_along_channels(OPS.cast(v, wide), x.rank) for v in stored)
+        y = (x - mean) * (OPS.rsqrt(variance + epsilon) * gamma) + beta
+        return OPS.cast(y, own), *stored
     axes = (0, *range(2, x.rank))
     mean, variance = OPS.mean(x, axes, True), OPS.var(x, axes, True)
     y = (x - mean) * (OPS.rsqrt(variance + epsilon) * gamma) + beta
-    running = [old * momentum + OPS.reshape(new, (-1,)) * (1 - momentum)
+    running = [old * momentum + OPS.cast(OPS.reshape(new, (-1,)), old.dtype) * (1 - momentum)
                for old, new in zip(stored, (mean, variance), strict=True)]
     for k, new in zip((3, 4), running, strict=True):
         n.write(k, new)
-    return y, *running
+    return OPS.cast(y, own), *running
 
 
 @node("LayerNormalization")

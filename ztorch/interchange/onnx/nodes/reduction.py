@@ -16,6 +16,7 @@ from ztorch.interchange.onnx.node import Node, Result, node
 _PLAIN = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min",
           "ReduceProd": "prod", "ReduceLogSumExp": "logsumexp", "ReduceSumSquare": "sum",
           "ReduceL1": "sum", "ReduceL2": "sum", "ReduceLogSum": "sum"}
+_OF_FLOATS = {"ReduceMean", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"}  # of integers too
 
 
 def _end(d: DType, highest: bool) -> Any:
@@ -47,13 +48,16 @@ def _reduce(n: Node) -> Result:
         return OPS.full(empty.shape, _OF_NOTHING[n.op](x.dtype), x.dtype)
     if x.dtype is boolean:
         return (OPS.any if n.op == "ReduceMax" else OPS.all)(x, axis=axes, keepdims=keep)
+    own = x.dtype
+    if n.op in _OF_FLOATS and not own.is_float:  # the result is rounded to zero
+        x = OPS.cast(x, "float64")
     if n.op in ("ReduceSumSquare", "ReduceL2"):
         x = x * x
     elif n.op == "ReduceL1":
         x = OPS.abs(x)
     y = getattr(OPS, _PLAIN[n.op])(x, axis=axes, keepdims=keep)
-    return (OPS.sqrt(y) if n.op == "ReduceL2" else
-            OPS.log(y) if n.op == "ReduceLogSum" else y)
+    y = OPS.sqrt(y) if n.op == "ReduceL2" else OPS.log(y) if n.op == "ReduceLogSum" else y
+    return OPS.cast(y, own) if n.op in _OF_FLOATS else y
 
 
 @node("ArgMax", "ArgMin")
