@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from functools import cache
 from typing import Any
@@ -26,7 +27,7 @@ from ztorch.layers.context import Context
 TWINS = [case for case in CASES if not case.training]
 # Those of one step, which take states: the layers around them have files.
 CELLS = {"SimpleRNNCell", "LSTMCell", "GRUCell", "StackedRNNCells"}
-OTHERS = [Case(name, shape, how, ids=10 if "Embedding" in name else 0)
+OTHERS = [Case(name, shape, copy.deepcopy(how), ids=10 if "Embedding" in name else 0)
           for name, (shape, how) in TRIED.items()
           if name not in {case.layer for case in TWINS} | CELLS | {"Input"}]
 FILES = TWINS + OTHERS

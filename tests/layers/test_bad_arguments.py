@@ -3,6 +3,7 @@ dtype: it works, or one of our errors names the layer. Nothing else may come out
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import re
@@ -33,7 +34,8 @@ def test_every_layer_is_tried() -> None:
 def whole(name: str, shape: tuple[int, ...], dtype: str | None, how: dict[str, Any]) -> Sequential:
     if name == "Input":
         return Sequential([L.Input(**how), L.Flatten()])
-    return Sequential([L.Input(shape, dtype=dtype), getattr(L, name)(**how, name="tried")])
+    own = copy.deepcopy(how)  # layers among the arguments belong to one model
+    return Sequential([L.Input(shape, dtype=dtype), getattr(L, name)(**own, name="tried")])
 
 
 NOT_TRIED = {"self", "common", "wrong", "name", "input_shape", "branches"}

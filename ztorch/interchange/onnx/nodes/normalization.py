@@ -22,13 +22,14 @@ def _batch_norm(n: Node) -> Result:
     own, epsilon = n.value(0).dtype, n.attr("epsilon", 1e-5)
     momentum = n.attr("momentum", 0.9)
     n.only(spatial=1)
-    wide = max((n.value(0), n.value(1), n.value(3, trainable=False)), key=_bits).dtype
+    weights = [n.value(k) for k in (1, 2)]
+    stored = [n.value(k, trainable=False) for k in (3, 4)]
+    wide = max((n.value(0), weights[0], stored[0]), key=_bits).dtype
     x = OPS.cast(n.value(0), wide)
-    gamma, beta = (_along_channels(OPS.cast(n.value(k), wide), x.rank) for k in (1, 2))
+    gamma, beta = (_along_channels(OPS.cast(v, wide), x.rank) for v in weights)
     training = bool(n.attr("training_mode", 0))
     if any(n.spec.outputs[1:]) and not training:
         n.unsupported("more than one output without training_mode")
-    stored = [n.value(k, trainable=False) for k in (3, 4)]
     if not training or not n.trains:
         mean, variance = (_along_channels(OPS.cast(v, wide), x.rank) for v in stored)
         y = (x - mean) * (OPS.rsqrt(variance + epsilon) * gamma) + beta
