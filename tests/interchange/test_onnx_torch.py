@@ -75,11 +75,14 @@ def test_an_imported_network_trains(name: str, tmp_path: Path) -> None:
     net, x = exported(name, False, tmp_path / "net.onnx")
     if any(isinstance(module, torch.nn.BatchNorm2d) for module in net.modules()):
         net = fuse(net)
+        rate = 0.01  # at 0.1 losses grow, and with them the last bits in which exporter and `fuse` differ
+    else:
+        rate = 0.1
     net, given = net.double().requires_grad_(), x.double() if x.is_floating_point() else x
     with torch.no_grad():
         y = net(given)
         y += torch.randn(y.shape, generator=torch.Generator().manual_seed(1))
-    optimizer, theirs = torch.optim.SGD(net.parameters(), 0.1), []
+    optimizer, theirs = torch.optim.SGD(net.parameters(), rate), []
     for _ in range(5):
         optimizer.zero_grad()
         loss = torch.nn.functional.mse_loss(net(given), y)
@@ -87,7 +90,7 @@ def test_an_imported_network_trains(name: str, tmp_path: Path) -> None:
         optimizer.step()
         theirs.append(loss.item())
     step = references.Run(load(tmp_path / "net.onnx").trace(
-        len(x), zt.optimizers.SGD(0.1), "mse", (), "float64").functions["train"])
+        len(x), zt.optimizers.SGD(rate), "mse", (), "float64").functions["train"])
     one = np.ones(len(x))
     ours = [float(step(x=x.numpy(), y=y.numpy(), w=one, real=one)["loss"]) for _ in theirs]
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
