@@ -230,6 +230,24 @@ def test_a_report_is_about_one_output_of_several(run: Run, no_plots: None) -> No
         fails(run("report", "two.zt", "--data", "two.npz", *output), "choose one with --output: size, kind")
 
 
+def test_a_report_of_several_inputs(run: Run, no_plots: None) -> None:
+    inputs = [zt.layers.Input(shape, name=name) for name, shape in (("photo", (4, 4, 1)), ("age", (1,)), ("both", (2,)))]
+    flat = zt.layers.Concatenate()([zt.layers.Rescaling(0.0)(zt.layers.Flatten()(inputs[0])), *inputs[1:]])
+    model = zt.Model(inputs, zt.layers.Dense(1, kernel_initializer="ones")(flat))  # the photo does not count
+    model.compile("cpu:scalar", batch_size=5).save("many.zt")
+    rng = np.random.default_rng(0)
+    rows = {"photo": rng.random((20, 4, 4, 1)), "age": rng.random((20, 1)) * 9, "both": rng.random((20, 2))}
+    np.savez("many.npz", **rows, y=rows["age"][:, 0] + rows["both"].sum(1))
+    ok(run("report", "many.zt", "--data", "many.npz", "-o", "many.html"))
+    page = Page(Path("many.html").read_text())
+    named = {row[0]: float(row[1]) for row in page.rows if row and row[0] in ("photo", "age", "both 0", "both 1")}
+    assert named["age"] > named["both 0"] > named["photo"] == 0.0 and next(iter(named)) == "age"
+    worst = page.rows[page.rows.index(["where", "is", "predicted", "loss", "input"]) + 1]
+    assert worst[-1].startswith("age: ") and "; both: " in worst[-1]
+    np.savez("fewer.npz", age=rows["age"], y=rows["age"])
+    fails(run("report", "many.zt", "--data", "fewer.npz"), "has no array 'photo'")
+
+
 def test_reports_open_in_a_browser(trained: tuple[Path, str], artifact: Path, run: Run, browser: Browser) -> None:
     """Nothing is asked for, nothing complains, pictures are there, and a phone is wide enough."""
     write_csv(Path("test.csv"), COLUMNS | {"name": ["<script>alert(1)</script> the first"] * 1000}, NEW)

@@ -99,7 +99,26 @@ def test_weights_come_by_name_and_in_batches() -> None:
     assert model.evaluate(X, TARGETS, sample_weight={"words": STEPS}, verbose=0) == want
     assert model.evaluate(X, TARGETS, sample_weight=[STEPS, np.ones(10)], verbose=0) == want
     batches = [(X[k:k + 5], [y[k:k + 5] for y in TARGETS], [STEPS[k:k + 5], np.ones(5)]) for k in (0, 5)]
-    np.testing.assert_allclose(model.evaluate(batches, verbose=0), want, rtol=1e-5)
+    for given in (batches, iter(batches)):  # the latter can be read only once
+        np.testing.assert_allclose(model.evaluate(given, verbose=0), want, rtol=1e-5)
+
+
+def test_one_batch_may_have_more_rows_than_compile_said() -> None:
+    """As in Keras; a program takes what it was compiled for."""
+    model, alike = two_outputs(zt), two_outputs(zt)
+    want = model.evaluate(X, TARGETS, sample_weight=[STEPS, ROWS], verbose=0)
+    model.compile("cpu:scalar", optimizer=zt.optimizers.SGD(0.1), loss=["sparse_categorical_crossentropy", "mse"],
+                  metrics=[["accuracy"], ["mae"]], weighted_metrics=[["accuracy"], ["mae"]],
+                  loss_weights=[1.0, 0.5], batch_size=4)
+    np.testing.assert_allclose(model.test_on_batch(X, TARGETS, sample_weight=[STEPS, ROWS]), want, rtol=1e-5)
+    np.testing.assert_allclose(model.predict_on_batch(X)[0], alike.predict(X, verbose=0)[0], rtol=1e-5)
+    for each in (model, alike):
+        each.train_on_batch(X, TARGETS, sample_weight=[STEPS, ROWS])
+        each.train_on_batch(X[:3], [y[:3] for y in TARGETS])
+    for ours, same in zip(model.get_weights(), alike.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, same, rtol=1e-5, atol=1e-6)
+    with pytest.raises(DataError, match="x has 10 rows, but this program is compiled for batches of 4"):
+        model.program.train_on_batch(X, TARGETS)
 
 
 def one_output() -> Any:

@@ -12,7 +12,7 @@ from ztorch.commands import data, named_arrays
 from ztorch.commands.train_table import SUFFIXES
 from ztorch.errors import ConfigError, DataError
 from ztorch.files.png import png
-from ztorch.tabular.measures import permutation_importance, row_losses
+from ztorch.tabular.measures import Inputs, Place, permutation_importance, row_losses
 from ztorch.tabular.predictions import Predictions
 from ztorch.tabular.record import TargetRecord
 
@@ -32,11 +32,11 @@ class Examined:
 
     program: Program
     target: TargetRecord  # what is predicted; classes have names
-    x: np.ndarray
+    inputs: Inputs  # the name of a single one is empty
     truth: np.ndarray  # numbers of classes, or quantities
     outputs: np.ndarray  # probabilities, or quantities
     table: Columns | None  # the rows as the user has them
-    columns: dict[str, list[int]]  # features by column; empty where importance is not measured
+    columns: dict[str, Place]  # features by column; empty where importance is not measured
     output: str = ""  # the name of what is examined; empty where the program has one output
 
     @property
@@ -61,14 +61,13 @@ class Examined:
             names = self.columns or self.table.by_name
             return "; ".join(f"{name}: {self.table[name].texts[row] or '(gap)'}"
                              for name in names), ""
-        cells = self.x[row]
-        if cells.ndim == 3 and cells.shape[2] in (1, 3, 4):
-            low, high = float(cells.min()), float(cells.max())
-            scale = 255.0 if low >= 0 and high <= 1 else 255.0 / max(high - low, 1e-9)
-            pixels = ((cells - min(low, 0.0)) * scale).round().clip(0, 255).astype(np.uint8)
-            return "", f"data:image/png;base64,{base64.b64encode(png(pixels)).decode()}"
-        numbers = ", ".join(f"{value:.4g}" for value in cells.reshape(-1)[:MOST_NUMBERS])
-        return numbers + (", ..." if cells.size > MOST_NUMBERS else ""), ""
+        texts, picture = [], ""
+        for name, x in self.inputs.items():
+            if not picture and x.ndim == 4 and x.shape[3] in (1, 3, 4):
+                picture = _picture(x[row])
+            else:
+                texts.append((f"{name}: " if name else "") + _beginning(x[row]))
+        return "; ".join(texts), picture
 
     def importance(self) -> dict[str, float]:
         """How much the loss grows without each column, the most important first."""
@@ -77,19 +76,32 @@ class Examined:
         rows = slice(0, MOST_ROWS)
         truth, classifies = self.truth[rows], bool(self.target.classes)
 
-        def score(x: np.ndarray) -> float:
-            outputs = _probable(_predicted(self.program, x, self.output), classifies)
+        def score(inputs: Inputs) -> float:
+            outputs = _probable(_predicted(self.program, inputs, self.output), classifies)
             return float(row_losses(truth, outputs, classifies).mean())
 
-        return permutation_importance(self.x[rows], self.columns, score)
+        return permutation_importance({name: x[rows] for name, x in self.inputs.items()},
+                                      self.columns, score)
+
+
+def _picture(cells: np.ndarray) -> str:
+    """An image as `src` of HTML."""
+    low, high = float(cells.min()), float(cells.max())
+    scale = 255.0 if low >= 0 and high <= 1 else 255.0 / max(high - low, 1e-9)
+    pixels = ((cells - min(low, 0.0)) * scale).round().clip(0, 255).astype(np.uint8)
+    return f"data:image/png;base64,{base64.b64encode(png(pixels)).decode()}"
+
+
+def _beginning(cells: np.ndarray) -> str:
+    """The first numbers of a row."""
+    numbers = ", ".join(f"{value:.4g}" for value in cells.reshape(-1)[:MOST_NUMBERS])
+    return numbers + (", ..." if cells.size > MOST_NUMBERS else "")
 
 
 def examine(program: Program, name: str, artifact: str, output: str | None = None) -> Examined:
     """Predicts for the rows of data whose answers are known. `output` is the one that is examined,
     of several."""
     shapes = named_arrays.of_program(program)
-    if len(shapes.inputs) > 1:
-        raise ConfigError(f"{artifact} has several inputs; reports are for one")
     names = list(shapes.outputs)
     if output not in (names if names != [""] else [None]):
         raise ConfigError(f"{artifact} has one output; leave --output out" if names == [""] else
@@ -97,7 +109,8 @@ def examine(program: Program, name: str, artifact: str, output: str | None = Non
                           f"{', '.join(names)}")
     output = output or ""
     pipeline = program.pipeline
-    table, columns = None, {}
+    table: Columns | None = None
+    columns: dict[str, Place] = {}
     if pipeline is not None and pipeline.record.columns and name.lower().endswith(SUFFIXES):
         from ztorch.data import table as typed_table
 
@@ -105,14 +118,14 @@ def examine(program: Program, name: str, artifact: str, output: str | None = Non
         target = pipeline.record.target
         table = typed_table(name, target.name).columns
         x, truth = pipeline.arrays(table)
-        start = 0
+        inputs, start = {"": x}, 0
         for column in pipeline.record.columns:
-            columns[column.name] = list(range(start, start + len(column.features)))
+            columns[column.name] = "", list(range(start, start + len(column.features)))
             start += len(column.features)
         classifies = bool(target.classes)
     else:
-        rows = data.read_training(name, shapes.x) if not output else data.TrainingData(
-            _of_output(name, shapes, output), None, None)
+        rows = data.TrainingData(_of_output(name, shapes, output), None, None) if (
+            shapes.several) else data.read_training(name, shapes.x)
         if pipeline is not None and rows.classes not in (None, pipeline.classes):
             rows = rows._replace(train=rows.numbered_like(
                 rows._replace(classes=pipeline.classes)), test=None, classes=pipeline.classes)
@@ -123,31 +136,45 @@ def examine(program: Program, name: str, artifact: str, output: str | None = Non
         target = TargetRecord(output, classes if classifies else ())
         if pipeline is not None and pipeline.classes and classifies:
             target = pipeline.record.target or target
-        if x.ndim == 2 and x.shape[1] <= MOST_FEATURES:
-            columns = {f"number {k}": [k] for k in range(x.shape[1])}
+        inputs = x if isinstance(x, dict) else {"": x}
+        columns = _columns(inputs)
     if classifies and len(truth) and not 0 <= truth.min() <= truth.max() < len(target.classes):
         raise DataError(f"{name} has classes up to {truth.max()}; {artifact} knows "
                         f"{len(target.classes)}")
-    outputs = _predicted(program, x, output)
+    outputs = _predicted(program, inputs, output)
     if outputs.ndim != 2 if classifies else outputs.size != truth.size:
         raise ConfigError(
             f"{artifact} gives {outputs.shape[1:]} for a row, and the answers of {name} are of "
             f"{truth.shape[1:] or 'one number'}; reports are for one class or quantity a row")
     outputs = _probable(outputs, classifies)
-    return Examined(program, target, x, truth, outputs, table, columns, output)
+    return Examined(program, target, inputs, truth, outputs, table, columns, output)
 
 
 def _of_output(path: str, shapes: named_arrays.PortShapes, output: str) -> Pair:
     """The rows of a file, and the answers of one output."""
     x, y = named_arrays.read(path, shapes)
-    if output not in (y or {}):
-        raise DataError(f"{path} has no array {output!r}, the answers of that output")
-    return x, y[output]
+    answers = y if isinstance(y, dict) else {"": y}
+    if answers.get(output) is None:
+        raise DataError(f"{path} has no array {output or 'y'!r}, the answers of "
+                        f"{'that' if output else 'the'} output")
+    return x, answers[output]
 
 
-def _predicted(program: Program, x: np.ndarray, output: str) -> np.ndarray:
+def _columns(inputs: Inputs) -> dict[str, Place]:
+    """The features of which importance is measured: each number of flat rows with few, else whole
+    inputs, where there are several."""
+    columns: dict[str, Place] = {}
+    for name, x in inputs.items():
+        if x.ndim == 2 and (1 if name else 0) < x.shape[1] <= MOST_FEATURES:
+            columns |= {f"{name or 'number'} {k}": (name, [k]) for k in range(x.shape[1])}
+        elif name:
+            columns[name] = name, None
+    return columns
+
+
+def _predicted(program: Program, inputs: Inputs, output: str) -> np.ndarray:
     """What a program predicts; of several outputs the one of this name."""
-    y = program.predict(x)
+    y = program.predict(inputs.get("", inputs))
     named = y if isinstance(y, dict) else dict(zip(program.output_names, y, strict=True)
                                                ) if isinstance(y, list) else {"": y}
     array: np.ndarray = named[output]

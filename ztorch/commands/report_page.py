@@ -24,7 +24,7 @@ def page_values(examined: Examined) -> dict[str, Any]:
     """The values of the template `report.html` that come from a program and its predictions."""
     program = examined.program
     name = f"{program.name}: {examined.output}" if examined.output else program.name
-    return {"name": name, "device": program.device, "rows": len(examined.x),
+    return {"name": name, "device": program.device, "rows": len(examined.truth),
             **_scores(examined), "curves": _curves(program), "worst": _worst(examined),
             "importance": _importance(examined), "plans": _plans(program), "width": WIDTH,
             "height": HEIGHT}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -65,33 +65,70 @@ def stream_targets(x: Any) -> Any:
         return None
     if is_indexed(x) or isinstance(x, list):
         return listed_part(x, 1)
-    if iter(x) is x:
-        raise ConfigError("x is a generator, which can be read only once, so that the shapes of "
-                          "its targets are not known; compile with a loss")
     item = _first_batch(x)
     return item[1] if isinstance(item, (list, tuple)) and len(item) > 1 else None
 
 
 def listed_part(x: Any, part: int) -> Any:
-    """A part of the first batch of a list of batches, or of a dataset that is read by index: 1 is
-    y, 2 are the weights. None where there is no such part, and where looking at a batch would
-    begin a pass over the data.
+    """A part of the first batch of a list of batches, of a generator, or of a dataset that is read
+    by index: 1 is y, 2 are the weights. None where there is no such part, and where looking at a
+    batch would begin a pass over the data.
 
     >>> listed_part([(np.zeros((2, 4)), np.ones(2))], 1), listed_part(iter([]), 1)
     (array([1., 1.]), None)
     """
-    if not is_stream(x, None) or is_column(x) or not (is_indexed(x) or isinstance(x, list)):
+    if not is_stream(x, None) or is_column(x):
         return None
-    item = x[0]
+    if isinstance(x, LookedAt):
+        item = x.first()
+    elif is_indexed(x) or isinstance(x, list):
+        item = x[0]
+    else:
+        return None
     if not isinstance(item, (list, tuple)) or len(item) <= part:
         return None
-    if isinstance(x, list) or np.shape(item[0])[:1] == np.shape(item[1])[:1] != ():
+    if isinstance(x, (list, LookedAt)) or np.shape(item[0])[:1] == np.shape(item[1])[:1] != ():
         return item[part]
     return {name: np.asarray(row)[None] for name, row in item[part].items()} if isinstance(
         item[part], Mapping) else np.asarray(item[part])[None]
 
 
+class LookedAt(Iterator[Any]):
+    """What can be read only once, such as a generator, with a first item that can be looked at
+    before it is read."""
+
+    def __init__(self, source: Iterator[Any]):
+        self._source = source
+        self._read: list[Any] = []  # what was looked at
+
+    def first(self) -> Any:
+        """The item that comes next; None at the end."""
+        if not self._read:
+            self._read = [item for item in [next(self._source, None)] if item is not None]
+        return self._read[0] if self._read else None
+
+    def __next__(self) -> Any:
+        return self._read.pop() if self._read else next(self._source)
+
+
+def can_be_looked_at(x: Any) -> Any:
+    """x, or where it can be read only once something that gives the same items, of which
+    `row_shapes` may see the first.
+
+    >>> x = can_be_looked_at(iter([np.zeros((2, 4))]))
+    >>> row_shapes(x), len(list(x))
+    ((None, 4), 1)
+    """
+    once = isinstance(x, Iterator) and is_stream(x, None) and iter(x) is x
+    return LookedAt(x) if once else x
+
+
 def _first_batch(x: Any) -> Any:
+    if isinstance(x, LookedAt):
+        return x.first()
+    if iter(x) is x:
+        raise ConfigError("x is a generator, which can be read only once; call model.build with "
+                          "the shape of its x first, such as model.build((None, 4))")
     epoch = getattr(x, "epoch", None)
     item = next(iter(x), None)
     if isinstance(epoch, int):
@@ -110,9 +147,6 @@ def _of_stream(x: Any) -> Shapes:
             raise ConfigError("the columns of this dataset do not say which are the inputs; call "
                               "model.build with their shapes first, such as {'a': (None, 4)}")
         return (None, *np.shape(parts[0]))
-    if iter(x) is x:
-        raise ConfigError("x is a generator, which can be read only once; call model.build with "
-                          "the shape of its x first, such as model.build((None, 4))")
     item = _first_batch(x)
     if item is None:
         raise ConfigError("x gave no batches; pass at least one row")

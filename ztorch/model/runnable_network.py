@@ -71,24 +71,28 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
             >>> model.predict(np.ones((20, 4))).shape
             (20, 1)
         """
+        from ztorch.feed.row_shapes import can_be_looked_at
+
         self.need_call("predicted with")
         if self._programs is None and self._late is None:
             self.compile()
+        x = can_be_looked_at(x)
         self.learn_shapes(x)
         with self.running("predict", batch_size) as program:
             return program.predict(x, batch_size=batch_size, verbose=verbose)
 
     def predict_on_batch(self, x: Any) -> Any:
-        """Computes the model's outputs for at most one batch of rows.
+        """Computes the model's outputs for one batch of rows.
 
         Args:
-            x: As that of `predict`, with at most as many rows as a batch of `compile`.
+            x: As that of `predict`. For more rows than a batch of `compile` has, the model compiles
+                another function over the same weights.
 
         Returns:
             What `predict` returns.
 
         Raises:
-            DataError: x has more rows than a batch, or does not fit the model's inputs.
+            DataError: x does not fit the model's inputs.
 
         Examples:
             >>> import numpy as np
@@ -101,8 +105,19 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         if self._programs is None and self._late is None:
             self.compile()
         self.learn_shapes(x)
-        with self.running("predict") as program:
+        with self.running("predict", self.size_for(x)) as program:
             return program.predict_on_batch(x)
+
+    def size_for(self, x: Any) -> int | None:
+        """The size of batches that a call on all rows of x at once needs; None: that of `compile`.
+        """
+        from ztorch.feed.row_shapes import row_count
+
+        self.compile_if_due()
+        rows = row_count(x)
+        if self.program is None or rows is None or rows <= self.program.batch_size:
+            return None
+        return rows
 
     def generate(self, prompt: Any, length: int, **options: Any) -> Any:
         """Continues a sequence of numbers. The model is compiled with `decode`.

@@ -43,6 +43,11 @@ class Verbs:
         """Tells a model that waits for data what it will be used with, and for which function; a
         program does not wait."""
 
+    def size_for(self, x: Any) -> int | None:
+        """The size of batches that a call on all rows of x at once needs; None: that of `compile`.
+        A program has no other."""
+        return None
+
     def _repr_html_(self) -> str:
         """The summary, for notebooks."""
         lines = [] if self.knows_inputs else [repr(self)]
@@ -116,8 +121,10 @@ class Verbs:
             >>> history.epoch
             [0, 1]
         """
+        from ztorch.feed.row_shapes import can_be_looked_at
         from ztorch.program.fitting import fit
 
+        x, validation_data = can_be_looked_at(x), can_be_looked_at(validation_data)
         self.learn_shapes(x, y, "train", batch_size, validation_split)
         if isinstance(validation_data, (tuple, list)) and validation_data:
             self.learn_shapes(validation_data[0], validation_data[1] if len(validation_data) > 1
@@ -167,9 +174,11 @@ class Verbs:
             >>> list(program.evaluate(x, y, verbose=0, return_dict=True))
             ['loss']
         """
+        from ztorch.feed.row_shapes import can_be_looked_at
         from ztorch.program.fitting import evaluate
         from ztorch.program.one_batch import as_scores
 
+        x = can_be_looked_at(x)
         self.learn_shapes(x, y, "evaluate", batch_size)
         from ztorch.feed.row_weights import axes_of_weights
 
@@ -184,7 +193,8 @@ class Verbs:
         """Takes one training step.
 
         Args:
-            x: At most `batch_size` rows, as `fit` takes them.
+            x: Rows as `fit` takes them, of a program at most `batch_size`. A model compiles another
+                function over the same weights for more.
             y: Their targets. Default: `None`.
             sample_weight: The weight of each row. Default: `None`.
             class_weight: The weight of each class, by class number. Default: `None`.
@@ -194,7 +204,7 @@ class Verbs:
             The scores of the batch before the step, as `evaluate` returns them.
 
         Raises:
-            DataError: x has more rows than a batch, or the data do not fit the model.
+            DataError: x has more rows than a batch of the program, or does not fit the model.
 
         Examples:
             >>> import numpy as np
@@ -211,7 +221,7 @@ class Verbs:
         from ztorch.feed.row_weights import axes_of_weights
 
         weighted = axes_of_weights(self, (x, y, sample_weight))
-        with self.running("train", None, weighted) as program:
+        with self.running("train", self.size_for(x), weighted) as program:
             return run_batch(program, "train", x, y, sample_weight, class_weight, return_dict)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None,
@@ -219,7 +229,8 @@ class Verbs:
         """Measures loss and metrics of one batch.
 
         Args:
-            x: At most `batch_size` rows, as `fit` takes them.
+            x: Rows as `fit` takes them, of a program at most `batch_size`. A model compiles another
+                function over the same weights for more.
             y: Their targets. Default: `None`.
             sample_weight: The weight of each row. Default: `None`.
             return_dict: Whether to return the scores by name. Default: `False`.
@@ -228,7 +239,7 @@ class Verbs:
             The scores, as `evaluate` returns them.
 
         Raises:
-            DataError: x has more rows than a batch, or the data do not fit the model.
+            DataError: x has more rows than a batch of the program, or does not fit the model.
 
         Examples:
             >>> import numpy as np
@@ -244,5 +255,5 @@ class Verbs:
         from ztorch.feed.row_weights import axes_of_weights
 
         weighted = axes_of_weights(self, (x, y, sample_weight))
-        with self.running("evaluate", None, weighted) as program:
+        with self.running("evaluate", self.size_for(x), weighted) as program:
             return run_batch(program, "evaluate", x, y, sample_weight, None, return_dict)

@@ -57,31 +57,38 @@ def row_losses(truth: np.ndarray, outputs: np.ndarray, classifies: bool) -> np.n
     return np.abs(outputs.reshape(rows, -1) - truth.reshape(rows, -1)).mean(1)
 
 
-def permutation_importance(x: np.ndarray, columns: Mapping[str, Sequence[int]],
-                           score: Callable[[np.ndarray], float], seed: int = 0) -> dict[str, float]:
+Inputs = dict[str, np.ndarray]  # rows by input
+Place = tuple[str, Sequence[int] | None]  # an input and the features of it; None: all of it
+
+
+def permutation_importance(inputs: Inputs, columns: Mapping[str, Place],
+                           score: Callable[[Inputs], float], seed: int = 0) -> dict[str, float]:
     """How much worse the score gets when the cells of a column change places among the rows: what
     the model takes from this column alone. The most important comes first.
 
     Args:
-        x: The inputs, of shape (rows, features).
-        columns: The positions of the features that belong together, by name.
+        inputs: The inputs, of shape (rows, ...).
+        columns: Where the features lie that belong together, by name.
         score: The loss for inputs; lower is better.
         seed: Of the shuffles.
 
     >>> x = np.arange(20.0).reshape(10, 2)
-    >>> result = permutation_importance(x, {"a": [0], "b": [1]},
-    ...                                 lambda z: float(np.abs(z[:, 0] - x[:, 0]).mean()))
+    >>> result = permutation_importance({"x": x}, {"a": ("x", [0]), "b": ("x", [1])},
+    ...                                 lambda z: float(np.abs(z["x"][:, 0] - x[:, 0]).mean()))
     >>> result["a"] > 1, result["b"]
     (True, 0.0)
     """
     rng = np.random.Generator(np.random.PCG64(seed))
-    base = score(x)
+    base = score(inputs)
     result = {}
-    for name, features in columns.items():
+    for name, (place, features) in columns.items():
         losses = []
         for _ in range(REPEATS):
-            shuffled = x.copy()
-            shuffled[:, features] = x[rng.permutation(len(x))][:, features]
-            losses.append(score(shuffled))
+            shuffled = inputs[place][rng.permutation(len(inputs[place]))]
+            if features is not None:
+                whole = inputs[place].copy()
+                whole[:, features] = shuffled[:, features]
+                shuffled = whole
+            losses.append(score({**inputs, place: shuffled}))
         result[name] = float(np.mean(losses)) - base
     return dict(sorted(result.items(), key=lambda item: -item[1]))
