@@ -243,7 +243,7 @@ def test_a_report_of_several_inputs(run: Run, no_plots: None) -> None:
     named = {row[0]: float(row[1]) for row in page.rows if row and row[0] in ("photo", "age", "both 0", "both 1")}
     assert named["age"] > named["both 0"] > named["photo"] == 0.0 and next(iter(named)) == "age"
     worst = page.rows[page.rows.index(["where", "is", "predicted", "loss", "input"]) + 1]
-    assert worst[-1].startswith("age: ") and "; both: " in worst[-1]
+    assert worst[-1].strip().startswith("age: ") and "; both: " in worst[-1]
     np.savez("fewer.npz", age=rows["age"], y=rows["age"])
     fails(run("report", "many.zt", "--data", "fewer.npz"), "has no array 'photo'")
 
