@@ -214,6 +214,18 @@ def test_agrees_with_keras():
         np.testing.assert_allclose(scored(name, y, p)[0], theirs, rtol=1e-5, err_msg=name)
 
 
+def test_pairs_leave_out_rows_that_fill_up_a_batch():
+    """Circle: the loss of 5 rows in a batch of 8 is that of the 5, and so are the steps."""
+    x = PREDICTED[:5].astype(np.float32)
+
+    def trained(batch_size):
+        model = Sequential([L.Input((C,)), L.Dense(3), L.UnitNormalization()], seed=3)
+        model.compile("cpu:scalar", batch_size=batch_size, optimizer="sgd", loss=losses.Circle(gamma=4.0))
+        return model.evaluate(x, LABELS[:5], verbose=0), model.fit(x, LABELS[:5], epochs=3, verbose=0).history["loss"]
+
+    np.testing.assert_allclose(*(np.hstack(trained(size)) for size in (5, 8)), rtol=1e-5)
+
+
 def test_losses_of_classes_and_regions_beside_keras():
     keras = references.keras()
     probabilities = np.exp(PREDICTED) / np.exp(PREDICTED).sum(1, keepdims=True)
@@ -227,6 +239,9 @@ def test_losses_of_classes_and_regions_beside_keras():
             ("CategoricalFocalCrossentropy", {}, SOFT, probabilities, {}),
             ("CategoricalFocalCrossentropy", {"from_logits": True, "alpha": 0.5, "gamma": 3.0,
                                               "label_smoothing": 0.2}, SOFT, PREDICTED, {}),
+            ("CategoricalGeneralizedCrossEntropy", {"q": 0.7}, LABELS, probabilities, {}),
+            ("Circle", {"gamma": 3.0, "margin": 0.3}, LABELS, PREDICTED / np.linalg.norm(PREDICTED, axis=1, keepdims=True),
+             {}),
             ("Dice", {}, YES, yes, {"axis": (1,)}),
             ("Tversky", {"alpha": 0.3, "beta": 0.7}, YES, yes, {"axis": (1,)})]:
         theirs = getattr(keras.losses, name)(**arguments, **other, reduction=None)(y, p)

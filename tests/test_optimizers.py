@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from tests import references
+from ztorch import layers as L
 from ztorch import optimizers, schedules
 from ztorch.errors import ConfigError, UnknownName
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import first_value, leaf
 from ztorch.graph.value import Graph
+from ztorch.model.sequential import Sequential
 from ztorch.optimizers import SGD, Adam, AdamW, RMSprop
 
 random = np.random.default_rng(2)
@@ -112,10 +114,73 @@ def test_ten_steps_beside_keras(name, arguments):
     close(ours(getattr(optimizers, name)(learning_rate=0.02, **arguments), 10), expected, 1e-5)
 
 
+def test_schedule_free_steps_by_the_paper():
+    """Not beside Keras, which by PyTorch changes the old place in memory before it is read."""
+    b, b2, rate, epsilon, warm, decay = 0.6, 0.8, 0.02, 0.1, 4, 0.1
+    expected = []
+    for name, w in START.items():
+        y, z, mean, v = w.copy(), w.copy(), w.copy(), 0.0
+        for t in range(1, 11):
+            g = GRADIENTS[t - 1][name]
+            y = y * (1 - decay * rate)
+            mean = (y - (1 - b) * z) / b
+            v = b2 * v + (1 - b2) * g**2
+            z = z - rate * min(t / warm, 1.0) * g / (np.sqrt(v / (1 - b2**t)) + epsilon)
+            mean = mean + (z - mean) / t
+            y = (1 - b) * z + b * mean
+        expected.append(y)
+    close(ours(optimizers.ScheduleFreeAdamW(rate, b, b2, epsilon, warm, weight_decay=decay), 10), expected)
+
+
+def test_each_weight_may_have_an_optimizer_of_its_own():
+    both = optimizers.MultiOptimizer(optimizers.OptimizerMap(Adam(0.02, clipnorm=0.5), {".*/bias": SGD(0.3)}))
+    kernel, bias = ours(both, 6)
+    close([kernel], ours(Adam(0.02, clipnorm=0.5), 6)[:1])
+    close([bias], ours(SGD(0.3), 6)[1:])
+    again = optimizers.get({"class_name": "MultiOptimizer", "config": both.get_config()})
+    close(ours(again, 6), [kernel, bias])
+    close(ours(optimizers.MultiOptimizer(lambda path: both.optimizers["kernel" in path]), 6), [kernel, bias])
+    keras = references.keras()
+    theirs = keras.optimizers.MultiOptimizer(lambda w: sgd if w.ndim == 1 else adam)
+    sgd, adam = keras.optimizers.SGD(0.3), keras.optimizers.Adam(0.02, clipnorm=0.5)
+    weights = [keras.Variable(w, dtype="float64") for w in START.values()]
+    for g in GRADIENTS[:6]:
+        theirs.apply([keras.ops.convert_to_tensor(d) for d in g.values()], weights)
+    close([kernel, bias], [keras.ops.convert_to_numpy(w) for w in weights], 1e-5)
+    with pytest.raises(ConfigError, match=r"weight 'a/b' matches a/\.\* and \.\*/b"):
+        optimizers.OptimizerMap(Adam(), {"a/.*": SGD(), ".*/b": SGD()})["a/b"]
+    with pytest.raises(ConfigError, match="optimizers of single weights"):
+        optimizers.MultiOptimizer(optimizers.OptimizerMap(both))
+
+
+def test_a_scaled_loss_trains_alike_and_grows():
+    """Powers of two change no bit; an overflow changes no weight, and halves the scale."""
+    def trained(optimizer, rate=1.0):
+        model = Sequential([L.Input((3,)), L.Dense(2)], seed=1)
+        model.compile("cpu:scalar", batch_size=8, optimizer=optimizer, loss="mse")
+        x = np.linspace(-1, 1, 48, dtype=np.float32).reshape(16, 3) * rate
+        model.fit(x, x[:, :2], epochs=2, verbose=0, shuffle=False, nan="ignore")
+        states = model.program.executable
+        scale = states.state("optimizer/loss_scale") if "optimizer/loss_scale" in states.states else None
+        return model.get_weights()[0], scale
+
+    plain, _ = trained(Adam(0.02))
+    scaled, scale = trained(optimizers.LossScaleOptimizer(Adam(0.02), initial_scale=64.0, dynamic_growth_steps=2))
+    np.testing.assert_allclose(scaled, plain, rtol=1e-6)
+    assert scale == 256.0
+    first, _ = trained(Adam(0.0))
+    kept, scale = trained(optimizers.LossScaleOptimizer(Adam(0.02), 2.0**100), rate=1e12)
+    np.testing.assert_array_equal(kept, first)
+    assert scale == 2.0**96
+    inner = optimizers.get({"class_name": "LossScaleOptimizer", "config": optimizers.LossScaleOptimizer(
+        SGD(0.3), 8.0).get_config()})
+    assert inner.learning_rate == 0.3 and inner.initial_scale == 8.0
+
+
 def test_defaults_are_those_of_keras():
     keras = references.keras()
     for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adamax", "Lion", "Nadam",
-                 "Adadelta", "Ftrl", "Adafactor", "Lamb", "Muon"):
+                 "Adadelta", "Ftrl", "Adafactor", "Lamb", "Muon", "ScheduleFreeAdamW"):
         theirs = getattr(keras.optimizers, name)().get_config()
         mine = optimizers.get(name).get_config()
         assert mine.pop("exclude_layers", []) == []
@@ -214,6 +279,7 @@ def test_a_schedule_replaces_the_rate():
     ("InverseTimeDecay", (0.1, 10, 0.5)), ("InverseTimeDecay", (0.1, 10, 0.5, True)),
     ("PolynomialDecay", (0.1, 10, 0.01, 2.0)), ("PolynomialDecay", (0.1, 7, 0.01, 1.0, True)),
     ("CosineDecay", (0.1, 20)), ("CosineDecay", (0.1, 20, 0.2)),
+    ("CosineDecayRestarts", (0.1, 5)), ("CosineDecayRestarts", (0.1, 4, 1.0, 0.7, 0.1)),
     ("PiecewiseConstantDecay", ([3, 7, 12], [1.0, 0.5, 0.2, 0.1]))])
 def test_schedules_beside_keras(name, arguments):
     theirs = getattr(references.keras().optimizers.schedules, name)(*arguments)

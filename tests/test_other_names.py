@@ -45,7 +45,7 @@ def test_layers_that_are_asked_for_as_attributes() -> None:
 
 
 @pytest.mark.parametrize(("module", "name", "here"), [
-    (zt.metrics, "Accuracy", "SparseCategoricalAccuracy for labels"), (zt.losses, "MSELoss", "'mse'"),
+    (zt.metrics, "TopKAccuracy", "TopKCategoricalAccuracy for one-hot rows"), (zt.losses, "MSELoss", "'mse'"),
     (zt.optimizers, "RAdam", "Adam, with a rate that warms up")])
 def test_names_that_modules_are_asked_for(module: object, name: str, here: str) -> None:
     with pytest.raises(AttributeError, match=f"unknown .*{name}.*; here it is {here}"):

@@ -59,6 +59,13 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None, np.ndarray, n
     "MeanIoU without a class": ("MeanIoU", {"num_classes": 3, "ignore_class": 0}, None, LABELS,
                                 FOUND),
     "IoU": ("IoU", {"num_classes": 3, "target_class_ids": [0, 2]}, None, LABELS, FOUND),
+    "BinaryIoU": ("BinaryIoU", {"threshold": 0.3}, None, YES[:, 0], SCORES[:, 0]),
+    "BinaryIoU of a class": ("BinaryIoU", {"target_class_ids": [1]}, None, YES[:, 0], SCORES[:, 0]),
+    "OneHotIoU": ("OneHotIoU", {"num_classes": 3, "target_class_ids": [0, 2]}, None, ONE_HOT, SCORES),
+    "OneHotMeanIoU": ("OneHotMeanIoU", {"num_classes": 3}, None, ONE_HOT, SCORES),
+    "PearsonCorrelation": ("PearsonCorrelation", {}, None, REAL, NEAR),
+    "ConcordanceCorrelation": ("ConcordanceCorrelation", {}, None, REAL, NEAR),
+    "Accuracy": ("Accuracy", {}, None, LABELS, FOUND.astype(np.float32)),
     "CosineSimilarity": ("CosineSimilarity", {}, None, REAL, NEAR),
 }
 

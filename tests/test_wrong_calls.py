@@ -51,7 +51,7 @@ GOOD: dict[str, Callable[[], Any]] = {
     "layer": lambda: L.Dense(3), "model": model, "function": lambda: lambda a: a + 1.0,
     "name": lambda: "digits", "size": lambda: (4, 4), "layers": lambda: [L.Dense(3)],
     "inputs": lambda: INPUT, "outputs": lambda: OUTPUT, "initial_learning_rate": lambda: 0.1,
-    "decay_steps": lambda: 10, "decay_rate": lambda: 0.5, "boundaries": lambda: [1, 2],
+    "decay_steps": lambda: 10, "first_decay_steps": lambda: 10, "decay_rate": lambda: 0.5, "boundaries": lambda: [1, 2],
     "values": lambda: [1.0, 2.0, 3.0], "filepath": lambda: "b.safetensors", "spec": lambda: "adam",
     "filename": lambda: "log.csv", "schedule": lambda: lambda epoch: 0.1, "threads": lambda: 1, "loss": lambda: "mse",
     "data": lambda: X, "shape": lambda: (2, 3), "fill_value": lambda: 1.0, "start": lambda: 0,

@@ -37,6 +37,7 @@ OTHER_NAMES = {
     ("layers", "MaxNumBoundingBoxes"): "-: there are no bounding boxes",
     ("layers", "AugMix"): "-: a step would hold 99 changes; `layers.RandAugment`",
     ("layers", "RandomElasticTransform"): "-: the size of its blur is drawn",
+    ("callbacks", "OrbaxCheckpoint"): "-: files of JAX; `callbacks.ModelCheckpoint`",
     ("callbacks", "CallbackList"): "`fit(callbacks=[...])`",
     ("callbacks", "History"): "what `fit` returns",
     ("callbacks", "ProgbarLogger"): "`fit(verbose=1)`, on terminals and in notebooks",

@@ -36,8 +36,6 @@ OTHER_NAMES: dict[str, dict[str, str]] = {  # of a family: a name in lower case,
         "sparseadam": "Adam", "sgdw": "SGD(weight_decay=0.01)"},
     "metric": {
         "f1": "F1Score", "r2": "R2Score", "top_5": "TopKCategoricalAccuracy(k=5)",
-        "accuracy": "SparseCategoricalAccuracy for labels, CategoricalAccuracy for one-hot rows, "
-                    "or BinaryAccuracy, with 'accuracy' for the one that fits the loss",
         "topkaccuracy": "TopKCategoricalAccuracy for one-hot rows, or "
                         "SparseTopKCategoricalAccuracy for labels",
         "auroc": "AUC", "rocauc": "AUC", "roc_auc": "AUC", "jaccardindex": "IoU"},

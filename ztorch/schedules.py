@@ -179,6 +179,46 @@ class CosineDecay(LearningRateSchedule, names=("cosine_decay",)):
         return (cosine * (1.0 - self.alpha) + self.alpha) * top
 
 
+class CosineDecayRestarts(LearningRateSchedule, names=("cosine_decay_restarts",)):
+    """Half a cosine down to `alpha` times the top, again and again: each time longer, from a lower
+    top.
+
+    Args:
+        initial_learning_rate: Learning rate at step 0.
+        first_decay_steps: Number of steps of the first decay. A positive integer.
+        t_mul: How many times as long each decay is as the one before. Default: `2.0`.
+        m_mul: The top of each decay, as a share of the one before. Default: `1.0`.
+        alpha: Final learning rate, as a share of the top. Default: `0.0`.
+
+    Examples:
+        >>> CosineDecayRestarts(1.0, first_decay_steps=4, m_mul=0.5)(4)
+        0.5
+    """
+
+    def __init__(self, initial_learning_rate: float, first_decay_steps: int, t_mul: float = 2.0,
+                 m_mul: float = 1.0, alpha: float = 0.0):
+        self.initial_learning_rate = number("CosineDecayRestarts(initial_learning_rate=...)",
+                                            initial_learning_rate)
+        self.first_decay_steps = positive("CosineDecayRestarts(first_decay_steps=...)",
+                                          first_decay_steps)
+        self.t_mul = number("CosineDecayRestarts(t_mul=...)", t_mul, least=1)
+        self.m_mul = number("CosineDecayRestarts(m_mul=...)", m_mul, above=0)
+        self.alpha = number("CosineDecayRestarts(alpha=...)", alpha)
+
+    def graph(self, step: Value) -> Value:
+        p, longer = step / float(self.first_decay_steps), self.t_mul
+        if longer == 1:
+            restarts = OPS.floor(p)
+            p = p - restarts
+        else:  # the first k decays take (longer ** k - 1) / (longer - 1) times the first one
+            restarts = OPS.floor(OPS.log(1.0 + p * (longer - 1.0)) / math.log(longer))
+            length = OPS.exp(restarts * math.log(longer))
+            p = (p - (length - 1.0) / (longer - 1.0)) / length
+        top = OPS.exp(restarts * math.log(self.m_mul))
+        cosine = (OPS.cos(p * math.pi) * 0.5 + 0.5) * top
+        return (cosine * (1.0 - self.alpha) + self.alpha) * self.initial_learning_rate
+
+
 class PiecewiseConstantDecay(LearningRateSchedule, names=("piecewise_constant_decay",)):
     """A constant rate between boundaries.
 

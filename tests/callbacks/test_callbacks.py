@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
+import json
 import os
+import urllib.error
+import urllib.parse
+import urllib.request
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -302,3 +307,30 @@ def test_running_means_of_weights_in_validation_and_at_the_end() -> None:
     assert program.evaluate(x, y, verbose=0) == seen[2][1]
     with pytest.raises(ConfigError, match=r"no running means of weights; .*Adam\(use_ema=True\)"):
         made.compile("cpu:scalar", batch_size=8, loss="mse", optimizer="sgd").swap_averages()
+
+
+def test_scores_are_sent_to_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A form, or JSON; a server that is not there costs a warning."""
+    sent: list[urllib.request.Request] = []
+
+    def urlopen(request: urllib.request.Request, timeout: float) -> Any:
+        sent.append(request)
+        if "absent" in request.full_url:
+            raise urllib.error.URLError("nobody there")
+        return io.BytesIO()
+
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    for as_json in (False, True):
+        monitor = C.RemoteMonitor("http://here", headers={"X-run": "7"}, send_as_json=as_json)
+        monitor.on_epoch_end(3, {"loss": np.float32(0.5)})
+    form, as_json = sent
+    for request in sent:
+        assert (request.full_url, request.get_method()) == ("http://here/publish/epoch/end/", "POST")
+        assert request.get_header("X-run") == "7"
+    assert json.loads(as_json.data) == {"epoch": 3, "loss": 0.5}
+    assert as_json.get_header("Content-type") == "application/json"
+    assert urllib.parse.parse_qs(form.data.decode())["data"] == [as_json.data.decode()]
+    with pytest.warns(UserWarning, match=r"http://absent did not take the scores of epoch 1: .*nobody there"):
+        C.RemoteMonitor("http://absent").on_epoch_end(0, {})
+    with pytest.raises(ConfigError, match="must begin with http"):
+        C.RemoteMonitor("localhost")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ztorch.callbacks.monitors import ReduceLROnPlateau as ReduceLROnPlateau
     from ztorch.callbacks.records import CSVLogger as CSVLogger
     from ztorch.callbacks.records import ModelCheckpoint as ModelCheckpoint
+    from ztorch.callbacks.remote import RemoteMonitor as RemoteMonitor
     from ztorch.callbacks.tensorboard import TensorBoard as TensorBoard
 
 _FILES = {
@@ -31,6 +32,7 @@ _FILES = {
     "EarlyStopping": "monitors", "Monitor": "monitors", "ReduceLROnPlateau": "monitors",
     "CSVLogger": "records", "ModelCheckpoint": "records",
     "SwapEMAWeights": "averages", "BackupAndRestore": "backup", "TensorBoard": "tensorboard",
+    "RemoteMonitor": "remote",
 }
 __all__ = sorted(_FILES)
 

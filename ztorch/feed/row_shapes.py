@@ -41,7 +41,7 @@ def row_shapes(x: Any) -> Shapes:
 
 
 def row_count(x: Any) -> int | None:
-    """How many rows x has; None where it gives batches of any number.
+    """How many rows x has; None where it gives batches of any number, or is no data.
 
     >>> row_count(np.zeros((20, 4))), row_count({"a": [[1.0], [2.0]]}), row_count(iter([]))
     (20, 2, None)
@@ -49,10 +49,13 @@ def row_count(x: Any) -> int | None:
     if is_stream(x, None):
         return None
     if isinstance(x, Mapping):
-        return row_count(next(iter(x.values())))
+        return row_count(next(iter(x.values()), None))
     if isinstance(x, (list, tuple)) and x and hasattr(x[0], "shape") and np.ndim(x[0]):
         return row_count(x[0])
-    return len(x)
+    shape = getattr(x, "shape", None)
+    if shape is not None:
+        return shape[0] if shape else None
+    return len(x) if hasattr(x, "__len__") else None
 
 
 def stream_targets(x: Any) -> Any:

@@ -25,6 +25,9 @@ from ztorch.initializers.variance_scaling import (
     VarianceScaling,
 )
 
+# Keras' other names.
+IdentityInitializer, OrthogonalInitializer, STFTInitializer = Identity, Orthogonal, STFT
+
 __all__ = ["STFT", "Constant", "GlorotNormal", "GlorotUniform", "HeNormal", "HeUniform", "Identity",
            "Initializer", "LecunNormal", "LecunUniform", "Ones", "Orthogonal", "RandomNormal",
            "RandomUniform", "Shape", "TruncatedNormal", "VarianceScaling", "Zeros", "get",

@@ -9,6 +9,7 @@ from ztorch.errors import unknown
 from ztorch.losses.classification import (
     BinaryCrossentropy,
     CategoricalCrossentropy,
+    CategoricalGeneralizedCrossEntropy,
     CategoricalHinge,
     Hinge,
     KLDivergence,
@@ -19,6 +20,7 @@ from ztorch.losses.ctc import CTC
 from ztorch.losses.focal import BinaryFocalCrossentropy, CategoricalFocalCrossentropy
 from ztorch.losses.loss import Loss, LossFunction, TargetSpec, get
 from ztorch.losses.overlap import Dice, Tversky
+from ztorch.losses.pairs import Circle
 from ztorch.losses.regression import (
     CosineSimilarity,
     Huber,
@@ -31,7 +33,8 @@ from ztorch.losses.regression import (
 )
 
 __all__ = ["CTC", "BinaryCrossentropy", "BinaryFocalCrossentropy", "CategoricalCrossentropy",
-           "CategoricalFocalCrossentropy", "CategoricalHinge", "CosineSimilarity", "Dice", "Hinge",
+           "CategoricalFocalCrossentropy", "CategoricalGeneralizedCrossEntropy",
+           "CategoricalHinge", "Circle", "CosineSimilarity", "Dice", "Hinge",
            "Huber", "KLDivergence", "LogCosh", "Loss", "MeanAbsoluteError",
            "MeanAbsolutePercentageError", "MeanSquaredError", "MeanSquaredLogarithmicError",
            "Poisson", "SparseCategoricalCrossentropy", "SquaredHinge", "TargetSpec", "Tversky",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ztorch import dtypes
-from ztorch.config import fraction
+from ztorch.config import fraction, number
 from ztorch.dtypes import DType
+from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.losses.loss import EPSILON, Loss, Shape, TargetSpec
@@ -101,6 +102,31 @@ class SparseCategoricalCrossentropy(Loss, names=("sparse_categorical_crossentrop
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         return -at_label(log_probabilities(y_pred, from_logits), y_true)
+
+
+class CategoricalGeneralizedCrossEntropy(Loss, names=("categorical_generalized_cross_entropy",)):
+    """`(1 - p ** q) / q`, where p is the probability of the true class: for labels that are wrong
+    now and then. Targets hold class numbers as int32.
+
+    Args:
+        q: Between the cross-entropy, near 0, and the mean absolute error, near 1. Default: `0.5`.
+
+    Examples:
+        >>> CategoricalGeneralizedCrossEntropy(q=0.7).q
+        0.7
+    """
+
+    def __init__(self, q: float = 0.5):
+        self.q = number("CategoricalGeneralizedCrossEntropy(q=...)", q, above=0)
+        if q >= 1:
+            raise ConfigError(f"CategoricalGeneralizedCrossEntropy(q={q!r}) must be below 1")
+
+    def target(self, shape: Shape, d: DType) -> TargetSpec:
+        need_classes(self.name, shape)
+        return TargetSpec(shape[:-1], dtypes.i32, shape[-1])
+
+    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        return (1.0 - OPS.power(at_label(y_pred, y_true), self.q)) * (1.0 / self.q)
 
 
 class KLDivergence(Loss, names=("kl_divergence", "kld", "KLD")):

@@ -84,6 +84,7 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
     """
 
     logits_of: str | None = None  # activation whose input the loss prefers to its output
+    compares_rows = False  # whether it compares each row with others, but for labels below zero
     probabilities = False  # whether targets hold only numbers from 0 to 1
     reduction: str | None = MEAN  # of the losses of rows to one number
 

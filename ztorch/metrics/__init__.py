@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ztorch.errors import unknown
 from ztorch.losses.loss import Loss, LossFunction
 from ztorch.metrics.accuracy import (
+    Accuracy,
     BinaryAccuracy,
     CategoricalAccuracy,
     CosineSimilarity,
@@ -25,6 +26,7 @@ from ztorch.metrics.confusion import (
     TrueNegatives,
     TruePositives,
 )
+from ztorch.metrics.correlation import ConcordanceCorrelation, PearsonCorrelation
 from ztorch.metrics.curves import (
     AUC,
     PrecisionAtRecall,
@@ -32,20 +34,21 @@ from ztorch.metrics.curves import (
     SensitivityAtSpecificity,
     SpecificityAtSensitivity,
 )
-from ztorch.metrics.functions import LossAsMetric, MetricFunction
-from ztorch.metrics.mean import Mean
+from ztorch.metrics.functions import LossAsMetric, MeanMetricWrapper, MetricFunction
+from ztorch.metrics.mean import Mean, Sum
 from ztorch.metrics.metric import LossMetric, Metric, SumMetric
 from ztorch.metrics.named import get, resolve
 from ztorch.metrics.numbers import R2Score, RootMeanSquaredError
-from ztorch.metrics.overlap import IoU, MeanIoU
+from ztorch.metrics.overlap import BinaryIoU, IoU, MeanIoU, OneHotIoU, OneHotMeanIoU
 from ztorch.metrics.weighted import MetricLists, WeightedMetric
 
-__all__ = ["AUC", "BinaryAccuracy", "CategoricalAccuracy", "CosineSimilarity", "F1Score",
-           "FBetaScore", "FalseNegatives", "FalsePositives", "IoU", "LossMetric", "Mean", "MeanIoU",
-           "Metric", "MetricLists", "Precision", "PrecisionAtRecall", "R2Score", "Recall",
-           "RecallAtPrecision",
-           "RootMeanSquaredError", "SensitivityAtSpecificity", "SparseCategoricalAccuracy",
-           "SparseTopKCategoricalAccuracy", "SpecificityAtSensitivity", "SumMetric",
+__all__ = ["AUC", "Accuracy", "BinaryAccuracy", "BinaryIoU", "CategoricalAccuracy",
+           "ConcordanceCorrelation", "CosineSimilarity", "F1Score", "FBetaScore", "FalseNegatives",
+           "FalsePositives", "IoU", "LossMetric", "Mean", "MeanIoU", "MeanMetricWrapper", "Metric",
+           "MetricLists", "OneHotIoU", "OneHotMeanIoU", "PearsonCorrelation", "Precision",
+           "PrecisionAtRecall", "R2Score", "Recall", "RecallAtPrecision", "RootMeanSquaredError",
+           "SensitivityAtSpecificity", "SparseCategoricalAccuracy",
+           "SparseTopKCategoricalAccuracy", "SpecificityAtSensitivity", "Sum", "SumMetric",
            "TopKCategoricalAccuracy", "TrueNegatives", "TruePositives", "WeightedMetric",
            "get", "resolve"]
 

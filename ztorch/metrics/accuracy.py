@@ -9,6 +9,26 @@ from ztorch.losses.classification import at_label
 from ztorch.metrics.metric import Metric, alike, labels_of
 
 
+class Accuracy(Metric):
+    """The share of predictions that equal their target, number by number.
+
+    The name `"accuracy"` means another one in `compile`: that which fits the loss.
+
+    Args:
+        name: Name in the history. `None` means "accuracy". Default: `None`.
+
+    Examples:
+        >>> Accuracy().name
+        'accuracy'
+    """
+
+    def __init__(self, name: str | None = None):
+        super().__init__(name or "accuracy")
+
+    def values(self, y_true: Value, y_pred: Value) -> Value:
+        return OPS.equal(alike(self.name, y_true, y_pred), y_pred)
+
+
 class SparseCategoricalAccuracy(Metric, names=("sparse_categorical_accuracy",)):
     """The share of rows whose most likely class is the true one; targets hold class numbers.
 

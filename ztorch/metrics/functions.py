@@ -1,13 +1,15 @@
-"""Metrics as functions, and losses as classes of metrics, by Keras' names."""
+"""Metrics as functions, functions as metrics, and losses as classes of metrics, by Keras' names."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from ztorch import ops
 from ztorch.dtypes import boolean
 from ztorch.graph.value import Value
-from ztorch.losses.loss import Loss
+from ztorch.losses.loss import Loss, called
 from ztorch.losses.numbers import on_numbers
 from ztorch.metrics.metric import LossMetric, Metric
 
@@ -58,3 +60,36 @@ class LossAsMetric:
 
     def __repr__(self) -> str:
         return f"<class of metrics {self.__name__}>"
+
+
+class FunctionMetric(Metric, abstract=True):
+    """A user's function of (y_true, y_pred) as a metric, under its own name."""
+
+    def __init__(self, function: Callable[[Value, Value], Value]):
+        super().__init__(getattr(function, "__name__", "metric"))
+        self.function = function
+
+    def values(self, y_true: Value, y_pred: Value) -> Value:
+        return called(self.function, f"metric {self.name!r}", y_true, y_pred)
+
+
+class MeanMetricWrapper(FunctionMetric, abstract=True):
+    """A function of (y_true, y_pred), which gives one number for each element or row, as a metric:
+    an epoch reports the mean over all rows.
+
+    Args:
+        fn: The function.
+        name: Name in the history. `None` uses that of the function. Default: `None`.
+        dtype: Has no effect: it is that of the program. Default: `None`.
+        **arguments: What the function is called with besides.
+
+    Examples:
+        >>> from ztorch import ops
+        >>> MeanMetricWrapper(lambda y, p, power: ops.abs(y - p) ** power, "far", power=3.0).name
+        'far'
+    """
+
+    def __init__(self, fn: Callable[..., Value], name: str | None = None, dtype: Any = None,
+                 **arguments: Any):
+        super().__init__(functools.partial(fn, **arguments) if arguments else fn)
+        self.name = name or str(getattr(fn, "__name__", "metric"))

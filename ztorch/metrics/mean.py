@@ -1,12 +1,13 @@
-"""The mean of numbers, over the steps of an epoch in a `train_step` of one's own."""
+"""The mean of numbers, over the steps of an epoch in a `train_step` of one's own; their sum."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, Unsupported
 from ztorch.graph.op import OPS
 from ztorch.graph.running_step import running_step
 from ztorch.graph.value import Value
@@ -70,5 +71,50 @@ class Mean(Metric, abstract=True):
 
     def __call__(self, values: Any, sample_weight: Any = None) -> Any:  # type: ignore[override]
         """Adds values, and gives the mean of all so far."""
+        self.update_state(values, sample_weight)
+        return self.result()
+
+
+class Sum(Metric, abstract=True):
+    """The sum of what `update_state` is given outside of programs, as in Keras.
+
+    Args:
+        name: Name in the history. Default: `"sum"`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> total = zt.metrics.Sum()
+        >>> total.update_state([1.0, 2.0])
+        >>> total.update_state(6.0)
+        >>> total.result().item()
+        9.0
+    """
+
+    def __init__(self, name: str = "sum"):
+        super().__init__(name)
+
+    def update_state(self, values: Any, sample_weight: Any = None) -> None:  # type: ignore[override]
+        """Adds values.
+
+        Args:
+            values: An array, a tensor or a number.
+            sample_weight: The weight of each value; None: all count alike. Default: `None`.
+        """
+        if isinstance(values, Value):
+            raise Unsupported(f"metric {self.name!r} adds up numbers outside of programs; in a "
+                              "train_step use a metric with variables of its own, or Mean")
+        weights = 1.0 if sample_weight is None else np.asarray(sample_weight, np.float64)
+        total = (np.asarray(values, np.float64) * weights).sum()
+        self.totals = {"total": self.totals.get("total", 0.0) + total}
+
+    def of_sums(self, sums: Mapping[str, Value]) -> Value:
+        return sums["total"]
+
+    def result(self) -> Any:
+        """The sum."""
+        return self._measured()
+
+    def __call__(self, values: Any, sample_weight: Any = None) -> Any:  # type: ignore[override]
+        """Adds values, and gives the sum of all so far."""
         self.update_state(values, sample_weight)
         return self.result()

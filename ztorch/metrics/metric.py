@@ -13,7 +13,7 @@ from ztorch.errors import ConfigError, Unsupported
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.running_step import running_step
 from ztorch.graph.value import Value
-from ztorch.losses.loss import Loss, as_target, called, rows
+from ztorch.losses.loss import Loss, as_target, rows
 from ztorch.losses.numbers import fitting_weights, on_numbers
 from ztorch.metrics.variables import MetricVariable
 
@@ -276,14 +276,3 @@ class LossMetric(Metric):
         if expected.classes is None or y_true.dtype.is_int:
             y_true = as_target(y_true, expected)
         return self.loss.per_row(y_true, y_pred, mean=mean)
-
-
-class FunctionMetric(Metric, abstract=True):
-    """A user's function of (y_true, y_pred) as a metric, under its own name."""
-
-    def __init__(self, function: Callable[[Value, Value], Value]):
-        super().__init__(getattr(function, "__name__", "metric"))
-        self.function = function
-
-    def values(self, y_true: Value, y_pred: Value) -> Value:
-        return called(self.function, f"metric {self.name!r}", y_true, y_pred)

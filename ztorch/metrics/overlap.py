@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ztorch.config import positive, whole, whole_numbers
+from ztorch.config import number, positive, whole, whole_numbers
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, constant, shape_error
 from ztorch.graph.value import Value
@@ -79,6 +79,51 @@ class IoU(SumMetric, names=("io_u", "iou")):
         return ratio(OPS.sum(ratio(both, union) * there), OPS.sum(there))
 
 
+class BinaryIoU(IoU, names=("binary_io_u", "binary_iou")):
+    """Intersection over union of two classes, where predictions above a threshold are class 1.
+
+    Args:
+        target_class_ids: The classes that count. Default: `(0, 1)`.
+        threshold: Predictions above it count as class 1, others as class 0. Default: `0.5`.
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+
+    Examples:
+        >>> BinaryIoU(threshold=0.3).threshold
+        0.3
+    """
+
+    def __init__(self, target_class_ids: Sequence[int] = (0, 1), threshold: float = 0.5,
+                 name: str | None = None):
+        super().__init__(2, target_class_ids, name)
+        self.threshold = number("BinaryIoU(threshold=...)", threshold)
+
+    def sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
+        above = OPS.cast(y_pred >= self.threshold, y_pred.dtype)
+        return super().sums(y_true, above, weigh)
+
+
+class OneHotIoU(IoU, names=("one_hot_io_u", "one_hot_iou")):
+    """Intersection over union of classes, where targets are one-hot and predictions have a number
+    for each class.
+
+    Args:
+        num_classes: Number of classes.
+        target_class_ids: The classes that count.
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+        ignore_class: Positions whose target is this class do not count. `None` means that all do.
+            Default: `None`.
+        sparse_y_pred: Whether predictions hold class numbers. Default: `False`.
+
+    Examples:
+        >>> OneHotIoU(num_classes=3, target_class_ids=[1]).sparse_y_true
+        False
+    """
+
+    def __init__(self, num_classes: int, target_class_ids: Sequence[int], name: str | None = None,
+                 ignore_class: int | None = None, sparse_y_pred: bool = False):
+        super().__init__(num_classes, target_class_ids, name, ignore_class, False, sparse_y_pred)
+
+
 class MeanIoU(IoU, names=("mean_io_u", "mean_iou")):
     """The mean intersection over union of all classes.
 
@@ -105,3 +150,24 @@ class MeanIoU(IoU, names=("mean_io_u", "mean_iou")):
         classes = range(positive("MeanIoU(num_classes=...)", num_classes))
         super().__init__(num_classes, tuple(classes), name, ignore_class, sparse_y_true,
                          sparse_y_pred)
+
+
+class OneHotMeanIoU(MeanIoU, names=("one_hot_mean_io_u", "one_hot_mean_iou")):
+    """The mean intersection over union of all classes, where targets are one-hot and predictions
+    have a number for each class.
+
+    Args:
+        num_classes: Number of classes.
+        name: Name in the history. `None` uses the metric's own name. Default: `None`.
+        ignore_class: Positions whose target is this class do not count. `None` means that all do.
+            Default: `None`.
+        sparse_y_pred: Whether predictions hold class numbers. Default: `False`.
+
+    Examples:
+        >>> OneHotMeanIoU(num_classes=3).target_class_ids
+        (0, 1, 2)
+    """
+
+    def __init__(self, num_classes: int, name: str | None = None,
+                 ignore_class: int | None = None, sparse_y_pred: bool = False):
+        super().__init__(num_classes, name, ignore_class, False, sparse_y_pred)

@@ -88,8 +88,9 @@ class ScoringGraphs:
         if scale is not None:
             slopes = gradients(scores["loss"] * scale, used)
             new_values = updates([g / scale for g in slopes])
-        elif self.states.narrow is f16:
-            new_values = scaled_updates(scores["loss"], used, self.states, updates)
+        elif self.states.narrow is f16 or optimizer.dynamic_scale:
+            new_values = scaled_updates(scores["loss"], used, self.states, updates,
+                                        *(optimizer.dynamic_scale or ()))
         else:
             new_values = updates(gradients(scores["loss"], used))
         new_values = constrained(new_values, self.model.weights, context)

@@ -102,6 +102,8 @@ class RowScores:
         if of_steps and divisor is own:
             raise Unsupported(f"loss {loss.name!r} with reduction='mean_with_sample_weight' takes "
                               "one weight per row, not one per step")
+        if loss.compares_rows:  # not with rows that fill up a batch
+            y_true = OPS.where(rows > 0.0, y_true, -1)
         total = loss.reduction == "sum"
         activation, logits = self.context.probabilities.get(y_pred, ("", None))
         fused = activation == loss.logits_of  # loss and activation as one function

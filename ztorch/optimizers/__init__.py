@@ -10,11 +10,14 @@ from ztorch.optimizers.adaptive import Adadelta, Adafactor, Ftrl
 from ztorch.optimizers.by_layer import Lamb, Muon
 from ztorch.optimizers.optimizer import Optimizer
 from ztorch.optimizers.rmsprop import Adagrad, RMSprop
+from ztorch.optimizers.schedule_free import ScheduleFreeAdamW
+from ztorch.optimizers.several import LossScaleOptimizer, MultiOptimizer, OptimizerMap
 from ztorch.optimizers.sgd import SGD, Lion
 from ztorch.optimizers.slots import Slots
 
 __all__ = ["SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lamb",
-           "Lion", "Muon", "Nadam", "Optimizer", "RMSprop", "Slots", "get"]
+           "Lion", "LossScaleOptimizer", "MultiOptimizer", "Muon", "Nadam", "Optimizer",
+           "OptimizerMap", "RMSprop", "ScheduleFreeAdamW", "Slots", "get"]
 
 get = Optimizer.get
 
@@ -23,6 +26,6 @@ if not TYPE_CHECKING:  # it knows what is here
     def __getattr__(name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
-        helpers = ("Optimizer", "Slots", "get")
+        helpers = ("Optimizer", "OptimizerMap", "Slots", "get")
         names = [other for other in __all__ if other not in helpers]
         raise AttributeError(str(unknown("optimizer", name, names)))

@@ -59,6 +59,9 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
 
     states_under = "optimizer"  # the beginning of the names of its counter and rate
 
+    # The first scale of the loss, and the steps after which it grows; None: it does not.
+    dynamic_scale: tuple[float, int] | None = None
+
     def __init__(self, learning_rate: float | LearningRateSchedule | dict = 0.001, *,
                  weight_decay: float | None = None, clipnorm: float | None = None,
                  clipvalue: float | None = None, global_clipnorm: float | None = None,
