@@ -145,6 +145,14 @@ def test_a_large_tile_is_better_than_a_small_one_that_computes_as_fast() -> None
     assert (s.tile_rows, s.tile_vectors) == (14, 2)
 
 
+def test_a_single_row_reads_its_weights_in_wide_panels() -> None:
+    """Each is read once a call, so that small panels save nothing: it waits for the second cache, and
+    the fewest tiles are best."""
+    wide = TARGETS["avx512"].limits
+    assert choose(1, 512, 128, wide, f32).tile_vectors == 16
+    assert choose(14, 512, 128, wide, f32).tile_vectors == 2
+
+
 def test_tiles_divide_the_panels_of_a_packed_operand() -> None:
     """Two vectors would be faster where the second cache is slow, and a panel has three."""
     slow = replace(AVX2, processor=ANY._replace(l2_bytes_per_cycle=14.0))

@@ -33,7 +33,7 @@ def test_bits_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """In blocks of three turns, and the one that is left."""
     whole, made = results(), []
 
-    def turns(blocks: TurnBlocks, room: int) -> int:
+    def turns(blocks: TurnBlocks, room: tuple[int, int]) -> int:
         made.append(len(blocks.products))
         return 3 if blocks.products and blocks.body.turns > 3 else 0
 
@@ -56,3 +56,5 @@ def test_what_the_second_cache_holds_is_computed_at_once() -> None:
     longer = plan(1000, 16, 64)
     assert len(longer.loops) == 2
     assert longer.arena < 1000 * 16 * 256 * 4 / 2  # half of what the product takes
+    wide = plan(256, 16, 256)  # eight turns would fit the second cache, and be too few rows
+    assert len(wide.loops) == 2 and wide.arena < 256 * 16 * 1024 * 4 / 2

@@ -96,15 +96,18 @@ def registers(rows: int, wide: int) -> int:
 
 def estimated_cycles(tiles: Tiling, k: int, d: DType, cpu: Processor) -> float:
     """Estimated cycles of all tiles of a product with k steps."""
-    return sum(r.tiles * p.count * _tile_time(r.size, p.size, k, tiles.lanes, d, cpu)
+    vectors = sum(p.size * p.count for p in tiles.panels)
+    return sum(r.tiles * p.count * _tile_time(r.size, p.size, k, tiles.lanes, d, cpu,
+                                              p.size if tiles.down > 1 else vectors)
                for r in tiles.rows for p in tiles.panels)
 
 
-def _tile_time(rows: int, wide: int, k: int, lanes: int, d: DType, cpu: Processor) -> float:
-    """Estimated cycles of one tile. B's panel comes from the second cache if it is too large for
-    the first."""
+def _tile_time(rows: int, wide: int, k: int, lanes: int, d: DType, cpu: Processor,
+               between: int) -> float:
+    """Estimated cycles of one tile. B's panel comes from the second cache unless the first keeps
+    it: the vectors of B that are read `between` one reading and the next must fit there."""
     vector_bytes = lanes * d.bytes
-    far = wide * k * vector_bytes > cpu.l1_bytes * L1_SHARE
+    far = between * k * vector_bytes > cpu.l1_bytes * L1_SHARE
     fetch = wide * vector_bytes / cpu.l2_bytes_per_cycle if far else 0.0
     turns = max(1.0, 8 * vector_bytes / cpu.port_bits)  # of a port for one vector
     step = max(rows * wide * turns / cpu.fma_ports, (rows + wide * turns) / cpu.load_ports,

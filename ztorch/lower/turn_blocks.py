@@ -4,7 +4,8 @@
 
 What a loop reads of a product, with a row or more for each turn, is computed before the loop. Where
 that is larger than the second cache, a loop over blocks of turns takes its place: each block is
-computed when its turns are about to read it. The numbers are the same.
+computed when its turns are about to read it. It fits the second cache, or the third where a block
+would have too few rows to read all weights for. The numbers are the same.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def in_turn_blocks(graph: Graph, limits: Limits) -> Graph:
     nodes = graph.nodes()
     readers = Counter(a for v in nodes for a in v.args)
     readers.update(graph.roots)
-    room = int(limits.processor.l2_bytes * TURN_BLOCK_SHARE)
+    cpu = limits.processor
+    room = int(cpu.l2_bytes * TURN_BLOCK_SHARE), int(cpu.l3_bytes * TURN_BLOCK_SHARE)
     new: dict[Value, Value] = {}
     results: dict[Value, list[Value]] = {}  # of loops in blocks
     for v in nodes:
@@ -74,18 +76,22 @@ class TurnBlocks:
         self.inits, self.shared = ([new[v] for v in values] for values in (inits, shared))
         self.products = [product for s in self.sequences for product in self._products(s)]
 
-    def turns(self, room: int) -> int:
-        """The turns of a block that has this room; 0 where the loop is better left as it is."""
+    def turns(self, room: tuple[int, int]) -> int:
+        """The turns of a block that has this room, in the second cache or at least in the third; 0
+        where the loop is better left as it is."""
         count = self.body.turns
         size = sum(p.size * p.dtype.bytes for p in self.products)
         kept = sum(v.size * v.dtype.bytes for v in self.body.outs) * count  # is copied from blocks
-        if self.body.proceed is not None or size <= max(room, kept):
+        if self.body.proceed is not None or size <= max(room[0], kept):
             return 0
-        turns = max(1, room * count // size)
+        turns, most = (n * count // size for n in room)
+        turns = max(1, turns)
         turns = next((n for n in range(turns, turns // 2, -1) if count % n == 0), turns)
-        # A block reads the right operands again: it must be worth that.
-        worth = all(turns * p.shape[0] // count >= p.args[0].shape[1] for p in self.products)
-        return turns if worth and turns < count else 0
+        # A block reads the right operands again: it must have rows enough to be worth that.
+        least = max(math.ceil(p.args[0].shape[1] * count / p.shape[0]) for p in self.products)
+        if turns < least:
+            turns = next((n for n in range(least, 2 * least) if count % n == 0), least)
+        return turns if turns < count and turns <= max(1, most) else 0
 
     def _products(self, v: Value) -> list[Value]:
         """The products that a sequence is made of, if nobody else reads them."""

@@ -24,7 +24,7 @@ from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec
 
 # Both numbers are in cycles of one worker, as lowering estimates them. A barrier takes about 100 to
 # 300 cycles while workers are awake, and tens of microseconds where one of them sleeps.
-SHARED_KERNEL_CYCLES = 10_000  # mean work of a kernel from which its barrier is worth sharing it
+SHARED_KERNEL_CYCLES = 6_000  # mean work of a kernel from which its barrier is worth sharing it
 WORKER_CYCLES = 150_000  # work that each further worker should save: some 50 microseconds
 # Of a state that is lent where it lies. A smaller one is copied in less than 0.1 ms; a program that
 # lent one copies all of its params before the next change.
