@@ -31,8 +31,8 @@ BYTES_HEAD = bytes.__basicsize__ - 1  # bytes of a bytes object before its conte
 TYPE_AT = object.__basicsize__ - 8  # where an object refers to its type, in bytes
 LENGTH_AT = object.__basicsize__  # where a bytes object says how many bytes it holds
 PYTHON_CALL = "zt.python_call"  # the symbol of that function
-PYTHON_RECORD = ("code", "params", "arena", "inputs", "bytes", "as_address", "new_bytes", "keep",
-                 "none", "bytes_type")
+PYTHON_RECORD = ("code", "params", "arena", "stack", "inputs", "bytes", "as_address", "new_bytes",
+                 "keep", "unlock", "lock", "none", "bytes_type")
 # DLPack's deleters of what we lend, before version 1 and since, and where its structures have a
 # context, in bytes.
 DLPACK_DELETERS = {"zt.give_back": 48, "zt.give_back_versioned": 8}

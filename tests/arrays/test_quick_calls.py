@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from ztorch.arrays import programs
+from ztorch.arrays import programs, quick_calls
 from ztorch.arrays.calls import Call
 from ztorch.arrays.quick_calls import MOST_BYTES
 from ztorch.errors import ZtorchError
@@ -172,3 +172,33 @@ def test_threads_share_a_compiled_function_that_works_in_memory_of_its_own() -> 
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("f", [lambda t: t + t, lambda t: (t * t).sum()], ids=["map", "sum"])
+def test_a_long_call_lets_others_run_and_works_on_its_stack(
+        monkeypatch: pytest.MonkeyPatch, f: Callable[[zt.Tensor], zt.Tensor]) -> None:
+    monkeypatch.setattr(quick_calls, "MOST_CYCLES", 0)  # each call is a long one
+    programs.find_calls_again()
+    x, t = _tensor(70_000)  # whose sum takes two steps
+    whole = zt.compiled(f)
+    for _ in range(3):
+        whole(t)
+        f(t).realize()
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        own = zt.tensor(x * k, device="cpu")
+        want = f(zt.tensor((x * k).astype(np.float64), device="cpu")).numpy()
+        for _ in range(20):
+            for y in (f(own), whole(own)):
+                if not np.allclose(y.numpy(), want, rtol=1e-5):
+                    wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert len({f(t).numpy().tobytes() for _ in range(5)}) == 1  # the same bits each time
+    programs.find_calls_again()

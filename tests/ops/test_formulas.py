@@ -196,3 +196,17 @@ def test_next_after_in_16_bits() -> None:
     np.testing.assert_array_equal(got, [1 + 2.0**-7, -1 + 2.0**-8, np.float32(2.0**-133)])
     got = evaluate([ops.nextafter(constant([1.0], "float16"), 0.0)], {})[0]
     np.testing.assert_array_equal(got, [1 - 2.0**-11])
+
+
+@pytest.mark.parametrize("d", ["float16", "float32", "float64"])
+def test_small_exponents_are_products(d: str) -> None:
+    x = np.array([-2, -0.0, 0, 3, np.inf, -np.inf, np.nan, 1e-3, 1.1], d)
+    compiled = zt.compiled(lambda x, e: x ** e)
+    for exponent in (2, 3, 4, -1):
+        with np.errstate(all="ignore"):
+            want = np.power(x, np.full_like(x, exponent))
+        got = compiled(zt.tensor(x, device="cpu"), exponent).numpy()
+        np.testing.assert_allclose(got, want, rtol=2 * np.finfo(d).eps)
+        same = ~np.isnan(want)
+        np.testing.assert_array_equal(np.signbit(got[same]), np.signbit(want[same]))
+    assert str(constant(x.astype("float32")) ** 3.0).startswith("<mul")

@@ -17,8 +17,7 @@ from ztorch.arrays.applying import common_memory
 from ztorch.arrays.calls import Call
 from ztorch.arrays.cells import tracing
 from ztorch.arrays.elements import operand_of
-from ztorch.arrays.node import TensorNode, placeholder
-from ztorch.arrays.realize import operands_kept
+from ztorch.arrays.node import TensorNode, operands_kept, placeholder
 from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
 from ztorch.arrays.structure import dependents, number_dtypes, rebuild, walk

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from ztorch.arrays.calls import Build, Call
 from ztorch.arrays.elements import node_from
-from ztorch.arrays.node import TensorNode, pending
-from ztorch.arrays.realize import operands_kept
+from ztorch.arrays.node import TensorNode, operands_kept, pending
 from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec

@@ -15,11 +15,11 @@ from ztorch.arrays.cells import Cell, is_tracing
 from ztorch.arrays.elements import array_of, operand_of
 from ztorch.arrays.function_trace import function_trace
 from ztorch.arrays.memory import Allocation, memory
-from ztorch.arrays.node import TensorNode, computed
+from ztorch.arrays.node import TensorNode, computed, keeps_operands
 from ztorch.arrays.placement import code_for, default_device
 from ztorch.arrays.programs import ArrayProgram
 from ztorch.arrays.quick_calls import Whole
-from ztorch.arrays.realize import keeps_operands, realize
+from ztorch.arrays.realize import realize
 from ztorch.arrays.recent import Recent
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import Tensor, tensor_of

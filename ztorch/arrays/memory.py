@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ztorch.abi import BUFFER_ALIGN
+from ztorch.abi import BUFFER_ALIGN, align_up
 from ztorch.backends import registry
 from ztorch.backends.python_calls import contents
 from ztorch.host.memory import aligned
@@ -65,7 +67,13 @@ class Pool(ABC):
 
     def alloc(self, nbytes: int) -> Allocation:
         """A block of unspecified contents."""
-        size = (nbytes + BUFFER_ALIGN - 1) // BUFFER_ALIGN * BUFFER_ALIGN or BUFFER_ALIGN
+        return self._take(align_up(nbytes, BUFFER_ALIGN) or BUFFER_ALIGN)
+
+    def allocator(self, nbytes: int) -> Callable[[], Allocation]:
+        """What gives a block of so many bytes, of unspecified contents, each time."""
+        return partial(self._take, align_up(nbytes, BUFFER_ALIGN) or BUFFER_ALIGN)
+
+    def _take(self, size: int) -> Allocation:
         try:
             handle, place = self._free[size].pop()
             self._kept -= size

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from ztorch.arrays.specs import Spec
@@ -86,3 +89,17 @@ class Handle:
 
     __slots__ = ("node",)
     node: TensorNode
+
+
+_keeps_operands: ContextVar[bool] = ContextVar("keeps_operands", default=False)
+keeps_operands = _keeps_operands.get  # whether a function is being differentiated
+
+
+@contextlib.contextmanager
+def operands_kept() -> Iterator[None]:
+    """Inside, computed tensors still know what they were computed from, for differentiation."""
+    token = _keeps_operands.set(True)
+    try:
+        yield
+    finally:
+        _keeps_operands.reset(token)

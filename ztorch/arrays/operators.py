@@ -7,9 +7,11 @@ recorded before, or takes checks, goes the way of all ops.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from ztorch.arrays.applying import apply_again, recorded
+from ztorch.arrays.calls import tensor_places
 from ztorch.arrays.node import Handle, TensorNode
 from ztorch.arrays.recording import MAX_DEPTH, eager, record, record_quick
 from ztorch.graph.operators import BINARY, COMPARISONS, UNARY
@@ -43,11 +45,10 @@ def _unary(tensor: type[Handle], op: str, compute: Compute) -> Callable[[Handle]
     def operator(a: Handle) -> Any:
         x = a.node
         call = find((op, x.spec))
-        if call is None:
+        if call is None or not call.quick:
             return compute(op, (a,), {})
         result = new(tensor)
-        result.node = (record_quick(call, (x,), x.depth) if call.quick else
-                       record(call, (x,))[0])
+        result.node = record_quick(call, (x,), x.depth)
         return result
 
     return operator
@@ -113,9 +114,31 @@ def _reflected(tensor: type[Handle], op: str, compute: Compute) -> Callable[[Han
     return operator
 
 
+def method_of_ops(tensor: type[Handle], general: Callable[[str], FunctionType]
+                  ) -> Callable[[str], FunctionType]:
+    """What makes a method of an op. Without arguments, as in `x.sum()`, it takes the shortest way.
+
+    Args:
+        tensor: The class of tensors.
+        general: Makes a method that goes the way of all ops.
+    """
+    def method_of(name: str) -> FunctionType:
+        way = general(name)
+        alone = _unary(tensor, name, lambda op, args, attrs: way(*args))
+
+        def method(self: Handle, *args: Any, **attrs: Any) -> Any:
+            return way(self, *args, **attrs) if args or attrs else alone(self)
+
+        method.__name__ = method.__qualname__ = name
+        assert isinstance(method, FunctionType)
+        return method
+
+    return method_of
+
+
 def way_of_ops(tensor: type[Handle], tensor_of: Callable[[TensorNode], Any]) -> Compute:
     """What gives the results of an op, from its name and its arguments, if it was applied to such
-    tensors before; else None. The ops of one or two tensors take the shortest way.
+    tensors before; else None. Up to three arguments, the first a tensor, take the shortest way.
 
     Args:
         tensor: The class of tensors.
@@ -123,22 +146,48 @@ def way_of_ops(tensor: type[Handle], tensor_of: Callable[[TensorNode], Any]) -> 
     """
     find, new = recorded.find, object.__new__
 
+    def several(name: str, args: tuple[Any, ...]) -> tuple[Any, Any, int]:
+        places, rest, _ = tensor_places(name)
+        key: list[Any] = [name]
+        operands: list[Any] = []
+        depth = 0
+        for k, a in enumerate(args):
+            if type(a) is tensor:
+                node = a.node
+                key.append(node.spec)
+                operands.append(node)
+                if node.depth > depth:
+                    depth = node.depth
+            elif k in places or k >= rest:
+                key.append(type(a))
+                operands.append(a)
+            else:
+                key.append((type(a), a))
+        return tuple(key), tuple(operands), depth
+
     def again(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         count = len(args)
-        if 0 < count < 3 and type(args[0]) is tensor and type(args[-1]) is tensor:
+        if 0 < count < 4 and type(args[0]) is tensor:
             x = args[0].node
             depth = x.depth
             key: tuple[Any, ...]
-            operands: tuple[TensorNode, ...]
+            operands: tuple[Any, ...]
             if count == 1:
                 key = name, x.spec
                 operands = x,
-            else:
+            elif count == 2 and type(args[1]) is tensor:
                 y = args[1].node
-                key = name, x.spec, y.spec
-                operands = x, y
                 if y.depth > depth:
                     depth = y.depth
+                key = name, x.spec, y.spec
+                operands = x, y
+            elif count == 3 and type(args[1]) is type(args[2]) is tensor:
+                y, z = args[1].node, args[2].node
+                depth = max(depth, y.depth, z.depth)
+                key = name, x.spec, y.spec, z.spec
+                operands = x, y, z
+            else:
+                key, operands, depth = several(name, args)
             if attrs:
                 key += tuple([(label, type(value), value) for label, value in attrs.items()])
             try:
@@ -155,9 +204,9 @@ def way_of_ops(tensor: type[Handle], tensor_of: Callable[[TensorNode], Any]) -> 
                 node.index = 0
                 node.depth = depth + 1
                 return result
-        nodes = apply_again(name, args, attrs)
-        if type(nodes) is list:
-            return tuple(map(tensor_of, nodes))
-        return None if nodes is None else tensor_of(nodes)
+        results = apply_again(name, args, attrs)
+        if type(results) is list:
+            return tuple(map(tensor_of, results))
+        return None if results is None else tensor_of(results)
 
     return again

@@ -169,6 +169,8 @@ _alive: weakref.WeakSet[ArrayProgram] = weakref.WeakSet()  # those of compiled f
 _of_calls: dict[tuple[str, Call], ArrayProgram] = {}  # those of one call on operands of its own
 _programs: OrderedDict[tuple[Any, ...], ArrayProgram] = OrderedDict()  # by what they compute
 _lock = threading.Lock()  # guards _programs
+# Programs that need no lock, by what `quick_graphs.py` knows them by.
+known_wholes: dict[tuple[Any, ...], Whole] = {}
 
 
 def program_for(key: tuple[Any, ...], results: tuple[int, ...], device: str) -> ArrayProgram:
@@ -218,8 +220,23 @@ def set_at_once(call: Call, program: ArrayProgram, operands: tuple[Any, ...]) ->
         call.at_once = program.at_once(operands, call.results[0].nbytes) or False
 
 
+def set_known(key: tuple[Any, ...], program: ArrayProgram, sizes: Sequence[int]) -> None:
+    """Has a structure run without a look at programs from now on, if it can.
+
+    Args:
+        key: What `quick_graphs.py` knows it by, with its numbers.
+        program: Its program, which ran with those.
+        sizes: Of its results, in bytes.
+    """
+    if len(_programs) <= CAPACITY // 2 and (run := program.whole(sizes)):
+        if len(known_wholes) >= CAPACITY:
+            known_wholes.clear()
+        known_wholes[key] = run
+
+
 def find_calls_again() -> None:
-    """Has the program of each call looked up when it comes next."""
+    """Has the program of each call and structure looked up when it comes next."""
+    known_wholes.clear()
     for _, call in [*_of_calls]:
         call.at_once = None
     _of_calls.clear()

@@ -17,9 +17,11 @@ from ztorch.runtime.executable import HostMemoryCall
 MOST_BYTES = 120 << 10
 
 MOST_CYCLES = 150_000  # that other threads of Python wait: some 50 microseconds
+MOST_STACK = 1 << 13  # bytes of memory to work in that lie on the stack, as small arrays of C do
 LEAST_BYTES = 16  # of a block: Python shares bytes objects of no bytes
 
 Native = Callable[..., Any]
+Alloc = Callable[[], Allocation] | None  # for the result; None if the native function makes it
 Numbers = tuple[tuple[int, Any], ...]  # with their places among the operands
 # The operands of a call -> a block with its result; None if its numbers are others now. Raises
 # AttributeError if an operand is not computed.
@@ -43,16 +45,18 @@ def quick_call(call: HostMemoryCall, operands: tuple[Any, ...], nbytes: int,
     if any(n == 0 for _, n in numbers):  # 0.0 and -0.0 would be one
         return None
     small = nbytes <= MOST_BYTES
-    bound = _native(call, nbytes if small else 0)
-    if bound is None:
+    native = _native(call, nbytes if small else 0)
+    if native is None:
         return None
-    native, owner = bound
-    if small and len(operands) <= 2 and len(numbers) < len(operands):
-        return (_of_two if len(operands) > len(numbers) + 1 else
-                _of_tensor_and_number if numbers else _of_one)(native, owner, numbers)
+    alloc = None if small else pool.allocator(nbytes)
     tensors = [k for k, o in enumerate(operands) if type(o) is TensorNode]
-    alloc = None if small else lambda: pool.alloc(nbytes)
-    return _of_all(native, owner, numbers, tensors, alloc)
+    if len(operands) == 1 and tensors:
+        return _of_one(native, alloc)
+    if len(operands) == 2 and tensors:
+        if numbers:
+            return _of_tensor_and_number(native, alloc, *numbers[0])
+        return _of_two(native, alloc)
+    return _of_all(native, alloc, numbers, tensors)
 
 
 def quick_function(call: HostMemoryCall, sizes: Sequence[int], pool: Pool) -> Whole | None:
@@ -64,84 +68,87 @@ def quick_function(call: HostMemoryCall, sizes: Sequence[int], pool: Pool) -> Wh
         pool: Where results lie, but for a single small one.
     """
     returned = sizes[0] if len(sizes) == 1 and sizes[0] <= MOST_BYTES else 0
-    bound = _native(call, returned)
-    if bound is None:
-        return None
-    native, owner = bound
+    native = _native(call, returned)
+    if native is None or returned:
+        return native
+    run = native
 
-    def run_small(*places: Any, owner: Any = owner) -> Block:
-        block: Block = native(*places)
-        return block
+    allocators = [pool.allocator(n) for n in sizes]
 
-    def run(*places: Any, owner: Any = owner) -> list[Allocation]:
-        results = [pool.alloc(n) for n in sizes]
-        native(*places, *[b.place for b in results])
+    def run_all(*places: Any) -> list[Allocation]:
+        results = [alloc() for alloc in allocators]
+        run(*places, *[b.place for b in results])
         return results
 
-    return run_small if returned else run
+    return run_all
 
 
-def _native(call: HostMemoryCall, returned: int) -> tuple[Native, Any] | None:
-    """A program as a function of Python's own, and what must live as long as it; None if it must
-    not be called so.
+def _native(call: HostMemoryCall, returned: int) -> Native | None:
+    """A program as a function of Python's own; None if it must not be called so.
 
     Args:
         call: The program.
         returned: The size of its only result if the function is to return that, else 0.
     """
-    if call.workers > 1 or call.function.cycles > MOST_CYCLES or not has_python_functions():
+    shared = call.function.cycles > MOST_CYCLES
+    room = call.program.spec.arena_bytes
+    stack = room if room <= MOST_STACK else 0
+    if call.workers > 1 or not has_python_functions() or (
+            shared and room > stack):  # two runs would work in the same memory
         return None
     library = python_calls()
     if library is None:
         return None
-    code, params, place = call.addresses
-    # Memory to work in that others do not share, who run the program under its lock.
-    arena = aligned(call.program.spec.arena_bytes)
-    if arena.size:
-        place = arena.__array_interface__["data"][0]
-    native = python_function(library, (code, params, place), len(call.function.inputs),
-                             max(returned, LEAST_BYTES) if returned else 0)
-    return native, (call, arena)
+    code, params, _ = call.addresses
+    arena = aligned(room - stack)  # which those that run the program under its lock do not use
+    place = arena.__array_interface__["data"][0]
+    return python_function(library, (code, params, place), stack, len(call.function.inputs),
+                           max(returned, LEAST_BYTES) if returned else 0, shared, (call, arena))
 
 
-def _of_one(native: Native, owner: Any, _: Numbers) -> Quick:
-    def run(operands: tuple[Any, ...], owner: Any = owner) -> Block:
+def _of_one(native: Native, alloc: Alloc) -> Quick:
+    def run(operands: tuple[Any, ...]) -> Block:
         x, = operands
         a = x.block  # another thread that computes it too may replace the node's
-        block: Block = native(a if type(a) is bytes else a.place)
+        place = a if type(a) is bytes else a.place
+        block: Block
+        if alloc is None:
+            block = native(place)
+        else:
+            block = alloc()
+            native(place, block.place)
         return block
 
     return run
 
 
-def _of_two(native: Native, owner: Any, _: Numbers) -> Quick:
-    def run(operands: tuple[Any, ...], owner: Any = owner) -> Block:
+def _of_two(native: Native, alloc: Alloc) -> Quick:
+    def run(operands: tuple[Any, ...]) -> Block:
         x, y = operands
         a, b = x.block, y.block
-        block: Block = native(a if type(a) is bytes else a.place,
-                              b if type(b) is bytes else b.place)
+        first, second = a if type(a) is bytes else a.place, b if type(b) is bytes else b.place
+        block: Block
+        if alloc is None:
+            block = native(first, second)
+        else:
+            block = alloc()
+            native(first, second, block.place)
         return block
 
     return run
 
 
-def _of_tensor_and_number(native: Native, owner: Any, numbers: Numbers) -> Quick:
-    (place, number), = numbers
+def _of_tensor_and_number(native: Native, alloc: Alloc, at: int, number: Any) -> Quick:
+    one = _of_one(native, alloc)
 
-    def run(operands: tuple[Any, ...], owner: Any = owner) -> Block | None:
-        if operands[place] != number:
-            return None
-        a = operands[1 - place].block
-        block: Block = native(a if type(a) is bytes else a.place)
-        return block
+    def run(operands: tuple[Any, ...]) -> Block | None:
+        return one((operands[1 - at],)) if operands[at] == number else None
 
     return run
 
 
-def _of_all(native: Native, owner: Any, numbers: Numbers, tensors: Sequence[int],
-            alloc: Callable[[], Allocation] | None) -> Quick:
-    """Any operands; `alloc` gives a block for the result where it is not a small one."""
-    def run(operands: tuple[Any, ...], owner: Any = owner) -> Block | None:
+def _of_all(native: Native, alloc: Alloc, numbers: Numbers, tensors: Sequence[int]) -> Quick:
+    def run(operands: tuple[Any, ...]) -> Block | None:
         for k, number in numbers:
             if operands[k] != number:
                 return None

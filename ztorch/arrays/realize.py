@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
-from contextvars import ContextVar
+from collections.abc import Sequence
 from typing import Any
 
 from ztorch.arrays.memory import Block, memory, place_of
-from ztorch.arrays.node import TensorNode
+from ztorch.arrays.node import TensorNode, keeps_operands
 from ztorch.arrays.placement import code_for, device_of_block, when_default_changes
 from ztorch.arrays.programs import (
     find_calls_again,
     program_for,
     program_of,
     set_at_once,
+    set_known,
 )
+from ztorch.arrays.quick_graphs import Key, compute_again
 from ztorch.arrays.structure import needed_elsewhere, walk
 
-_keeps_operands: ContextVar[bool] = ContextVar("keeps_operands", default=False)
-keeps_operands = _keeps_operands.get  # whether a function is being differentiated
 when_default_changes.append(find_calls_again)
-
-
-@contextlib.contextmanager
-def operands_kept() -> Iterator[None]:
-    """Inside, computed tensors still know what they were computed from, for differentiation."""
-    token = _keeps_operands.set(True)
-    try:
-        yield
-    finally:
-        _keeps_operands.reset(token)
 
 
 def realize(nodes: Sequence[TensorNode]) -> None:
@@ -40,12 +28,33 @@ def realize(nodes: Sequence[TensorNode]) -> None:
     twice.
     """
     if len(nodes) == 1:
-        if nodes[0].block is None and not _compute_call(nodes[0]):
-            _compute(nodes, nodes[0].spec.memory)
+        if nodes[0].block is None:
+            compute(nodes[0])
         return
     pending = dict.fromkeys([n for n in nodes if n.block is None])
     for place in {n.spec.memory for n in pending}:
-        _compute([n for n in pending if n.spec.memory == place], place)
+        roots = [n for n in pending if n.spec.memory == place]
+        if (key := compute_again(roots)) is not None:
+            _compute(roots, key)
+
+
+def compute(node: TensorNode) -> None:
+    """Computes a pending node."""
+    if node.depth == 1:  # one op
+        operands, call = node.operands, node.call  # in this order; see `settle`
+        if call is not None and (run := call.at_once) and (
+                device_of_block() is None and not keeps_operands()):
+            try:
+                block = run(operands)
+            except AttributeError:  # None has no place: an operand has no value
+                block = None
+            if block is not None:
+                node.settle(block)
+                return
+        if not _compute_call(node):
+            _compute((node,), ())
+    elif (key := compute_again((node,))) is not None:
+        _compute((node,), key)
 
 
 def _compute_call(node: TensorNode) -> bool:
@@ -83,7 +92,9 @@ def _compute_call(node: TensorNode) -> bool:
     return True
 
 
-def _compute(roots: Sequence[TensorNode], place: str) -> None:
+def _compute(roots: Sequence[TensorNode], key: Key) -> None:
+    """Computes nodes in one memory, whose structure is to be known by a key, if that is not empty,
+    once its program has run."""
     pending = walk(roots)
     results = pending.roots
     if not results:
@@ -92,8 +103,11 @@ def _compute(roots: Sequence[TensorNode], place: str) -> None:
     if len(pending.order) > len(results) and (kept := needed_elsewhere(pending)):
         results = [*results, *kept]
         slots += tuple([pending.slots[n] for n in kept])
+    place = results[0].spec.memory
     pool = memory(place)
     program = program_for(tuple(pending.key), slots, code_for(place))
+    if len(results) > len(roots) or not program.is_compiled:
+        key = ()
     blocks, places = [], []
     for node in results:
         block = pool.alloc(node.spec.nbytes)
@@ -106,6 +120,8 @@ def _compute(roots: Sequence[TensorNode], place: str) -> None:
     else:
         for node, block in zip(results, blocks, strict=True):
             node.settle(block)
+    if key:
+        set_known(key, program, [node.spec.nbytes for node in results])
 
 
 _ONE: tuple[int, ...] = (0,)  # the slots of a single result

@@ -16,9 +16,9 @@ from ztorch.arrays.elements import moved, node_from, restored, stored_array
 from ztorch.arrays.exchange import shown
 from ztorch.arrays.keys import chosen
 from ztorch.arrays.node import Handle, TensorNode
-from ztorch.arrays.operators import set_operators, way_of_ops
-from ztorch.arrays.placement import device_of_block, memory_of
-from ztorch.arrays.realize import keeps_operands, realize
+from ztorch.arrays.operators import method_of_ops, set_operators, way_of_ops
+from ztorch.arrays.placement import memory_of
+from ztorch.arrays.realize import compute as compute_node
 from ztorch.dtypes import DType, from_storage
 from ztorch.dtypes import dtype as dtype_named
 from ztorch.errors import ShapeError
@@ -119,22 +119,8 @@ class Tensor(Handle, Operators):
             The tensor itself.
         """
         node = self.node
-        if node.block is not None:
-            return self
-        operands, call = node.operands, node.call  # in this order; see `settle`
-        if node.depth == 1 and call is not None and (run := call.at_once) and (
-                device_of_block() is None and not keeps_operands()):
-            try:
-                block = run(operands)
-            except AttributeError:  # None has no place: an operand has no value
-                block = None
-            if block is not None:
-                node.block = block  # as `settle` does
-                node.call = None
-                node.operands = ()
-                node.depth = 0
-                return self
-        realize((node,))
+        if node.block is None:
+            compute_node(node)
         return self
 
     def numpy(self) -> np.ndarray:
@@ -295,3 +281,4 @@ def _wrapped(result: Any) -> Any:
 recorded_again = way_of_ops(Tensor, tensor_of)
 dispatch.on_tensors = recorded_again  # type: ignore[assignment]
 set_operators(Tensor, compute)
+Tensor.method_of = staticmethod(method_of_ops(Tensor, Tensor.method_of))  # type: ignore[method-assign, assignment]

@@ -1,5 +1,5 @@
 """Compiled code as functions that CPython calls without `ctypes`, which takes longer than a small
-kernel. Such a call keeps the interpreter's lock, so no two of them run at the same time."""
+kernel. A short call keeps the interpreter's lock, so no two of them run at the same time."""
 
 from __future__ import annotations
 
@@ -42,27 +42,33 @@ def skipped(block: bytes) -> int:
     return contents(block) - id(block) - BYTES_HEAD
 
 
-def python_function(library: bytes, addresses: tuple[int, int, int], inputs: int,
-                    returned: int) -> Callable[..., Any]:
+def python_function(library: bytes, addresses: tuple[int, int, int], stack: int, inputs: int,
+                    returned: int, shared: bool, owner: Any) -> Callable[..., Any]:
     """A function that takes the memory of each input and output of a program and runs it: an
     address, or a bytes object, which nobody may have seen yet if the program fills it.
 
     Args:
         library: The native functions of `compile/python_calls.py`.
-        addresses: Of the program's code, params and arena. Whoever has the function keeps them.
+        addresses: Of the program's code, params and arena.
+        stack: If not 0, the arena is so many bytes of the stack, and that address is not used.
         inputs: How many inputs the program has.
         returned: If not 0, the function takes no output: it returns a bytes object that holds the
             only one, of so many bytes.
+        shared: Whether other threads of Python run meanwhile, perhaps the same program.
+        owner: What keeps the code, params and arena. The function refers to it.
     """
     if returned:
         returned += alignment(returned + BUFFER_ALIGN)  # that of the whole
     api = ctypes.pythonapi
-    functions = api.PyLong_AsVoidPtr, api.PyBytes_FromStringAndSize, api.Py_IncRef
-    record = struct.pack(f"{len(PYTHON_RECORD)}Q", *addresses, inputs, returned,
-                         *map(address_of, functions), id(None), id(bytes))
-    new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
-        ("PyCFunction_NewEx", api))
-    function: Callable[..., Any] = new(ctypes.addressof(_method(library)), record, None)
+    functions = [api.PyLong_AsVoidPtr, api.PyBytes_FromStringAndSize, api.Py_IncRef]
+    lock = (address_of(api.PyEval_SaveThread), address_of(api.PyEval_RestoreThread))
+    record = struct.pack(f"{len(PYTHON_RECORD)}Q", *addresses, stack, inputs, returned,
+                         *map(address_of, functions), *(lock if shared else (0, 0)), id(None),
+                         id(bytes))
+    new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object,
+                            ctypes.py_object)(("PyCFunction_NewEx", api))
+    # Python takes the last for the function's module, and keeps it as long as the function.
+    function: Callable[..., Any] = new(ctypes.addressof(_method(library)), record, owner)
     return function
 
 

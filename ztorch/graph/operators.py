@@ -22,18 +22,6 @@ COMPARISONS = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater
 UNARY = {"neg": "neg", "pos": "positive", "abs": "abs", "invert": "bitwise_not"}
 
 
-def _op_method(name: str) -> FunctionType:
-    """An op as a method. NumPy's functions pass `out` and `dtype`, if only as None."""
-    def method(self: Operators, *args: Any, out: None = None, **attrs: Any) -> Any:
-        if attrs and attrs.get("dtype", 0) is None:
-            del attrs["dtype"]
-        return self.apply_op(name, self, *args, **attrs)
-
-    method.__name__ = method.__qualname__ = name
-    assert isinstance(method, FunctionType)
-    return method
-
-
 class Operators:
     """What ops compute with. A subclass says in `apply_op` what calling an op does."""
 
@@ -52,6 +40,18 @@ class Operators:
     def ops() -> Sequence[Mapping[str, Any]]:
         """The tables whose keys name ops, which are methods."""
         raise NotImplementedError
+
+    @classmethod
+    def method_of(cls, name: str) -> FunctionType:
+        """An op as a method. NumPy's functions pass `out` and `dtype`, if only as None."""
+        def method(self: Operators, *args: Any, out: None = None, **attrs: Any) -> Any:
+            if attrs and attrs.get("dtype", 0) is None:
+                del attrs["dtype"]
+            return self.apply_op(name, self, *args, **attrs)
+
+        method.__name__ = method.__qualname__ = name
+        assert isinstance(method, FunctionType)
+        return method
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -98,7 +98,7 @@ class Operators:
             raise AttributeError(name)
         for table in self.ops():
             if name in table:
-                method = _op_method(name)
+                method = self.method_of(name)
                 setattr(type(self), name, method)  # the next one is found at once
                 bound: Callable[..., Any] = method.__get__(self)
                 return bound

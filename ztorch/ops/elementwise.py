@@ -14,7 +14,7 @@ from ztorch.graph.op import OPS, Sample, broadcast_together, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ir.opcodes import OPCODES, SCALAR, Opcode
 from ztorch.ops.fills import ones_like
-from ztorch.ops.powers import whole_power
+from ztorch.ops.powers import few_products, whole_power
 from ztorch.ops.shifts import any_shift
 
 # Names of ops that differ from their opcode's: those of NumPy and Keras.
@@ -79,6 +79,8 @@ def _declare(row: Opcode) -> None:
             return values[0]
         if row.name == "pow" and values[0].dtype.is_int:
             return whole_power(*values)
+        if row.name == "pow" and (products := few_products(*values)) is not None:
+            return products
         if row.name in ("shl", "shr"):
             return any_shift(primitive, row.name == "shl", *values)
         return primitive(*values)

@@ -1,0 +1,164 @@
+"""Pending tensors of a structure that ran before: run without a look at programs."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from ztorch.arrays import programs, quick_graphs
+from ztorch.arrays.node import TensorNode
+from ztorch.arrays.quick_calls import MOST_BYTES
+from ztorch.arrays.realize import realize
+
+pytestmark = pytest.mark.skipif(sys.implementation.name != "cpython", reason="CPython's functions")
+RANDOM = np.random.default_rng(0)
+LARGE = MOST_BYTES // 4 + 3
+
+
+def _pair(n: int = 5) -> tuple[np.ndarray, zt.Tensor]:
+    x = RANDOM.uniform(1, 2, n).astype(np.float32)
+    return x, zt.tensor(x, device="cpu")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each look at what is known, whether it was enough."""
+    seen: list[bool] = []
+
+    def compute_again(roots: list[TensorNode]) -> quick_graphs.Key | None:
+        key = quick_graphs.compute_again(roots)
+        seen.append(key is None)
+        return key
+
+    monkeypatch.setattr("ztorch.arrays.realize.compute_again", compute_again)
+    return seen
+
+
+@pytest.mark.parametrize("n", [7, LARGE])
+@pytest.mark.parametrize("f", [
+    lambda x, y: (x * y + x) - y, lambda x, y: (x - y) * (x - y), lambda x, y: ((x + y) * 2.5).sum(),
+    lambda x, y: 1.0 / (x + x * x)], ids=["chain", "shared", "sum", "number"])
+def test_the_third_run_is_quick_and_right(quick: list[bool], n: int,
+                                          f: Callable[..., zt.Tensor]) -> None:
+    arrays, tensors = zip(*(_pair(n) for _ in range(2)), strict=True)
+    for _ in range(4):
+        np.testing.assert_allclose(f(*tensors).numpy(), f(*arrays), rtol=1e-5)
+    assert quick == [False, False, True, True]
+    others = [_pair(n) for _ in range(2)]  # of the same structure
+    np.testing.assert_allclose(f(*[t for _, t in others]).numpy(), f(*[a for a, _ in others]),
+                               rtol=1e-5)
+    assert quick[-1]
+
+
+def test_operands_that_are_one_tensor_are_another_structure() -> None:
+    (x, t), (y, u) = _pair(), _pair()
+    for _ in range(4):
+        np.testing.assert_array_equal((t - u + t).numpy(), x - y + x)
+        np.testing.assert_array_equal((t - u + u).numpy(), x - y + y)
+        np.testing.assert_array_equal((t - t + u).numpy(), x - x + y)
+
+
+def test_numbers_tell_structures_apart() -> None:
+    x, t = _pair()
+    for number in (2.5, 2.5, 2.5, 3.5, 2.5, 0.0, -0.0, 0.0, float("inf"), 1.0, True, 1, 2.5):
+        y = (-t * number).numpy()
+        want = -x * np.float32(number)
+        np.testing.assert_array_equal(y, want)
+        np.testing.assert_array_equal(np.signbit(y), np.signbit(want))
+
+
+def test_what_somebody_refers_to_on_the_way_is_computed_too(quick: list[bool]) -> None:
+    x, t = _pair()
+    for _ in range(4):
+        (t * t + t).realize()
+    between = t * t
+    y = between + t
+    np.testing.assert_array_equal(y.numpy(), x * x + x)
+    assert between.node.block is not None and not quick[-1]
+    np.testing.assert_array_equal(between.numpy(), x * x)
+
+
+def test_several_results_at_once(quick: list[bool]) -> None:
+    x, t = _pair()
+    for _ in range(4):
+        a, b = t * 2.0 + t, (t - 1.0).sum()
+        realize([a.node, b.node])
+        np.testing.assert_allclose(a.numpy(), x * 2 + x, rtol=1e-6)
+        np.testing.assert_allclose(b.numpy(), (x - 1).sum(), rtol=1e-5)
+    assert quick == [False, False, True, True]
+
+
+def test_the_device_of_a_block_and_gradients_go_the_long_way(quick: list[bool]) -> None:
+    x, t = _pair()
+    for _ in range(4):
+        (t * t * t).realize()
+    assert quick[-1]
+    with zt.device("cpu:scalar"):
+        np.testing.assert_array_equal((t * t * t).numpy(), x * x * x)
+    assert not quick[-1]
+
+    def f(a: zt.Tensor) -> zt.Tensor:
+        return (a * a * a).realize().sum()
+
+    np.testing.assert_allclose(zt.grad(f)(t).numpy(), 3 * x * x, rtol=1e-6)
+    programs.find_calls_again()  # as a new default device does
+    (t * t * t).realize()
+    assert not quick[-1]
+
+
+def test_nothing_stays_of_what_was_on_the_way() -> None:
+    _, t = _pair()
+    for _ in range(4):
+        (t * t - t).realize()
+    gc.collect()
+    before = sum(isinstance(o, TensorNode) for o in gc.get_objects())
+    for _ in range(50):
+        (t * t - t).realize()
+    assert sum(isinstance(o, TensorNode) for o in gc.get_objects()) == before
+
+
+@pytest.mark.parametrize("n", [33, LARGE])
+def test_threads_share_a_structure(n: int) -> None:
+    x, t = _pair(n)
+    for _ in range(3):
+        (t + t - 1.0).realize()
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        own = zt.tensor(x * k, device="cpu")
+        for _ in range(100):
+            if not np.array_equal((own + own - 1.0).numpy(), x * k * 2 - 1):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(2**k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_threads_compute_one_tensor() -> None:
+    x, t = _pair(LARGE)
+    for _ in range(3):
+        (t + t - 1.0).realize()
+    for _ in range(20):
+        shared = t + t
+        wrong: list[int] = []
+
+        def work(k: int, shared: zt.Tensor = shared, wrong: list[int] = wrong) -> None:
+            if not np.array_equal((shared - 1.0).numpy(), x * 2 - 1):
+                wrong.append(k)
+
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
