@@ -144,7 +144,8 @@ def _codes(x: Any, number: int = 0) -> Any:
     array = np.asarray(x)
     if array.dtype.name == "bfloat16":
         return array
-    if array.dtype.name.startswith(("float8", "float4", "int4", "uint4", "int2", "uint2")):
+    if array.dtype.name.startswith(("float8", "float6_", "float4", "int4", "uint4", "int2",
+                                    "uint2")):
         return (array.view(np.uint8) if "float" in array.dtype.name else
                 array.astype(np.uint8 if array.dtype.name[0] == "u" else np.int8))
     return array
@@ -220,7 +221,8 @@ def _step(x: np.ndarray) -> float:
     """The step of a float dtype at 1; 0 for integers."""
     if x.dtype.name == "bfloat16":
         return 2.0 ** -7
-    return float(np.finfo(x.dtype).eps) if x.dtype.kind == "f" else 0.0
+    whole = x.dtype.name in ("float16", "float32", "float64")  # float8 and the like are codes
+    return float(np.finfo(x.dtype).eps) if whole else 0.0
 
 
 def _short(error: Exception) -> str:

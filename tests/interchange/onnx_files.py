@@ -10,10 +10,15 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
+import ztorch as zt
 from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import first_value, leaf
+from ztorch.graph.value import Value
+from ztorch.interchange.onnx.graph import OnnxGraph
 from ztorch.interchange.onnx.save import encode
+from ztorch.layers.context import Context
 from ztorch.model.model import Model
 
 
@@ -138,3 +143,26 @@ def agrees(model: Model, tolerance: float = 2e-5) -> bytes:
             assert a.shape == b.shape and a.dtype == b.dtype
             np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance)
     return data
+
+
+def info(name: str, kind: int, *shape: int) -> Any:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def layer(path: Path, nodes: list[Any], inputs: list[Any], arrays: list[Any] | None = None,
+          output: Any = None, **options: Any) -> OnnxGraph:
+    made = model_of(nodes, inputs, [output or info("y", TensorProto.FLOAT)], arrays, 22)
+    loaded = zt.onnx.load_layer(written(made, path / "m.onnx"), **options)
+    assert isinstance(loaded, OnnxGraph)
+    return loaded
+
+
+def evaluated(graph: OnnxGraph, *x: np.ndarray) -> np.ndarray:
+    """What the graph means, by NumPy."""
+    values = [leaf("input", p.name, a.shape, p.dtype)
+              for p, a in zip(graph.file.inputs, x, strict=True)]
+    context = Context()
+    feeds: dict[Value, Any] = dict(zip(values, x, strict=True))
+    [result] = graph.run(values, context)
+    feeds.update((s, first_value(s)) for s in context.states.leaves.values())
+    return evaluate([result], feeds)[0]

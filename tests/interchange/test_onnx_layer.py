@@ -10,37 +10,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import ztorch as zt
-from tests.interchange.onnx_files import model_of, tensor, written
+from tests.interchange.onnx_files import evaluated, info, layer, model_of, runtime, tensor, written
 from ztorch.errors import ConfigError, Unsupported
-from ztorch.graph.evaluate import evaluate
-from ztorch.graph.op import first_value, leaf
-from ztorch.graph.value import Value
 from ztorch.interchange.onnx.graph import OnnxGraph
 from ztorch.interchange.onnx.node import NODES
-from ztorch.layers.context import Context
-
-
-def info(name: str, kind: int, *shape: int) -> Any:
-    return helper.make_tensor_value_info(name, kind, shape)
-
-
-def layer(path: Path, nodes: list[Any], inputs: list[Any], arrays: list[Any] | None = None,
-          output: Any = None, **options: Any) -> OnnxGraph:
-    made = model_of(nodes, inputs, [output or info("y", TensorProto.FLOAT)], arrays, 22)
-    loaded = zt.onnx.load_layer(written(made, path / "m.onnx"), **options)
-    assert isinstance(loaded, OnnxGraph)
-    return loaded
-
-
-def evaluated(graph: OnnxGraph, *x: np.ndarray) -> np.ndarray:
-    """What the graph means, by NumPy."""
-    values = [leaf("input", p.name, a.shape, p.dtype)
-              for p, a in zip(graph.file.inputs, x, strict=True)]
-    context = Context()
-    feeds: dict[Value, Any] = dict(zip(values, x, strict=True))
-    [result] = graph.run(values, context)
-    feeds.update((s, first_value(s)) for s in context.states.leaves.values())
-    return evaluate([result], feeds)[0]
 
 
 def test_it_needs_no_batch_and_trains(tmp_path: Path) -> None:
@@ -176,3 +149,18 @@ def test_dtypes_of_the_standard(name: str, tmp_path: Path) -> None:
     y = evaluated(graph, *x)
     assert y.dtype == expected.dtype
     np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_the_largest_of_regions(scale: float, tmp_path: Path) -> None:
+    """Regions beyond the image are cut off, and empty bins are 0."""
+    x = np.random.default_rng(0).normal(size=(2, 3, 9, 8)).astype(np.float32)
+    rois = np.float32([[0, 0, 0, 5, 6], [1, 2, 1, 7, 8], [1, 4, 4, 4, 4], [0, -3, 2, 30, 5],
+                       [0, 7, 7, 3, 3], [1, 40, 40, 50, 50]])
+    node = helper.make_node("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[3, 2], spatial_scale=scale)
+    made = model_of([node], [info("x", TensorProto.FLOAT, *x.shape),
+                             info("r", TensorProto.FLOAT, *rois.shape)],
+                    [info("y", TensorProto.FLOAT, 6, 3, 3, 2)])
+    graph: Any = zt.onnx.load_layer(path := written(made, tmp_path / "m.onnx"))
+    np.testing.assert_array_equal(np.asarray(graph([zt.tensor(x), zt.tensor(rois)])),
+                                  runtime(path, x, rois)[0])

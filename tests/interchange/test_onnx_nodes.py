@@ -248,6 +248,12 @@ RECURRENT = [
     recurrent("RNN", 1, activations=["Relu"]),
     recurrent("LSTM", 4, activations=["HardSigmoid", "Softsign", "Tanh"],
               activation_alpha=[0.25], activation_beta=[0.4]),
+    recurrent("LSTM", 4, activations=["HardSigmoid", "ScaledTanh", "LeakyRelu"], input_forget=1,
+              activation_alpha=[0.3, 1.2, 0.1], activation_beta=[0.4, 0.6]),
+    recurrent("GRU", 3, activations=["Affine", "Elu"], activation_alpha=[0.3, 0.7],
+              activation_beta=[0.2]),
+    recurrent("RNN", 1, activations=["ThresholdedRelu"], activation_alpha=[0.1], clip=0.5),
+    *(recurrent(op, gates, 2, clip=0.3) for op, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4))),
 ]
 
 CASES = [*ELEMENTWISE, *LINEAR, *CONVOLUTION, *NORMALIZATION, *MOVEMENT, *REDUCTION, *RECURRENT]

@@ -224,23 +224,24 @@ class OnnxReader:
             np.array(stored), d)
 
     def codes(self, tensor: Any, label: str) -> StoredCodes:
-        """The codes of a tensor in a format that NumPy lacks; several may lie in a byte, the first
-        in its lowest bits."""
+        """The codes of a tensor in a format that NumPy lacks, the first in the lowest bits; those
+        of 6 bits each in a number of its own where they are not raw."""
         form, dims = FORMATS[tensor.data_type], tuple(tensor.dims)
         if any(n < 0 for n in dims):
             raise ArtifactError(f"{self.source}: {label} has the impossible shape {dims}")
-        count, each = math.prod(dims), 8 // form.bits
-        size = -(-count // each)
+        count, apart = math.prod(dims), form.bits == 6 and len(tensor.int32_data) > 0
+        size = count if apart else -(-count * form.bits // 8)
         if tensor.data_location == self.onnx.TensorProto.EXTERNAL:
             raw = self.external(tensor, size, label)
         else:
-            raw = (tensor.raw_data if tensor.HasField("raw_data") else
-                   bytes(n & 0xFF for n in tensor.int32_data))
+            raw = tensor.raw_data or bytes(n & 0xFF for n in tensor.int32_data)
         if len(raw) != size:
             raise ArtifactError(f"{self.source}: {label} of shape {dims} holds {len(raw)} bytes, "
                                 f"not {size}")
-        packed = np.frombuffer(raw, np.uint8)[:, None] >> (np.arange(each) * form.bits)
-        codes = (packed & (2 ** form.bits - 1)).reshape(-1)[:count].reshape(dims).astype(np.int16)
+        bits = np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little")
+        rows = bits.reshape(-1, 8) if apart else bits[:count * form.bits].reshape(-1, form.bits)
+        worth = 1 << np.arange(form.bits, dtype=np.int16)
+        codes = (rows[:, :form.bits].astype(np.int16) @ worth).reshape(dims)
         if form.lowest < 0:
             codes = np.where(codes > form.highest, codes - 2 ** form.bits, codes)
         return StoredCodes(codes.astype(form.holds.numpy), form)

@@ -1,4 +1,4 @@
-"""Formats that ONNX has and we do not compute in: floats of 4 and 8 bits, integers of 2 and 4.
+"""Formats that ONNX has and we do not compute in: floats of 4, 6, 8 bits, integers of 2 and 4.
 
 Tensors of them are codes: the bits of a float as uint8, the value of an integer as int8 or uint8.
 They are converted from and to, and moved about.
@@ -61,6 +61,8 @@ FORMATS = {f.number: f for f in (
     CodeFormat("float8e8m0", 24, 8, u8, 8, 127, 0xFE, nan=0xFF, signed=False),
     CodeFormat("uint2", 25, 2, u8),
     CodeFormat("int2", 26, 2, i8),
+    CodeFormat("float6e2m3", 27, 6, u8, 2, 1, 0x1F, nan=0x20, has_nan=False),
+    CodeFormat("float6e3m2", 28, 6, u8, 3, 3, 0x1F, nan=0x20, has_nan=False),
 )}
 
 

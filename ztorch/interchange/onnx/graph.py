@@ -50,13 +50,15 @@ class OnnxGraph(Layer):
     has_phases = False  # whether what the file marks as training waits for a step of training
 
     def __init__(self, file: OnnxFile, outputs: Sequence[str], sizes: Mapping[str, int],
-                 keeps_floats: bool = False, left_out: Collection[str] = (), **common: Any):
+                 keeps_floats: bool = False, left_out: Collection[str] = (),
+                 pads_results: bool = False, **common: Any):
         super().__init__(**common)
         self.file = file
         self.outputs = tuple(outputs)
         self.sizes = dict(sizes)
         self.keeps_floats = keeps_floats
         self.left_out = frozenset(left_out)  # names of inputs
+        self.pads_results = pads_results
         self.nodes = _needed(file.nodes, outputs)
         self.stored: dict[str, Weight] = {}
 
@@ -73,7 +75,8 @@ class OnnxGraph(Layer):
         """The outputs for these inputs. One Unsupported lists all nodes that are not imported."""
         runner = NodeRunner(self.file.path, context, partial(self._initial, context),
                             self.keeps_floats, context.training or not self.has_phases,
-                            (x[0].shape[0] if self.has_batch else 1) or 1)
+                            (x[0].shape[0] if self.has_batch else 1) or 1,
+                            pads_results=self.pads_results)
         results: tuple[Tensor | None, ...]
         tensors: dict[str, Tensor | LeftOut | None] = {
             name: self._initial(context, name, array) for name, array in self.file.arrays.items()}

@@ -105,7 +105,8 @@ def model_of(file: OnnxFile, sizes: Mapping[str, int] | None = None,
 
 @checked
 def load_layer(path: str | os.PathLike[str], *, constants: Mapping[str, Any] | None = None,
-               outputs: Sequence[str] | None = None, name: str = "graph") -> Layer:
+               outputs: Sequence[str] | None = None, name: str = "graph",
+               pad_results: bool = False) -> Layer:
     """Loads the graph in an ONNX file as a layer for tensors of any shapes, without a batch.
 
     Floats keep the dtypes of the file. Float32 initializers are weights, others are constants.
@@ -117,6 +118,9 @@ def load_layer(path: str | os.PathLike[str], *, constants: Mapping[str, Any] | N
         outputs: The names of outputs to keep, or of other tensors of the file; None: all outputs.
             Default: `None`.
         name: The name of the layer. Default: `"graph"`.
+        pad_results: Whether NonMaxSuppression of boxes that depend on the data, of which the
+            standard gives as many rows as it chooses, gives as many as it may choose: those after
+            the last one are -1. Default: `False`.
 
     Returns:
         A layer that takes a list of the other inputs, in the order of the file, and returns the
@@ -135,11 +139,11 @@ def load_layer(path: str | os.PathLike[str], *, constants: Mapping[str, Any] | N
         y = layer([zt.ones((1, 3, 32, 32))])
         ```
     """
-    return layer_of(read(path), constants or {}, outputs, name)
+    return layer_of(read(path), constants or {}, outputs, name, flag("pad_results", pad_results))
 
 
 def layer_of(file: OnnxFile, constants: Mapping[str, Any], outputs: Sequence[str] | None = None,
-             name: str = "graph") -> OnnxGraph:
+             name: str = "graph", pad_results: bool = False) -> OnnxGraph:
     """The graph of a file as a layer, with numbers for some of its inputs."""
     names = [port.name for port in file.inputs]
     for key in constants:
@@ -152,7 +156,7 @@ def layer_of(file: OnnxFile, constants: Mapping[str, Any], outputs: Sequence[str
     inputs = tuple(port for port in file.inputs if port.name not in constants)
     changed = replace(file, arrays=arrays, inputs=inputs)
     return OnnxGraph(changed, _outputs(file, outputs), {}, keeps_floats=True, left_out=left_out,
-                     name=name)
+                     pads_results=pad_results, name=name)
 
 
 def _stored(port: Port, array: np.ndarray) -> np.ndarray | StoredCodes:

@@ -60,11 +60,12 @@ REDUNDANT = {"kernel_shape", "hidden_size", "num_outputs", "seed", "is_test"}
 LIMIT = 1 << 20  # elements of an array that is computed while importing
 
 Tensor = np.ndarray | Value | FloatInitializer | Coded
-Result = Tensor | tuple[Tensor, ...]
+Result = Tensor | tuple[Tensor | None, ...]  # None for an output that nothing asks for
 Importer = Callable[["Node"], Result]
 
 NODES: dict[str, Importer] = {}
 NOTES: dict[str, str] = {}  # what is not supported of an op, for the documentation
+MOVES: set[str] = set()  # ops that only move elements, and so take codes of any format
 
 
 def key_of(spec: NodeSpec) -> str:
@@ -72,8 +73,10 @@ def key_of(spec: NodeSpec) -> str:
     return f"{spec.domain}.{spec.op}" if spec.domain else spec.op
 
 
-def node(*ops: str, but: str = "", domain: str = "") -> Callable[[Importer], Importer]:
-    """Registers the function that imports these ops; `but` says what it does not support."""
+def node(*ops: str, but: str = "", domain: str = "",
+         moves: bool = False) -> Callable[[Importer], Importer]:
+    """Registers the function that imports these ops; `but` says what it does not support, and
+    `moves` that it only moves elements."""
 
     def register(function: Importer) -> Importer:
         for name in ops:
@@ -81,6 +84,8 @@ def node(*ops: str, but: str = "", domain: str = "") -> Callable[[Importer], Imp
             assert op not in NODES, f"ONNX op {op} is registered twice"
             NODES[op] = function
             NOTES[op] = but
+            if moves:
+                MOVES.add(op)
         return function
 
     return register
@@ -96,8 +101,10 @@ class Node:
     keeps_floats: bool = False  # whether floats have the dtypes of the file
     asked: set[str | int] = field(default_factory=set)  # attributes and inputs that were read
     run: Callable[[InnerGraph, Sequence[Tensor]], list[Tensor]] | None = None  # an inner graph
+    define: Callable[[tuple[Tensor | None, ...]], tuple[Tensor | None, ...] | None] | None = None
     trains: bool = True  # whether what the file marks as training does so in this trace
     inside_of_node: bool = False  # whether it is in the body of a loop, or in a branch
+    pads_results: bool = False  # whether results of a size that depends on the data are padded
 
     @property
     def op(self) -> str:
@@ -221,6 +228,14 @@ class Node:
             raise ValueError(f"its graph {name!r} takes {len(graph.inputs)} inputs, not "
                              f"{len(inputs)}")
         return self.run(graph, inputs)
+
+    def defined(self, *inputs: Tensor | None) -> tuple[Tensor | None, ...]:
+        """What the standard defines the op to give for these inputs."""
+        results = self.define(inputs) if self.define is not None else None
+        if results is None:
+            raise ValueError("the standard defines it by no others")
+        self.asked.update(self.spec.attrs, range(len(self.inputs)))
+        return results
 
     def ints(self, name: str, k: int | None = None) -> tuple[int, ...] | None:
         """Integers from an attribute or, as later opsets have it, from input k."""

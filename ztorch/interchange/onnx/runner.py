@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,9 @@ from ztorch.interchange.onnx.faults import NodesInside, UnsupportedNode, error_f
 from ztorch.interchange.onnx.file import OnnxReader, versions
 from ztorch.interchange.onnx.node import (
     LIMIT,
+    MOVES,
     NODES,
+    Coded,
     LeftOut,
     Node,
     Result,
@@ -57,6 +60,7 @@ class NodeRunner:
     trains: bool = True  # whether nodes that the file marks as training do so
     rows: int = 1  # of the batch: what a row needs must fit in memory; whoever compiles checks all
     inside_of_node: bool = False  # whether they are in the body of a loop, or in a branch
+    pads_results: bool = False  # whether results of a size that depends on the data are padded
 
     def results(self, spec: NodeSpec, tensors: Tensors) -> tuple[Tensor | None, ...]:
         """What a node gives. An op that is not imported, or not with these attributes, becomes the
@@ -78,7 +82,7 @@ class NodeRunner:
         except Unsupported as error:
             try:
                 expanded = self._by_definition(spec, inputs)
-            except Unsupported as inner:
+            except (Unsupported, ShapeError) as inner:
                 raise (inner if isinstance(error, NoSuchOp) else error) from None
             if expanded is None:
                 raise
@@ -119,16 +123,22 @@ class NodeRunner:
                   around: Tensors) -> tuple[Tensor | None, ...]:
         if key_of(spec) not in NODES:
             raise NoSuchOp(_unknown(spec))
+        form = next((x.format for x in inputs if isinstance(x, Coded)), None)
+        moved = form if key_of(spec) in MOVES else None
+        if moved:
+            inputs = tuple(x.codes if isinstance(x, Coded) else x for x in inputs)
 
         def run(inner: InnerGraph, values: Sequence[Tensor]) -> list[Tensor]:
             return self.inside(spec, inner, values, around)
 
         node = Node(spec, inputs, self.context, self.keeps_floats, run=run, trains=self.trains,
-                    inside_of_node=self.inside_of_node)
+                    inside_of_node=self.inside_of_node, define=partial(self._by_definition, spec),
+                    pads_results=self.pads_results)
         result = self._called(node)
         results = result if isinstance(result, tuple) else (result,)
         self._need_all_used(node, len(results))
-        return results
+        return tuple(y if y is None or moved is None else Coded(node.as_value(y), moved)
+                     for y in results)
 
     def _need_all_used(self, node: Node, count: int) -> None:
         """Raises Unsupported where an importer overlooked a part of the node, which a later version

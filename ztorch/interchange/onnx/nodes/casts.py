@@ -80,10 +80,31 @@ def _bit_cast(n: Node) -> Result:
     if isinstance(kind, CodeFormat):
         if kind.bits < 8:
             return encoded(bits, kind)
-        return Coded(OPS.bitcast(bits, kind.holds), kind)
+        return Coded(OPS.bitcast(_bytes(bits), kind.holds), kind)
     if kind is boolean:
         return OPS.not_equal(bits, 0)
-    return OPS.cast(bits, kind) if bits.dtype is boolean else OPS.bitcast(bits, kind)
+    return OPS.bitcast(_bytes(bits), kind)
+
+
+def _bytes(x: Value) -> Value:
+    """A tensor, its truth values as bytes."""
+    return OPS.cast(x, u8) if x.dtype is boolean else x
+
+
+def widened(x: Value) -> Value:
+    """Integers and truth values as floats that hold them, to interpolate; floats as they are."""
+    return x if x.dtype.is_float else OPS.cast(x, f32 if x.dtype.bits < 32 else f64)
+
+
+def narrowed(y: Value, kind: DType) -> Value:
+    """What became of `widened` numbers in their dtype again: the nearest integer that it has."""
+    if y.dtype is kind:
+        return y
+    if kind is boolean:
+        return OPS.not_equal(OPS.round(y), 0.0)
+    low, high = np.iinfo(kind.numpy).min, np.iinfo(kind.numpy).max
+    largest = float(high) if int(float(high)) <= high else float(np.nextafter(float(high), 0.0))
+    return OPS.cast(OPS.clip(OPS.round(y), float(low), largest), kind)
 
 
 # -- quantisation ----------------------------------------------------------------------------------
@@ -104,9 +125,14 @@ def _aligned(n: Node, scale: Value, shape: tuple[int, ...]) -> Value:
     return wide[(slice(None),) * axis + (slice(0, shape[axis]),)]
 
 
+def _scale(n: Node, trainable: bool = False) -> Value:
+    tensor = n.input(1)
+    return decoded(tensor) if isinstance(tensor, Coded) else n.value(1, trainable)
+
+
 @node("QuantizeLinear")
 def _quantize(n: Node) -> Result:
-    x, scale = n.value(0), n.value(1, trainable=False)
+    x, scale = n.value(0), _scale(n)
     number, saturate = n.attr("output_dtype", 0), bool(n.attr("saturate", 1))
     kind: Kind = kind_of(n, n.type_number(2) if n.has(2) else number or u8.onnx)
     precision = n.dtype_of(n.attr("precision")) if n.attr("precision", 0) else scale.dtype
@@ -129,7 +155,7 @@ def _quantize(n: Node) -> Result:
 
 @node("DequantizeLinear")
 def _dequantize(n: Node) -> Result:
-    x, scale = numbers_of(n, 0), n.value(1)
+    x, scale = numbers_of(n, 0), _scale(n, trainable=True)
     target = n.dtype_of(n.attr("output_dtype")) if n.attr("output_dtype", 0) else scale.dtype
     whole = x if x.dtype.is_float else OPS.cast(x, i32)
     if n.has(2):
@@ -139,12 +165,13 @@ def _dequantize(n: Node) -> Result:
 
 
 def shifted(n: Node, k: int, zero: int, axis: int | None = None) -> Value:
-    """Input k as int32, less its zero point, which is one number or one for each index of the
-    axis."""
-    x = OPS.cast(n.value(k), i32)
+    """Input k as int32, or float32 where it is codes of floats, less its zero point, which is one
+    number or one for each index of the axis."""
+    x = numbers_of(n, k)
+    x = x if x.dtype.is_float else OPS.cast(x, i32)
     if not n.has(zero):
         return x
-    point = OPS.cast(n.value(zero), i32)
+    point = OPS.cast(numbers_of(n, zero), x.dtype)
     if point.size == 1:
         return x - OPS.reshape(point, ())
     if point.rank == 1 and axis is not None:
@@ -152,13 +179,15 @@ def shifted(n: Node, k: int, zero: int, axis: int | None = None) -> Value:
     return x - point
 
 
-def requantized(n: Node, sums: Value, scale: Value, k: int) -> Value:
-    """int32 sums times a scale, as integers of the scale and zero point that are inputs k and
-    k + 1."""
+def requantized(n: Node, sums: Value, scale: Value, k: int) -> Value | Coded:
+    """Sums times a scale, as integers or codes of the scale and zero point that are inputs k and
+    k + 1. Scales of 16 bits are widened: rounded products would be steps apart."""
+    y = OPS.cast(sums, f32) * (OPS.cast(scale, f32) / OPS.cast(n.value(k), f32))
+    if isinstance(codes := n.input(k + 1), Coded):
+        return encoded(y + decoded(codes), codes.format)
     zero = n.value(k + 1)
-    y = OPS.round(OPS.cast(sums, scale.dtype) * (scale / n.value(k)))
-    y = OPS.clip(y, -2.0 ** 30, 2.0 ** 30)
-    whole = OPS.cast(OPS.cast(y, f32), i32) + OPS.cast(zero, i32)
+    y = OPS.clip(OPS.round(y), -2.0 ** 30, 2.0 ** 30)
+    whole = OPS.cast(y, i32) + OPS.cast(zero, i32)
     low, high = (-128, 127) if zero.dtype is i8 else (0, 255)
     return OPS.cast(OPS.clip(whole, low, high), zero.dtype)
 
@@ -171,7 +200,10 @@ def _matmul_integer(n: Node) -> Result:
 @node("QLinearMatMul")
 def _quantized_matmul(n: Node) -> Result:
     a_scale, b_scale = n.value(1), n.value(4)
-    sums = OPS.matmul(shifted(n, 0, 2, -2), shifted(n, 3, 5, -1))
+    a, b = shifted(n, 0, 2, -2), shifted(n, 3, 5, -1)
+    if a.dtype != b.dtype:  # codes of floats and integers
+        a, b = OPS.cast(a, f32), OPS.cast(b, f32)
+    sums = OPS.matmul(a, b)
     if a_scale.size > 1:
         a_scale = a_scale if a_scale.rank > 1 else OPS.reshape(a_scale, (-1, 1))
     return requantized(n, sums, a_scale * b_scale, 6)

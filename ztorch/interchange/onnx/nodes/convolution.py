@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ztorch.dtypes import boolean
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import LIMIT, Node, Result, node
@@ -62,7 +63,9 @@ def _conv_integer(n: Node) -> Result:
 def _quantized_conv(n: Node) -> Result:
     y = convolved(n, shifted(n, 0, 2), shifted(n, 3, 5, 0))
     y = y + n.value(8) if n.has(8) else y
-    return channels_first(requantized(n, y, n.value(1) * n.value(4), 6))
+    whole = requantized(n, y, n.value(1) * n.value(4), 6)
+    assert isinstance(whole, Value)  # the standard has no codes here
+    return channels_first(whole)
 
 
 def convolved(n: Node, x: Value, kernel: Value) -> Value:
@@ -209,7 +212,13 @@ def _root(x: Value, p: int) -> Value:
 
 @node("Col2Im")
 def _col2im(n: Node) -> Result:
-    x = n.value(0)
+    if n.value(0).dtype is boolean:  # whether any of them is true
+        return OPS.not_equal(_added_up(n, OPS.cast(n.value(0), "int32")), 0)
+    return _added_up(n, n.value(0))
+
+
+def _added_up(n: Node, x: Value) -> Value:
+    """Sums of the columns of windows where they come from."""
     image, block = (tuple(int(m) for m in n.array(k)) for k in (1, 2))
     count = len(image)
     dilation, stride = _each(n, "dilations", count), _each(n, "strides", count)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
 from ztorch.dtypes import f64
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
+from ztorch.interchange.onnx.nodes.casts import numbers_of
 
 # Ops that ztorch has under another name, inputs in the same order.
 _SAME = {
@@ -120,12 +123,12 @@ def _sign(n: Node) -> Result:
 
 @node("IsNaN")
 def _is_nan(n: Node) -> Result:
-    return OPS.isnan(n.value(0))
+    return OPS.isnan(numbers_of(n, 0))
 
 
 @node("IsInf")
 def _is_inf(n: Node) -> Result:
-    x = n.value(0)
+    x = numbers_of(n, 0)
     up, down = OPS.equal(x, float("inf")), OPS.equal(x, float("-inf"))
     if n.attr("detect_positive", 1) and n.attr("detect_negative", 1):
         return OPS.bitwise_or(up, down)
@@ -190,7 +193,7 @@ def _gelu(n: Node) -> Result:
 
 @node("HardSigmoid")
 def _hard_sigmoid(n: Node) -> Result:
-    return hard_sigmoid(n.value(0), n.attr("alpha", 0.2), n.attr("beta", 0.5))
+    return hard_sigmoid(n.value(0), n.attr("alpha", float(np.float32(0.2))), n.attr("beta", 0.5))
 
 
 def hard_sigmoid(x: Value, alpha: Any, beta: Any) -> Value:

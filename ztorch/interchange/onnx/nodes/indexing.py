@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ztorch.dtypes import boolean
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.node import LIMIT, Node, Result, node, numbers_now
+from ztorch.interchange.onnx.node import Node, Result, node, numbers_now
 
 SEARCHED = 1 << 26  # comparisons of a reduction into positions, at most
 
@@ -73,6 +74,9 @@ def scattered(n: Node, x: Value, positions: Value | np.ndarray, updates: Value,
               reduction: str = "none") -> Value:
     """Rows of x, (count, row), with updates, (m, row), at positions, (m,): the last one of equal
     positions, or all of them reduced."""
+    if x.dtype is boolean and reduction != "none":
+        x, updates = OPS.cast(x, "int32"), OPS.cast(updates, "int32")
+        return OPS.not_equal(scattered(n, x, positions, updates, reduction), 0)
     if reduction == "add":
         at = constant(positions) if isinstance(positions, np.ndarray) else positions
         return OPS.scatter_add(x, at, updates, 0)
@@ -138,7 +142,7 @@ def _scatter_elements(n: Node) -> Result:
     return OPS.reshape(y, x.shape)
 
 
-@node("TensorScatter")
+@node("TensorScatter", moves=True)
 def _tensor_scatter(n: Node) -> Result:
     cache, update = n.value(0), n.value(1)
     axis, mode = range(cache.rank)[n.attr("axis", -2)], n.attr("mode", "linear")
@@ -192,42 +196,3 @@ def _unique(n: Node) -> Result:
         values = np.take(values, order, axis or 0)
         first, inverse, counts = first[order], rank[inverse], counts[order]
     return n.numbers_like(0, values), *(a.astype(np.int64) for a in (first, inverse, counts))
-
-
-@node("NonMaxSuppression", but="of boxes and scores that are known while importing")
-def _non_max_suppression(n: Node) -> Result:
-    boxes, scores = n.array(0).astype(np.float64), n.array(1)
-    most = int(n.number(2)) if n.has(2) else 0
-    overlap = float(n.number(3)) if n.has(3) else 0.0
-    lowest = float(n.number(4)) if n.has(4) else -math.inf
-    if n.attr("center_point_box", 0):
-        middle, half = boxes[..., :2], boxes[..., 2:] / 2
-        corners = np.concatenate([middle - half, middle + half], -1)
-    else:
-        corners = np.concatenate([np.minimum(boxes[..., :2], boxes[..., 2:]),
-                                  np.maximum(boxes[..., :2], boxes[..., 2:])], -1)
-    if scores.size * boxes.shape[1] > 64 * LIMIT:
-        raise ValueError(f"{boxes.shape[1]} boxes")
-    rows = [(batch, kind, box) for batch in range(scores.shape[0])
-            for kind in range(scores.shape[1])
-            for box in _chosen(corners[batch], scores[batch, kind], most, overlap, lowest)]
-    return np.array(rows, np.int64).reshape(-1, 3)
-
-
-def _chosen(corners: np.ndarray, scores: np.ndarray, most: int, overlap: float,
-            lowest: float) -> list[int]:
-    """The boxes of one class that stay, best first."""
-    area = np.prod(corners[:, 2:] - corners[:, :2], axis=1)
-    chosen: list[int] = []
-    for box in np.argsort(-scores, kind="stable"):
-        if len(chosen) >= most:
-            break
-        if not scores[box] > lowest:
-            continue
-        low = np.maximum(corners[box, :2], corners[chosen, :2])
-        high = np.minimum(corners[box, 2:], corners[chosen, 2:])
-        common = np.prod(np.maximum(high - low, 0), axis=1)
-        union = area[box] + area[chosen] - common
-        if not (common > overlap * union).any():
-            chosen.append(int(box))
-    return chosen

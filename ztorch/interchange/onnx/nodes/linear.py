@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ztorch.dtypes import boolean
+from ztorch.dtypes import DType, boolean, f64
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
@@ -21,12 +21,15 @@ def _gemm(n: Node) -> Result:
     a = OPS.transpose(a) if n.attr("transA", 0) else a
     b = OPS.transpose(b) if n.attr("transB", 0) else b
     n.attr("broadcast")  # of old opsets, where it only said what is so anyway
-    y = OPS.matmul(a, b)
+    y, kind = OPS.matmul(a, b), a.dtype
     alpha, beta = n.attr("alpha", 1.0), n.attr("beta", 1.0)
+    c = n.value(2) if n.has(2) and beta != 0.0 else None
+    if not kind.is_float and not (float(alpha).is_integer() and float(beta).is_integer()):
+        y, c = OPS.cast(y, f64), None if c is None else OPS.cast(c, f64)
     y = y if alpha == 1.0 else y * alpha
-    if not n.has(2) or beta == 0.0:
-        return y
-    return y + (n.value(2) if beta == 1.0 else n.value(2) * beta)
+    if c is not None:
+        y = y + (c if beta == 1.0 else c * beta)
+    return OPS.cast(y, kind)
 
 
 @node("Einsum")
@@ -39,12 +42,33 @@ def _det(n: Node) -> Result:
     return OPS.det(n.value(0))
 
 
+_OTHERS = (2, 3, 5)  # inputs of Attention that may have another dtype: values, mask, past values
+
+
+def _of_one_dtype(n: Node, kind: DType) -> Result:
+    """Attention in the dtype of its queries; the standard's definition takes no other. Values that
+    it keeps have their own."""
+    inputs = [n.input(k) if n.has(k) else None for k in range(len(n.inputs))]
+    for k in _OTHERS:
+        if n.has(k) and n.value(k).dtype is not boolean:
+            inputs[k] = OPS.cast(n.value(k), kind)
+    results = [*n.defined(*inputs)]
+    if len(results) > 2 and results[2] is not None:
+        kept = n.as_value(results[2])
+        new = n.value(2)
+        new = new if new.rank == 4 else _heads(new, kept.shape[1])
+        results[2] = OPS.concat(n.value(5), new, axis=2) if n.has(5) else new
+    return tuple(results)
+
+
 @node("Attention")
 def _attention(n: Node) -> Result:
+    q, k, v = n.value(0), n.value(1), n.value(2)
+    if any(n.has(at) and n.value(at).dtype not in (q.dtype, boolean) for at in _OTHERS):
+        return _of_one_dtype(n, q.dtype)
     n.only(softcap=0.0)  # else what the standard defines Attention by is imported
     if n.has(4) or n.has(5) or n.has(6):
         n.unsupported("past keys and values, or lengths of them")
-    q, k, v = n.value(0), n.value(1), OPS.cast(n.value(2), n.value(0).dtype)
     flat = q.rank == 3
     if flat:
         heads, shared = n.attr("q_num_heads"), n.attr("kv_num_heads")

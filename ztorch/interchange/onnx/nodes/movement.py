@@ -56,7 +56,7 @@ def _range(n: Node) -> Result:
 # -- shapes ----------------------------------------------------------------------------------------
 
 
-@node("Reshape")
+@node("Reshape", moves=True)
 def _reshape(n: Node) -> Result:
     x, shape = n.value(0), [int(m) for m in n.array(1)]
     if not n.attr("allowzero", 0):
@@ -64,14 +64,14 @@ def _reshape(n: Node) -> Result:
     return OPS.reshape(x, tuple(shape))
 
 
-@node("Flatten")
+@node("Flatten", moves=True)
 def _flatten(n: Node) -> Result:
     x, axis = n.value(0), n.attr("axis", 1)
     at = axis + x.rank if axis < 0 else axis
     return OPS.reshape(x, (math.prod(x.shape[:at]), math.prod(x.shape[at:])))
 
 
-@node("Squeeze")
+@node("Squeeze", moves=True)
 def _squeeze(n: Node) -> Result:
     x, axes = n.value(0), n.ints("axes", 1)
     gone = ({k for k, m in enumerate(x.shape) if m == 1} if axes is None else
@@ -79,7 +79,7 @@ def _squeeze(n: Node) -> Result:
     return OPS.reshape(x, tuple(m for k, m in enumerate(x.shape) if k not in gone))
 
 
-@node("Unsqueeze")
+@node("Unsqueeze", moves=True)
 def _unsqueeze(n: Node) -> Result:
     x, axes = n.value(0), n.ints("axes", 1) or ()
     rank = x.rank + len(axes)
@@ -110,7 +110,7 @@ def _tile(n: Node) -> Result:
 # -- order and parts -------------------------------------------------------------------------------
 
 
-@node("Transpose")
+@node("Transpose", moves=True)
 def _transpose(n: Node) -> Result:
     x, order = n.value(0), n.ints("perm")
     if order is not None and sorted(order) != list(range(x.rank)):
@@ -160,7 +160,7 @@ def _slice(n: Node) -> Result:
 _LONGEST = 1 << 24  # positions of an axis that are listed while importing: 64 MiB
 
 
-@node("Pad")
+@node("Pad", moves=True)
 def _pad(n: Node) -> Result:
     x, mode = n.value(0), n.attr("mode", "constant")
     axes = [range(x.rank)[a] for a in (n.ints("", 3) or range(x.rank))]
@@ -186,6 +186,23 @@ def _pad(n: Node) -> Result:
             index = np.pad(np.arange(x.shape[axis], dtype=np.int32), (a, b), mode)
             x = OPS.take(x, constant(index), axis=axis)
     return x
+
+
+@node("CenterCropPad")
+def _center_crop_pad(n: Node) -> Result:
+    x, sizes = n.value(0), [int(m) for m in n.array(1)]
+    axes = [range(x.rank)[a] for a in n.ints("axes") or range(x.rank)]
+    if len(sizes) != len(axes) or min(sizes, default=0) < 0:
+        raise ValueError(f"sizes {sizes} of {len(axes)} axes")
+    low, high, keys = [0] * x.rank, [0] * x.rank, [slice(None)] * x.rank
+    for axis, new in zip(axes, sizes, strict=True):
+        old = x.shape[axis]
+        begin = abs(old - new) // 2
+        if new < old:
+            keys[axis] = slice(begin, begin + new)
+        else:
+            low[axis], high[axis] = begin, new - old - begin
+    return OPS.pad(x[tuple(keys)], tuple(low), tuple(high))
 
 
 # -- positions -------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +15,6 @@ from ztorch.ops.control import scan
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULT = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
-_LEFT_OUT = "no clip"
 Function = Callable[[Value], Value]
 
 
@@ -31,7 +30,7 @@ class _Way:
     functions: list[Function]
 
 
-@node("LSTM", "GRU", "RNN", but=_LEFT_OUT)
+@node("LSTM", "GRU", "RNN")
 def _recurrent(n: Node) -> Result:
     x = n.value(0)
     if n.attr("layout", 0):
@@ -68,7 +67,6 @@ def _recurrent(n: Node) -> Result:
 
 def _check(n: Node, steps: int, batch: int) -> Value | None:
     """Which steps of each row count, `(steps, batch)`; None where all do."""
-    n.only(clip=None, input_forget=0)
     if not n.has(4):
         return None
     lengths = OPS.cast(n.value(4), "int32")
@@ -92,16 +90,40 @@ def _functions(n: Node, d: int, directions: int) -> list[Function]:
     if len(names) != each * directions:
         raise ValueError(f"activations={names}")
     alphas, betas = iter(n.attr("activation_alpha") or ()), iter(n.attr("activation_beta") or ())
+    limit = n.attr("clip")
     functions: list[Function] = []
     for name in names:
-        folded = name.lower()
-        if folded in ("tanh", "sigmoid", "relu", "softsign", "softplus"):
-            functions.append(getattr(OPS, folded))
-        elif folded == "hardsigmoid":
-            functions.append(partial(hard_sigmoid, alpha=next(alphas, 0.2), beta=next(betas, 0.5)))
-        else:
-            n.unsupported(f"activation {name!r}")
+        function = _function(n, name, alphas, betas)
+        is_of_cell = n.op == "LSTM" and len(functions) % each == 2  # which no runtime clips
+        functions.append(function if limit is None or is_of_cell else _clipped(function, limit))
     return functions[d * each:(d + 1) * each]
+
+
+def _function(n: Node, name: str, alphas: Iterator[float], betas: Iterator[float]) -> Function:
+    """An activation; those with parameters take the next ones of the node."""
+    folded = name.lower()
+    if folded in ("tanh", "sigmoid", "relu", "softsign", "softplus"):
+        function: Function = getattr(OPS, folded)
+        return function
+    if folded == "leakyrelu":
+        return partial(OPS.leaky_relu, negative_slope=next(alphas, 0.01))
+    if folded == "thresholdedrelu":
+        limit = next(alphas, 1.0)
+        return lambda x: OPS.threshold(x, limit, 0.0)
+    if folded == "elu":
+        return partial(OPS.elu, alpha=next(alphas, 1.0))
+    if folded not in ("hardsigmoid", "affine", "scaledtanh"):
+        n.unsupported(f"activation {name!r}")
+    alpha, beta = next(alphas, 0.2 if folded == "hardsigmoid" else 1.0), next(
+        betas, {"hardsigmoid": 0.5, "affine": 0.0, "scaledtanh": 1.0}[folded])
+    if folded == "hardsigmoid":
+        return partial(hard_sigmoid, alpha=alpha, beta=beta)
+    return (lambda x: x * alpha + beta) if folded == "affine" else (
+        lambda x: OPS.tanh(x * beta) * alpha)
+
+
+def _clipped(function: Function, limit: float) -> Function:
+    return lambda x: function(OPS.clip(x, -limit, limit))
 
 
 def _run(n: Node, x: Value, counts: Value | None, way: _Way, first: tuple[Value, ...], units: int,
@@ -141,7 +163,9 @@ def _lstm(n: Node, x: Value, state: tuple[Value, ...], way: _Way, units: int) ->
     into, output, forget, new = _parts(z, units)
     if way.peepholes is not None:
         into, forget = into + way.peepholes[0] * state[1], forget + way.peepholes[2] * state[1]
-    c = gate(forget) * state[1] + gate(into) * cell(new)
+    taken = gate(into)
+    kept = 1.0 - taken if n.attr("input_forget", 0) else gate(forget)
+    c = kept * state[1] + taken * cell(new)
     if way.peepholes is not None:
         output = output + way.peepholes[1] * c
     return gate(output) * out(c), c

@@ -12,6 +12,7 @@ import numpy as np
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import LIMIT, Node, Result, node
+from ztorch.interchange.onnx.nodes.casts import narrowed, widened
 from ztorch.interchange.onnx.nodes.convolution import channels_first, channels_last
 
 
@@ -28,7 +29,8 @@ class Resized:
 
 @node("Resize", "Upsample")
 def _resize(n: Node) -> Result:
-    x, mode = n.value(0), n.attr("mode", "nearest")
+    own, mode = n.value(0), n.attr("mode", "nearest")
+    x = own if mode == "nearest" else widened(own)
     for name in ("nearest_mode", "cubic_coeff_a", "antialias", "exclude_outside"):
         n.attr(name)  # each has a meaning in some modes alone
     outside = None
@@ -45,9 +47,10 @@ def _resize(n: Node) -> Result:
             shape = tuple(-1 if k == one.axis else 1 for k in range(x.rank))
             part = here.reshape(shape)
             outside = part if outside is None else outside | part
-    if outside is None or not outside.any():
-        return x
-    return OPS.where(constant(outside), n.attr("extrapolation_value", 0.0), x)
+    if outside is not None and outside.any():
+        number = n.attr("extrapolation_value", 0.0)
+        x = OPS.where(constant(outside), number if x.dtype.is_float else int(number), x)
+    return narrowed(x, own.dtype)
 
 
 def _axes(n: Node, x: Value) -> list[Resized]:

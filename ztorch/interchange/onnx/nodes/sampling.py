@@ -11,6 +11,7 @@ import numpy as np
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
+from ztorch.interchange.onnx.nodes.casts import narrowed, widened
 from ztorch.interchange.onnx.nodes.resizing import cubic_weights
 
 Taps = list[tuple[Value, Value]]  # of one axis: positions as floats, and their shares
@@ -66,7 +67,7 @@ def _cubic_taps(x: Value) -> Taps:
 
 @node("GridSample")
 def _grid_sample(n: Node) -> Result:
-    x, grid = n.value(0), n.value(1)
+    x, grid = widened(n.value(0)), n.value(1)
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
         n.attr("mode", "linear"), n.attr("mode", "linear"))
     padding, corners = n.attr("padding_mode", "zeros"), n.attr("align_corners", 0)
@@ -92,7 +93,8 @@ def _grid_sample(n: Node) -> Result:
             taps.append(linear_taps(at) if mode == "linear" else _cubic_taps(at))
         else:
             n.unsupported(f"mode={mode!r}")
-    return OPS.reshape(read_at(x, taps, padding, borders), (*x.shape[:2], *points))
+    y = OPS.reshape(read_at(x, taps, padding, borders), (*x.shape[:2], *points))
+    return narrowed(y, n.value(0).dtype)
 
 
 @node("RoiAlign", but="sampling_ratio=0 only for regions that are known while importing")
@@ -155,24 +157,23 @@ def _regions(x: Value, rois: Value, bins: tuple[int, int], per_bin: tuple[int, .
     return OPS.mean(OPS.reshape(y, parts_of), axis=(3, 5))
 
 
-@node("DeformConv", but="images of two axes")
+@node("DeformConv")
 def _deform_conv(n: Node) -> Result:
     x, kernel, offset = n.value(0), n.value(1), n.value(2)
-    if kernel.rank != 4:
-        n.unsupported(f"a kernel of {kernel.rank} axes")
     batch, channels = x.shape[:2]
-    size, out = kernel.shape[2:], offset.shape[2:]
-    stride, dilation = n.ints("strides") or (1, 1), n.ints("dilations") or (1, 1)
-    pads, groups = n.ints("pads") or (0, 0, 0, 0), n.attr("group", 1)
+    count, size, out = kernel.rank - 2, kernel.shape[2:], offset.shape[2:]
+    stride, dilation = (n.ints(name) or (1,) * count for name in ("strides", "dilations"))
+    pads, groups = n.ints("pads") or (0,) * (2 * count), n.attr("group", 1)
     shifts = n.attr("offset_group", 1)
-    offset = OPS.reshape(offset, (batch * shifts, *size, 2, *out))
+    offset = OPS.reshape(offset, (batch * shifts, *size, count, *out))
     taps: list[Taps] = []
-    for k in range(2):
-        shape = [1] * 5
-        shape[1 + k], shape[3 + k] = size[k], out[k]
+    for k in range(count):
+        shape = [1] * (1 + 2 * count)
+        shape[1 + k], shape[1 + count + k] = size[k], out[k]
         fixed = (np.arange(size[k])[:, None] * dilation[k] - pads[k]
                  + np.arange(out[k]) * stride[k]).reshape(shape)
-        at = offset[:, :, :, k] + constant(fixed, x.dtype)
+        key = (slice(None),) * (1 + count) + (k,)
+        at = offset[key] + constant(fixed, x.dtype)
         taps.append(linear_taps(OPS.reshape(at, (batch * shifts, -1))))
     images = OPS.reshape(x, (batch * shifts, channels // shifts, *x.shape[2:]))
     seen = OPS.reshape(read_at(images, taps), (
@@ -182,4 +183,4 @@ def _deform_conv(n: Node) -> Result:
     seen = OPS.reshape(seen, (batch, groups, -1, math.prod(out)))
     weights = OPS.reshape(kernel, (groups, kernel.shape[0] // groups, -1))
     y = OPS.reshape(OPS.matmul(weights, seen), (batch, -1, *out))
-    return y + OPS.reshape(n.value(3), (-1, 1, 1)) if n.has(3) else y
+    return y + OPS.reshape(n.value(3), (-1, *(1,) * count)) if n.has(3) else y
