@@ -66,7 +66,7 @@ class BlockLoops:
             total = pieces[0]
             for piece in pieces[1:]:
                 total = total + piece
-            return total if result.args[1] in self.group.inner else OPS.transpose(total)
+            return OPS.transpose(total) if result.args[1] in self.group.inner else total
         return OPS.concat(*pieces, axis=0) if len(pieces) > 1 else pieces[0]
 
     def _over(self, result: Value) -> bool:
@@ -127,18 +127,18 @@ class BlockLoops:
                 use = (other, self.operands.role(r, r.args.index(other)))
                 o = operands[use]
                 n = o.value.shape[1 - o.rows] if o.rows is not None else 0
-                zeros.append(OPS.full((n, columns), 0, summing(r.dtype)))
+                zeros.append(OPS.full((columns, n), 0, summing(r.dtype)))
         return zeros
 
     def _padded(self, result: Value, y: Value, columns: int) -> Value:
         """A sum over rows with all columns."""
         rest = self.shape.columns - columns
-        return OPS.pad(y, (0, 0), (0, rest)) if rest and self._over(result) else y
+        return OPS.pad(y, (0, 0), (rest, 0)) if rest and self._over(result) else y
 
     # -- one block -------------------------------------------------------------------------------
 
     def _block(self, read: dict[Use, Value], rows: int, columns: int) -> list[Value]:
-        """The results of one block. Sums over rows are (what the other operand has, columns)."""
+        """The results of one block. Sums over rows are (columns, what the other operand has)."""
         made: dict[Value, Value] = {}
         for v in self.order:
             with layer_scope(v.layer):
@@ -156,7 +156,7 @@ class BlockLoops:
         other = OPS.transpose(read[a, "across"]) if b in made else read[b, "rows"]
         if factor is not None:
             other = other * OPS.broadcast_to(factor, other.shape)
-        return v.op(OPS.transpose(other), made[wide], **attrs)
+        return v.op(OPS.transpose(made[wide]), other, **attrs)
 
     def _made(self, v: Value, read: dict[Use, Value], made: dict[Value, Value], rows: int,
               columns: int) -> Value:
