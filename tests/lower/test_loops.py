@@ -11,7 +11,7 @@ from tests.parity import HERE, NARROW, Job, agree, compiled, interpreted
 from ztorch import ops
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.lower.elements import merged_axes
+from ztorch.lower.elements import merged_axes, propose
 from ztorch.lower.fuse import fuse
 from ztorch.lower.region import COPY
 
@@ -28,6 +28,12 @@ def rows(v: Value, size: int, stride: int = 1) -> Value:
     return COPY(ops.transpose(seen, (0, 1, 2, 4, 5, 3)))
 
 
+def panels(depth: int, columns: int) -> Value:
+    """A matrix with each 16 columns in one piece."""
+    return COPY(ops.transpose(ops.reshape(x(depth, columns), (depth, columns // 16, 16)),
+                              (1, 0, 2)))
+
+
 # what is computed, and the loops over it
 CASES: dict[str, tuple[Function, tuple[int, ...]]] = {
     "elementwise": (lambda: ops.exp(x(3, 4, 5)), (60,)),
@@ -41,6 +47,8 @@ CASES: dict[str, tuple[Function, tuple[int, ...]]] = {
     "a frame, one channel": (lambda: ops.pad(x(2, 5, 6, 1), (0, 1, 1, 0), (0, 1, 1, 0)), (2, 7, 8)),
     "beside": (lambda: ops.concat(x(3, 4, 5), x(3, 2, 5), axis=1), (3, 6, 5)),
     "numbered": (lambda: COPY(OPS.iota((3, 4, 5), 1, "float32")), (3, 4, 5)),
+    "panels, pages apart": (lambda: panels(64, 256), (16, 64, 16)),
+    "panels, pages apart, of an odd number": (lambda: panels(64, 272), (17, 64, 16)),
     "one element": (lambda: ops.exp(x(1, 1)), (1,)),
 }
 
@@ -50,6 +58,14 @@ def test_neighbouring_axes_are_one_loop(name: str) -> None:
     make, axes = CASES[name]
     [region] = fuse(Graph({"y": make()}))
     assert merged_axes(region) == axes
+
+
+@pytest.mark.parametrize(("depth", "columns", "order"), [
+    (64, 256, (0, 2, 1)), (64, 272, (0, 1)), (60, 256, (1, 0)), (64, 240, (0, 1))])
+def test_runs_are_copied_in_the_order_of_reading_a_few_at_once_if_pages_apart(
+        depth: int, columns: int, order: tuple[int, ...]) -> None:
+    [region] = fuse(Graph({"y": panels(depth, columns)}))
+    assert propose(region, NARROW).order == order
 
 
 @pytest.mark.parametrize("name", CASES)

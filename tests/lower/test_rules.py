@@ -205,7 +205,7 @@ def test_packed_panels_are_known_by_how_they_lie() -> None:
 def test_packing_keeps_to_the_order_of_what_it_reads() -> None:
     job = Graph({"y": ops.matmul(leaf("input", "a", (512, 1024), f32), leaf("input", "b", (1024, 512), f32))})
     [copy] = [s for s in plan_of(job, ZEN3)[0].steps if "_copy" in s.key and "_pad" not in s.key]
-    assert repr(copy.schedule) == "elements lanes(8) order(1, 0) share(1)"
+    assert repr(copy.schedule) == "elements lanes(8) order(0, 2, 1) share(2)"
     near = ops.exp(ops.transpose(x(6, 9, 32), (1, 0, 2)))  # rows of 128 bytes, 1,152 from one to the next
     assert "order(1, 0)" in repr(plan_of(Graph({"y": near}), ZEN3)[0].steps[0].schedule)
     closer = ops.exp(ops.transpose(x(6, 7, 32), (1, 0, 2)))  # 896

@@ -18,7 +18,9 @@ from ztorch.lower.region import Region, computed, real_reads
 from ztorch.lower.schedule import ElementSchedule
 from ztorch.lower.tuning import (
     LINE_BYTES,
+    PAGE_BYTES,
     SCATTER_BYTES_MAX,
+    SCATTER_RUNS,
     SCATTER_STRIDE_BYTES,
     SHARED_TURN_ELEMENTS,
     SHARED_TURNS,
@@ -28,36 +30,53 @@ from ztorch.lower.tuning import (
 def propose(region: Region, limits: Limits) -> ElementSchedule:
     """All lanes, axes in their order or in that of a value read far apart, and as many of them
     shared out as leave turns of some work."""
-    *rows, column = merged_axes(region) or (1,)
-    order = _order(region, rows, column)
+    (*rows, column), order = _axes(region)
     return ElementSchedule(limits.lanes(widest(region)), order,
                            _shared([rows[k] for k in order], column) if rows else 0)
 
 
-def _order(region: Region, rows: Sequence[int], column: int) -> tuple[int, ...]:
-    """The axes in the order in which a copy reads memory, where what it writes are whole lines in
-    short runs, and reading these runs would jump further each time; else as they are."""
-    usual = tuple(range(len(rows)))
-    axes = [Var(f"d{k}", n) for k, n in enumerate((*rows, column))]
-    flat = flatten([Index.of(v) for v in axes], [v.extent for v in axes])
+def _axes(region: Region) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shape that a region's loops run over, and the best order of all axes but the last: that
+    in which a copy reads memory, where what it writes are whole lines in short runs, and reading
+    these runs would jump further each time; else as they are. Runs that are written whole pages
+    apart would push one another out of the caches: a few of them take turns."""
+    shape = merged_axes(region) or (1,)
+    usual = tuple(range(len(shape) - 1))
+    if (strides := _scattered(region, shape)) is None:
+        return shape, usual
+    *outer, inner = sorted(usual, key=lambda k: -strides[k])
+    if prod(shape[inner + 1:]) * region.members[-1].dtype.bytes % PAGE_BYTES:
+        return shape, (*outer, inner)
+    few = next(n for n in range(SCATTER_RUNS, 0, -1) if shape[inner] % n == 0)
+    if few == 1:
+        return shape, usual
+    behind = [k + (k > inner) for k in outer]
+    return ((*shape[:inner], shape[inner] // few, few, *shape[inner + 1:]),
+            (inner, *behind, inner + 1))
+
+
+def _scattered(region: Region, shape: tuple[int, ...]) -> list[int] | None:
+    """How far apart a copy reads along each axis, if the order of reading matters; else None."""
+    *rows, column = shape
+    axes = [Var(f"d{k}", n) for k, n in enumerate(shape)]
+    flat = flatten([Index.of(v) for v in axes], shape)
     read = [(source, at) for v in region.members
             for source, at in real_reads(v, unflatten(region.flat[v], v.shape))
             if source not in region.flat]
     if len(read) != 1 or not rows:
-        return usual
+        return None
     [(source, at)] = read
     at, size = at.replace({region.outer: flat}), source.dtype.bytes
     strides = [at.factor(v) for v in axes]
-    run = column * size
     scattered = (at.is_affine and strides[-1] == 1 and all(s > 0 for s in strides)
-                 and LINE_BYTES <= run <= SCATTER_BYTES_MAX
+                 and LINE_BYTES <= column * size <= SCATTER_BYTES_MAX
                  and strides[-2] * size >= SCATTER_STRIDE_BYTES)
-    return tuple(sorted(usual, key=lambda k: -strides[k])) if scattered else usual
+    return strides if scattered else None
 
 
 def refusal(s: ElementSchedule, region: Region, limits: Limits) -> str:
     """Why a region cannot have a schedule; empty if it can."""
-    *rows, _ = merged_axes(region) or (1,)
+    (*rows, _), _ = _axes(region)
     if why := lanes_refusal(s.lanes, limits.lanes(widest(region))):
         return why
     if sorted(s.order) != list(range(len(rows))):
@@ -80,7 +99,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     if region.in_place:
         _entries(b, region, memory, target, s)
         return
-    shape = merged_axes(region) or (1,)
+    shape, _ = _axes(region)
     axes = [Var(f"d{k}", n) for k, n in enumerate(shape)]
     whole = Part(axes, flatten([Index.of(v) for v in axes], shape))
     for part in parts_of(region, whole, s.lanes):

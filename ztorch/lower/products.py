@@ -33,7 +33,6 @@ from ztorch.lower.tuning import (
     SPLIT_TILE,
     WINDOW_ROWS,
 )
-from ztorch.machines.processors import Processor
 
 
 class ProductRewrites:
@@ -74,7 +73,7 @@ class ProductRewrites:
         size = k * n * b.dtype.bytes
         free = fixed and self.often and size > limits.processor.l1_bytes * L1_SHARE
         large = m >= PACK_ROWS and size > limits.processor.l2_bytes
-        if b.rank == 2 and (free or large or _evicts_itself(b, m, limits.processor)):
+        if b.rank == 2 and (free or large or _evicts_itself(b, v, limits)):
             columns = panel_columns(b, m, limits, v.dtype)
             if (b, columns) not in self.packed:  # several products may have the same right operand
                 self.packed[b, columns] = pack(b, columns)
@@ -147,11 +146,11 @@ def _left(v: Value, limits: Limits) -> Value:
     return COPY(a) if across or best not in way.heights else bare
 
 
-def _evicts_itself(b: Value, m: int, cpu: Processor) -> bool:
-    """Whether tiles of m rows meet a panel of columns of the right operand so often that packing
-    pays, since its rows push one another out of the second cache: rows whose distance shares a
-    large power of two with the size of a way of the cache lie in few of its sets."""
-    k, n = b.shape
+def _evicts_itself(b: Value, v: Value, limits: Limits) -> bool:
+    """Whether the tiles of a product meet a panel of columns of the right operand so often that
+    packing pays, since its rows push one another out of the second cache: rows whose distance
+    shares a large power of two with the size of a way of the cache lie in few of its sets."""
+    (k, n), m, cpu = b.shape, v.shape[-2], limits.processor
     row = Var("k", k)
     base = view_of(b, (Index.of(row), Index()))
     distance = (base[1].factor(row) if base and _readable(b) else n) * b.dtype.bytes
@@ -159,7 +158,9 @@ def _evicts_itself(b: Value, m: int, cpu: Processor) -> bool:
         return True
     way = cpu.l2_bytes // cpu.l2_ways
     rows_held = cpu.l2_ways * way // max(LINE_BYTES, math.gcd(distance, way))
-    return m >= PACK_ROWS_MIN and k > rows_held and m * k >= PACK_OVERFLOW * rows_held
+    vector_bytes = limits.lanes(v.dtype) * b.dtype.bytes
+    return m >= PACK_ROWS_MIN and k > rows_held and (
+        m * k >= PACK_OVERFLOW * rows_held * vector_bytes / LINE_BYTES)
 
 
 def _product_of(v: Value, a: Value, b: Value) -> Value:

@@ -111,9 +111,10 @@ PACK_ROWS_MIN = row(
     "PACK_ROWS_MIN", 12, "rows", "from which on a right operand whose rows push one another out of "
     "the second cache is packed: two tiles of rows", _ZEN3)
 PACK_OVERFLOW = row(
-    "PACK_OVERFLOW", 48, "rows", "times how often such a panel overflows the cache, from which on "
-    "it is packed", "on Zen 3 packing wins for 32 rows of 512 x 512 and 16 of 1024 x 1024, and "
-    "loses for 16 of 512 x 512")
+    "PACK_OVERFLOW", 96, "rows", "times how often such a panel overflows the cache, from which on "
+    "it is packed, where vectors are a line; wider ones wait less often", "on Zen 3 packing wins "
+    "for 32 rows of 512 x 512 and 16 of 1024 x 1024, and loses for 16 of 512 x 512; on Zen 5 with "
+    "784 x 512 it wins from 64 rows on at AVX2, and is level from 128 on at AVX-512")
 PACK_ROWS_PAGES = row(
     "PACK_ROWS_PAGES", 24, "rows", "from which on a right operand whose rows lie whole pages apart "
     "is packed", "on Zen 3, 24 x 64 x 1024: 53 GFLOP/s become 66; 1024 x 64 x 1024: 58 become 93")
@@ -234,6 +235,10 @@ SCATTER_BYTES_MAX = row(
 SCATTER_STRIDE_BYTES = row(
     "SCATTER_STRIDE_BYTES", 1024, "bytes", "from one such run to the next, from which on it does",
     CHOSEN)
+SCATTER_RUNS = row(
+    "SCATTER_RUNS", 4, "runs", "written side by side at most, where they lie whole pages apart",
+    "on Zen 5 packing 1024 x 1024 in panels of 128 and 64 bytes takes 0.59 and 0.39 of the time, "
+    "64 x 4096 0.32 and 0.27; 2 and 8 runs as much, 16 more")
 PART_GAIN = row(
     "PART_GAIN", 0.75, "ratio", "of readings, divisions and tests with loops for the parts of "
     "joined values and borders to those of loops that ask for each element, below which there are "
