@@ -1,4 +1,5 @@
-"""Attention against PyTorch's fused kernels: results, and results with gradients."""
+"""Attention against fused kernels of PyTorch and ONNX Runtime: results, and results with
+gradients."""
 
 from __future__ import annotations
 
@@ -54,6 +55,12 @@ def _case(s: Section, length: int, causal: bool, backward: bool, threads: int,
         want = np.stack([x.detach().numpy() for x in theirs()])
         errors["ztorch"] = peers.worst(
             ours.outputs["y"], want if backward else want[0])
+    if not backward:
+        joined = {n: _joined(a) for n, a in arrays.items()}  # positions by heads and their numbers
+        if runtime := peers.onnx_op("MultiHeadAttention", joined, threads, "com.microsoft",
+                                    num_heads=HEADS, unidirectional=int(causal)):
+            contestants.append(Contestant("ONNX Runtime", runtime))
+            errors["ONNX Runtime"] = peers.worst(runtime(), _joined(ours.outputs["y"]))
     name = f"{length}{', causal' if causal else ''}{', with gradients' if backward else ''}"
     error = peers.checked(name, 1e-3, **errors)
     contestants.append(machine.peak(threads))
@@ -62,6 +69,11 @@ def _case(s: Section, length: int, causal: bool, backward: bool, threads: int,
     share = timings[-1].ratio * flops / machine.fma_call(threads)[1]
     s.compared(name, threads, timings[:-1], error,
                **{"GFLOP/s": f"{flops / timings[0].seconds / 1e9:.1f}", "of peak": f"{share:.0%}"})
+
+
+def _joined(x: np.ndarray) -> np.ndarray:
+    """The heads of each position side by side, in a batch of one."""
+    return np.ascontiguousarray(x.swapaxes(0, 1).reshape(1, -1, HEADS * DIM))
 
 
 def _torch(torch: Any, arrays: dict[str, np.ndarray], causal: bool) -> Any:

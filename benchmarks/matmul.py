@@ -1,4 +1,4 @@
-"""Matrix products against torch.mm and NumPy."""
+"""Matrix products against torch.mm, ONNX Runtime and NumPy."""
 
 from __future__ import annotations
 
@@ -49,6 +49,9 @@ def _case(s: Section, m: int, n: int, k: int, threads: int, effort: Effort) -> N
         ta, tb, tc = (torch.from_numpy(x) for x in (a, b, c.copy()))
         contestants.append(Contestant("torch.mm (eager)", lambda: torch.mm(ta, tb, out=tc)))
         errors["torch.mm"] = peers.worst(torch.mm(ta, tb), true)
+    if runtime := peers.onnx_op("MatMul", arrays, threads):
+        contestants.append(Contestant("ONNX Runtime", runtime))
+        errors["ONNX Runtime"] = peers.worst(runtime(), true)
     contestants.append(Contestant("numpy", lambda: np.matmul(a, b, out=c)))
     error = peers.checked(f"{m}x{n}x{k}", 1e-4, **errors)
     contestants.append(machine.peak(threads))

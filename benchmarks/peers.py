@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from ztorch import Sequential
 from ztorch import layers as L
 
 Weights = Sequence[np.ndarray]
+Arrays = Mapping[str, np.ndarray]
 
 
 @cache
@@ -130,14 +131,42 @@ def write_onnx(weights: Weights, batch: int, path: Path) -> bool:
     return True
 
 
-def onnx_session(path: Path, threads: int) -> Any:
-    """ONNX Runtime's session on a file, or None."""
+def onnx_session(path: Path | bytes, threads: int) -> Any:
+    """ONNX Runtime's session on a file, or on the bytes of one; None without it."""
     ort = module("onnxruntime")
     if not ort:
         return None
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(path if isinstance(path, bytes) else str(path), options,
+                                providers=["CPUExecutionProvider"])
+
+
+def onnx_op(name: str, inputs: Arrays, threads: int, domain: str = "",
+            **attributes: Any) -> Callable[[], np.ndarray] | None:
+    """One operator of ONNX Runtime, its arrays bound; None without it, or where AVX-512 is hidden
+    from the others: it cannot be told."""
+    onnx = module("onnx")
+    if not onnx or not module("onnxruntime") or "ATEN_CPU_CAPABILITY" in os.environ:
+        return None
+    helper, f32 = onnx.helper, onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node(name, list(inputs), ["y"], domain=domain, **attributes)], name,
+        [helper.make_tensor_value_info(n, f32, x.shape) for n, x in inputs.items()],
+        [helper.make_tensor_value_info("y", f32, None)])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    file = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    session = onnx_session(file, threads)
+    binding = session.io_binding()
+    for n, x in inputs.items():
+        binding.bind_cpu_input(n, x)
+    binding.bind_output("y")
+
+    def once() -> np.ndarray:
+        session.run_with_iobinding(binding)
+        return binding.get_outputs()[0].numpy()
+
+    return once
 
 
 def numpy_mlp(weights: Weights, x: np.ndarray) -> np.ndarray:

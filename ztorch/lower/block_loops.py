@@ -13,7 +13,7 @@ from ztorch.graph.value import Value, layer_scope, topological
 from ztorch.lower.block_operands import BlockOperand, BlockOperands, Use
 from ztorch.lower.hidden import columns_seen
 from ztorch.lower.loops import summing
-from ztorch.lower.tuning import BLOCK_SEGMENTS
+from ztorch.lower.tuning import BLOCK_SEGMENTS, SEGMENT_BLOCKS
 from ztorch.lower.wide import Group, spreads
 
 
@@ -197,14 +197,18 @@ def _without_factor(wide: Value, made: dict[Value, Value]) -> tuple[Value, Value
 
 def segments(rows: int, block: int) -> list[tuple[int, int]]:
     """Ranges of rows whose blocks may see different columns: each of whole blocks, two at least,
-    but the last.
+    but the last. Where blocks are many, segments are more: they leave out more that is hidden.
 
     >>> segments(100, 10)
     [(0, 30), (30, 60), (60, 90), (90, 100)]
     >>> segments(40, 10)
     [(0, 20), (20, 40)]
+    >>> len(segments(1280, 10))
+    8
     """
-    size = max(2, math.ceil(math.ceil(rows / block) / BLOCK_SEGMENTS)) * block
+    blocks = math.ceil(rows / block)
+    count = max(BLOCK_SEGMENTS, min(2 * BLOCK_SEGMENTS, blocks // SEGMENT_BLOCKS))
+    size = max(2, math.ceil(blocks / count)) * block
     return [(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
