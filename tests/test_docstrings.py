@@ -42,7 +42,7 @@ def _members(family: str) -> dict[str, Any]:
 def _public() -> dict[str, Callable[..., Any]]:
     """Every public class and function by its full name."""
     names = {name: member for family in FAMILIES for name, member in _members(family).items()}
-    names |= {f"ops.{name}": getattr(zt.ops, name) for name in REGISTRY}
+    names |= {f"ops.{name}": getattr(zt.ops, name) for name in (*REGISTRY, *zt.ops._OF_TENSORS)}
     names |= {f"zt.{name}": getattr(zt, name) for name in dir(zt)
               if callable(getattr(zt, name)) and not inspect.ismodule(getattr(zt, name))}
     names |= {f"utils.{name}": getattr(zt.utils, name) for name in zt.utils.__all__}

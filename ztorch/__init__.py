@@ -175,6 +175,7 @@ def _dispatch(attribute: str, room: str, name: str) -> None:
 
 
 _dispatch("on_arrays", "arrays.tensor", "on_arrays")
+_dispatch("function_of_tensors", "arrays.keras_functions", "named")
 _dispatch("on_loop", "arrays.control", "on_loop")
 _dispatch("on_kernel", "arrays.kernel_calls", "on_kernel")
 _dispatch("grad", "arrays.gradients", "grad")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import overload
 
 import numpy as np
@@ -66,7 +67,7 @@ def _later(make: Callable[..., Job], *args: object) -> Callable[[], Job]:
 @functools.cache
 def _gives_floats(op: str, result: str, to: str) -> bool:
     """Whether an op of floats gives floats: it does for every sample, where it casts to no other dtype."""
-    case = next(c for c in cases("f") if c.public.name == op and c.result == result
+    case = next(c for c in chain(cases("f"), cases("f", composed=True)) if c.public.name == op and c.result == result
                 and str(c.sample.attrs.get("dtype")) == to)
     return case.call(*case.leaves(f32)).dtype.is_float
 

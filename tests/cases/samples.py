@@ -11,7 +11,7 @@ import numpy as np
 
 import ztorch.ops  # noqa: F401  (fills the registry)
 from ztorch.dtypes import DType, boolean, dtype, f32, i32, to_storage, u32
-from ztorch.graph.op import Public, Sample, leaf, public_ops
+from ztorch.graph.op import REGISTRY, Public, Sample, leaf, public_ops
 from ztorch.graph.value import Value
 
 KINDS = {"f": f32, "s": i32, "u": u32, "b": boolean}
@@ -82,9 +82,10 @@ class Case:
             return np.asarray(self._one(meaning(*self.public.grouped(arrays), **self.sample.attrs)))
 
 
-def cases(kinds: str = "fsub") -> Iterator[Case]:
-    """All ops, all samples, one dtype of each of the kinds that the sample allows."""
-    for public in public_ops():
+def cases(kinds: str = "fsub", composed: bool = False) -> Iterator[Case]:
+    """All ops, all samples, one dtype of each of the kinds that the sample allows; or those that
+    are mere compositions of others."""
+    for public in (p for p in REGISTRY.values() if p.composed) if composed else public_ops():
         for number, sample in enumerate(public.samples):
             for kind in sample.dtypes:
                 for result in public.results or ("",):

@@ -70,7 +70,7 @@ def test_narrow_floats_stay_narrow(case: Case) -> None:
 
 
 @together(of=100)
-@pytest.mark.parametrize("case", [c for c in FLOATS if has_gradient(c)], ids=str)
+@pytest.mark.parametrize("case", [c for c in (*FLOATS, *cases("f", composed=True)) if has_gradient(c)], ids=str)
 def test_gradient_is_the_finite_difference(case: Case) -> None:
     leaves, arrays = case.leaves(f64), case.arrays()
     floats = [v for v in leaves if v.dtype == f64]

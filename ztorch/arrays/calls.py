@@ -178,7 +178,9 @@ def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Bound:
         p = declared.parameters[parameter]
         if x is None and parameter in tensors and p.default is not None:
             raise DataError(f"zt.ops.{name}: {parameter} is None; give an array or a number")
-        if parameter not in tensors or x is None:
+        if p.kind is inspect.Parameter.VAR_KEYWORD:
+            attributes[parameter] = {k: as_attribute(f"zt.ops.{name}({k}=...)", x[k]) for k in x}
+        elif parameter not in tensors or x is None:
             attributes[parameter] = as_attribute(f"zt.ops.{name}({parameter}=...)", x)
         elif is_pair(p) and not (isinstance(x, (list, tuple)) and len(x) == 2):
             raise DataError(f"zt.ops.{name}: {parameter} is a pair of arrays (real, imag), not "
@@ -284,10 +286,8 @@ def _shown(bound: Bound, operands: Sequence[Operand]) -> str:
 
 
 def as_attribute(label: str, x: Any) -> Any:
-    """An argument that is no tensor, as Python's own numbers, names and tuples of them: these can
-    be compared, and so name a compiled program."""
-    if isinstance(x, (np.generic, np.ndarray)):
-        x = x.tolist()
+    """An argument that is no tensor, as Python's own values, which can name a compiled program."""
+    x = x.tolist() if isinstance(x, (np.generic, np.ndarray)) else x
     if isinstance(x, (list, tuple)):
         return tuple(as_attribute(label, item) for item in x)
     if isinstance(x, slice):

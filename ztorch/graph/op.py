@@ -38,6 +38,7 @@ class Public:
     reference: Callable[..., Any] | None = None  # the same function on NumPy arrays
     results: tuple[str, ...] = ()  # names of the results, if there are several
     aliases: tuple[str, ...] = ()  # other names of the op
+    composed: bool = False  # a function of other ops whose code devices know from these
 
     def grouped(self, tensors: Sequence[Any]) -> list[Any]:
         """The tensors of a sample as positional arguments: two of them for each pair."""
@@ -61,7 +62,7 @@ ALIASES: dict[str, str] = {}  # the name of the op that has this other name
 
 def op(*samples: Sample, name: str | None = None, primitive: Op | None = None,
        numpy: Callable[..., Any] | None = None, results: tuple[str, ...] = (),
-       aliases: tuple[str, ...] = ()) -> Callable[[Callable], Callable]:
+       aliases: tuple[str, ...] = (), composed: bool = False) -> Callable[[Callable], Callable]:
     """Registers a function of values as an op. This is all it takes to add one.
 
     A function of other ops gets its gradient, fusion and code from them.
@@ -69,12 +70,12 @@ def op(*samples: Sample, name: str | None = None, primitive: Op | None = None,
     Args:
         *samples: Arguments that tests call the op with.
         name: Name of the op. `None` means that of the function. Default: `None`.
-        primitive: The primitive op that the function makes nodes of. `None` if it is a function of
-            other ops. Default: `None`.
+        primitive: The op that the function makes nodes of. `None`: of others. Default: `None`.
         numpy: The same function on NumPy arrays, which tests compare with. Default: `None`.
         results: Names of the results, if there are several. If their number varies, those that the
             samples give. Default: `()`.
         aliases: Other names of the op, such as those of NumPy, Keras and PyTorch. Default: `()`.
+        composed: As `composition` says. Default: `False`.
 
     Returns:
         The decorator.
@@ -84,7 +85,8 @@ def op(*samples: Sample, name: str | None = None, primitive: Op | None = None,
         public = name or function.__name__
         for each in (public, *aliases):
             assert each not in REGISTRY and each not in ALIASES, f"op {each} is registered twice"
-        REGISTRY[public] = Public(public, function, samples, primitive, numpy, results, aliases)
+        REGISTRY[public] = Public(
+            public, function, samples, primitive, numpy, results, aliases, composed)
         ALIASES.update(dict.fromkeys(aliases, public))
         return function
 
@@ -141,8 +143,6 @@ class _Namespace:
 
 OPS = _Namespace()
 
-
-# -- leaves ----------------------------------------------------------------------------------------
 
 def _leaf_infer(**attrs: Any) -> tuple[tuple[int, ...], DType]:
     return attrs["shape"], attrs["dtype"]
@@ -285,8 +285,8 @@ def normal_axes(axis: int | tuple[int, ...] | None, rank: int) -> tuple[int, ...
 
 
 def public_ops() -> Iterator[Public]:
-    """Every registered op."""
-    yield from REGISTRY.values()
+    """Every registered op that is no mere composition."""
+    yield from (public for public in REGISTRY.values() if not public.composed)
 
 
 def _apply_op(name: str, *args: Any, **attrs: Any) -> Any:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
 from ztorch.layers.spatial import SpatialLayer
 
-MOST_WINDOWS = 1024  # of different sizes: each is a part of the graph of its own
 
 class BaseAdaptivePooling(SpatialLayer, abstract=True):
     """Base of the adaptive pooling layers.
@@ -18,32 +16,14 @@ class BaseAdaptivePooling(SpatialLayer, abstract=True):
     Output k of n reads the elements from `floor(k * size / n)` to below `ceil((k + 1) * size / n)`.
     """
 
-    op = ""  # that makes one number of those of a window
+    op = ""  # that it is
 
     def __init__(self, output_size: Any, data_format: str | None = None, **common: Any):
         super().__init__(data_format, **common)
         self.output_size = self.each("output_size", output_size)
 
     def last(self, x: Value, context: Context) -> Value:
-        for axis, count in enumerate(self.output_size, 1):
-            x = self._pooled(x, axis, count)
-        return x
-
-    def _pooled(self, x: Value, axis: int, count: int) -> Value:
-        """x with `count` elements along an axis."""
-        size, reduce = x.shape[axis], getattr(OPS, self.op)
-        if size % count == 0:
-            shape = (*x.shape[:axis], count, size // count, *x.shape[axis + 1:])
-            return reduce(OPS.reshape(x, shape), axis + 1)
-        if count > MOST_WINDOWS:
-            raise Unsupported(f"{type(self).__name__}(output_size={count}) of {size} elements: "
-                              f"windows of different sizes are at most {MOST_WINDOWS}; choose a "
-                              f"divisor of {size}")
-        parts = []
-        for k in range(count):
-            window = slice(k * size // count, -(-(k + 1) * size // count))
-            parts.append(reduce(x[(slice(None),) * axis + (window,)], axis, keepdims=True))
-        return OPS.concat(*parts, axis=axis)
+        return getattr(OPS, self.op)(x, self.output_size)
 
 
 class AdaptiveAveragePooling1D(BaseAdaptivePooling):
@@ -68,7 +48,7 @@ class AdaptiveAveragePooling1D(BaseAdaptivePooling):
         (5, 3)
     """
 
-    axes, op, needs_floats = 1, "mean", True
+    axes, op, needs_floats = 1, "adaptive_average_pool", True
 
 
 class AdaptiveAveragePooling2D(BaseAdaptivePooling):
@@ -94,7 +74,7 @@ class AdaptiveAveragePooling2D(BaseAdaptivePooling):
         (5, 2, 3)
     """
 
-    axes, op, needs_floats = 2, "mean", True
+    axes, op, needs_floats = 2, "adaptive_average_pool", True
 
 
 class AdaptiveAveragePooling3D(BaseAdaptivePooling):
@@ -120,7 +100,7 @@ class AdaptiveAveragePooling3D(BaseAdaptivePooling):
         (2, 5, 2, 3)
     """
 
-    axes, op, needs_floats = 3, "mean", True
+    axes, op, needs_floats = 3, "adaptive_average_pool", True
 
 
 class AdaptiveMaxPooling1D(BaseAdaptivePooling):
@@ -145,7 +125,7 @@ class AdaptiveMaxPooling1D(BaseAdaptivePooling):
         (5, 3)
     """
 
-    axes, op = 1, "max"
+    axes, op = 1, "adaptive_max_pool"
 
 
 class AdaptiveMaxPooling2D(BaseAdaptivePooling):
@@ -171,7 +151,7 @@ class AdaptiveMaxPooling2D(BaseAdaptivePooling):
         (5, 2, 3)
     """
 
-    axes, op = 2, "max"
+    axes, op = 2, "adaptive_max_pool"
 
 
 class AdaptiveMaxPooling3D(BaseAdaptivePooling):
@@ -197,4 +177,4 @@ class AdaptiveMaxPooling3D(BaseAdaptivePooling):
         (2, 5, 2, 3)
     """
 
-    axes, op = 3, "max"
+    axes, op = 3, "adaptive_max_pool"

@@ -9,6 +9,7 @@ from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.losses.loss import EPSILON, Loss, Shape, TargetSpec
+from ztorch.ops.crossentropies import at_label
 
 
 class ProbabilityLoss(Loss, abstract=True):
@@ -45,10 +46,7 @@ class BinaryCrossentropy(ProbabilityLoss, names=("binary_crossentropy", "bce", "
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         s = self.label_smoothing
         y = y_true * (1.0 - s) + 0.5 * s if s else y_true
-        if from_logits:
-            return OPS.softplus(y_pred) - y_pred * y
-        p = OPS.clip(y_pred, EPSILON, 1.0 - EPSILON)
-        return -(y * OPS.log(p) + (1.0 - y) * OPS.log(1.0 - p))
+        return OPS.binary_crossentropy(y, y_pred, from_logits)
 
 
 class CategoricalCrossentropy(ProbabilityLoss, names=("categorical_crossentropy", "cce")):
@@ -76,7 +74,7 @@ class CategoricalCrossentropy(ProbabilityLoss, names=("categorical_crossentropy"
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         s = self.label_smoothing
         y = y_true * (1.0 - s) + s / y_true.shape[-1] if s else y_true
-        return -OPS.sum(y * log_probabilities(y_pred, from_logits), axis=-1)
+        return OPS.categorical_crossentropy(y, y_pred, from_logits)
 
 
 class SparseCategoricalCrossentropy(Loss, names=("sparse_categorical_crossentropy", "scce")):
@@ -101,7 +99,7 @@ class SparseCategoricalCrossentropy(Loss, names=("sparse_categorical_crossentrop
         return TargetSpec(shape[:-1], dtypes.i32, shape[-1])
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
-        return -at_label(log_probabilities(y_pred, from_logits), y_true)
+        return OPS.sparse_categorical_crossentropy(y_true, y_pred, from_logits)
 
 
 class CategoricalGeneralizedCrossEntropy(Loss, names=("categorical_generalized_cross_entropy",)):
@@ -207,18 +205,3 @@ def need_classes(loss: str, shape: Shape) -> None:
         raise shape_error(f"loss {loss!r} needs a prediction for each of at least 2 classes, not",
                           shape[1:], fix="end the model with Dense(number of classes), or use "
                                          "binary_crossentropy for a single output")
-
-
-def log_probabilities(y_pred: Value, from_logits: bool) -> Value:
-    """Logarithms of probabilities that sum to 1 along the last axis."""
-    if from_logits:
-        return OPS.log_softmax(y_pred, axis=-1)
-    p = y_pred / OPS.sum(y_pred, axis=-1, keepdims=True)
-    return OPS.log(OPS.clip(p, EPSILON, 1.0 - EPSILON))
-
-
-def at_label(x: Value, labels: Value) -> Value:
-    """The element of the last axis at each label; 0 for labels out of range."""
-    position = OPS.iota(x.shape, -1, labels.dtype)
-    hit = OPS.equal(OPS.expand_dims(labels, -1), position)
-    return OPS.sum(OPS.where(hit, x, 0.0), axis=-1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ztorch.config import positive
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
-from ztorch.losses.classification import at_label
 from ztorch.metrics.metric import Metric, alike, labels_of
+from ztorch.ops.crossentropies import at_label
 
 
 class Accuracy(Metric):

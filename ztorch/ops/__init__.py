@@ -40,7 +40,12 @@ for _name in (*REGISTRY, *ALIASES):
 Operators.instead = INSTEAD
 # These take functions or give no tensors, so they are no ops of the registry.
 _FUNCTIONS = ("checkpoint", "cond", "ndim", "scan", "shape", "size", "while_loop")
-__all__ = sorted((*REGISTRY, *_FUNCTIONS))
+# And these are made of tensors of numbers, above this room.
+_OF_TENSORS = (
+    "array", "associative_scan", "bincount", "convert_to_numpy", "convert_to_tensor", "copy",
+    "dtype", "fori_loop", "is_tensor", "jvp", "map", "nonzero", "select", "switch", "unique",
+    "vectorize", "vectorized_map")
+__all__ = sorted((*REGISTRY, *_FUNCTIONS, *_OF_TENSORS))
 
 
 class _Found(types.ModuleType):
@@ -53,12 +58,14 @@ sys.modules[__name__].__class__ = _Found
 
 def __getattr__(name: str) -> Callable[..., Any]:
     asked = name
+    if name in _OF_TENSORS:
+        return dispatch.function_of_tensors(name)
     name = ALIASES.get(name, name)
     if name not in REGISTRY:
         instead = MODULES.get(name) or INSTEAD.get(name)
         hint = f"; {instead}" if instead else ""
         if not hint and not name.startswith("_"):
-            hint = nearest(name, (*REGISTRY, *ALIASES), likeness=0.7)
+            hint = nearest(name, (*REGISTRY, *ALIASES, *_OF_TENSORS), likeness=0.7)
         raise AttributeError(f"module 'ztorch.ops' has no attribute {name!r}{hint}")
     call = _public(name)
     setattr(_Found, asked, staticmethod(call))

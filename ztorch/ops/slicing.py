@@ -76,7 +76,7 @@ def slice_(x: Value, start: Shape, step: Shape, size: Shape) -> Value:
     return _SLICE(x, start=tuple(start), step=tuple(step), size=tuple(size))
 
 
-@op()
+@op(aliases=("get_item",))
 def slice_by(x: Value, key: Any) -> Value:
     """Python's `x[key]`, with integers, slices, None and an ellipsis.
 

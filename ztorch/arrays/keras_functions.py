@@ -1,0 +1,220 @@
+"""Functions of `zt.ops` that are no ops: they take functions, or anything that holds numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ztorch import ops
+from ztorch.arrays.gradients import jvp as jvp
+from ztorch.arrays.known_numbers import bincount as bincount
+from ztorch.arrays.known_numbers import convert_to_tensor as convert_to_tensor
+from ztorch.arrays.known_numbers import is_tensor as is_tensor
+from ztorch.arrays.known_numbers import nonzero as nonzero
+from ztorch.arrays.known_numbers import unique as unique
+from ztorch.arrays.tensor import Tensor
+from ztorch.arrays.vmap import vmap
+from ztorch.dtypes import DType
+from ztorch.errors import ShapeError, Unsupported
+from ztorch.graph.trees import flatten, map_tree
+
+
+def named(name: str) -> Callable[..., Any]:
+    """The function of `zt.ops` that has this name."""
+    function: Callable[..., Any] = globals()[name]
+    return function
+
+
+def array(x: Any, dtype: DType | str | None = None) -> Any:
+    """x as a tensor.
+
+    Args:
+        x: A tensor, an array, a number, or nested lists of numbers.
+        dtype: Its dtype; `None` means that of x. Default: `None`.
+
+    Examples:
+        >>> array([1.0]).shape
+        (1,)
+    """
+    return convert_to_tensor(x, dtype)
+
+
+def copy(x: Any) -> Any:
+    """x as a tensor. Tensors never change, so that a copy is the tensor itself.
+
+    Args:
+        x: A tensor, an array, a number, or nested lists of numbers.
+
+    Examples:
+        >>> copy([1.0]).shape
+        (1,)
+    """
+    return convert_to_tensor(x)
+
+
+def convert_to_numpy(x: Any) -> np.ndarray:
+    """The numbers of a tensor as an array of NumPy.
+
+    Args:
+        x: A tensor, an array, a number, or nested lists of numbers.
+
+    Examples:
+        >>> convert_to_numpy(Tensor([1.0]))
+        array([1.], dtype=float32)
+    """
+    return x.numpy() if isinstance(x, Tensor) else np.asarray(x)
+
+
+def dtype(x: Any) -> str:
+    """The name of the dtype of a tensor or array.
+
+    Args:
+        x: A tensor, an array, a number, or nested lists of numbers.
+
+    Examples:
+        >>> dtype(np.zeros(2))
+        'float64'
+    """
+    d = x.dtype if hasattr(x, "dtype") else Tensor(x).dtype
+    return d.long if isinstance(d, DType) else str(d)
+
+
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+    """For each element the first choice whose condition holds.
+
+    Args:
+        condlist: Bool tensors.
+        choicelist: A tensor or number for each of them.
+        default: What is chosen where no condition holds. Default: `0`.
+
+    Examples:
+        >>> x = np.array([1.0, 2.0, 3.0])
+        >>> select([x < 2, x > 2], [x, -x])
+        array([ 1.,  0., -3.])
+    """
+    if len(condlist) != len(choicelist) or not len(condlist):
+        raise ShapeError(f"ops.select takes as many choices as conditions, not {len(choicelist)} "
+                         f"and {len(condlist)}")
+    chosen = default
+    for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
+        chosen = ops.where(condition, choice, chosen)
+    return chosen
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """The result of one of several functions.
+
+    Args:
+        index: Which: an integer tensor of one element; the nearest one if it is out of range.
+        branches: Functions of the operands, whose results are alike.
+        *operands: Tensors, or dicts, lists and tuples of them.
+
+    Examples:
+        >>> float(switch(np.int32(1), [lambda x: x, lambda x: -x], np.float32(3.0)))
+        -3.0
+    """
+    first, *others = branches
+    if not others:
+        return first(*operands)
+    return ops.cond(ops.less_equal(index, 0), first,
+                    lambda *xs: switch(ops.subtract(index, 1), others, *xs), *operands)
+
+
+def fori_loop(lower: int, upper: int, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
+    """Calls a function for each integer from one to below another, with a state from call to call.
+
+    Args:
+        lower: The first integer.
+        upper: The one after the last.
+        body_fun: `body_fun(k, state)` returns the next state, of the same shapes and dtypes.
+        init_val: The first state: a tensor, or dicts, lists and tuples of them.
+
+    Examples:
+        >>> float(fori_loop(0, 4, lambda k, x: x * 2.0, np.float32(1.0)))
+        16.0
+    """
+    turns = np.arange(int(lower), int(upper), dtype=np.int32)
+    return ops.scan(lambda state, k: (body_fun(k, state), None), init_val, turns)[0]
+
+
+def map(f: Callable[[Any], Any], xs: Any) -> Any:
+    """A function of each row of tensors, one after the other.
+
+    Args:
+        f: Takes a row, or a tree of rows, and returns tensors.
+        xs: A tensor, or dicts, lists and tuples of them, with the rows as their first axis.
+
+    Examples:
+        >>> map(lambda x: x * 2.0, np.array([1.0, 2.0])).tolist()
+        [2.0, 4.0]
+    """
+    return ops.scan(lambda state, x: (state, f(x)), np.float32(0.0), xs)[1]
+
+
+def associative_scan(f: Callable[[Any, Any], Any], elems: Any, reverse: bool = False,
+                     axis: int = 0) -> Any:
+    """All that a function makes of the first elements, in a few steps for many of them.
+
+    Args:
+        f: `f(a, b)` of slices, where `f(f(a, b), c)` is `f(a, f(b, c))`.
+        elems: A tensor, or dicts, lists and tuples of them.
+        reverse: Whether it begins at the end. Default: `False`.
+        axis: The axis of the elements. Default: `0`.
+
+    Examples:
+        >>> associative_scan(ops.add, np.array([1.0, 2.0, 3.0])).tolist()
+        [1.0, 3.0, 6.0]
+    """
+    def part(x: Any, start: int | None, stop: int | None) -> Any:
+        return x[(slice(None),) * (axis % x.ndim) + (slice(start, stop),)]
+
+    leaves, _ = flatten(elems)
+    count, step = leaves[0].shape[axis], 1
+    y = map_tree(lambda x: ops.flip(x, axis), elems) if reverse else elems
+    while step < count:
+        later = f(map_tree(lambda x, n=step: part(x, None, -n), y),
+                  map_tree(lambda x, n=step: part(x, n, None), y))
+        y = map_tree(lambda x, z, n=step: ops.concat([part(x, None, n), z], axis=axis), y, later)
+        step *= 2
+    return map_tree(lambda x: ops.flip(x, axis), y) if reverse else y
+
+
+def vectorized_map(function: Callable[[Any], Any], elements: Any) -> Any:
+    """A function of all rows of tensors at once.
+
+    Args:
+        function: Takes a row, or a tree of rows, and returns tensors.
+        elements: A tensor, or dicts, lists and tuples of them, with the rows as their first axis.
+
+    Examples:
+        >>> vectorized_map(lambda x: x * 2.0, Tensor([1.0, 2.0])).tolist()
+        [2.0, 4.0]
+    """
+    return vmap(function)(elements)
+
+
+def vectorize(pyfunc: Callable[..., Any], *, excluded: Any = None,
+              signature: str | None = None) -> Callable[..., Any]:
+    """Makes a function of numbers one of tensors, which are broadcast together.
+
+    Args:
+        pyfunc: Takes tensors of one element, and returns one.
+        excluded: Must be `None`. Default: `None`.
+        signature: Must be `None`. Default: `None`.
+
+    Examples:
+        >>> vectorize(lambda a, b: a + b)(np.array([1.0, 2.0]), 3.0).tolist()
+        [4.0, 5.0]
+    """
+    if excluded or signature is not None:
+        raise Unsupported("ops.vectorize with excluded= or signature= is not here; zt.vmap takes "
+                          "the axes of each argument")
+
+    def over_all(*xs: Any) -> Any:
+        tensors = ops.broadcast_arrays(*(convert_to_tensor(x) for x in xs))
+        flat = [ops.reshape(x, (-1,)) for x in tensors]
+        return ops.reshape(vmap(pyfunc)(*flat), tensors[0].shape)
+
+    return over_all

@@ -1,0 +1,114 @@
+"""Functions of `zt.ops` whose results have a shape that depends on numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ztorch import ops
+from ztorch.arrays.array_api_sets import nonzero as _nonzero
+from ztorch.arrays.array_api_sets import unique_all
+from ztorch.arrays.tensor import Tensor
+from ztorch.dtypes import DType
+from ztorch.errors import Unsupported
+from ztorch.graph.value import StandIn, Value
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether x is a tensor: of numbers, of a graph, or of a model that is being declared.
+
+    Args:
+        x: Anything.
+
+    Examples:
+        >>> is_tensor(Tensor([1.0])), is_tensor([1.0])
+        (True, False)
+    """
+    return isinstance(x, (Tensor, Value, StandIn))
+
+
+def convert_to_tensor(x: Any, dtype: DType | str | None = None, sparse: bool | None = None,
+                      ragged: bool | None = None) -> Any:
+    """x as a tensor.
+
+    Args:
+        x: A tensor, an array, a number, or nested lists of numbers.
+        dtype: Its dtype; `None` means that of x. Default: `None`.
+        sparse: Has no effect: tensors are dense. Default: `None`.
+        ragged: Has no effect: rows have one length. Default: `None`.
+
+    Examples:
+        >>> convert_to_tensor([1, 2], "float32").tolist()
+        [1.0, 2.0]
+    """
+    if is_tensor(x):
+        return x if dtype is None or x.dtype == dtype else ops.cast(x, dtype)
+    return Tensor(x, dtype)
+
+
+def nonzero(x: Any) -> tuple[Tensor, ...]:
+    """The positions of the elements that are not zero: a vector for each axis. The numbers are
+    computed for that.
+
+    Args:
+        x: A tensor or array with one axis or more.
+
+    Examples:
+        >>> [at.tolist() for at in nonzero([[0, 2], [3, 0]])]
+        [[0, 1], [1, 0]]
+    """
+    return _nonzero(convert_to_tensor(x))
+
+
+def unique(x: Any, sorted: bool = True, return_index: bool = False, return_inverse: bool = False,
+           return_counts: bool = False, axis: int | None = None, size: int | None = None,
+           fill_value: Any = None) -> Any:
+    """The different elements, in ascending order. The numbers are computed for that.
+
+    Args:
+        x: A tensor or array.
+        sorted: Has no effect: they are. Default: `True`.
+        return_index: Whether to tell where each occurs first. Default: `False`.
+        return_inverse: Whether to tell which of them each element is. Default: `False`.
+        return_counts: Whether to tell how often each occurs. Default: `False`.
+        axis: Must be `None`. Default: `None`.
+        size: How many there are in the result; `None`: all. Default: `None`.
+        fill_value: What fills it up; `None`: the smallest one. Default: `None`.
+
+    Examples:
+        >>> unique([3, 1, 3]).tolist()
+        [1, 3]
+    """
+    if axis is not None:
+        raise Unsupported("ops.unique compares single elements; axis= is not here")
+    different = unique_all(convert_to_tensor(x))
+    parts = [different.values, *(part for part, wanted in (
+        (different.indices, return_index), (different.inverse_indices, return_inverse),
+        (different.counts, return_counts)) if wanted)]
+    if size is not None:
+        fill = different.values[0] if fill_value is None else fill_value
+        more = max(size - len(different.values), 0)
+        parts = [part if part is different.inverse_indices else ops.concat([part[:size], ops.full(
+            (more,), 0, part.dtype) + (fill if k == 0 else 0)]) for k, part in enumerate(parts)]
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def bincount(x: Any, weights: Any = None, minlength: int = 0, sparse: bool = False) -> Tensor:
+    """How often each integer from 0 on occurs. The numbers are computed for that.
+
+    Args:
+        x: Integers of 0 or more: a vector, or rows of them.
+        weights: What each counts; `None`: 1. Default: `None`.
+        minlength: The least length of the result. Default: `0`.
+        sparse: Has no effect: tensors are dense. Default: `False`.
+
+    Examples:
+        >>> bincount([2, 0, 2]).tolist()
+        [1, 0, 2]
+    """
+    labels = convert_to_tensor(x, "int32")
+    count = max(int(ops.max(labels)) + 1 if labels.size else 0, minlength)
+    of = "int32" if weights is None else convert_to_tensor(weights).dtype
+    ones = ops.one_hot(labels, count, of)
+    if weights is not None:
+        ones = ones * ops.expand_dims(convert_to_tensor(weights), -1)
+    return ops.sum(ones, axis=-2)

@@ -1,0 +1,222 @@
+"""Ops that move elements, by Keras' names."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ztorch.dtypes import DType
+from ztorch.graph.composition import composition
+from ztorch.graph.op import OPS, Sample, normal_axes, shape_error
+from ztorch.graph.value import Value
+
+
+@composition(Sample(((2, 3), (2, 3))), Sample(((2, 3), (1, 3)), {"axis": 0}))
+def append(x1: Value, x2: Value, axis: int | None = None) -> Value:
+    """One tensor behind the other.
+
+    Args:
+        x1: Tensor of any dtype.
+        x2: Tensor of the same dtype.
+        axis: The axis along which they lie. `None`: both as vectors. Default: `None`.
+
+    Returns:
+        A tensor with the elements of both.
+    """
+    return OPS.concat(x1, x2, axis=axis)
+
+
+@composition(Sample(((3, 4),), {"kth": 2}))
+def argpartition(x: Value, kth: int, axis: int = -1) -> Value:
+    """Positions in an order in which element `kth` is where sorting puts it: here all are.
+
+    Args:
+        x: Tensor of numbers.
+        kth: The position that must be right.
+        axis: The axis along which elements are ordered. Default: `-1`.
+
+    Returns:
+        An int32 tensor of the shape of `x`.
+    """
+    [a] = normal_axes(axis, x.rank)
+    if not -x.shape[a] <= kth < x.shape[a]:
+        raise shape_error(f"ops.argpartition(kth={kth}) is out of range for axis {axis} of",
+                          x.shape)
+    return OPS.argsort(x, axis)
+
+
+@composition(Sample(((2, 2),), {"k": 1}))
+def diagflat(x: Value, k: int = 0) -> Value:
+    """A matrix with the elements on a diagonal.
+
+    Args:
+        x: Tensor of any dtype.
+        k: Which diagonal: above the main one if positive. Default: `0`.
+
+    Returns:
+        A square matrix.
+    """
+    return OPS.diag(OPS.reshape(x, (-1,)), k)
+
+
+@composition(Sample(((2, 3),)))
+def fliplr(x: Value) -> Value:
+    """The second axis the other way round.
+
+    Args:
+        x: Tensor of two or more axes.
+
+    Returns:
+        A tensor of the shape of `x`.
+    """
+    return OPS.flip(x, 1)
+
+
+@composition(Sample(((2, 3),)))
+def flipud(x: Value) -> Value:
+    """The first axis the other way round.
+
+    Args:
+        x: Tensor of one or more axes.
+
+    Returns:
+        A tensor of the shape of `x`.
+    """
+    return OPS.flip(x, 0)
+
+
+@composition(Sample(((2, 4),), {"indices_or_sections": 2}), results=("0", "1"))
+def hsplit(x: Value, indices_or_sections: int | tuple[int, ...]) -> tuple[Value, ...]:
+    """Parts along the second axis, or the only one.
+
+    Args:
+        x: Tensor of one or more axes.
+        indices_or_sections: How many equal parts, or where parts begin.
+
+    Returns:
+        The parts.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> [part.shape for part in zt.ops.hsplit(np.ones((2, 4)), 2)]
+        [(2, 2), (2, 2)]
+    """
+    return OPS.split(x, indices_or_sections, 1 if x.rank > 1 else 0)
+
+
+@composition(Sample(((4, 2),), {"indices_or_sections": 2}), results=("0", "1"))
+def vsplit(x: Value, indices_or_sections: int | tuple[int, ...]) -> tuple[Value, ...]:
+    """Parts along the first axis.
+
+    Args:
+        x: Tensor of two or more axes.
+        indices_or_sections: How many equal parts, or where parts begin.
+
+    Returns:
+        The parts.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> [part.shape for part in zt.ops.vsplit(np.ones((4, 2)), (1,))]
+        [(1, 2), (3, 2)]
+    """
+    return OPS.split(x, indices_or_sections, 0)
+
+
+@composition(Sample(((2, 1, 4),), {"indices_or_sections": 2}), results=("0", "1"))
+def dsplit(x: Value, indices_or_sections: int | tuple[int, ...]) -> tuple[Value, ...]:
+    """Parts along the third axis.
+
+    Args:
+        x: Tensor of three or more axes.
+        indices_or_sections: How many equal parts, or where parts begin.
+
+    Returns:
+        The parts.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> [part.shape for part in zt.ops.dsplit(np.ones((2, 1, 4)), 2)]
+        [(2, 1, 2), (2, 1, 2)]
+    """
+    return OPS.split(x, indices_or_sections, 2)
+
+
+@composition(Sample(((2, 3), (2, 3))))
+def dstack(*xs: Value) -> Value:
+    """Tensors side by side along the third axis.
+
+    Args:
+        *xs: Tensors of one dtype, or a list of them.
+
+    Returns:
+        A tensor of three or more axes.
+    """
+    wide = []
+    for x in xs:
+        row = OPS.reshape(x, (1, -1)) if x.rank < 2 else x
+        wide.append(OPS.expand_dims(row, 2) if row.rank < 3 else row)
+    return OPS.concat(*wide, axis=2)
+
+
+@composition(Sample(((4,),), {"N": 3}))
+def vander(x: Value, N: int | None = None, increasing: bool = False) -> Value:
+    """The powers of each number, from the highest to 1.
+
+    Args:
+        x: Vector of numbers.
+        N: Number of powers. `None`: as many as numbers. Default: `None`.
+        increasing: Whether powers rise. Default: `False`.
+
+    Returns:
+        A matrix with a row for each number.
+    """
+    powers = [OPS.ones_like(x)]
+    for _ in range((x.shape[0] if N is None else N) - 1):
+        powers.append(powers[-1] * x)
+    return OPS.stack(*(powers if increasing else powers[::-1]), axis=1)
+
+
+@composition(Sample((), {"N": 3, "M": 4, "k": 1}))
+def tri(N: int, M: int | None = None, k: int = 0,
+        dtype: DType | str | None = None) -> Value:
+    """Ones on and below a diagonal, zeros above it.
+
+    Args:
+        N: Number of rows.
+        M: Number of columns. `None`: as many as rows. Default: `None`.
+        k: Which diagonal: above the main one if positive. Default: `0`.
+        dtype: Dtype of the result. `None` means float32. Default: `None`.
+
+    Returns:
+        A matrix.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.tri(2).tolist()
+        [[1.0, 0.0], [1.0, 1.0]]
+    """
+    shape = (N, N if M is None else M)
+    return OPS.cast(OPS.iota(shape, 1) <= OPS.iota(shape, 0) + k, dtype or "float32")
+
+
+@composition(Sample((np.array([5, 0, 11], np.int32),), {"shape": (3, 4)}), results=("0", "1"))
+def unravel_index(indices: Value, shape: tuple[int, ...]) -> tuple[Value, ...]:
+    """Positions in a flattened tensor as positions along each axis.
+
+    Args:
+        indices: Integer tensor.
+        shape: The shape that is not flattened.
+
+    Returns:
+        An integer tensor for each axis.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.unravel_index(np.array([5]), (3, 4))
+        (array([1]), array([1]))
+    """
+    parts = []
+    for n in reversed(shape):
+        parts.append(OPS.remainder(indices, n))
+        indices = OPS.floor_divide(indices, n)
+    return tuple(reversed(parts))

@@ -1,0 +1,117 @@
+"""Connectionist temporal classification: labels without their places in time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ztorch.errors import Unsupported
+from ztorch.graph.composition import composition
+from ztorch.graph.op import OPS, Sample, shape_error
+from ztorch.graph.value import Value
+from ztorch.ops.control import scan
+
+_NEVER = -1e30  # logarithm of the probability of what cannot be; finite, so that gradients are
+_COUNTS = np.array([2, 1], np.int32)
+_STEPS = np.array([5, 3], np.int32)
+_LABELS = np.array([[1, 2, 0], [2, 0, 0]], np.int32)
+
+
+@composition(Sample((_LABELS, (2, 5, 4), _COUNTS, _STEPS)))
+def ctc_loss(target: Value, output: Value, target_length: Value, output_length: Value,
+             mask_index: int = 0) -> Value:
+    """The negative log-likelihood of labels, over all ways to place them in time.
+
+    Args:
+        target: Class numbers `(batch, labels)`.
+        output: Logits `(batch, steps, classes)`.
+        target_length: How many labels each row has.
+        output_length: How many steps each row has.
+        mask_index: The class that stands for no label. Default: `0`.
+
+    Returns:
+        A number for each row.
+    """
+    if output.rank != 3 or target.rank != 2 or target.shape[0] != output.shape[0]:
+        raise shape_error("ops.ctc_loss takes labels (batch, labels) and logits (batch, steps, "
+                          "classes), not", target.shape, output.shape)
+    rows, labels = target.shape
+    classes, places = output.shape[-1], 2 * labels + 1  # a blank around each label
+    target = OPS.cast(target, "int32")
+    blank = OPS.full(target.shape, mask_index, "int32")
+    doubled = OPS.reshape(OPS.stack([blank, target], axis=2), (rows, 2 * labels))
+    extended = OPS.concat(doubled, blank[:, :1], axis=1)  # blank, first label, blank ...
+    hit = OPS.equal(OPS.expand_dims(extended, -1), OPS.iota((rows, places, classes), -1, "int32"))
+    logs = OPS.log_softmax(output, axis=-1)
+    # The logarithm of each place's probability at each step: (steps, rows, places).
+    at = OPS.transpose(OPS.matmul(OPS.cast(hit, logs.dtype),
+                                  OPS.transpose(logs, (0, 2, 1))), (2, 0, 1))
+    place = OPS.iota((rows, places), 1, "int32")
+    two_back = OPS.pad(extended, (0, 2), (0, 0))[:, :places]
+    may_skip = OPS.logical_and(OPS.not_equal(extended, mask_index),
+                               OPS.not_equal(extended, two_back))
+    steps = OPS.reshape(OPS.cast(output_length, "int32"), (-1, 1))
+
+    def later(paths: Value, places_back: int) -> Value:
+        """Paths that come from so many places before."""
+        moved = OPS.pad(paths, (0, places_back), (0, 0))[:, :places]
+        return OPS.where(place >= places_back, moved, _NEVER)
+
+    def step(paths: Value, now: tuple[Value, Value]) -> tuple[Value, None]:
+        skipped = OPS.where(may_skip, later(paths, 2), _NEVER)
+        new = _log_sum(paths, later(paths, 1), skipped) + now[0]
+        return OPS.where(OPS.broadcast_to(now[1] < steps, paths.shape), new, paths), None
+
+    last = OPS.where(place < 2, at[0], _NEVER)
+    if output.shape[1] > 1:
+        last, _ = scan(step, last, (at[1:], OPS.iota((output.shape[1] - 1, 1, 1), 0) + 1))
+    count = OPS.reshape(OPS.cast(target_length, "int32"), (-1, 1))
+    ends = OPS.logical_or(OPS.equal(place, count * 2), OPS.equal(place, count * 2 - 1))
+    return -OPS.logsumexp(OPS.where(ends, last, _NEVER), axis=1)
+
+
+def _log_sum(a: Value, b: Value, c: Value) -> Value:
+    """log(exp(a) + exp(b) + exp(c))."""
+    largest = OPS.maximum(OPS.maximum(a, b), c)
+    return largest + OPS.log(OPS.exp(a - largest) + OPS.exp(b - largest) + OPS.exp(c - largest))
+
+
+@composition(Sample(((2, 5, 4), _STEPS)), results=("labels", "scores"))
+def ctc_decode(inputs: Value, sequence_lengths: Value, strategy: str = "greedy",
+               beam_width: int = 100, top_paths: int = 1, merge_repeated: bool = True,
+               mask_index: int = 0) -> tuple[Value, Value]:
+    """The labels that are most likely at each step, without blanks and repetitions.
+
+    Args:
+        inputs: Logits `(batch, steps, classes)`.
+        sequence_lengths: How many steps each row has.
+        strategy: `"greedy"`. Default: `"greedy"`.
+        beam_width: Has no effect. Default: `100`.
+        top_paths: Has no effect. Default: `1`.
+        merge_repeated: Whether repeated classes are one label. Default: `True`.
+        mask_index: The class that stands for no label. Default: `0`.
+
+    Returns:
+        Labels `(1, batch, steps)` with -1 at the end, and minus the sum of the largest logits of
+        each row `(batch, 1)`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> logits = np.eye(3)[None, [1, 1, 0, 2]]
+        >>> zt.ops.ctc_decode(logits, np.array([4]))[0]
+        array([[[ 1,  2, -1, -1]]], dtype=int32)
+    """
+    if strategy != "greedy":
+        raise Unsupported(f"ops.ctc_decode(strategy={strategy!r}): here it is 'greedy'")
+    rows, steps, _ = inputs.shape
+    place = OPS.iota((rows, steps), 1)
+    over = place >= OPS.reshape(OPS.cast(sequence_lengths, "int32"), (-1, 1))
+    best = OPS.where(over, mask_index, OPS.argmax(inputs, axis=-1))
+    scores = -OPS.sum(OPS.where(over, 0.0, OPS.max(inputs, axis=-1)), axis=1, keepdims=True)
+    blank = OPS.equal(best, mask_index)
+    if merge_repeated:
+        before = OPS.pad(best, (0, 1), (0, 0))[:, :steps]
+        again = OPS.logical_and(place > 0, OPS.equal(best, before))
+        blank = OPS.logical_or(blank, again)
+    order = OPS.argsort(OPS.where(blank, steps, place), axis=-1)
+    labels = OPS.take_along_axis(OPS.where(blank, -1, best), order, -1)
+    return OPS.expand_dims(labels, 0), scores

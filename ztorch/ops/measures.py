@@ -1,0 +1,230 @@
+"""Statistics and distances by Keras' names."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ztorch.graph.composition import composition
+from ztorch.graph.op import OPS, Sample, normal_axes, shape_error
+from ztorch.graph.value import Value
+from ztorch.ops.formulas import as_floats
+from ztorch.ops.reduction import Axes
+from ztorch.ops.statistics import root
+
+
+@composition(Sample(((3, 4),)), Sample(((3, 4),), {"axis": 1}))
+def average(x: Value, axis: Axes = None, weights: Value | None = None) -> Value:
+    """The mean, in which each number may have a weight.
+
+    Args:
+        x: Tensor of numbers.
+        axis: Axis or axes of the numbers. `None` means all. Default: `None`.
+        weights: Weights of the shape of `x`, or a vector along a single axis. `None`: all count
+            alike. Default: `None`.
+
+    Returns:
+        A float tensor without those axes.
+    """
+    [x] = as_floats(x)
+    if weights is None:
+        return OPS.mean(x, axis)
+    weights = OPS.cast(weights, x.dtype)
+    if weights.shape != x.shape:
+        axes = normal_axes(axis, x.rank)
+        if axis is None or len(axes) != 1 or weights.shape != (x.shape[axes[0]],):
+            raise shape_error("ops.average needs weights of the shape of x, or a vector along one "
+                              "axis, not", weights.shape, x.shape)
+        weights = OPS.reshape(weights, tuple(-1 if a in axes else 1 for a in range(x.rank)))
+    weights = OPS.broadcast_to(weights, x.shape)
+    return OPS.sum(x * weights, axis) / OPS.sum(weights, axis)
+
+
+@composition(Sample(((3, 4),), {"axes": (1,)}), results=("mean", "variance"))
+def moments(x: Value, axes: Axes, keepdims: bool = False, synchronized: bool = False
+            ) -> tuple[Value, Value]:
+    """The mean and the variance.
+
+    Args:
+        x: Tensor of numbers.
+        axes: Axis or axes of the numbers.
+        keepdims: Whether those axes stay, with size 1. Default: `False`.
+        synchronized: Has no effect: a program has one device. Default: `False`.
+
+    Returns:
+        Two float tensors without those axes.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.moments(np.array([1.0, 3.0]), 0)
+        (array(2.), array(1.))
+    """
+    [x] = as_floats(x)
+    return OPS.mean(x, axes, keepdims), OPS.var(x, axes, keepdims)
+
+
+@composition(Sample(((3, 4),)))
+def normalize(x: Value, axis: Axes = -1, order: float = 2, epsilon: float | None = None) -> Value:
+    """Vectors scaled to length 1.
+
+    Args:
+        x: Float tensor.
+        axis: Axis or axes of the vectors. Default: `-1`.
+        order: What the length is: 2 for the root of the sum of squares. Default: `2`.
+        epsilon: The least length. `None` means 1e-7. Default: `None`.
+
+    Returns:
+        A tensor of the shape of `x`.
+    """
+    [x] = as_floats(x)
+    least = 1e-7 if epsilon is None else float(epsilon)
+    size = OPS.norm(x, order, axis, True)
+    return x / OPS.maximum(size, least)
+
+
+@composition(Sample(((3, 4),)))
+def ptp(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """The largest number less the smallest.
+
+    Args:
+        x: Tensor of numbers.
+        axis: Axis or axes of the numbers. `None` means all. Default: `None`.
+        keepdims: Whether those axes stay, with size 1. Default: `False`.
+
+    Returns:
+        A tensor without those axes.
+    """
+    return OPS.max(x, axis, keepdims) - OPS.min(x, axis, keepdims)
+
+
+@composition(Sample(((3, 5),)))
+def corrcoef(x: Value) -> Value:
+    """The correlation of each two rows, from -1 to 1.
+
+    Args:
+        x: A row of numbers for each quantity.
+
+    Returns:
+        A square float matrix; a number for a vector.
+    """
+    [x] = as_floats(x)
+    rows = OPS.reshape(x, (-1, x.shape[-1]))
+    apart = rows - OPS.mean(rows, -1, True)
+    together = OPS.matmul(apart, OPS.transpose(apart, (1, 0)))
+    spread = OPS.sqrt(OPS.sum(apart * apart, -1))
+    scaled = together / (OPS.expand_dims(spread, 0) * OPS.expand_dims(spread, 1))
+    return OPS.clip(scaled if x.rank > 1 else OPS.reshape(scaled, ()), -1.0, 1.0)
+
+
+@composition(Sample(((3, 4), (2, 4))))
+def cdist(x: Value, y: Value) -> Value:
+    """The distance of each two rows.
+
+    Args:
+        x: Rows `(..., n, features)`.
+        y: Rows `(..., m, features)`, of the same dtype.
+
+    Returns:
+        A float tensor `(..., n, m)`.
+    """
+    apart = OPS.expand_dims(x, -2) - OPS.expand_dims(y, -3)
+    return root(OPS.sum(apart * apart, -1))
+
+
+@composition(Sample(((3, 4), (3, 4)), {"max_val": 2.0}))
+def psnr(x1: Value, x2: Value, max_val: float) -> Value:
+    """The ratio of the largest signal to the mean squared error, in decibels.
+
+    Args:
+        x1: Float tensor.
+        x2: Tensor of the same shape and dtype.
+        max_val: The largest number that a signal has.
+
+    Returns:
+        A number.
+    """
+    error = OPS.mean(OPS.square(x1 - x2))
+    return OPS.log(float(max_val) ** 2 / error) * (10 / math.log(10))
+
+
+@composition(Sample(((3, 4),), {"dx": 0.5}), Sample(((3, 4), (4,))))
+def trapezoid(y: Value, x: Value | None = None, dx: float = 1.0, axis: int = -1) -> Value:
+    """The integral of a function along an axis, as the area of trapezoids.
+
+    Args:
+        y: Values of the function.
+        x: Where they lie: a vector, or of the shape of `y`. `None`: `dx` apart. Default: `None`.
+        dx: The distance of two values. Default: `1.0`.
+        axis: The axis of the values. Default: `-1`.
+
+    Returns:
+        A float tensor without that axis.
+    """
+    [y] = as_floats(y)
+    [a] = normal_axes(axis, y.rank)
+    before, after = ((slice(None),) * a + (part,) for part in (slice(None, -1), slice(1, None)))
+    height = (y[before] + y[after]) * 0.5
+    if x is None:
+        return OPS.sum(height * float(dx), a)
+    x = OPS.cast(x, y.dtype)
+    width = OPS.diff(x, axis=a) if x.rank == y.rank else OPS.reshape(
+        OPS.diff(x, axis=0), tuple(-1 if k == a else 1 for k in range(y.rank)))
+    return OPS.sum(height * width, a)
+
+
+@composition(Sample(((3, 4), (3, 4))))
+def vdot(x1: Value, x2: Value) -> Value:
+    """The sum of the products of all elements.
+
+    Args:
+        x1: Tensor of numbers.
+        x2: Tensor of as many numbers, of the same dtype.
+
+    Returns:
+        A number.
+    """
+    return OPS.sum(OPS.reshape(x1, (-1,)) * OPS.reshape(x2, (-1,)))
+
+
+@composition(Sample((np.array([[4.0, 1.0], [1.0, 3.0]]),)))
+def logdet(x: Value) -> Value:
+    """The logarithm of the determinant of matrices whose determinant is above 0.
+
+    Args:
+        x: Matrices `(..., n, n)`.
+
+    Returns:
+        A float tensor without the last two axes.
+    """
+    sign, logarithm = OPS.slogdet(x)
+    return OPS.where(sign > 0.0, logarithm, math.nan)
+
+
+@composition(Sample(((9,),), {"bins": 4, "range": (-2.0, 2.0)}), results=("counts", "edges"))
+def histogram(x: Value, bins: int = 10, range: tuple[float, float] | None = None
+              ) -> tuple[Value, Value]:
+    """How many numbers lie in each of some intervals of the same width.
+
+    Args:
+        x: Tensor of numbers.
+        bins: Number of intervals. Default: `10`.
+        range: The ends of the first and the last one. `None`: the smallest and the largest number.
+            Default: `None`.
+
+    Returns:
+        Counts as int32, and the ends of the intervals, one more.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.histogram(np.array([1.0, 2.0, 2.5]), bins=2)[0]
+        array([1, 2], dtype=int32)
+    """
+    [flat] = as_floats(OPS.reshape(x, (-1,)))
+    low, high = (OPS.min(flat), OPS.max(flat)) if range is None else (
+        OPS.full((), float(end), flat.dtype) for end in range)
+    edges = low + OPS.cast(OPS.iota((bins + 1,)), flat.dtype) * ((high - low) / float(bins))
+    place = OPS.searchsorted(edges, flat, "right") - 1
+    place = OPS.where(OPS.equal(flat, high), bins - 1, place)
+    counts = OPS.segment_sum(OPS.ones_like(flat), place, bins)
+    return OPS.cast(counts, "int32"), edges

@@ -1,0 +1,211 @@
+"""Ops that put numbers at places: segments, scattering, labels as ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ztorch.dtypes import DType
+from ztorch.graph.composition import composition
+from ztorch.graph.op import OPS, Sample, normal_axes, shape_error
+from ztorch.graph.value import Value
+
+_IDS = np.array([0, 2, 1, 2], np.int32)
+_PLACES = np.array([[0, 1], [2, 0], [1, 1]], np.int32)
+
+
+def _number(num_segments: Any, name: str) -> int:
+    if not isinstance(num_segments, (int, np.integer)) or num_segments < 1:
+        raise shape_error(f"ops.{name} needs num_segments=, the number of segments: shapes do not "
+                          "depend on numbers")
+    return int(num_segments)
+
+
+def _reduced(name: str, data: Value, ids: Value, num_segments: Any, reduce: Callable[..., Value],
+             instead: float) -> Value:
+    """A reduction of the rows of each segment."""
+    count = _number(num_segments, name)
+    within = OPS.equal(OPS.iota((count, 1), 0, ids.dtype), OPS.reshape(ids, (1, -1)))
+    within = OPS.reshape(within, (count, data.shape[0], *(1,) * (data.rank - 1)))
+    return reduce(OPS.where(within, OPS.expand_dims(data, 0), OPS.full((), instead, data.dtype)), 1)
+
+
+def _end(d: DType, sign: int) -> Any:
+    """The largest or smallest number of a dtype."""
+    if d.is_float:
+        return sign * np.inf
+    return (np.iinfo(d.numpy).max if sign > 0 else np.iinfo(d.numpy).min)
+
+
+@composition(Sample(((4, 3), _IDS), {"num_segments": 4}))
+def segment_sum(data: Value, segment_ids: Value, num_segments: int | None = None,
+                sorted: bool = False) -> Value:
+    """The sum of the rows of each segment.
+
+    Args:
+        data: Rows of numbers.
+        segment_ids: The segment of each row, an integer vector. Those out of range do not count.
+        num_segments: Number of segments, which must be given. Default: `None`.
+        sorted: Has no effect. Default: `False`.
+
+    Returns:
+        A row for each segment.
+    """
+    count = _number(num_segments, "segment_sum")
+    zeros = OPS.full((count, *data.shape[1:]), 0, data.dtype)
+    return OPS.scatter_add(zeros, segment_ids, data)
+
+
+@composition(Sample(((4, 3), _IDS), {"num_segments": 3}))
+def segment_max(data: Value, segment_ids: Value, num_segments: int | None = None,
+                sorted: bool = False) -> Value:
+    """The largest numbers of the rows of each segment.
+
+    Args:
+        data: Rows of numbers.
+        segment_ids: The segment of each row, an integer vector. Those out of range do not count.
+        num_segments: Number of segments, which must be given. Default: `None`.
+        sorted: Has no effect. Default: `False`.
+
+    Returns:
+        A row for each segment; that of an empty one holds the least that the dtype has.
+    """
+    return _reduced("segment_max", data, segment_ids, num_segments, OPS.max, _end(data.dtype, -1))
+
+
+@composition(Sample(((4, 3), _IDS), {"num_segments": 3}))
+def segment_min(data: Value, segment_ids: Value, num_segments: int | None = None,
+                sorted: bool = False) -> Value:
+    """The smallest numbers of the rows of each segment.
+
+    Args:
+        data: Rows of numbers.
+        segment_ids: The segment of each row, an integer vector. Those out of range do not count.
+        num_segments: Number of segments, which must be given. Default: `None`.
+        sorted: Has no effect. Default: `False`.
+
+    Returns:
+        A row for each segment; that of an empty one holds the most that the dtype has.
+    """
+    return _reduced("segment_min", data, segment_ids, num_segments, OPS.min, _end(data.dtype, 1))
+
+
+@composition(Sample(((4, 3), _IDS), {"num_segments": 3}))
+def segment_prod(data: Value, segment_ids: Value, num_segments: int | None = None,
+                 sorted: bool = False) -> Value:
+    """The products of the rows of each segment.
+
+    Args:
+        data: Rows of numbers.
+        segment_ids: The segment of each row, an integer vector. Those out of range do not count.
+        num_segments: Number of segments, which must be given. Default: `None`.
+        sorted: Has no effect. Default: `False`.
+
+    Returns:
+        A row for each segment; that of an empty one holds ones.
+    """
+    return _reduced("segment_prod", data, segment_ids, num_segments, OPS.prod, 1)
+
+
+def _flat_places(indices: Value, shape: tuple[int, ...]) -> Value:
+    """Places in the leading axes of a shape as positions in them flattened."""
+    depth = indices.shape[-1]
+    if depth > len(shape):
+        raise shape_error(f"each index names {depth} axes, and the shape has fewer:", shape)
+    steps = np.cumprod([1, *reversed(shape[1:depth])])[::-1].astype(indices.dtype.numpy)
+    return OPS.reshape(OPS.sum(indices * steps.copy(), -1), (-1,))
+
+
+@composition(Sample((_PLACES, (3,)), {"shape": (3, 2)}))
+def scatter(indices: Value, values: Value, shape: tuple[int, ...]) -> Value:
+    """Zeros of a shape with values at places; values at the same place add up.
+
+    Args:
+        indices: Places `(..., axes)`: an integer for each of the first axes.
+        values: What lies there: a number, or a slice of the other axes.
+        shape: The shape of the result.
+
+    Returns:
+        A tensor of that shape and the dtype of `values`.
+    """
+    shape, depth = tuple(map(int, shape)), indices.shape[-1]
+    flat = OPS.full((int(np.prod(shape[:depth])), *shape[depth:]), 0, values.dtype)
+    rows = OPS.reshape(values, (-1, *shape[depth:]))
+    return OPS.reshape(OPS.scatter_add(flat, _flat_places(indices, shape), rows), shape)
+
+
+@composition(Sample(((3, 2), _PLACES, (3,))))
+def scatter_update(inputs: Value, indices: Value, updates: Value,
+                   reduction: str | None = None) -> Value:
+    """A tensor with other values at places; of those at the same place the last one stays.
+
+    Args:
+        inputs: Tensor of any dtype.
+        indices: Places `(n, axes)`: an integer for each of the first axes.
+        updates: What lies there: numbers, or slices of the other axes.
+        reduction: `None`, or `"add"` for values that are added to what is there. Default: `None`.
+
+    Returns:
+        A tensor of the shape and dtype of `inputs`.
+    """
+    if reduction not in (None, "add"):
+        raise shape_error(f"ops.scatter_update(reduction={reduction!r}) must be None or 'add'")
+    depth = indices.shape[-1]
+    places = _flat_places(indices, inputs.shape)
+    flat = OPS.reshape(inputs, (-1, *inputs.shape[depth:]))
+    rows = OPS.cast(OPS.reshape(updates, (-1, *inputs.shape[depth:])), inputs.dtype)
+    if reduction is None:
+        count = places.size
+        same = OPS.equal(OPS.reshape(places, (-1, 1)), OPS.reshape(places, (1, -1)))
+        later = OPS.iota((count, count), 1) > OPS.iota((count, count), 0)
+        places = OPS.where(OPS.any(OPS.logical_and(same, later), 1), -1, places)
+        hit = OPS.any(OPS.equal(OPS.iota((flat.shape[0], 1), 0, places.dtype),
+                                OPS.reshape(places, (1, -1))), 1)
+        hit = OPS.reshape(hit, (-1, *(1,) * (flat.rank - 1)))
+        flat = OPS.where(hit, OPS.full((), 0, flat.dtype), flat)
+    return OPS.reshape(OPS.scatter_add(flat, places, rows), inputs.shape)
+
+
+@composition(Sample(((3, 4), np.array([1, 0], np.int32), (2, 2))))
+def slice_update(inputs: Value, start_indices: Value, updates: Value) -> Value:
+    """A tensor with another block of elements in it.
+
+    Args:
+        inputs: Tensor of any dtype.
+        start_indices: Where the block begins: an integer for each axis.
+        updates: The block, of as many axes and the same dtype.
+
+    Returns:
+        A tensor of the shape and dtype of `inputs`.
+    """
+    y, inside = updates, None
+    for a, n in enumerate(inputs.shape):
+        place = OPS.iota((n,), 0, start_indices.dtype) - start_indices[a]
+        here = OPS.logical_and(place >= 0, place < updates.shape[a])
+        here = OPS.reshape(here, tuple(-1 if k == a else 1 for k in range(inputs.rank)))
+        inside = here if inside is None else OPS.logical_and(inside, here)
+        y = OPS.take(y, OPS.clip(place, 0, updates.shape[a] - 1), a)
+    return y if inside is None else OPS.where(inside, y, inputs)
+
+
+@composition(Sample((np.array([[0, 2], [1, 1]], np.int32),), {"num_classes": 3}))
+def multi_hot(inputs: Value, num_classes: int | None = None, axis: int = -1,
+              dtype: DType | str | None = None, sparse: bool = False) -> Value:
+    """1 at the classes of each row and 0 elsewhere.
+
+    Args:
+        inputs: Rows of class numbers, or one row.
+        num_classes: Number of classes, which must be given. Default: `None`.
+        axis: The axis of the classes, which is the last. Default: `-1`.
+        dtype: Dtype of the result. `None` means float32. Default: `None`.
+        sparse: Must be false. Default: `False`.
+
+    Returns:
+        A tensor with the classes in place of the second axis, or of the only one.
+    """
+    if sparse or normal_axes(axis, inputs.rank + 1) != (inputs.rank,):
+        raise shape_error("ops.multi_hot puts classes last, and is not sparse")
+    ones = OPS.one_hot(inputs, _number(num_classes, "multi_hot"), dtype or "float32")
+    return OPS.max(ones, 1 if inputs.rank > 1 else 0)

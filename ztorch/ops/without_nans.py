@@ -1,0 +1,203 @@
+"""Sums, means and extremes of the numbers that are not NaN."""
+
+from __future__ import annotations
+
+import math
+
+from ztorch.dtypes import DType
+from ztorch.graph.composition import composition
+from ztorch.graph.op import OPS, Sample
+from ztorch.graph.value import Value
+from ztorch.ops.formulas import as_floats
+from ztorch.ops.reduction import Axes
+
+_X = Sample(((3, 4),), {"axis": 1})
+
+
+def _without(x: Value, instead: float) -> tuple[Value, Value]:
+    """x with a number in place of NaN, and which are NaN."""
+    [x] = as_floats(x)
+    missing = OPS.isnan(x)
+    return OPS.where(missing, instead, x), missing
+
+
+def _count(missing: Value, like: Value, axis: Axes, keepdims: bool) -> Value:
+    return OPS.sum(OPS.cast(OPS.logical_not(missing), like.dtype), axis, keepdims)
+
+
+@composition(_X)
+def nansum(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """The sum of the numbers that are not NaN; 0 where there are none.
+
+    Args:
+        x: Tensor of numbers.
+        axis: Axis or axes of the numbers. `None` means all. Default: `None`.
+        keepdims: Whether those axes stay, with size 1. Default: `False`.
+
+    Returns:
+        A float tensor without those axes.
+    """
+    return OPS.sum(_without(x, 0.0)[0], axis, keepdims)
+
+
+@composition(_X)
+def nanprod(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """The product of the numbers that are not NaN; 1 where there are none.
+
+    Args:
+        x: Tensor of numbers.
+        axis: Axis or axes of the numbers. `None` means all. Default: `None`.
+        keepdims: Whether those axes stay, with size 1. Default: `False`.
+
+    Returns:
+        A float tensor without those axes.
+    """
+    return OPS.prod(_without(x, 1.0)[0], axis, keepdims)
+
+
+@composition(_X)
+def nanmax(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """The largest of the numbers that are not NaN; NaN where there are none.
+
+    Args:
+        x: Tensor of numbers.
+        axis: Axis or axes of the numbers. `None` means all. Default: `None`.
+        keepdims: Whether those axes stay, with size 1. Default: `False`.
+
+    Returns:
+        A float tensor without those axes.
+    """
+    known, missing = _without(x, -math.inf)
+    none = OPS.all(missing, axis, keepdims)
+    return OPS.where(none, math.nan, OPS.max(known, axis, keepdims))
+
+
+@composition(_X)
+def nanmin(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """The smallest of the numbers that are not NaN; NaN where there are none.
+
+    Args:
+        x: Tensor of numbers.
+        axis: Axis or axes of the numbers. `None` means all. Default: `None`.
+        keepdims: Whether those axes stay, with size 1. Default: `False`.
+
+    Returns:
+        A float tensor without those axes.
+    """
+    known, missing = _without(x, math.inf)
+    none = OPS.all(missing, axis, keepdims)
+    return OPS.where(none, math.nan, OPS.min(known, axis, keepdims))
+
+
+@composition(_X)
+def nanmean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """The mean of the numbers that are not NaN; NaN where there are none.
+
+    Args:
+        x: Tensor of numbers.
+        axis: Axis or axes of the numbers. `None` means all. Default: `None`.
+        keepdims: Whether those axes stay, with size 1. Default: `False`.
+
+    Returns:
+        A float tensor without those axes.
+    """
+    known, missing = _without(x, 0.0)
+    return OPS.sum(known, axis, keepdims) / _count(missing, known, axis, keepdims)
+
+
+@composition(_X)
+def nanvar(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """The variance of the numbers that are not NaN; NaN where there are none.
+
+    Args:
+        x: Tensor of numbers.
+        axis: Axis or axes of the numbers. `None` means all. Default: `None`.
+        keepdims: Whether those axes stay, with size 1. Default: `False`.
+
+    Returns:
+        A float tensor without those axes.
+    """
+    known, missing = _without(x, 0.0)
+    apart = OPS.where(missing, 0.0, known - nanmean(x, axis, True))
+    return OPS.sum(apart * apart, axis, keepdims) / _count(missing, known, axis, keepdims)
+
+
+@composition(_X)
+def nanstd(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """The standard deviation of the numbers that are not NaN; NaN where there are none.
+
+    Args:
+        x: Tensor of numbers.
+        axis: Axis or axes of the numbers. `None` means all. Default: `None`.
+        keepdims: Whether those axes stay, with size 1. Default: `False`.
+
+    Returns:
+        A float tensor without those axes.
+    """
+    return OPS.sqrt(nanvar(x, axis, keepdims))
+
+
+@composition(_X)
+def nanargmax(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """The position of the largest of the numbers that are not NaN; -1 where there are none.
+
+    Args:
+        x: Tensor of numbers.
+        axis: Axis or axes of the numbers. `None` means all. Default: `None`.
+        keepdims: Whether those axes stay, with size 1. Default: `False`.
+
+    Returns:
+        An int32 tensor without those axes.
+    """
+    known, missing = _without(x, -math.inf)
+    none = OPS.all(missing, axis, keepdims)
+    return OPS.where(none, -1, OPS.argmax(known, axis, keepdims))
+
+
+@composition(_X)
+def nanargmin(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """The position of the smallest of the numbers that are not NaN; -1 where there are none.
+
+    Args:
+        x: Tensor of numbers.
+        axis: Axis or axes of the numbers. `None` means all. Default: `None`.
+        keepdims: Whether those axes stay, with size 1. Default: `False`.
+
+    Returns:
+        An int32 tensor without those axes.
+    """
+    known, missing = _without(x, math.inf)
+    none = OPS.all(missing, axis, keepdims)
+    return OPS.where(none, -1, OPS.argmin(known, axis, keepdims))
+
+
+@composition(_X)
+def nancumsum(x: Value, axis: int | None = None, dtype: DType | str | None = None) -> Value:
+    """The sums of all elements up to each, in which NaN does not count.
+
+    Args:
+        x: Tensor of numbers.
+        axis: The axis of the numbers. `None` means the flattened tensor. Default: `None`.
+        dtype: Dtype of the result. `None` means that of `x`. Default: `None`.
+
+    Returns:
+        A tensor of the shape of `x`, or a vector.
+    """
+    known, _ = _without(x, 0.0)
+    return OPS.cumsum(OPS.reshape(known, (-1,)) if axis is None else known, axis or 0, dtype)
+
+
+@composition(_X)
+def nancumprod(x: Value, axis: int | None = None, dtype: DType | str | None = None) -> Value:
+    """The products of all elements up to each, in which NaN does not count.
+
+    Args:
+        x: Tensor of numbers.
+        axis: The axis of the numbers. `None` means the flattened tensor. Default: `None`.
+        dtype: Dtype of the result. `None` means that of `x`. Default: `None`.
+
+    Returns:
+        A tensor of the shape of `x`, or a vector.
+    """
+    known, _ = _without(x, 1.0)
+    return OPS.cumprod(OPS.reshape(known, (-1,)) if axis is None else known, axis or 0, dtype)
