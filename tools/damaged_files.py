@@ -13,6 +13,7 @@ import argparse
 import collections
 import multiprocessing
 import random
+import re
 import resource
 import signal
 import sys
@@ -31,6 +32,9 @@ from ztorch.host.processor import usable_cores
 SECONDS = 10  # of processor time, for one file
 MOST_BYTES = 1 << 30
 CHUNK = 25  # files that a process reads before it reports
+PARTS = re.compile(  # what in a message says which part of an ONNX file is damaged
+    r"\b(node|initializer|input|output|tensor|attribute)s? |value_info name|as output names|"
+    r"onnx: '|two initializers")
 OUTCOMES = {
     "read": "what it still holds is a model, or weights",
     "refused": "an error of ztorch that names the file",
@@ -108,6 +112,26 @@ def faulty(report: Report) -> bool:
     return report.outcome not in ("read", "refused")
 
 
+def names_part(report: Report) -> bool:
+    """Whether a message names the node, initializer, input or output of an ONNX file, not the file
+    alone."""
+    return bool(PARTS.search(report.message))
+
+
+def parts(reports: Sequence[Report]) -> str:
+    """How many messages about ONNX files name the damaged part, and what the others say."""
+    own = [r for r in reports if r.kind.startswith("ONNX") and r.outcome == "refused"]
+    alike: collections.Counter[str] = collections.Counter()
+    for report in own:
+        if not names_part(report):
+            _, _, said = report.message.partition(".onnx ")
+            alike[re.sub(r"\d+", "N", said.partition(";")[0])] += 1
+    lines = [f"{len(own) - sum(alike.values())} of {len(own)} messages about ONNX files name the "
+             "part, such as a node; the others:", "",
+             "| files | what is said of the file |", "| --- | --- |"]
+    return "\n".join([*lines, *(f"| {n} | {said} |" for said, n in alike.most_common())])
+
+
 def table(reports: Sequence[Report]) -> str:
     """How many files of each kind have each outcome."""
     lines = ["| files | " + " | ".join(OUTCOMES) + " | seconds at most | memory at most |",
@@ -148,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                       flush=True)
             if sys.stderr.isatty():
                 print(f"\r{len(reports)} files", end="", file=sys.stderr, flush=True)
-    print(table(reports))
+    print(table(reports), parts(reports), sep="\n\n")
     return int(any(map(faulty, reports)))
 
 

@@ -39,6 +39,14 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
         load(tmp_path / "m.onnx")
 
 
+def test_an_attribute_that_is_no_text(tmp_path: Path) -> None:
+    """The package's message about it cannot be decoded, and names the node all the same."""
+    path = broken(_odd_attribute, tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"perm", b"\xc3\xffrm"))
+    with pytest.raises(ArtifactError, match=r"Unrecognized attribute: .*rm for .* Name: t"):
+        load(path)
+
+
 def test_flipped_bytes_never_crash(tmp_path: Path) -> None:
     """The file may still be one, of another model; anything but an error of ours is a fault."""
     random = np.random.default_rng(0)
@@ -102,6 +110,10 @@ def _wrong_shape(made: onnx.ModelProto) -> None:
     made.graph.initializer[0].dims[:] = [3, 4]
 
 
+def _no_type(made: onnx.ModelProto) -> None:
+    made.graph.output[0].ClearField("type")
+
+
 def _odd_attribute(made: onnx.ModelProto) -> None:
     made.graph.node[1].CopyFrom(helper.make_node("Transpose", ["h"], ["y"], perm=[0, 5], name="t"))
 
@@ -150,6 +162,7 @@ DAMAGE: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
     "no output": (_no_output, "no node gives the output 'z'|not a valid ONNX file"),
     "no outputs": (_empty, "model.onnx has no outputs"),
     "wrong shape": (_wrong_shape, "node Gemm 'gemm'"),
+    "no type": (_no_type, "model.onnx is not a valid ONNX file: output 'y': Field 'type'"),
     "odd attribute": (_odd_attribute, "node Transpose 't'"),
     "too few inputs": (_too_few_inputs, "not a valid ONNX file"),
     "huge tensor": (_huge_expand, "node Expand 'huge' needs"),

@@ -12,7 +12,7 @@ import pytest
 
 from tools import damaged_files
 from tools.damage import content_changed, json_changed
-from tools.damaged_files import Report, TooLong, read_damaged, table
+from tools.damaged_files import Report, TooLong, parts, read_damaged, table
 from tools.damaged_kinds import Kind
 from ztorch.errors import DataError
 
@@ -58,6 +58,14 @@ def test_the_table_counts_them() -> None:
         ["| a", "1", "0", "0", "1", "0", "0", "0.2", "3 MiB |"],
         ["| b", "0", "1", "0", "0", "0", "0", "0.5", "2 MiB |"],
         ["| all", "1", "1", "0", "1", "0", "0", "0.5", "3 MiB |"]]
+
+
+def test_messages_that_name_the_file_alone_are_counted() -> None:
+    said = ["/tmp/a.onnx: node Relu 'r' reads 'x', which nothing gives", "/tmp/a.onnx has opset 3; x",
+            "/tmp/a.onnx has opset 4; x", "/tmp/a.onnx: 'y' has the impossible shape (-1,)"]
+    reports = [Report("ONNX, few", k, "refused", text, 0, 0) for k, text in enumerate(said)]
+    first, _, _, _, *rest = parts([*reports, Report(".npz", 0, "refused", "x", 0, 0)]).splitlines()
+    assert first.startswith("2 of 4 messages") and rest == ["| 2 | has opset N |"]
 
 
 def test_damage_is_the_same_in_each_run_and_is_damage() -> None:

@@ -28,6 +28,7 @@ from ztorch.interchange.onnx.protobuf import (
     MOST,
     Port,
     is_standard,
+    need_valid,
     package,
     without_data,
 )
@@ -84,8 +85,7 @@ class OnnxReader:
                 raise ArtifactError(f"{self.source} has functions that call functions, {count:,} "
                                     "nodes in all; no model has as many, do not use it")
             proto = self._tried(lambda: self.onnx.inliner.inline_local_functions(proto))
-        arrays = self.initializers(proto.graph)
-        graph = proto.graph
+        graph, arrays = proto.graph, self.initializers(proto.graph)
         nodes = tuple(self.node(n) for n in graph.node)
         need_order(self.source, nodes, {*arrays, *(v.name for v in graph.input)})
         if not graph.output:
@@ -93,7 +93,7 @@ class OnnxReader:
                                 "export the model again")
         light = without_data(proto)
         if all(n.domain or is_standard(n.op) for n in nodes):  # else the importer names all others
-            self._tried(lambda: self.onnx.checker.check_model(light))
+            self._tried(lambda: need_valid(light))
         return OnnxFile(
             self.source, self.opsets,
             tuple(self.port(v) for v in graph.input if v.name not in arrays),

@@ -86,6 +86,27 @@ def without_data(proto: Any) -> Any:
     return light
 
 
+def need_valid(model: Any) -> None:
+    """Has the package check a model; what it says of an input or output without a type, or the
+    like, names which."""
+    onnx = package()
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        graph = model.graph
+        ports = [("input", k, v) for k, v in enumerate(graph.input)] + [
+            ("output", k, v) for k, v in enumerate(graph.output)] + [
+            ("tensor", k, v) for k, v in enumerate(graph.value_info)]
+        for noun, k, port in ports:
+            try:
+                onnx.checker.check_value_info(port)
+            except onnx.checker.ValidationError:
+                raise ValueError(f"{noun} {repr(port.name) if port.name else k}: {error}") from None
+        raise
+    except UnicodeDecodeError as error:  # the message holds a name that is no text
+        raise ValueError(error.object.decode("utf-8", "replace")) from None
+
+
 def is_standard(op: str) -> bool:
     """Whether any version of ONNX itself has an op."""
     return op in WITHOUT_DOMAIN or bool(package().defs.has(op))
