@@ -50,7 +50,7 @@ NUMBERS: dict[str, tuple[int, ...]] = {
     "team_rows": POWERS, "team_ways": POWERS, "turns_held": (0, 1, 2, 4), "edge": (7, 8, 16, 32),
     "tile_columns": (4, 8, 16, 24, 32, 64), "tile_depth": (4, 8, 16, 24, 32), "thread_rows": (1, 2, 3, 4, 8),
     "thread_columns": (1, 2, 3, 4, 8), "subgroups_down": (1, 2, 4), "subgroups_across": (1, 2, 4), "epilogue_bands": (1, 1, 2, 4), "stages": (1, 2, 3),
-    "cluster": (1, 2),
+    "cluster": (1, 2), "taps": (1, 3), "patch": ((1, 8, 8),),
     "ways": POWERS[:5], "block": (16, 32, 48, 64), "step": (1, 2, 3), "subgroups": (1, 2, 4), "high": (1, 2), "held": (0, 1)}
 
 
@@ -154,7 +154,8 @@ def test_schedules_are_what_their_text_says(data: st.DataObject) -> None:
     schedule = cls(**{f.name: data.draw(st.lists(number, max_size=4).map(tuple) if "tuple" in str(f.type)
                                         else number) for f in fields(cls)})
     assert parse(repr(schedule)) == schedule and parse(f"  {schedule!r}\n") == schedule
-    assert schedule.tile(8).replace("x", "").replace("mma", "").replace("async", "").replace("roles", "").isdigit()
+    assert schedule.tile(8).replace("x", "").replace("mma", "").replace("async", "").replace("roles", "").replace(
+        "windows", "").isdigit()
 
 
 NO_SCHEDULES = [
@@ -252,8 +253,9 @@ def test_rules_propose_for_every_kind_of_region() -> None:
     scores = Graph({"y": ops.attention(*(leaf("input", n, (16, 8192, 8), f32) for n in "qkv"))})
     short = Graph({"y": ops.attention(*(leaf("input", n, (2, 64, 16), f16) for n in "qkv"))})
     kinds = set()
-    windows = Graph({"y": ops.conv(leaf("input", "a", (1, 18, 18, 64), f16), leaf("input", "b", (3, 3, 64, 64), f16))})
-    for graph, limits in [*graphs, (halves, HOPPER), (windows, HOPPER), (scores, GROUPS), (short, HOPPER)]:
+    windows, narrow = (Graph({"y": ops.conv(leaf("input", "a", (1, 18, 18, n), f16), leaf(
+        "input", "b", (3, 3, n, 64), f16))}) for n in (64, 32))
+    for graph, limits in [*graphs, (halves, HOPPER), (windows, HOPPER), (narrow, HOPPER), (scores, GROUPS), (short, HOPPER)]:
         for region in fuse(prepare(passes.run(graph), limits)):
             kinds.add(propose(region, limits).schedule.kind)
     assert kinds == {k for k in KINDS if k} - {"threads"}  # which a kernel says itself

@@ -61,8 +61,12 @@ class AsyncTile(Block):
     @property
     def shared(self) -> int:
         """Bytes of shared memory."""
-        strips = (self.rows + self.columns) * self.depth * self.shape.of.bytes
-        return self.stages * strips + self.rows * self.pitch * self.shape.into.bytes
+        return self.stages * self.stage_bytes + self.rows * self.pitch * self.shape.into.bytes
+
+    @property
+    def stage_bytes(self) -> int:
+        """Of the strips of a stage."""
+        return (self.rows + self.columns) * self.depth * self.shape.of.bytes
 
     def staged(self, grid: GridLimits, k: int) -> AsyncTile | None:
         """The same with as many stages, and then as few bands, as leave a compute unit room for as
@@ -135,8 +139,12 @@ class AsyncStrips(Strips):
         super().__init__(b, region, product, memory, target, limits, tile, tile.shape.of,
                          tile.stages)
         self.tile = tile
-        for side, length in enumerate((tile.rows, tile.columns)):
-            self.swizzled_strip(tile.depth, length, lies_along_k(product, side))
+        self.lay_out()
+
+    def lay_out(self) -> None:
+        """Declares the shared memory of both strips."""
+        for side, length in enumerate((self.tile.rows, self.tile.columns)):
+            self.swizzled_strip(self.tile.depth, length, lies_along_k(self.product, side))
 
     def start_products(self, stage: Operand, team: Operand, sums: list[Operand]) -> None:
         """Starts to multiply the strips of a stage."""

@@ -105,10 +105,19 @@ class TileOfProduct:
                 offset = b.add(b.mul(line, bands.pitch), column)
                 align = n * dtype.bytes if n > 1 else 0
                 x = b.cast(b.load(array, offset, lanes=n, align=align), dtype=self.product.dtype)
-                row = b.add(first, bands.row(b, line, band))
+                row = self.row_at(first, bands.row(b, line, band))
                 across = band * bands.width if bands.beside else 0
                 self.element_epilogue(at, batch, row, b.add(left, b.add(column, across)), x)
             self.meet()  # before the next band, or another tile's
+
+    @property
+    def rows_whole(self) -> bool:
+        """Whether all rows of every tile are rows of the product."""
+        return self.m % self.block.rows == 0
+
+    def row_at(self, first: Operand, line: Operand) -> Operand:
+        """The row of the product that is a line of the tile which begins at the first."""
+        return self.b.add(first, line)
 
     def meet(self) -> None:
         """The threads that share a finished tile meet."""
@@ -130,9 +139,9 @@ class TileOfProduct:
                          column: Operand, x: Operand) -> None:
         """The epilogue of one element, or of as many neighbours along a row as x has lanes."""
         b, inside = self.b, None
-        for offset, extent, step in ((row, self.m, self.block.rows),
-                                     (column, self.n, self.block.columns)):
-            if extent % step:
+        for offset, extent, whole in ((row, self.m, self.rows_whole),
+                                      (column, self.n, self.n % self.block.columns == 0)):
+            if not whole:
                 test = b.lt(offset, extent)
                 inside = test if inside is None else b.and_(inside, test)
         m, n = Var("m", self.m), Var("n", self.n)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, MmaShape
 from ztorch.ir.limits import GridLimits, Limits
@@ -65,9 +67,8 @@ class RolesTile(AsyncTile):
         start = _registers(REGISTER_FILE // (self.threads + self.team_threads))
         return PRODUCER_REGISTERS, _registers(start + (start - PRODUCER_REGISTERS) // self.teams)
 
-    @property
-    def stage_bytes(self) -> int:
-        return (self.rows + self.columns) * self.depth * self.shape.of.bytes
+
+Staged = TypeVar("Staged", bound=RolesTile)
 
 
 def _registers(most: int) -> int:
@@ -118,11 +119,15 @@ def _shares(tile: RolesTile, m: int) -> bool:
 
 def _staged(tile: RolesTile, grid: GridLimits, k: int) -> RolesTile | None:
     """The same with as many stages, and then as few bands, as fit: a unit has one workgroup."""
-    most = max(ROLES_STAGES_LEAST, min(ROLES_STAGES_MOST, 2 * math.ceil(k / tile.depth)))
+    return next(fitting(tile, grid, 2 * math.ceil(k / tile.depth)), None)
+
+
+def fitting(tile: Staged, grid: GridLimits, wanted: int) -> Iterator[Staged]:
+    """The same with all numbers of stages and bands that fit, the most stages first."""
+    most = max(ROLES_STAGES_LEAST, min(ROLES_STAGES_MOST, wanted))
     bands = [n for n in range(1, tile.across + 1) if tile.across % n == 0]
-    fitting = (t for n, m in itertools.product(range(most, ROLES_STAGES_LEAST - 1, -1), bands)
-               if (t := replace(tile, stages=n, bands=m)).shared <= grid.shared_bytes)
-    return next(fitting, None)
+    return (t for n, m in itertools.product(range(most, ROLES_STAGES_LEAST - 1, -1), bands)
+            if (t := replace(tile, stages=n, bands=m)).shared <= grid.shared_bytes)
 
 
 def refusal(s: GridRolesSchedule, region: Region, limits: Limits) -> str:
@@ -131,15 +136,23 @@ def refusal(s: GridRolesSchedule, region: Region, limits: Limits) -> str:
     if cut is None:
         return "this target has no copies of tiles, or an operand cannot be copied in boxes"
     assert limits.grid is not None
-    if s.stages < ROLES_STAGES_LEAST:
-        return f"stages({s.stages}) must be at least {ROLES_STAGES_LEAST}"
     tile = tile_of(s, cut[0], limits.grid)
+    if why := refusal_team(tile, limits):
+        return why
+    if s.cluster not in (1, 2) or not _shares(tile, product_of(region).shape[-2]):
+        return (f"cluster({s.cluster}) must be 1, or 2 where tiles below one another are even in "
+                f"number and have columns for both in lines of {tile.depth}")
+    return ""
+
+
+def refusal_team(tile: RolesTile, limits: Limits) -> str:
+    """Why threads cannot have roles and a tile; empty if they can."""
+    assert limits.grid is not None
+    if tile.stages < ROLES_STAGES_LEAST:
+        return f"stages({tile.stages}) must be at least {ROLES_STAGES_LEAST}"
     if why := grid_tiles.refusal_tile(tile, limits):
         return why
     if tile.threads + tile.team_threads > limits.grid.threads:
         return f"its roles take {tile.threads + tile.team_threads} threads"
-    if s.cluster not in (1, 2) or not _shares(tile, product_of(region).shape[-2]):
-        return (f"cluster({s.cluster}) must be 1, or 2 where tiles below one another are even in "
-                f"number and have columns for both in lines of {tile.depth}")
-    used, held = s.tile_columns // 2 + CONSUMER_REGISTERS, tile.registers[1]
+    used, held = tile.columns // 2 + CONSUMER_REGISTERS, tile.registers[1]
     return f"its threads take {used} registers of {held}" if used > held else ""

@@ -14,11 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Fragment, Operand
-from ztorch.ir.limits import Limits
+from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.contract import product_of
 from ztorch.lower.grid import threads
 from ztorch.lower.grid_async import AsyncStrips
@@ -28,6 +29,9 @@ from ztorch.lower.grid_role_tiles import GridRolesSchedule, RolesTile, cut_of, t
 from ztorch.lower.grid_tuning import RASTER_ROWS
 from ztorch.lower.region import Region
 
+# Which of a batch of products, and the first row and column of a tile.
+Corner = tuple[Operand, Operand, Operand]
+
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: GridRolesSchedule) -> None:
@@ -36,34 +40,43 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     assert cut is not None and grid is not None
     tile = tile_of(s, cut[0], grid)
     b.cluster = tile.cluster
-    tiles = Raster(product, tile)
+    tiles = Raster(product, tile, math.ceil(product.shape[-2] / tile.rows), tile.rows)
+    with workers(b, tile, tiles, grid) as (g, clusters, t):
+        RolesNest(b, region, product, memory, target, limits, tile, cut[1], tiles).run_all(
+            g, clusters, t)
+
+
+@contextmanager
+def workers(b: Builder, tile: RolesTile, tiles: Raster, grid: GridLimits) -> Iterator[
+        tuple[Operand, int, Operand]]:
+    """As many workgroups as stay at once: the number of one, how many clusters they are, and the
+    number of a thread."""
     clusters = min(tiles.count, max(1, grid.compute_units // tile.cluster))
     with b.loop(0, clusters * tile.cluster, kind="grid") as g, \
             threads(b, tile.threads + tile.team_threads) as t:
-        RolesNest(b, region, product, memory, target, limits, tile, cut[1], tiles).run_all(
-            g, clusters, t)
+        yield g, clusters, t
 
 
 class Raster:
     """The order of the tiles of a product: down a few rows of tiles, then the next column of these,
     so that workgroups that run at once read the same strips. Those of a cluster are one here."""
 
-    def __init__(self, product: Value, tile: RolesTile):
-        m, n = product.shape[-2:]
-        self.tile, self.cluster = tile, tile.cluster
-        self.down = math.ceil(m / tile.rows) // tile.cluster
-        self.along = math.ceil(n / tile.columns)
+    def __init__(self, product: Value, tile: RolesTile, down: int, step: int):
+        """`down` is how many tiles are below one another, `step` how far apart their numbers."""
+        self.tile, self.cluster, self.step = tile, tile.cluster, step
+        self.down = down // tile.cluster
+        self.along = math.ceil(product.shape[-1] / tile.columns)
         self.count = math.prod(product.shape[:-2]) * self.down * self.along
         self.high = max(n for n in range(1, RASTER_ROWS + 1) if self.down % n == 0)
 
-    def place(self, b: Builder, number: Operand, g: Operand) -> tuple[Operand, Operand, Operand]:
+    def place(self, b: Builder, number: Operand, g: Operand) -> Corner:
         """Which of a batch of products, and the first row and column of a workgroup's tile."""
         each, band = self.down * self.along, self.high * self.along
         which, rest = b.div(number, each), b.rem(number, each)
         inside = b.rem(rest, band)
         row = b.add(b.mul(b.div(rest, band), self.high), b.rem(inside, self.high))
         row = b.add(b.mul(row, self.cluster), b.rem(g, self.cluster))
-        return (which, b.mul(row, self.tile.rows),
+        return (which, b.mul(row, self.step),
                 b.mul(b.div(inside, self.high), self.tile.columns))
 
 
@@ -90,7 +103,7 @@ class RolesNest(AsyncStrips):
 
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
                  target: Mapping[Value, str], limits: Limits, tile: RolesTile,
-                 boxes: tuple[Boxes, Boxes], tiles: Raster):
+                 boxes: tuple[Boxes, Boxes] | None, tiles: Raster):
         super().__init__(b, region, product, memory, target, limits, tile)
         self.roles, self.boxes, self.tiles = tile, boxes, tiles
         self.count = math.ceil(self.k / tile.depth)  # strips of a tile
@@ -123,32 +136,38 @@ class RolesNest(AsyncStrips):
             together()  # nobody ends while others still arrive here
 
     @contextmanager
-    def _each(self, g: Operand, first: Operand, clusters: int) -> Iterator[
-            tuple[Operand, Operand, Operand]]:
+    def _each(self, g: Operand, first: Operand, clusters: int) -> Iterator[Corner]:
         with self.b.loop(first, self.tiles.count, clusters) as number:
             yield self.tiles.place(self.b, number, g)
 
     def _produce(self, g: Operand, first: Operand, clusters: int) -> None:
         """One thread copies strip after strip, into stages that are empty at first."""
         b, turn = self.b, RingPlace(self.b, self.tile.stages, parity=1)
-        with self._each(g, first, clusters) as corner, b.loop(0, self.count) as strip:
+        with self._each(g, first, clusters) as corner, self.along_strips(corner) as place:
             stage, parity = turn()
             b.mbarrier_wait(self.empty, stage, parity)
             b.mbarrier_expect(self.full, stage, self.roles.stage_bytes)
-            self._copy_strips(g, corner, b.mul(strip, self.tile.depth), stage)
+            self.copy_strips(g, place, stage)
             turn.step()
 
-    def _copy_strips(self, g: Operand, corner: tuple[Operand, Operand, Operand], k: Operand,
-                     stage: Operand) -> None:
+    @contextmanager
+    def along_strips(self, corner: Corner) -> Iterator[Any]:
+        """Each strip of a tile: where it begins."""
+        with self.b.loop(0, self.count) as strip:
+            yield corner, self.b.mul(strip, self.tile.depth)
+
+    def copy_strips(self, g: Operand, place: Any, stage: Operand) -> None:
+        """Starts the copies of the strips that begin at a place."""
         b, tile = self.b, self.roles
-        which, *starts = corner
+        assert self.boxes is not None
+        (which, *starts), k = place
         for side, (strip, boxes) in enumerate(zip(self.strips, self.boxes, strict=True)):
             cluster = tile.cluster if side else 1
             length = (tile.columns if side else tile.rows) // cluster
             share = b.mul(b.rem(g, cluster), length)  # of the strip, that this workgroup brings
             step, lines = (length, length) if boxes.along_k else (strip.pitch, tile.depth)
-            for place in range(0, length, step):
-                begin = b.add(share, place)
+            for number in range(0, length, step):
+                begin = b.add(share, number)
                 line = b.mul(begin, tile.depth)  # panels are as deep as lines are long
                 b.copy_tile(strip.name, b.add(b.mul(stage, strip.size), line),
                             self.memory[boxes.source],

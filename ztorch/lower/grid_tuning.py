@@ -126,6 +126,33 @@ CONSUMER_REGISTERS = row(
     "CONSUMER_REGISTERS", 24, "registers", "of a thread that multiplies, beside its sums",
     "read in machine code: 154 with sums of 128")
 
+WINDOW_PRODUCTS = row(
+    "WINDOW_PRODUCTS", 1892, "multiply-adds", "of 16 bits that a compute unit does in a cycle",
+    "public figures: an H200 at its highest clock")
+WINDOW_SHARED_BYTES = row(
+    "WINDOW_SHARED_BYTES", 128, "bytes", "of shared memory that it moves in a cycle",
+    "public figures")
+WINDOW_L2_BYTES = row(
+    "WINDOW_L2_BYTES", 26, "bytes", "that it gets of the shared cache in a cycle while all others "
+    "do", "public figures: an H200")
+WINDOW_LATENCY = row(
+    "WINDOW_LATENCY", 1200, "cycles", "from the start of a copy to its arrival",
+    "public figures: a load from memory takes 800 to 1,000")
+WINDOW_PASSES = row(
+    "WINDOW_PASSES", 3, "passes", "of shared memory that storing a finished tile there and loading "
+    "it takes", "read in the model of banks: matrices are stored at half the rate")
+WINDOW_STRIP_LINES = row(
+    "WINDOW_STRIP_LINES", 16, "lines", "that beginning and ending a strip takes the time of",
+    CHOSEN)
+WINDOW_UNITS = row(
+    "WINDOW_UNITS", 0.5, "of all compute units", "that tiles of a convolution occupy at least, or "
+    "its steps along k are cut up instead", CHOSEN)
+
+# What is tried of convolutions: rows and columns of a tile, and how deep a strip of positions is,
+# at least and at most.
+WINDOW_ROWS_TRIED = (256, 192, 128, 64)
+WINDOW_COLUMNS = (256, 192, 128, 64)
+WINDOW_DEPTHS = (32, 256)
 # What is tried of attention by matrix instructions: subgroups of a workgroup, matrices of scores
 # that one has below one another, columns of a block, and whether queries stay in registers.
 ATTENTION_TILES = tuple((subgroups, high, block, held) for high, block, held in (

@@ -24,9 +24,10 @@ FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
     "grid_product": {"tile": ("tile_rows", "tile_columns", "tile_depth")},
     "grid_matrix": {"tile": ("tile_rows", "tile_columns", "tile_depth"), "stages": ("stages",)},
     "grid_async": {"tile": ("tile_rows", "tile_columns"), "stages": ("stages",)},
-    "grid_roles": {"tile": ("tile_rows", "tile_columns"), "stages": ("stages",)}}
+    "grid_roles": {"tile": ("tile_rows", "tile_columns"), "stages": ("stages",)},
+    "grid_windows": {"stages": ("stages",)}}
 # Schedules of instructions that multiply matrices.
-MATRIX_KINDS = ("grid_matrix", "grid_async", "grid_roles")
+MATRIX_KINDS = ("grid_matrix", "grid_async", "grid_roles", "grid_windows")
 
 
 def with_shared_memory(limits: Limits, most: int | None) -> Limits:

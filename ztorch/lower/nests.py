@@ -25,6 +25,8 @@ from ztorch.lower import (
     grid_rows,
     grid_tiles,
     grid_transpose,
+    grid_window_tiles,
+    grid_windows,
     recurring,
     rows,
     scattered,
@@ -83,6 +85,8 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
     ("contract", True): (
         LoopNest("grid_roles", grid_role_tiles.propose, grid_role_tiles.refusal,
                  grid_roles.emit),
+        LoopNest("grid_windows", grid_window_tiles.propose, grid_window_tiles.refusal,
+                 grid_windows.emit),
         LoopNest("grid_async", grid_tiles.propose_async, grid_tiles.refusal_async,
                  grid_contract.emit_async),
         LoopNest("grid_matrix", grid_tiles.propose_matrix, grid_tiles.refusal_matrix,

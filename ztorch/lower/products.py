@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 
+from ztorch.dtypes import f32
 from ztorch.graph.narrow import narrowed
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.limits import GridLimits, Limits
+from ztorch.lower.grid_tuning import WINDOW_L2_BYTES, WINDOW_UNITS
+from ztorch.lower.grid_window_tiles import cut_of, estimated
 from ztorch.lower.index import Index, Var
 from ztorch.lower.left_rows import reading
 from ztorch.lower.long_reductions import split_reduction, widened
@@ -33,6 +36,7 @@ from ztorch.lower.tuning import (
     SPLIT_TILE,
     WINDOW_ROWS,
 )
+from ztorch.lower.window_axes import seen_through
 
 
 class ProductRewrites:
@@ -42,6 +46,7 @@ class ProductRewrites:
         """`often`: what never changes is used many times, so that packing it costs nothing."""
         self.limits, self.often = limits, often
         self.narrow: dict[Value, Value] = {}  # operands in 16 bits
+        self.seen: dict[Value, Value] = {}  # operands without what is written on their way
         self.packed: dict[tuple[Value, int], Value] = {}  # by the columns of panels
 
     def prepared(self, v: Value, fixed: bool) -> Value:
@@ -103,6 +108,9 @@ class ProductRewrites:
         """One row times a matrix is a sum over rows of it. Where tiles are too few to occupy the
         machine and k is deep, parts of k are products of their own, added up afterwards: where it
         is cut depends on sizes only."""
+        windowed = self._windowed(v, grid)
+        if windowed is not None:
+            return windowed
         a, b = (_bare(x) for x in v.args)
         if (a, b) != v.args:
             v = Value(v.op, (a, b), v.attrs, v.shape, v.dtype)
@@ -112,20 +120,61 @@ class ProductRewrites:
             column = OPS.broadcast_to(OPS.reshape(widened(a), (*batch, k, 1)), b.shape)
             y = split_reduction(OPS.sum(OPS.mul(column, widened(b)), axis=-2), grid)
             return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
-        left, right = narrowed(a, self.narrow), narrowed(b, self.narrow)
-        if left is not None and right is not None and left.dtype is right.dtype:
-            a, b = left, right  # in 16 bits, as matrix units take them
-            v = _product_of(v, a, b)
+        v = self._in_halves(v)
         tiles = math.ceil(m / SPLIT_TILE) * math.ceil(n / SPLIT_TILE) * math.prod(batch)
         wanted = min(k // SPLIT_DEPTH, grid.compute_units // tiles)
         parts = next((p for p in range(wanted, 1, -1) if k % p == 0), 1)
-        if parts == 1:
-            return v
-        rank = len(batch)
-        order = (*range(rank), rank + 1, rank, rank + 2)
-        left = OPS.transpose(OPS.reshape(a, (*batch, m, parts, k // parts)), order)
-        right = OPS.reshape(b, (*batch, parts, k // parts, n))
-        return OPS.cast(OPS.sum(v.op(left, right, dtype=summing(v.dtype)), axis=-3), v.dtype)
+        return v if parts == 1 else _summed(_cut_up(v, parts), v)
+
+    def _in_halves(self, v: Value) -> Value:
+        """The product of operands in 16 bits, as matrix units take them, if they hold no more."""
+        a, b = (narrowed(x, self.narrow) for x in v.args)
+        return v if a is None or b is None or a.dtype is not b.dtype else _product_of(v, a, b)
+
+    def _windowed(self, v: Value, grid: GridLimits) -> Value | None:
+        """A convolution whose images are copied as they lie, borders by copies that bring zeros;
+        None where they cannot be. Where positions are steps along k, images are cut up among as
+        many products as occupy the machine best."""
+        for x in v.args:
+            if x not in self.seen:
+                self.seen[x] = seen_through(x)
+        whole = self._in_halves(_product_of(v, *(self.seen[x] for x in v.args)))
+        cut = cut_of(whole, self.limits)
+        if cut is None or not cut[1].slides:
+            return None
+        m, n, k = *v.shape[-2:], whole.args[0].shape[-1]
+        deep = cut[1].contiguous[0] and len(v.shape) == 2
+        images = cut[1].k[0].extent if deep else 1
+        best: tuple[float, Value] | None = None
+        for parts in (p for p in range(1, images + 1) if images % p == 0):
+            part = _cut_up(whole, parts) if parts > 1 else whole
+            now = cut_of(part, self.limits)
+            made = estimated(part, *now, self.limits) if now else None
+            if made is None:
+                continue
+            few = made.tiles < WINDOW_UNITS * grid.compute_units
+            if few and not deep and k >= 2 * SPLIT_DEPTH:
+                continue
+            adding = parts * m * n * 2 * f32.bytes / (WINDOW_L2_BYTES * grid.compute_units)
+            time = made.cycles + (adding if parts > 1 else 0)
+            if best is None or time < best[0]:
+                best = time, _summed(part, v) if parts > 1 else part
+        return best[1] if best else None
+
+
+def _cut_up(v: Value, parts: int) -> Value:
+    """Products of equal parts of k."""
+    (a, b), (*batch, m, n) = v.args, v.shape
+    k, rank = a.shape[-1], len(batch)
+    order = (*range(rank), rank + 1, rank, rank + 2)
+    left = OPS.transpose(OPS.reshape(a, (*batch, m, parts, k // parts)), order)
+    right = OPS.reshape(b, (*batch, parts, k // parts, n))
+    return v.op(left, right, dtype=summing(v.dtype))
+
+
+def _summed(parts: Value, v: Value) -> Value:
+    """The sum of such products, in the dtype of the whole."""
+    return OPS.cast(OPS.sum(parts, axis=-3), v.dtype)
 
 
 def _left(v: Value, limits: Limits) -> Value:

@@ -1,0 +1,186 @@
+"""Convolutions whose images are copied as boxes, without a copy that has a border: right forward and for both
+gradients, whatever patches, windows and edges; and every word of their ring is needed."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tests.cases.grouping import together
+from tests.cases.products import Make, bound, job, step_of, through_text
+from tests.cases.ring_schedules import played
+from tests.machines.ptx.parse import PtxError
+from tests.parity import Job, interpreted, plan_of
+from ztorch import Sequential, layers, ops
+from ztorch.codegen.targets import TARGETS
+from ztorch.compile.pipeline import compile_functions
+from ztorch.dtypes import DType, bf16, f16, f32
+from ztorch.graph.autodiff import pullback
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Value
+from ztorch.ir.limits import Limits
+from ztorch.ir.tile_maps import tile_maps
+from ztorch.lower.schedule import IllegalSchedule
+
+
+def with_units(units: int) -> Limits:
+    return TARGETS["cuda:sm_90a"].on_device({"compute_units": units}).limits
+
+
+ONE, TWO, HOPPER = with_units(1), with_units(2), TARGETS["cuda:sm_90a"].limits
+IMAGES, KERNEL = (2, 12, 12, 64), (3, 3, 64, 64)
+
+
+def same(x: Value, w: Value) -> Value:
+    return ops.conv(x, w, padding="same")
+
+
+def valid(x: Value, w: Value) -> Value:
+    return ops.conv(x, w)
+
+
+def of_images(g: Value, w: Value) -> Value:
+    """The gradient of the images."""
+    x = leaf("input", "x", (*g.shape[:-1], w.shape[-2]), g.dtype)
+    return pullback({same(x, w): g}, [x])[0]
+
+
+def of_kernel(x: Value, g: Value) -> Value:
+    """The gradient of a kernel of 3 x 3."""
+    w = leaf("input", "w", (3, 3, x.shape[-1], g.shape[-1]), x.dtype)
+    return pullback({same(x, w): g}, [w])[0]
+
+
+# Patches that fit and that reach over edges, in one strip for all rows of a window or not; and how many sums a result has.
+CASES: list[tuple[Make, tuple, DType, str, Limits]] = [
+    (same, (IMAGES, KERNEL), f16,
+     "tile(rows=128, columns=64) stages(2) epilogue(bands=2) cluster(1) taps(3) patch(1, 8, 16)", TWO),
+    (same, (IMAGES, KERNEL), bf16,
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(2) taps(3) patch(2, 4, 8)", TWO),
+    (valid, ((2, 11, 9, 128), (4, 2, 128, 72)), f16,
+     "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(2) taps(1) patch(1, 16, 4)", TWO),
+    (lambda x, w: ops.relu(ops.conv(x, w, padding="same", dilation=2) + 1), ((1, 9, 8, 64), (3, 3, 64, 64)), f16,
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(3) patch(8, 8)", ONE),
+    (same, ((3, 40, 64), (5, 64, 64)), f16,  # sequences
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(5) patch(8, 8)", ONE),
+    (same, ((2, 2, 4, 8, 64), (3, 1, 3, 64, 64)), f16,  # volumes
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(3) patch(1, 2, 4, 8)", ONE),
+    (lambda x, g: ops.matmul(ops.transpose(ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (16, 128))),  # heads side by side
+                             ops.reshape(ops.transpose(g, (0, 2, 1, 3)), (16, 128))), ((2, 2, 8, 64), (2, 2, 8, 64)), f16,
+     "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(2) taps(1) patch(2, 8)", TWO),
+    (of_images, (IMAGES, KERNEL), f16,
+     "tile(rows=128, columns=64) stages(2) epilogue(bands=1) cluster(2) taps(3) patch(1, 4, 32)", TWO),
+    (of_images, ((2, 6, 5, 128), (3, 3, 64, 128)), bf16,
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(1) patch(2, 8, 4)", ONE),
+    (of_kernel, (IMAGES, IMAGES), f16,
+     "tile(rows=192, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(3) patch(2, 12, 4)", ONE),
+    (of_kernel, ((2, 8, 8, 128), (2, 8, 8, 128)), bf16,
+     "tile(rows=128, columns=128) stages(2) epilogue(bands=2) cluster(1) taps(1) patch(1, 8, 4)", ONE),
+    (of_kernel, ((2, 8, 8, 128), (2, 8, 8, 128)), f16,
+     "tile(rows=192, columns=128) stages(2) epilogue(bands=1) cluster(2) taps(3) patch(2, 4, 4)", TWO),
+]
+
+
+@together()
+@pytest.mark.parametrize(("make", "shapes", "d", "schedule", "limits"), CASES)
+def test_convolutions(make: Make, shapes: tuple, d: DType, schedule: str, limits: Limits) -> None:
+    """By the interpreter and by PTX, which agree in every bit."""
+    one = job(make, *shapes, d=d)
+    text = f"grid_windows {schedule}"
+    step = step_of(one, limits, text)
+    assert repr(step.schedule) == text
+    (got,), (want,) = interpreted(one, limits, schedules={step.key: text}), one.oracle()
+    assert (np.abs(got.astype(np.float64) - want) <= bound(one, d, 1200)).all()
+    np.testing.assert_array_equal(through_text(one, step), got.reshape(-1))
+    assert played(step.kernel) == "" == played(step.kernel, last_first=True)
+
+
+@together()
+@pytest.mark.parametrize(("name", "old", "new"), [
+    ("a window that does not move", r"(\{ %v\d+, )%v\d+(, )", r"\g<1>0\2"),
+    ("positions of another image", r", %v\d+( \}\], \[%b\])", r", 1\1"),
+    ("rows of a window in the wrong lines", r"%aa, %aa, 16384;", "%aa, %aa, 8192;"),
+    ("a byte count without one place of a window", r"(arrive\.expect_tx\S+ _, \[%a\], )\d+", r"\g<1>36864"),
+    ("an arrival before the products are done", r"wgmma\.wait_group\.sync\.aligned 1;", "wgmma.wait_group.sync.aligned 2;"),
+    ("sums that are not waited for", r"wgmma\.wait_group\.sync\.aligned 0;", "")])
+def test_a_broken_convolution_is_noticed(name: str, old: str, new: str) -> None:
+    one = job(same, IMAGES, KERNEL, d=f16)
+    text = "grid_windows tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(3) patch(2, 4, 8)"
+    step = step_of(one, ONE, text)
+    with pytest.raises((PtxError, AssertionError)):
+        np.testing.assert_array_equal(through_text(one, step, "sm_90a", old, new),
+                                      interpreted(one, ONE, schedules={step.key: text})[0].reshape(-1))
+
+
+# -- guards -----------------------------------------------------------------------------------------------
+
+
+def kinds(one: Job, limits: Limits) -> list[str]:
+    return [s.schedule.kind for s in plan_of(one.alone("j"), limits)[0].steps]
+
+
+@together()
+@pytest.mark.parametrize(("make", "shapes", "d", "want"), [
+    (same, ((2, 12, 12, 64), KERNEL), f16, "grid_windows"),
+    (same, ((2, 12, 12, 32), (3, 3, 32, 64)), f16, "grid_async"),  # channels that are half a line
+    (lambda x, w: ops.conv(x, w, stride=2, padding="same"), (IMAGES, KERNEL), f16, "grid_async"),  # positions two apart
+    (same, ((2, 12, 12, 64), KERNEL), f32, "grid_product")])
+def test_what_takes_them(make: Make, shapes: tuple, d: DType, want: str) -> None:
+    """What does not is computed from a copy with a border, as on all other chips."""
+    one = job(make, *shapes, d=d)
+    found = kinds(one, ONE)
+    assert found[-1] == want and (len(found) == 1) == (want == "grid_windows")
+    if want == "grid_windows":
+        assert len(kinds(one, TARGETS["cuda:sm_90"].limits)) > 1
+
+
+def test_gradients_of_kernels_are_cut_up_between_images() -> None:
+    one = job(of_kernel, (4, 8, 8, 64), (4, 8, 8, 64), d=f16)
+    assert kinds(one, HOPPER) == ["grid_windows", "grid_rows"]
+    (got,), (want,) = interpreted(one, HOPPER), one.oracle()
+    assert (np.abs(got.astype(np.float64) - want) <= bound(one, f16, 300)).all()
+
+
+SCHEDULE = "grid_windows tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(3) patch(1, 8, 8)"
+
+
+@pytest.mark.parametrize(("old", "new", "why"), [
+    (r"patch\(1, 8", "patch(8", "must have 3 sizes"), ("taps.3", "taps(2", r"must be 1 or 3"),
+    ("8, 8", "16, 8", r"must have tile\(rows=...\) positions"), (r"1, 8, 8", "1, 64, 1", "1 lines apart, no multiple of 8"),
+    (r"stages.2", "stages(9", "must be 2 to 8|bytes of shared memory"), ("stages.2", "stages(1", "must be at least 2"),
+    (r"cluster.1", "cluster(3", "must be 1, or 2 where")])
+def test_what_no_convolution_can_have(old: str, new: str, why: str) -> None:
+    one = job(same, IMAGES, KERNEL, d=f16)
+    assert re.search(old, SCHEDULE)
+    with pytest.raises(IllegalSchedule, match=why):
+        step_of(one, ONE, re.sub(old, new, SCHEDULE))
+
+
+def test_gradients_of_kernels_take_whole_patches() -> None:
+    one = job(of_kernel, IMAGES, IMAGES, d=f16)
+    for schedule, why in (("192, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(3) patch(1, 8, 8)", "must divide"),
+                          ("64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(3) patch(2, 12, 4)", "must be 192"),
+                          ("64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(1) patch(1, 6, 2)", "multiple of 16")):
+        with pytest.raises(IllegalSchedule, match=why):
+            step_of(one, ONE, f"grid_windows tile(rows={schedule}")
+
+
+def test_a_strip_serves_all_rows_of_a_window() -> None:
+    """Ten rows of images for eight of results, by one map; three places of the kernel by another."""
+    x, w = (8, 56, 56, 64), (3, 3, 64, 64)
+    step = step_of(job(same, x, w, d=bf16), with_units(4))
+    assert repr(step.schedule) == (
+        "grid_windows tile(rows=256, columns=64) stages(2) epilogue(bands=1) cluster(2) taps(3) patch(4, 8, 8)")
+    assert [m.box for m in tile_maps(step.kernel)] == [(64, 8, 4, 10), (64, 32, 1, 1)]
+
+
+def test_mixed_precision_rounds_images_once() -> None:
+    """Where they have fewest elements: not for each window."""
+    model = Sequential([layers.Input((16, 16, 64)), layers.Conv2D(64, 3, padding="same", activation="relu"),
+                        layers.Conv2D(64, 3, padding="same"), layers.Activation("tanh")])
+    functions = model.trace(batch_size=16, optimizer="sgd", loss="mse", dtype="mixed_bfloat16").functions
+    made = compile_functions(functions, TARGETS["cuda:sm_90a"].on_device({"compute_units": 4}), "m")
+    assert len(re.findall(r"\.entry \w*windows", made.text)) == 7  # two that predict; in training two more, one for images, two for kernels
+    assert "rows" not in made.text and "_pad" not in made.text

@@ -1,0 +1,126 @@
+"""Patches of positions in images, and the tiles of a convolution that are made of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ztorch.ir.kernel import SWIZZLE_LINE, SWIZZLE_REPEAT, WARPGROUP
+from ztorch.ir.limits import GridLimits
+from ztorch.lower.grid_role_tiles import RolesTile
+from ztorch.lower.grid_tuning import (
+    WINDOW_L2_BYTES,
+    WINDOW_LATENCY,
+    WINDOW_PASSES,
+    WINDOW_PRODUCTS,
+    WINDOW_SHARED_BYTES,
+)
+from ztorch.lower.index import Var
+from ztorch.lower.window_axes import WindowAxes
+
+REPEAT = SWIZZLE_REPEAT // SWIZZLE_LINE  # lines after which a swizzle begins anew
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A patch of positions: lines of a strip."""
+
+    sizes: dict[Var, int]  # of each part, in the order of lines, the outermost first
+    tap: Var | None  # the place of a window along which strips reach further; None: none
+    step: int = 0  # how far it moves along the outermost part
+
+    @property
+    def taps(self) -> int:
+        return self.tap.extent if self.tap else 1
+
+    @property
+    def positions(self) -> int:
+        return math.prod(self.sizes.values())
+
+    @property
+    def outermost(self) -> Var:
+        return next(iter(self.sizes))
+
+    @property
+    def reach(self) -> int:
+        """How far a strip goes beyond the patch along its outermost part."""
+        return (self.taps - 1) * self.step
+
+    @property
+    def shift(self) -> int:
+        """Lines from one place of a window to the next."""
+        return self.step * self.positions // self.sizes[self.outermost]
+
+    @property
+    def lines(self) -> int:
+        return self.positions + self.reach * self.positions // self.sizes[self.outermost]
+
+    @property
+    def count(self) -> int:
+        """Patches that cover all positions."""
+        return math.prod(math.ceil(v.extent / n) for v, n in self.sizes.items())
+
+
+@dataclass(frozen=True)
+class WindowTile(RolesTile):
+    """A tile, whose `depth` is that of one place of a window."""
+
+    patch: Patch = Patch({}, None)
+    deep: bool = False  # whether positions are steps along k
+
+    @property
+    def repeats(self) -> int:
+        """Places of a window whose products all add to the same sums."""
+        return 1 if self.deep else self.patch.taps
+
+    @property
+    def left_lines(self) -> int:
+        """Lines of a strip of the left operand, all panels together."""
+        panels = self.rows // (self.shape.m * WARPGROUP * self.patch.taps) if self.deep else 1
+        return self.patch.lines * panels
+
+    @property
+    def right_size(self) -> int:
+        """Elements of the strip of the right operand, of one place of a window."""
+        return self.columns * self.depth
+
+    @property
+    def stage_bytes(self) -> int:
+        line = SWIZZLE_LINE // self.shape.of.bytes
+        return (self.left_lines * line + self.repeats * self.right_size) * self.shape.of.bytes
+
+    def down(self, w: WindowAxes) -> int:
+        """Tiles below one another."""
+        if not self.deep:
+            return self.patch.count
+        rows = math.prod(v.extent for v in w.m)
+        return math.ceil(rows / self.rows)
+
+    def strips(self, w: WindowAxes) -> int:
+        """Strips along k."""
+        if self.deep:
+            return self.patch.count
+        *places, channels = w.k
+        others = math.prod(v.extent for v in places if v != self.patch.tap)
+        return others * math.ceil(channels.extent / self.depth)
+
+    def cycles(self, w: WindowAxes, n: int, batch: int, grid: GridLimits) -> float:
+        """Estimated, of the workgroup that has most tiles."""
+        depth, size = self.depth * self.repeats, self.shape.of.bytes
+        read = depth * (self.rows + self.teams * self.columns) * size
+        right = self.repeats * self.right_size * size
+        products = self.rows * self.columns * depth / WINDOW_PRODUCTS
+        from_l2 = (self.stage_bytes - right + right / self.cluster) / WINDOW_L2_BYTES
+        strip = max(products, from_l2, (products + WINDOW_LATENCY) / self.stages)
+        shared = (self.stage_bytes + read) / WINDOW_SHARED_BYTES
+        tiles = self.down(w) * math.ceil(n / self.columns) * batch
+        strips, finish = self.strips(w), self.finish(grid)  # half of it waits for something else
+        return math.ceil(tiles / grid.compute_units) * max(
+            strips * strip + finish / 2, strips * shared + finish)
+
+    def finish(self, grid: GridLimits) -> float:
+        """Estimated, in which a finished tile passes through shared memory and on: a subgroup
+        touches more lines of the result the more bands there are."""
+        lines = self.subgroup * grid.load_width * self.bands / self.columns
+        passed = WINDOW_PASSES * self.shape.into.bytes / WINDOW_SHARED_BYTES
+        return self.rows * self.columns * (passed + lines / (self.subgroup * grid.load_width))

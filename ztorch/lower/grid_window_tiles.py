@@ -1,0 +1,201 @@
+"""Which tiles, patches and stages convolutions have whose workgroups have roles."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ztorch.dtypes import f16
+from ztorch.graph.value import Value
+from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, MmaShape
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.ir.ring_rules import MAX_AXES, MAX_BOX
+from ztorch.lower import grid_mma
+from ztorch.lower.contract import product_of
+from ztorch.lower.grid_patches import REPEAT, Patch, WindowTile
+from ztorch.lower.grid_role_tiles import fitting, refusal_team
+from ztorch.lower.grid_tuning import (
+    CONSUMER_REGISTERS,
+    ROLES_STAGES_LEAST,
+    ROLES_STAGES_MOST,
+    WINDOW_COLUMNS,
+    WINDOW_DEPTHS,
+    WINDOW_ROWS_TRIED,
+    WINDOW_STRIP_LINES,
+)
+from ztorch.lower.index import Var
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import Schedule
+from ztorch.lower.window_axes import WindowAxes, windows_of
+
+
+@dataclass(frozen=True, repr=False)
+class GridWindowsSchedule(Schedule):
+    """A convolution whose workgroups have roles and stay for several tiles."""
+
+    kind = "grid_windows"
+    tile_rows: int  # rows of a workgroup
+    tile_columns: int  # columns of a workgroup
+    stages: int  # strips in shared memory at once
+    epilogue_bands: int  # parts of a tile that pass through shared memory one after another
+    cluster: int  # workgroups that share strips of the right operand
+    taps: int  # places of a window that read the same strip of the left operand
+    patch: tuple[int, ...]  # of positions, along each axis of the images
+
+    def tile(self, lanes: int) -> str:
+        return f"{self.tile_rows}x{self.tile_columns}windows"
+
+
+def cut_of(product: Value, limits: Limits) -> tuple[MmaShape, WindowAxes] | None:
+    """The shape in which a machine multiplies, and both operands as boxes, if it can so and one of
+    them is more than a matrix."""
+    grid = limits.grid
+    if grid is None or not (grid.tile_copies and grid.asynchronous_products):
+        return None
+    shape = grid_mma.shape_for(product, limits)
+    if shape is None or shape.of.bits != f16.bits or any(x.dtype != shape.of for x in product.args):
+        return None
+    w = windows_of(product)
+    if w is None or len(w.spatial) == 1 or any(len(x.axes) > MAX_AXES for x in w.operands):
+        return None
+    return shape, w
+
+
+def tile_of(s: GridWindowsSchedule, shape: MmaShape, w: WindowAxes, grid: GridLimits) -> WindowTile:
+    deep, line = w.contiguous[0], SWIZZLE_LINE // shape.of.bytes
+    tap = w.tap() if s.taps > 1 else None
+    sizes = dict(zip(w.spatial, s.patch, strict=True))
+    if tap:  # its lines come one after the other
+        sizes = {tap[1]: sizes.pop(tap[1]), **sizes}
+    patch = Patch(sizes, tap[0] if tap else None, tap[2] if tap else 0)
+    return WindowTile(s.tile_rows, s.tile_columns, patch.positions if deep else line, shape,
+                      grid.subgroup, s.stages, s.epilogue_bands, s.cluster, patch, deep)
+
+
+def propose(region: Region, limits: Limits) -> GridWindowsSchedule | None:
+    """The tile and the patch with the least estimated time."""
+    product = product_of(region)
+    cut = cut_of(product, limits)
+    best = estimated(product, *cut, limits) if cut else None
+    return best.schedule if best else None
+
+
+class Estimate(NamedTuple):
+    """The best schedule of a convolution."""
+
+    cycles: float  # of the workgroup that has most tiles
+    tiles: int
+    schedule: GridWindowsSchedule
+
+
+def estimated(product: Value, shape: MmaShape, w: WindowAxes, limits: Limits) -> Estimate | None:
+    """The schedule with the least estimated time of a product whose operands are boxes."""
+    grid = limits.grid
+    assert grid is not None
+    n, batch = product.shape[-1], math.prod(product.shape[:-2])
+    best: Estimate | None = None
+    for s in _tried(w, n, shape, grid):
+        tile = tile_of(s, shape, w, grid)
+        used = tile.columns // 2 + CONSUMER_REGISTERS
+        if used > tile.registers[1] or tile.threads + tile.team_threads > grid.threads:
+            continue
+        pair = replace(tile, cluster=2)
+        if grid.compute_units > 1 and _shares(pair, w):
+            tile = pair
+        each = [(t.cycles(w, n, batch, grid), t) for t in fitting(tile, grid, ROLES_STAGES_MOST)]
+        time, tile = min(each, key=lambda x: x[0], default=(math.inf, tile))
+        if time < (best.cycles if best else math.inf):
+            tiles = tile.down(w) * math.ceil(n / tile.columns) * batch
+            best = Estimate(time, tiles, replace(
+                s, stages=tile.stages, epilogue_bands=tile.bands, cluster=tile.cluster))
+    return best
+
+
+def _tried(w: WindowAxes, n: int, shape: MmaShape,
+           grid: GridLimits) -> Iterator[GridWindowsSchedule]:
+    """All tiles, each with the patch that covers all positions by the fewest lines."""
+    tap, team = w.tap(), shape.m * WARPGROUP
+    for taps in sorted({1, tap[0].extent if tap else 1}, reverse=True):
+        alone = (taps * team,) if w.contiguous[0] and taps > 1 else WINDOW_ROWS_TRIED
+        for rows in alone:
+            patches = _divided(w.spatial) if w.contiguous[0] else _powers(w.spatial, rows)
+            each = (GridWindowsSchedule(rows, team, ROLES_STAGES_LEAST, 1, 1, taps, patch)
+                    for patch in patches)
+            tiles = ((tile_of(s, shape, w, grid).patch, s) for s in each
+                     if not _refusal(tile_of(s, shape, w, grid), w))
+            best = min(tiles, key=lambda x: x[0].count * (
+                x[0].lines + x[0].positions + WINDOW_STRIP_LINES), default=None)
+            if best is not None:
+                yield from (replace(best[1], tile_columns=c) for c in WINDOW_COLUMNS
+                            if c == WINDOW_COLUMNS[-1] or c < 2 * n)
+
+
+def _powers(parts: Sequence[Var], size: int) -> Iterator[tuple[int, ...]]:
+    """Patches of so many positions, that may reach over the edges."""
+    first, *others = parts
+    if not others:
+        yield from [(size,)] if size <= MAX_BOX else []
+        return
+    for n in (d for d in range(1, size + 1) if size % d == 0 and d < 2 * first.extent):
+        for rest in _powers(others, size // n):
+            yield n, *rest
+
+
+def _divided(parts: Sequence[Var]) -> Iterator[tuple[int, ...]]:
+    """Patches that divide all positions, of as many as strips are deep."""
+    each = [[d for d in range(1, min(v.extent, MAX_BOX) + 1) if v.extent % d == 0] for v in parts]
+    low, high = WINDOW_DEPTHS
+    yield from (p for p in itertools.product(*each) if low <= math.prod(p) <= high)
+
+
+def _shares(tile: WindowTile, w: WindowAxes) -> bool:
+    """Whether all tiles can be given to clusters, and each workgroup has whole lines of a strip of
+    the right operand to bring."""
+    panels = tile.columns * tile.shape.of.bytes // SWIZZLE_LINE
+    return tile.down(w) % tile.cluster == 0 and (
+        not w.contiguous[1] or not tile.deep or panels % tile.cluster == 0)
+
+
+def _refusal(tile: WindowTile, w: WindowAxes) -> str:
+    """Why positions cannot be cut into patches so; empty if they can."""
+    patch, line = tile.patch, SWIZZLE_LINE // tile.shape.of.bytes
+    if max(*patch.sizes.values(), patch.sizes[patch.outermost] + patch.reach) > MAX_BOX:
+        return f"patch(...): a box has at most {MAX_BOX} elements along an axis"
+    if patch.taps > 1 and patch.shift % REPEAT:
+        return f"taps({patch.taps}): they are {patch.shift} lines apart, no multiple of {REPEAT}"
+    if tile.deep:
+        if any(v.extent % n for v, n in patch.sizes.items()):
+            return "patch(...) must divide the positions"
+        if patch.lines % REPEAT or tile.depth % tile.shape.k:
+            return f"patch(...) must have a multiple of {tile.shape.k} positions"
+        if patch.taps > 1 and tile.rows != patch.taps * line:
+            return f"tile(rows=...) must be {patch.taps * line} with {patch.taps} taps"
+        return ""
+    return "" if patch.positions == tile.rows else "patch(...) must have tile(rows=...) positions"
+
+
+def refusal(s: GridWindowsSchedule, region: Region, limits: Limits) -> str:
+    """Why a product cannot have a schedule; empty if it can."""
+    product = product_of(region)
+    cut = cut_of(product, limits)
+    if cut is None:
+        return "this target has no copies of tiles, or an operand cannot be copied in boxes"
+    assert limits.grid is not None
+    shape, w = cut
+    if len(s.patch) != len(w.spatial) or min(s.patch) < 1:
+        return f"patch(...) must have {len(w.spatial)} sizes"
+    tap = w.tap()
+    if s.taps not in (1, tap[0].extent if tap else 1):
+        return f"taps({s.taps}) must be 1{f' or {tap[0].extent}' if tap else ''}"
+    tile = tile_of(s, shape, w, limits.grid)
+    if why := _refusal(tile, w) or refusal_team(tile, limits):
+        return why
+    if s.cluster not in (1, 2) or not _shares(tile, w):
+        return (f"cluster({s.cluster}) must be 1, or 2 where tiles below one another are even in "
+                "number and share a strip")
+    if s.stages > ROLES_STAGES_MOST or s.stages < ROLES_STAGES_LEAST:
+        return f"stages({s.stages}) must be {ROLES_STAGES_LEAST} to {ROLES_STAGES_MOST}"
+    return ""

@@ -1,0 +1,246 @@
+"""The operands of a convolution, written as a matrix product, as boxes of several axes.
+
+Rows, columns or steps along k of such a product are positions in a batch of images, or places in a
+window and channels. Each of these is a part of its dimension, and a coordinate in memory is a sum
+of parts. So a patch of positions is a box, a window moves the box, and what lies outside of an
+image is outside of the memory, where copies bring zeros.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+
+from ztorch.graph.narrow import ROUNDED
+from ztorch.graph.value import Op, Value
+from ztorch.ir.kernel import SWIZZLE_LINE
+from ztorch.ir.product_rules import CHUNK
+from ztorch.lower.index import Index, Quotient, Remainder, Var
+from ztorch.lower.positions import proper, unflatten
+from ztorch.lower.region import certain, is_view, traced, view_of
+
+Parts = tuple[Var, ...]  # of a dimension, the outermost first
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of an operand in memory."""
+
+    extent: int
+    pitch: int
+    at: Index  # the coordinate, a sum of parts
+
+
+@dataclass(frozen=True)
+class Boxed:
+    """An operand in memory."""
+
+    source: Value
+    first: int  # element of it that is at the origin
+    axes: tuple[Axis, ...]  # along the first one neighbours lie side by side
+
+    @property
+    def inner(self) -> Var | None:
+        """The part whose neighbours lie side by side."""
+        terms = self.axes[0].at.terms
+        return terms[0][0] if len(terms) == 1 and isinstance(terms[0][0], Var) else None
+
+    def axis_of(self, part: Var) -> Axis | None:
+        """The axis along which a part moves a box step by step; None if it does otherwise."""
+        moved = [a for a in self.axes if a.at.factor(part)]
+        return moved[0] if len(moved) == 1 and moved[0].at.factor(part) == 1 else None
+
+
+@dataclass(frozen=True)
+class WindowAxes:
+    """A product whose operands are boxes."""
+
+    m: Parts
+    n: Parts
+    k: Parts
+    batch: Var
+    operands: tuple[Boxed, Boxed]
+
+    @property
+    def contiguous(self) -> tuple[bool, bool, bool]:
+        """Of m, n and k: whether neighbours lie side by side in an operand."""
+        inner = {x.inner for x in self.operands}
+        return self.m[-1] in inner, self.n[-1] in inner, self.k[-1] in inner
+
+    @property
+    def spatial(self) -> Parts:
+        """The parts that a patch of positions is cut out of: of m, or else of k."""
+        return self.k if self.contiguous[0] else self.m
+
+    @property
+    def slides(self) -> bool:
+        """Whether windows move over images: a coordinate is a sum of several parts."""
+        return any(len(a.at.terms) > 1 for a in self.operands[0].axes)
+
+    def tap(self) -> tuple[Var, Var, int] | None:
+        """A place in the window along which all products of a strip can read the same copy: the
+        part, the position that it moves, and how far."""
+        others = self.m if self.contiguous[0] else self.k
+        for position in self.spatial:
+            axis = self.operands[0].axis_of(position)
+            for place in others[:-1]:
+                step = axis.at.factor(place) if axis else 0
+                if step > 0:
+                    return place, position, step
+        return None
+
+
+def seen_through(v: Value) -> Value:
+    """A product's operand with nothing written down on the way, borders of zeros neither. What is
+    rounded on the way is rounded before it is moved, where it has fewest elements."""
+    moves, rounding, x = [], None, v
+    while len(x.args) == 1 and (x.op.movement or x.op is ROUNDED or _is_border(x)):
+        if x.op is ROUNDED:
+            rounding = x.attrs["dtype"]
+        elif not x.op.written:
+            moves.append(x)
+        x = x.args[0]
+    if rounding is not None:
+        x = ROUNDED(x, dtype=rounding)
+    for move in reversed(moves):
+        op = _movement(move.op) if _is_border(move) else move.op
+        x = Value(op, (x,), move.attrs, move.shape, move.dtype)
+    return x
+
+
+def _is_border(v: Value) -> bool:
+    return v.op.name == "pad" and v.attrs["value"] == 0
+
+
+@functools.cache
+def _movement(op: Op) -> Op:
+    """The op of a border that is only looked through."""
+    return replace(op, movement=True)
+
+
+def windows_of(product: Value) -> WindowAxes | None:
+    """The operands of a product as boxes; None where they do not lie so, or not aligned."""
+    (m, n), k = product.shape[-2:], product.args[0].shape[-1]
+    batch = Var("b", math.prod(product.shape[:-2]))
+    down, along, deep = Var("m", m), Var("n", n), Var("k", k)
+    which = unflatten(Index.of(batch), product.shape[:-2])
+    bases = []
+    for x, (row, column) in zip(product.args, ((down, deep), (deep, along)), strict=True):
+        base = _base(x, (*which, Index.of(row), Index.of(column)))
+        if base is None:
+            return None
+        bases.append(base)
+    parts = {v: _parts(v, [i for _, index, _ in bases for i in index]) for v in (down, along, deep)}
+    whole: dict[Var, Index] = {}
+    for v, split in parts.items():
+        if split is None:
+            return None
+        whole[v] = sum((Index.of(p) * math.prod(q.extent for q in split[i + 1:])
+                        for i, p in enumerate(split)), Index())
+    operands = [_boxed(*base, whole) for base in bases]
+    left, right = operands
+    if left is None or right is None:
+        return None
+    rows, columns, steps = (split or () for split in parts.values())
+    windows = WindowAxes(rows, columns, steps, batch, (left, right))
+    return windows if _fits(windows) else None
+
+
+def _base(v: Value, index: Sequence[Index]) -> tuple[Value, tuple[Index, ...], bool] | None:
+    """What a chain of views reads, at which index, and whether that may lie outside, where zeros
+    are."""
+    index = proper(index, v.shape)
+    while is_view(v):
+        trace = traced(v, index)
+        if len(trace.reads) != 1 or not v.op.movement:
+            return None
+        source, at = trace.reads[0]
+        if trace.computed and not trace.bounds:
+            return None
+        border, v, index = bool(trace.bounds), source, proper(at, source.shape)
+        if border:
+            return v, index, True
+    return v, index, False
+
+
+def _parts(v: Var, indices: Sequence[Index]) -> Parts | None:
+    """The parts of a dimension that indices ask for."""
+    cuts = sorted({1, v.extent, *(c for i in indices for c in _cuts(i, v))})
+    if any(b % a for a, b in pairwise(cuts)):
+        return None
+    sizes = [b // a for a, b in pairwise(cuts)][::-1] or [1]
+    return tuple(Var(f"{v.name}{i}", size, kept=i == len(sizes) - 1)
+                 for i, size in enumerate(sizes))
+
+
+def _cuts(index: Index, v: Var) -> Iterator[int]:
+    """Where quotients and remainders of a variable begin anew."""
+    for a in index.parts:
+        if a.inner.mentions(v):
+            unit = _unit(a.inner, v)
+            if unit is not None and (unit * a.by).denominator == 1:
+                yield int(unit * a.by)
+            yield from _cuts(a.inner, v)
+
+
+def _unit(index: Index, v: Var) -> Fraction | None:
+    """How far a variable moves until an index has moved by one."""
+    for atom, factor in index.terms:
+        if atom == v:
+            return Fraction(1, abs(factor))
+        if isinstance(atom, (Quotient, Remainder)) and atom.inner.mentions(v):
+            inner = _unit(atom.inner, v)
+            by = atom.by if isinstance(atom, Quotient) else 1
+            return inner and inner * by / abs(factor)
+    return None
+
+
+def _boxed(base: Value, index: Sequence[Index], bordered: bool,
+           whole: Mapping[Var, Index]) -> Boxed | None:
+    loops = [Var(f"d{k}", n) for k, n in enumerate(base.shape)]
+    lies = [Index.of(v) for v in loops]
+    memory = view_of(base, lies)
+    if memory is None or not certain(base, lies) or not memory[1].is_affine:
+        return None
+    (source, flat), axes = memory, []
+    chunk, first = CHUNK // source.dtype.bytes, flat.const
+    for i, v in zip(index, loops, strict=True):
+        at, pitch = i.replace(dict(whole)), flat.factor(v)
+        terms = at.terms
+        if not at.is_affine or any(not isinstance(a, Var) for a, _ in terms) or (
+                pitch < (v.extent > 1)):
+            return None
+        if not bordered and not terms:
+            first += at.const * pitch
+        elif not bordered and len(terms) == 1 and terms[0][1] > 0:
+            first += at.const * pitch
+            [(part, factor)] = terms
+            axes.append(Axis(part.range[1] + 1, pitch * factor, Index.of(part)))
+        else:
+            axes.append(Axis(v.extent, pitch or chunk, at))
+    axes.sort(key=lambda axis: axis.pitch != 1)
+    if len(axes) < 2 or axes[0].pitch != 1 or first % chunk or any(
+            a.pitch % chunk for a in axes[1:]):
+        return None
+    return Boxed(source, first, tuple(axes))
+
+
+def _fits(w: WindowAxes) -> bool:
+    """Whether lines of swizzled memory are neighbours, and each part of a box moves it evenly."""
+    line = SWIZZLE_LINE // w.operands[0].source.dtype.bytes
+    for x, sides in zip(w.operands, ((w.m, w.k), (w.n, w.k)), strict=True):
+        if not any(x.inner == parts[-1] for parts in sides):
+            return False
+    for parts, side_by_side in zip((w.m, w.n, w.k), w.contiguous, strict=True):
+        if side_by_side and len(parts) > 1 and parts[-1].extent % line:
+            return False
+    if len(w.n) > 1 and not w.contiguous[1]:
+        return False
+    spatial = w.spatial
+    readers = w.operands if spatial == w.k else w.operands[:1]
+    return not (w.contiguous[0] and w.contiguous[2]) and all(
+        x.axis_of(p) is not None for x in readers for p in spatial if p.extent > 1)
