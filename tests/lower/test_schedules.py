@@ -255,7 +255,9 @@ def test_rules_propose_for_every_kind_of_region() -> None:
     kinds = set()
     windows, narrow = (Graph({"y": ops.conv(leaf("input", "a", (1, 18, 18, n), f16), leaf(
         "input", "b", (3, 3, n, 64), f16))}) for n in (64, 32))
-    for graph, limits in [*graphs, (halves, HOPPER), (windows, HOPPER), (narrow, HOPPER), (scores, GROUPS), (short, HOPPER)]:
+    wide = Graph({"y": ops.conv(leaf("input", "a", (1, 34, 34, 64), f32), leaf("state", "b", (3, 3, 64, 64), f32))})
+    for graph, limits in [*graphs, (halves, HOPPER), (windows, HOPPER), (narrow, HOPPER), (scores, GROUPS), (short, HOPPER),
+                          (wide, TARGETS["avx2"].limits)]:
         for region in fuse(prepare(passes.run(graph), limits)):
             kinds.add(propose(region, limits).schedule.kind)
     assert kinds == {k for k in KINDS if k} - {"threads"}  # which a kernel says itself

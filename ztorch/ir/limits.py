@@ -62,6 +62,7 @@ class Limits:
     processor: Processor = ANY  # caches and ports of a CPU; unused on a grid
     grid: GridLimits | None = None  # None: a CPU, whose workers split parallel loops
     product_mantissa_bits: int = 23  # minimum mantissa bits kept of float32 operands; 23: all
+    transforms: bool = True  # convolutions may be computed with fewer multiplications
     mask_registers: bool = False  # of a CPU: storing some lanes costs no more than storing all
 
     @property

@@ -15,6 +15,7 @@ from ztorch.graph.op import leaf
 from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Graph, Value, attribute_key, topological
 from ztorch.lower.region import COPY, is_view
+from ztorch.lower.winograd import AT_POINTS
 
 
 @dataclass
@@ -43,7 +44,8 @@ class Derived:
         for v in nodes:
             rebuilt_value = rebuilt(v, tuple(new[a] for a in v.args))
             moves = v.args and constant[v] and v not in roots and (
-                v.op is COPY or (v in needed and v.size <= sum(a.size for a in v.args)))
+                v.op in (COPY, AT_POINTS)
+                or (v in needed and v.size <= sum(a.size for a in v.args)))
             new[v] = self._state(v) if moves else rebuilt_value
         return graph.with_roots(new[r] for r in graph.roots)
 

@@ -92,7 +92,7 @@ class _Fusion:
             return
         sources = {self.region_of[s] for s in self._sources(v) if s in self.region_of}
         if self.enabled and v.op.kind in ("map", "reduce") and not v.op.partial:
-            priority = {"contract": 0, "reduce": 1, "map": 2}
+            priority = {"contract": 0, "winograd": 0, "reduce": 1, "map": 2}
             kernels = [k for k in sources if self.regions[k].kind in priority
                        and not self.regions[k].members[0].op.partial]
             for k in sorted(kernels, key=lambda k: (priority[self.regions[k].kind], -k)):
@@ -153,7 +153,7 @@ class _Fusion:
         region = self.regions[k]
         x, axes = v.args[0], v.attrs["axes"]
         outer, inner, full = reduce_domain(x.shape, axes)
-        if region.kind == "contract" or region.size != x.size:
+        if region.kind in ("contract", "winograd") or region.size != x.size:
             return False
         if region.kind == "map":
             if outer.extent == region.size:  # it reduces axes of size 1: keep the plain loop
@@ -207,7 +207,7 @@ class _Fusion:
         flats = {v: at.replace({source.outer: target.full}) for v, at in source.flat.items()}
         joined = target.flat | flats
         for v in [*target.members, *source.members]:
-            if v.op.kind == "contract":
+            if v.op.kind in ("contract", "winograd"):
                 if any(s in flats for s in self._sources(v)):  # its operands must be complete
                     return
                 continue

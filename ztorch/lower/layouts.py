@@ -10,7 +10,7 @@ turned there and back is not turned at all, and transposes remain at the edges o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ztorch.graph.batching import pointwise
 from ztorch.graph.movement import simplify_movement
@@ -18,6 +18,7 @@ from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import filled, rebuilt
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.lower.region import is_view
+from ztorch.lower.tuning import PLANES_MAX
 
 Shape = tuple[int, ...]
 Order = tuple[int, ...]  # axis k of the turned value is axis order[k] of the value
@@ -54,6 +55,7 @@ class _Group:
         self.members: list[Value] = []
         self.sources: dict[Value, None] = {}  # what members read from outside
         self.exits: dict[tuple[Value, Value | None], None] = {}  # (member, reader); None: a root
+        self.planes: set[tuple[Value, Value | None]] = set()  # exits that take any order
 
     def best_order(self) -> Order | None:
         """The order in which the fewest elements are turned; None for the present one."""
@@ -79,6 +81,8 @@ class _Group:
                 total += _turned(shape, tuple(back[k] for k in reader.attrs["axes"]))
             elif reader is not None and reader.op.kind == "reduce":
                 total += _turned(*_kept(reader, order))
+            elif (v, reader) in self.planes:
+                continue
             else:
                 whole[v] = None
         return total + sum(_turned(v.shape, order) for v in whole)
@@ -106,12 +110,32 @@ def _orders(graph: Graph) -> dict[Value, Order]:
     for r in graph.roots:
         if r in group_of:
             group_of[r].exits[r, None] = None
+    readers: dict[Value, list[Value]] = {}
+    for v in nodes:
+        for a in v.args:
+            readers.setdefault(a, []).append(v)
+    for group in group_of.values():
+        group.planes = {(v, reader) for v, reader in group.exits if reader is not None
+                        and v.shape[-1] <= PLANES_MAX and _multiplied(reader, readers)}
     orders: dict[Value, Order] = {}
     for group in {id(g): g for g in group_of.values()}.values():
         order = group.best_order()
         if order is not None:
             orders |= dict.fromkeys(group.members, order)
     return orders
+
+
+def _multiplied(v: Value, readers: Mapping[Value, list[Value]]) -> bool:
+    """Whether nothing but a product reads v, through views and as its left operand. Such a product
+    adds up one element at a time, and wherever the few channels of an image lie, its rows do."""
+    while v.op.movement:
+        if len(readers.get(v, ())) != 1:
+            return False
+        [reader] = readers[v]
+        if reader.op.kind == "contract":
+            return reader.args[0] is v
+        v = reader
+    return False
 
 
 def _flexible(v: Value) -> bool:

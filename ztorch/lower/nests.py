@@ -34,6 +34,7 @@ from ztorch.lower import (
     sliding,
     thread_blocks,
     transpose,
+    winograd_nest,
 )
 from ztorch.lower.hinted import MATRIX_KINDS, Hinted, hinted, with_shared_memory
 from ztorch.lower.region import Region
@@ -62,6 +63,8 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
         LoopNest("rows", rows.propose, rows.refusal, rows.emit)),
     ("contract", False): (
         LoopNest("product", contract.propose, contract.refusal, contract.emit),),
+    ("winograd", False): (LoopNest("winograd", winograd_nest.propose, winograd_nest.refusal,
+                                   winograd_nest.emit),),
     ("scatter", False): (
         LoopNest("scatter", scattered.propose, scattered.refusal, scattered.emit),),
     ("recurrence", False): (

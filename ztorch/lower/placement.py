@@ -234,7 +234,7 @@ class Placement:
         if v.op is RECURRENCE:  # what all elements read, none may write over
             return [(source, at if at.mentions(region.outer) or region.size == 1 else
                      Index((), -1)) for source, at in buffer_reads(v, region.outer)]
-        if v.op.kind not in ("attention", "contract", "loop", "scatter", "threads"):
+        if v.op.kind not in ("attention", "contract", "loop", "scatter", "threads", "winograd"):
             return real_reads(v, region.index(v))
         bases = []
         for a in v.args:  # a product reads all over its operands; so do loops and threads

@@ -22,7 +22,7 @@ from ztorch.lower.region import COPY, is_view, view_of
 from ztorch.lower.row_blocks import in_blocks
 from ztorch.lower.scattered import scatter_on_buffers
 from ztorch.lower.thread_blocks import threads_on_buffers
-from ztorch.lower.tuning import VIEWS_MAX
+from ztorch.lower.tuning import PLANES_MAX, VIEWS_MAX
 from ztorch.lower.turn_blocks import in_turn_blocks
 from ztorch.lower.turns import prepared_loop, prepared_result
 
@@ -114,7 +114,8 @@ def _repeats_scattered(v: Value) -> bool:
     weights of which each vector would be gathered each time."""
     [x, *others] = v.args
     axes = [k for k, n in enumerate(x.shape) if n > 1]
-    if others or v.size <= x.size or not is_view(x) or not x.args or not axes:
+    if others or v.size <= x.size or not is_view(x) or not x.args or not axes or (
+            x.shape[axes[-1]] <= PLANES_MAX):
         return False
     last = Var("last", x.shape[axes[-1]])
     base = view_of(x, [Index.of(last) if k == axes[-1] else Index() for k in range(x.rank)])

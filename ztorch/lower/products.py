@@ -37,6 +37,7 @@ from ztorch.lower.tuning import (
     WINDOW_ROWS,
 )
 from ztorch.lower.window_axes import seen_through
+from ztorch.lower.winograd import RESULTS_OF, transformed
 
 
 class ProductRewrites:
@@ -68,6 +69,10 @@ class ProductRewrites:
         if limits.lanes(v.dtype) == 1:
             return _product_of(v, COPY(a) if reading(a) is None else a,
                                b if _affine(b) else COPY(b))
+        if (parts := transformed(v, _bare(a), fixed, limits)) is not None:
+            left, right, image = parts
+            at_points = self.prepared(v.op(left, right), fixed)
+            return OPS.reshape(RESULTS_OF(at_points, shape=image), v.shape)
         if k >= 2 * PRODUCT_DEPTH and a.rank == b.rank == 2 and min(m, n) >= DEEP_PRODUCT_SIZE:
             return self._in_parts(v, fixed)
         a = _left(v, limits)

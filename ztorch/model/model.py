@@ -205,8 +205,10 @@ class Model(RunnableNetwork):
             decode: Whether the program can `generate`: False, True, or how many sequences it
                 generates at once. The model must be causal, and take (length,) integers. Default:
                 `False`.
-            matmul_precision: "float32", or "tf32": a device may round the operands of float32
-                products to 10 bits of mantissa where that is faster. Default: `"float32"`.
+            matmul_precision: "float32"; "tf32": a device may round the operands of float32
+                products to 10 bits of mantissa where that is faster; "exact": convolutions are
+                not transformed either, which a CPU does where fewer multiplications pay, with
+                errors of a few millionths of the largest result. Default: `"float32"`.
             sizes: The sizes of axes that Inputs leave open, by name, such as `{"time": (64, 128)}`,
                 or those of a single axis; each call uses the smallest that fits. None: the data
                 that `model.fit` and `model.predict` get decide. Default: `None`.

@@ -1,0 +1,113 @@
+"""Convolutions of 3 x 3 windows that are transformed, against the product that they take the place of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.parity import HERE, NARROW, Job, Module, interpreted, plan_of
+from ztorch import ops
+from ztorch.codegen.targets import TARGETS
+from ztorch.dtypes import DType, f16, f32, f64
+from ztorch.graph.autodiff import gradients
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+from ztorch.lower import winograd
+
+BOUND = 1e-5  # of the largest result: what the guide to performance promises
+
+# Sides that tiles of 4 fill and do not, channels and filters that vectors fill and do not, and borders
+# of which each side may have another: (images), (channels, filters), padding.
+CASES = (((1, 8, 8), (16, 16), "same"), ((2, 7, 9), (5, 19), "same"), ((1, 5, 6), (17, 3), "valid"),
+         ((1, 3, 4), (1, 2), "valid"), ((3, 4, 13), (8, 33), ((2, 0), (0, 2))), ((1, 2, 9), (2, 40), "same"))
+
+
+@pytest.fixture(autouse=True)
+def _always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it does not pay: small shapes."""
+    monkeypatch.setattr(winograd, "TRANSFORM_GAIN", 1e9)
+    monkeypatch.setattr(winograd, "TRANSFORM_CHANNELS", 1)
+
+
+def convolutions(training: bool = False) -> Job:
+    """All cases in one graph, each with work that follows; kernels of the second half are states."""
+    rng, outputs, feeds = np.random.default_rng(7), {}, dict[Value, np.ndarray]()
+
+    def given(role: str, name: str, shape: tuple[int, ...]) -> Value:
+        v = leaf(role, name, shape, f32)
+        feeds[v] = rng.standard_normal(shape).astype(np.float32)
+        return v
+
+    for k, (image, (channels, filters), padding) in enumerate(CASES):
+        x = given("input", f"x{k}", (*image, channels))
+        kernel = given("state" if k % 2 and not training else "input", f"k{k}", (3, 3, channels, filters))
+        y = ops.conv(x, kernel, padding=padding)
+        after = given("input", f"a{k}", y.shape)
+        y = outputs[f"y{k}"] = ops.relu(y + after) + ops.reshape(after, y.shape)
+        if training:
+            outputs[f"dx{k}"], outputs[f"dk{k}"] = gradients(ops.sum(y * after), [x, kernel])
+    return Job(Graph(outputs), feeds)
+
+
+def right(one: Job, results: list[np.ndarray]) -> None:
+    for got, wanted in zip(results, one.oracle(), strict=True):
+        assert np.abs(got - wanted).max() <= BOUND * np.abs(wanted).max()
+
+
+def kernels(y: Value, limits: Any) -> list[str]:
+    return [s.key for s in plan_of(Graph({"y": y}), limits)[0].steps]
+
+
+@pytest.mark.parametrize("target", [t for t in HERE if TARGETS[t].limits.vector_bits])
+def test_odd_sizes_on_any_number_of_threads(target: str) -> None:
+    one = convolutions()
+    module = Module([one], target)
+    steps = plan_of(one.alone("j0"), TARGETS[target].limits)[0].steps
+    assert sum("tiles" in s.key for s in steps) == len(CASES)
+    usual = module.run(0, 1)
+    right(one, usual)
+    for threads in (2, 3):
+        for got, wanted in zip(module.run(0, threads), usual, strict=True):
+            np.testing.assert_array_equal(got, wanted)
+
+
+def test_gradients() -> None:
+    one = convolutions(training=True)
+    right(one, Module([one], HERE[-1]).run(0, 2))
+
+
+def test_without_multiply_add() -> None:
+    """On the interpreter, which finds what is read outside of a buffer."""
+    one = convolutions()
+    right(one, interpreted(one, NARROW))
+
+
+def test_what_is_not_transformed() -> None:
+    def conv(shape: tuple[int, ...], window: tuple[int, ...], d: DType = f32, **how: Any) -> list[str]:
+        y = ops.conv(leaf("input", "x", shape, d), leaf("state", "k", window, d), **how)
+        return [k for k in kernels(y, TARGETS["avx2"].limits) if "tiles" in k]
+
+    usual = (1, 12, 12, 8), (3, 3, 8, 8)
+    assert conv(*usual) and conv(*usual, padding="same")
+    assert not conv(*usual, stride=2) and not conv(*usual, dilation=2) and not conv(*usual, d=f64)
+    assert not conv(*usual, d=f16) and not conv((1, 12, 12, 8), (3, 3, 4, 8), groups=2)
+    assert not conv((1, 12, 12, 8), (1, 3, 8, 8)) and not conv((1, 12, 12, 8), (5, 5, 8, 8))
+    assert not conv((1, 12, 8), (3, 8, 8))
+    y = ops.conv(leaf("input", "x", usual[0], f32), leaf("state", "k", usual[1], f32))
+    for limits in (TARGETS["avx2"].with_precision("exact").limits, TARGETS["c"].limits, TARGETS["opencl"].limits):
+        assert not any("tiles" in k for k in kernels(y, limits))
+
+
+def test_only_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+
+    def taken(batch: int, side: int, channels: int, filters: int) -> bool:
+        y = ops.conv(leaf("input", "x", (batch, side, side, channels), f32),
+                     leaf("state", "k", (3, 3, channels, filters), f32), padding="same")
+        return any("tiles" in k for k in kernels(y, TARGETS["avx512"].limits))
+
+    assert taken(1, 56, 64, 64) and taken(8, 7, 512, 512)
+    assert not taken(1, 7, 512, 512)  # the kernel at all points is larger than all that it saves
+    assert not taken(1, 56, 3, 64) and not taken(1, 128, 16, 16)

@@ -1,0 +1,143 @@
+"""Convolutions of 3 x 3 windows with a quarter of the multiplications: Winograd's F(4 x 4, 3 x 3).
+
+A tile of 6 x 6 elements of an image gives 4 x 4 results. Tile and kernel are both evaluated at the
+same 36 points, where a convolution is a product of numbers, and so a matrix product over channels:
+
+    result = across(evaluated(tile) @ evaluated(kernel))        for each of 36 points
+
+The points of each axis are 0, +-3/4, +-3/2 and infinity. With 0, +-1, +-2 constants would be whole
+numbers, and errors four times as large.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ztorch.dtypes import DType, f32
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Op, Value
+from ztorch.ir.limits import Limits
+from ztorch.lower.index import Index, Var
+from ztorch.lower.positions import flatten
+from ztorch.lower.region import COPY, is_view, view_of
+from ztorch.lower.tiling import choose, estimated_cycles, tiling
+from ztorch.lower.winograd_tuning import (
+    MEMORY_BYTES_PER_CYCLE,
+    TRANSFORM_CHANNELS,
+    TRANSFORM_CYCLES,
+    TRANSFORM_GAIN,
+    TRANSFORM_RESULTS,
+    TRANSFORM_SLOTS,
+)
+
+Shape = tuple[int, ...]
+
+WINDOW, RESULTS = 3, TRANSFORM_RESULTS  # elements of a window, results of a tile: along each axis
+TILE = WINDOW + RESULTS - 1  # elements of a tile, and points, along each axis
+POINTS = TILE * TILE
+IMAGE = ("batch", "rows", "columns", "channels")  # its axes
+KIND = "winograd"  # of the ops below, and of their regions
+
+
+def _not_evaluated(*args: Any, **attrs: Any) -> Any:
+    raise AssertionError("convolutions are transformed after graphs are evaluated")
+
+
+def _kernel_shape(kernel: Value) -> tuple[Shape, DType]:
+    return (POINTS, kernel.shape[0] // WINDOW ** 2, kernel.shape[1]), kernel.dtype
+
+
+def _tiles_shape(image: Value, down: int, across: int) -> tuple[Shape, DType]:
+    return (POINTS, image.shape[0] * down * across, image.shape[-1]), image.dtype
+
+
+def _results_shape(products: Value, shape: Shape) -> tuple[Shape, DType]:
+    return shape, products.dtype
+
+
+# A kernel (9 * channels, filters) at each point: (points, channels, filters).
+AT_POINTS = Op("at_points", KIND, _kernel_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
+# The tiles of an image that they cover at each point: (points, tiles, channels).
+TILES = Op("tiles", KIND, _tiles_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
+# The results of products at all points (points, tiles, filters) as an image.
+RESULTS_OF = Op("results", KIND, _results_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
+
+
+def transformed(v: Value, left: Value, fixed: bool,
+                limits: Limits) -> tuple[Value, Value, Shape] | None:
+    """The operands of the product that takes the place of a convolution, and the shape of its
+    image; None where it is none, or would gain too little.
+
+    Args:
+        v: A product, which may be one of windows and a kernel.
+        left: Its left operand with nothing written down on the way.
+        fixed: Whether the kernel is the same at every call.
+        limits: Those of the machine.
+    """
+    image = _image_of(v, left) if limits.transforms and v.dtype is f32 and v.rank == 2 else None
+    if image is None:
+        return None
+    batch, height, width, channels = image.shape
+    height, width, filters = height - WINDOW + 1, width - WINDOW + 1, v.shape[1]
+    down, across = math.ceil(height / RESULTS), math.ceil(width / RESULTS)
+    if min(channels, filters) < TRANSFORM_CHANNELS:
+        return None
+    after = _transformed_cycles(batch * down * across, channels, filters, fixed, limits)
+    if after > TRANSFORM_GAIN * _cycles(v.shape[0], filters, left.shape[1], limits):
+        return None
+    more = (0, down * RESULTS - height, across * RESULTS - width, 0)
+    return (TILES(_extended(image, more), down=down, across=across),
+            AT_POINTS(COPY(v.args[1]) if is_view(v.args[1]) else v.args[1]),
+            (batch, height, width, filters))
+
+
+def _image_of(v: Value, left: Value) -> Value | None:
+    """The image of which the left operand of a product is all windows of 3 x 3, in steps of 1."""
+    rows, depth = left.shape
+    first = view_of(left, (Index(), Index()))
+    if first is None or first[0].rank != len(IMAGE) or not all(a.dtype is v.dtype for a in v.args):
+        return None
+    image = first[0]
+    batch, height, width, channels = image.shape
+    down, across = height - WINDOW + 1, width - WINDOW + 1
+    if rows != batch * down * across or depth != WINDOW ** 2 * channels:
+        return None
+    n, y, x = (Index.of(Var(f"r{k}", s)) for k, s in enumerate((batch, down, across)))
+    i, j, c = (Index.of(Var(f"k{k}", s)) for k, s in enumerate((WINDOW, WINDOW, channels)))
+    seen = view_of(left, (flatten((n, y, x), (batch, down, across)),
+                          flatten((i, j, c), (WINDOW, WINDOW, channels))))
+    return image if seen == (image, flatten((n, y + i, x + j, c), image.shape)) else None
+
+
+def _extended(image: Value, more: Sequence[int]) -> Value:
+    """An image with further rows and columns at its ends, which whole tiles reach over."""
+    if not any(more):
+        return image
+    if image.op.name == "pad" and not is_view(image):
+        low, high = image.attrs["low"], image.attrs["high"]
+        return OPS.pad(image.args[0], low, tuple(h + m for h, m in zip(high, more, strict=True)),
+                       image.attrs["value"])
+    return OPS.pad(image, (0,) * len(more), tuple(more))
+
+
+def _transformed_cycles(tiles: int, channels: int, filters: int, fixed: bool,
+                        limits: Limits) -> float:
+    """Estimated cycles of a transformed convolution: products at all points; transforms; and the
+    way of tiles and products at all points to memory and back, and of the kernel."""
+    cpu, lanes = limits.processor, limits.lanes(f32)
+    vectors = math.ceil(channels / lanes) + math.ceil(filters / lanes)
+    stored = POINTS * f32.bytes * tiles * (channels + filters)
+    kernel = POINTS * f32.bytes * channels * filters
+    rate = cpu.l2_bytes_per_cycle if stored + kernel <= cpu.l2_bytes else (
+        cpu.outer_bytes_per_cycle if stored <= cpu.l3_bytes else MEMORY_BYTES_PER_CYCLE)
+    return (POINTS * _cycles(tiles, filters, channels, limits) + tiles * vectors * TRANSFORM_CYCLES
+            + 2 * stored / rate + kernel * (1 if fixed else WINDOW) / cpu.outer_bytes_per_cycle)
+
+
+def _cycles(m: int, n: int, k: int, limits: Limits) -> float:
+    """Estimated cycles of a product."""
+    s = choose(m, n, k, limits, f32)
+    tiles = tiling(s.tile_rows, s.tile_vectors, m, n, limits.lanes(f32))
+    return estimated_cycles(tiles, k, f32, limits.processor)
