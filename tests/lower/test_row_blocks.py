@@ -127,7 +127,7 @@ def test_rows_that_somebody_reads_are_results() -> None:
 def test_hidden_columns_are_not_computed() -> None:
     def seen(graph: Graph, shape: WideShape) -> list[int]:
         [group] = groups(graph, shape)[0]
-        return list(columns_seen(group, segments(shape.rows, 4)).values())
+        return list(columns_seen(group, segments(shape.rows, 4, 4)).values())
 
     assert seen(*attention(1, 1, 32, 32, 2, causal=True)) == [8, 16, 24, 32]
     assert seen(*attention(1, 1, 32, 20, 2, (32, 20), causal=True)) == [8, 16, 20]

@@ -53,7 +53,9 @@ class BlockLoops:
 
     def _over_rows(self, operands: dict[Use, BlockOperand]) -> list[Value]:
         """The results of one matrix, in segments of rows that see as many columns."""
-        columns = columns_seen(self.group, segments(self.shape.rows, self.rows))
+        summed = any(self._over(r) for r in self.group.results)  # each segment keeps its own sums
+        parts = segments(self.shape.rows, self.rows, BLOCK_SEGMENTS * (1 if summed else 2))
+        columns = columns_seen(self.group, parts)
         pieces: list[list[Value]] = []
         for (start, end), seen in columns.items():
             pieces += self._segment(operands, start, end, seen)
@@ -195,19 +197,19 @@ def _without_factor(wide: Value, made: dict[Value, Value]) -> tuple[Value, Value
     return wide, None
 
 
-def segments(rows: int, block: int) -> list[tuple[int, int]]:
+def segments(rows: int, block: int, most: int) -> list[tuple[int, int]]:
     """Ranges of rows whose blocks may see different columns: each of whole blocks, two at least,
-    but the last. Where blocks are many, segments are more: they leave out more that is hidden.
+    but the last. `most` segments, where blocks are many: they leave out more that is hidden.
 
-    >>> segments(100, 10)
+    >>> segments(100, 10, 4)
     [(0, 30), (30, 60), (60, 90), (90, 100)]
-    >>> segments(40, 10)
+    >>> segments(40, 10, 4)
     [(0, 20), (20, 40)]
-    >>> len(segments(1280, 10))
+    >>> len(segments(1280, 10, 8))
     8
     """
     blocks = math.ceil(rows / block)
-    count = max(BLOCK_SEGMENTS, min(2 * BLOCK_SEGMENTS, blocks // SEGMENT_BLOCKS))
+    count = max(BLOCK_SEGMENTS, min(most, blocks // SEGMENT_BLOCKS))
     size = max(2, math.ceil(blocks / count)) * block
     return [(start, min(start + size, rows)) for start in range(0, rows, size)]
 

@@ -189,7 +189,8 @@ BLOCK_ROWS_MAX = row(
     "on Zen 3, 128 rows are slower than 64 at 1024 positions")
 BLOCK_SEGMENTS = row(
     "BLOCK_SEGMENTS", 4, "segments", "of rows that may see different numbers of columns: with "
-    "four, causal attention takes 5/8 of the work of all columns; twice as many at most",
+    "four, causal attention takes 5/8 of the work of all columns; twice as many at most, where "
+    "nothing is summed over rows",
     "on Zen 5, 1024 positions: eight take 0.94 of the time and twice as long to compile")
 SEGMENT_BLOCKS = row(
     "SEGMENT_BLOCKS", 16, "blocks", "of a segment at least, where there are more segments than "
