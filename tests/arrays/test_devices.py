@@ -20,9 +20,12 @@ import ztorch as zt
 from tests.cases.available import device as available
 from ztorch import ops, optimizers
 from ztorch.arrays import memory, placement, programs, random
+from ztorch.arrays.elements import LENT_BYTES
+from ztorch.arrays.memory import DevicePool
 from ztorch.backends import registry
 from ztorch.backends.device import Device
-from ztorch.errors import DeviceError, UnknownName
+from ztorch.errors import ConfigError, DeviceError, UnknownName
+from ztorch.host.memory import aligned
 from ztorch.runtime.remote import KEPT_RECORDINGS
 
 A = np.array([[1.0, -2.0, 3.0], [4.0, 0.5, -6.0]], np.float32)
@@ -53,7 +56,7 @@ def test_tensors_there_and_back(device: str) -> None:
         x = zt.tensor(a, device=device)
         assert x.device == device and x.dtype.long == dtype
         np.testing.assert_array_equal(x.numpy(), a, strict=True)
-        assert not x.numpy().flags.writeable and not np.shares_memory(x.numpy(), x.numpy())
+        assert not x.numpy().flags.writeable
     x = zt.tensor(A, device=device)
     assert x.to(device) is x and x.to(device, copy=True) is not x
     there = zt.tensor(A).to(device)
@@ -160,6 +163,88 @@ def test_kernels_read_and_write_the_tensors_own_memory(device: str, monkeypatch:
     programs.forget()
     gc.collect()
     assert live - len(here._recordings) >= KEPT_RECORDINGS and len(here._recordings) <= live
+
+
+@pytest.fixture
+def sharing(device: str) -> str:
+    """A device that works in the host's memory: an integrated GPU, or what imitates one."""
+    if device == "webgpu:0":
+        pytest.skip("WebGPU shares no memory")
+    return device
+
+
+def _line(n: int) -> np.ndarray:
+    x = aligned(4 * n).view(np.float32)
+    x[:] = np.arange(n)
+    return x
+
+
+def test_the_host_sees_what_a_device_in_its_memory_computed(
+        sharing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = zt.tensor(_line(5000), device=sharing)
+    y = (x * 2.0).realize()
+    monkeypatch.setattr(DevicePool, "download", None)  # which would copy
+    seen, again = y.numpy(), y.numpy()
+    assert np.shares_memory(seen, again) and not seen.flags.writeable
+    del y, again
+    for k in range(4):  # its memory is not given out again
+        (x * float(k)).realize()
+    np.testing.assert_array_equal(seen, np.arange(5000) * 2)
+
+
+def test_a_device_reads_an_array_where_it_lies(sharing: str) -> None:
+    a = _line(5000)
+    x = zt.asarray(a, device=sharing, copy=False)
+    assert np.shares_memory(x.numpy(), a) and (x + 1.0).sum().item() == 5000 * 5001 / 2
+    a[0] = 7.0  # who shares memory sees what is written there
+    assert x[0].item() == 7.0
+    copies = zt.tensor(a, device=sharing), zt.asarray(a, device=sharing, copy=True)
+    a[1] = 9.0
+    assert [(y[1].item(), np.shares_memory(y.numpy(), a)) for y in copies] == [(1.0, False)] * 2
+    del a, x
+    gc.collect()
+    torn = np.zeros(20_001, np.uint8)[1:].view(np.float32)
+    for wrong in (torn, _line(5000)[1:], _line(5000).reshape(50, 100).T):
+        with pytest.raises(ConfigError, match="cannot be shared"):
+            zt.asarray(wrong, device=sharing, copy=False)
+        np.testing.assert_array_equal(zt.asarray(wrong, device=sharing).numpy(), wrong)
+
+
+def test_an_array_beside_tensors_may_change_at_once(sharing: str) -> None:
+    a, x = _line(300_000), zt.ones((300_000,), device=sharing)
+    double = zt.compiled(lambda x, y: x * y)
+    for f, added in ((lambda: x + a, 1.0), (lambda: double(x, a), 0.0)):
+        before = a.copy()
+        y = f()
+        a[:] = -1.0
+        np.testing.assert_array_equal(y.numpy(), before + added)
+        a[:] = before
+
+
+def test_large_tensors_go_there_and_back_without_a_copy(sharing: str) -> None:
+    n = LENT_BYTES // 4
+    here = (zt.ones(n, device="cpu") + 1.0).realize()
+    there = here.to(sharing)
+    back = (there * 3.0).to("cpu")
+    assert np.shares_memory(here.numpy(), there.numpy())
+    del here
+    for _ in range(3):
+        (zt.ones(n, device="cpu") * 5.0).realize()
+    assert (there.numpy() == 2.0).all() and (back + 1.0).numpy()[-1] == 7.0
+    assert not np.shares_memory(there.numpy(), there.to(sharing, copy=True).numpy())
+
+
+def test_what_the_host_sees_outlives_the_device(
+        sharing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, table in ((registry, "_opened"), (memory, "_memories"), (random, "_counters")):
+        monkeypatch.setattr(module, table, {})
+    programs.forget()
+    seen = (zt.tensor(_line(5000), device=sharing) * 2.0).numpy()
+    backend, _, ordinal = sharing.partition(":")
+    registry.opened(backend, int(ordinal)).close()
+    programs.forget()
+    gc.collect()
+    np.testing.assert_array_equal(seen, np.arange(5000) * 2)
 
 
 def test_memory_of_a_device_is_reused(device: str) -> None:

@@ -22,7 +22,10 @@ START = {"a/bias": random.normal(size=3), "a/kernel": random.normal(size=(4, 3))
 GRADIENTS = [{n: random.normal(size=w.shape) * 10.0 ** (k % 4 - 2) for n, w in START.items()} for k in range(6)]
 
 MAKES: list[Any] = [
-    *(lambda c=c: c(0.01) for c in dict.fromkeys(Optimizer.known.values())),
+    *(lambda c=c: c(0.01) for c in dict.fromkeys(Optimizer.known.values())
+      if c not in (optimizers.LossScaleOptimizer, optimizers.MultiOptimizer)),
+    lambda: optimizers.LossScaleOptimizer(optimizers.Adam(0.01), initial_scale=8.0, dynamic_growth_steps=2),
+    lambda: optimizers.MultiOptimizer(optimizers.OptimizerMap(optimizers.SGD(0.1), {".*bias": optimizers.Adam(0.01)})),
     lambda: optimizers.SGD(0.1, momentum=0.9, nesterov=True), lambda: optimizers.Adam(0.01, amsgrad=True),
     lambda: optimizers.RMSprop(0.01, momentum=0.5, centered=True), lambda: optimizers.AdamW(0.01, weight_decay=0.3),
     lambda: optimizers.SGD(0.1, clipnorm=0.5), lambda: optimizers.SGD(0.1, clipvalue=0.05),

@@ -25,6 +25,7 @@ from ztorch.dtypes import f32
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
+from ztorch.host.memory import aligned
 from ztorch.lower.params import Params
 from ztorch.lower.plan import lower
 from ztorch.runtime.devices import resolve
@@ -160,6 +161,32 @@ def test_copies_on_the_device(name: str) -> None:
         d.copy(source, source, 256, 0, 128)
     d.free(source)
     d.free(target)
+
+
+@every
+def test_memory_that_is_shared_with_the_host(name: str) -> None:
+    """A device that has memory of its own gives None."""
+    d, block = device(name), aligned(1 << 16)
+    block[:] = np.random.default_rng(0).integers(0, 256, block.size)
+    kept, adopted = block.copy(), d.adopt(block)
+    assert d.adopt(block[1:]) is None and d.adopt(block[:0]) is None
+    buffer = adopted or d.alloc(block.size)
+    if adopted is None:
+        d.write(buffer, block)
+    out = np.empty(1000, np.uint8)
+    d.read(buffer, out, 100)
+    np.testing.assert_array_equal(out, kept[100:1100])
+    seen = d.seen(buffer, 1000)
+    assert seen is not None or adopted is None
+    if seen is not None:
+        np.testing.assert_array_equal(seen, kept[:1000])
+        assert np.shares_memory(seen, block) == (adopted is not None)
+    d.free(buffer)
+    np.testing.assert_array_equal(block, kept)
+    if seen is not None:  # it stays
+        np.testing.assert_array_equal(seen, kept[:1000])
+    with pytest.raises(DeviceError, match="was freed"):
+        d.seen(buffer, 10)
 
 
 @every

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.abi import BUFFER_ALIGN
 from ztorch.arguments import explained
 from ztorch.arrays.cells import is_tracing
 from ztorch.arrays.dlpack import lent_by
@@ -54,7 +55,8 @@ def tensor(data: Any, dtype: DType | str | None = None, device: str | None = Non
 def asarray(data: Any, dtype: DType | str | None = None, device: str | None = None,
             copy: bool | None = None) -> Tensor:
     """A tensor of the data, which shares its memory where that is possible: then who changes the
-    data changes the tensor.
+    data changes the tensor. On an integrated GPU that takes an array from a multiple of 64 bytes
+    on.
 
     Args:
         data: A tensor, an array of any framework, a number, or nested lists of numbers.
@@ -79,7 +81,8 @@ def asarray(data: Any, dtype: DType | str | None = None, device: str | None = No
     if copy is False and not isinstance(data, Tensor) and not _shares(node, data):
         raise ConfigError("this array's memory cannot be shared with a tensor: it must lie on the "
                           "tensor's device, in C order, with whole elements aligned, in the same "
-                          "dtype; leave copy=False out")
+                          "dtype; OpenCL and Vulkan share the host's memory on integrated GPUs, "
+                          f"from a multiple of {BUFFER_ALIGN} bytes on; leave copy=False out")
     return tensor_of(node)
 
 
@@ -90,8 +93,7 @@ def _shares(node: TensorNode, data: Any) -> bool:
         return True
     if theirs := lent_by(data):
         return theirs == place
-    return place == "cpu" and np.may_share_memory(
-        stored_array(node), as_host_array("a tensor's data", data))
+    return np.may_share_memory(stored_array(node), as_host_array("a tensor's data", data))
 
 
 @explained

@@ -17,24 +17,31 @@ from ztorch.backends.python_calls import skipped
 from ztorch.dtypes import DType
 from ztorch.errors import DataError, DeviceError
 
+# Of a tensor that goes between the host and a device in its memory without a copy: launches are
+# prepared anew for each new buffer, which takes longer than to copy fewer.
+LENT_BYTES = 1 << 20
 RETURNED_BYTES = 1 << 16  # of a result from which on its memory is reused; mapping new costs more
 
 
 class _View:
-    """A block of memory, which it keeps alive, as NumPy asks for it."""
+    """A block of memory, which it keeps alive, as NumPy asks for it. What the host sees of a
+    device's block is kept too: it stays when the device is closed."""
 
-    __slots__ = ("__array_interface__", "block")
+    __slots__ = ("__array_interface__", "block", "seen")
 
-    def __init__(self, block: Allocation, own: Spec, writable: bool = False):
+    def __init__(self, block: Allocation, own: Spec, writable: bool = False,
+                 seen: np.ndarray | None = None):
         self.block = block
+        self.seen = seen
+        place = block.place if seen is None else seen.__array_interface__["data"][0]
         self.__array_interface__ = {
             "shape": own.shape, "typestr": own.dtype.numpy.str, "version": 3,
-            "data": (block.place, not writable)}
+            "data": (place, not writable)}
 
 
 def stored_array(node: TensorNode) -> np.ndarray:
-    """A node's elements as memory holds them. The array can only be read; on the CPU it is that
-    memory."""
+    """A node's elements as memory holds them. The array can only be read; where the host sees that
+    memory, it is that."""
     if node.block is None:
         realize((node,))
     own = node.spec
@@ -44,9 +51,12 @@ def stored_array(node: TensorNode) -> np.ndarray:
         if isinstance(block, bytes):
             return np.ndarray(own.shape, own.dtype.numpy, block, skipped(block))
         return np.asarray(_View(block, own))
+    device_block, pool = node.block, memory(own.memory)
+    assert isinstance(device_block, Allocation)
+    if (seen := pool.seen(device_block, own.nbytes)) is not None:
+        return np.asarray(_View(device_block, own, seen=seen))
     array = np.empty(own.shape, own.dtype.numpy)
-    assert isinstance(node.block, Allocation)
-    memory(own.memory).download(node.block, array)
+    pool.download(device_block, array)
     array.flags.writeable = False
     return array
 
@@ -82,7 +92,7 @@ def node_of_array(array: np.ndarray, d: DType, place: str, copy: bool) -> Tensor
     elements = stored(array, d)
     block = None
     if isinstance(pool, HostPool) and (not copy or not np.may_share_memory(elements, array)):
-        block = pool.lend(elements)
+        block = pool.lend(elements)  # a device may still read when the array may change again
     return computed(spec(array.shape, d, place), block or pool.upload(elements))
 
 
@@ -121,8 +131,11 @@ def node_from(x: Any, d: DType | None, device: str | None, copy: bool) -> Tensor
                             f"leave the dtype out, and use .astype({str(d)!r})")
         return moved(node, theirs if device is None else memory_of(device), copy)
     array = as_host_array("a tensor's data", x, d)
-    return node_of_array(array, d or default_dtype(x, array),
-                         memory_of(device or default_device()), copy)
+    d = d or default_dtype(x, array)
+    place = memory_of(device or default_device())
+    if not (copy or place == "cpu") and (block := memory(place).lend(stored(array, d))):
+        return computed(spec(array.shape, d, place), block)
+    return node_of_array(array, d, place, copy)
 
 
 def moved(node: TensorNode, place: str, copy: bool = False) -> TensorNode:
@@ -135,7 +148,9 @@ def moved(node: TensorNode, place: str, copy: bool = False) -> TensorNode:
             realize((node,))
         assert isinstance(node.block, Allocation)
         return computed(own, memory(place).copied(node.block, own.nbytes))
-    return computed(spec(own.shape, own.dtype, place), memory(place).upload(stored_array(node)))
+    elements, pool = stored_array(node), memory(place)
+    block = None if copy or own.nbytes < LENT_BYTES else pool.lend(elements)
+    return computed(spec(own.shape, own.dtype, place), block or pool.upload(elements))
 
 
 def restored(array: np.ndarray, d: DType, device: str) -> TensorNode:

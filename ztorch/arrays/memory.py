@@ -118,6 +118,14 @@ class Pool(ABC):
         return self.upload(array)
 
     @abstractmethod
+    def lend(self, array: np.ndarray) -> Allocation | None:
+        """A block that is the array itself, or None if compiled code cannot read it in place."""
+
+    def seen(self, block: Allocation, nbytes: int) -> np.ndarray | None:
+        """The beginning of a block as the host sees it in place; None if it does not."""
+        return None
+
+    @abstractmethod
     def write(self, block: Allocation, array: np.ndarray) -> None:
         """Copies an array's elements, in C order, to the beginning of a block."""
 
@@ -145,7 +153,6 @@ class HostPool(Pool):
         out.reshape(-1).view(np.uint8)[:] = block.handle[:out.nbytes]
 
     def lend(self, array: np.ndarray) -> Allocation | None:
-        """A block that is the array itself, or None if compiled code cannot read it in place."""
         flags = array.flags
         if not (flags.aligned and flags.c_contiguous and array.dtype.isnative):
             return None
@@ -176,6 +183,17 @@ class DevicePool(Pool):
 
     def download(self, block: Allocation, out: np.ndarray) -> None:
         self.device.read(block.handle, out)
+
+    def lend(self, array: np.ndarray) -> Allocation | None:
+        if not (array.flags.c_contiguous and array.dtype.isnative):
+            return None
+        buffer = self.device.adopt(array.reshape(-1).view(np.uint8))
+        if buffer is None:
+            return None
+        return Allocation(LentMemory(self), array.nbytes, buffer, buffer)
+
+    def seen(self, block: Allocation, nbytes: int) -> np.ndarray | None:
+        return self.device.seen(block.handle, nbytes) if nbytes else None
 
     def copied(self, block: Allocation, nbytes: int) -> Allocation:
         made = self.alloc(nbytes)

@@ -35,6 +35,16 @@ class DriverCalls(ABC):
     def _finish(self, ticket: Any) -> None:  # noqa: B027
         """Called without the guard: others go on meanwhile."""
 
+    def _adopt(self, block: np.ndarray) -> Any:
+        """A handle of the bytes of an array where they lie, which must stay; None if this device
+        cannot work there."""
+        return None
+
+    def _seen(self, handle: Any) -> np.ndarray | None:
+        """The bytes of a handle where they lie in the host's memory, once all work is done. They
+        stay after the handle was freed. None if the host must copy them."""
+        return None
+
     def _pin(self, block: np.ndarray) -> None:  # noqa: B027
         """A driver that has no use for it does nothing."""
 

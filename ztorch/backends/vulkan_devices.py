@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from ztorch.abi import BUFFER_ALIGN
+from ztorch.abi import BUFFER_ALIGN, PAGE
 from ztorch.backends.handles import DeviceInfo
 from ztorch.errors import DeviceError
 from ztorch.host.processor import usable_cores
@@ -45,6 +45,7 @@ FEATURES = (
 )
 SUBGROUPS = "VK_EXT_subgroup_size_control"
 CONTROLS = "VK_KHR_shader_float_controls"
+HOST_MEMORY = "VK_EXT_external_memory_host"
 NAMES = {f.capability: f"{f.what} ({f.field})" for f in FEATURES} | {
     FLOAT_CONTROLS: "NaN and infinity (shaderSignedZeroInfNanPreserveFloat32)",
     GROUP_SHUFFLE: "shuffles in subgroups of one known size (subgroupSizeControl)"}
@@ -188,6 +189,17 @@ class Physical:
         types = [memory.memoryTypes[k] for k in range(memory.memoryTypeCount)]
         return [(t.propertyFlags, int(memory.memoryHeaps[t.heapIndex].size)) for t in types]
 
+    @property
+    def shares_memory(self) -> bool:
+        """Whether it works in the host's memory, and buffers may be any pages of it."""
+        api = vk()
+        kinds = api.VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU, api.VK_PHYSICAL_DEVICE_TYPE_CPU
+        if HOST_MEMORY not in self.extensions or self.properties.deviceType not in kinds:
+            return False
+        host = api.VkPhysicalDeviceExternalMemoryHostPropertiesEXT()
+        api.vkGetPhysicalDeviceProperties2(self.handle, api.VkPhysicalDeviceProperties2(pNext=host))
+        return bool(host.minImportedHostPointerAlignment <= PAGE)
+
     def open(self) -> Any:
         """Creates a logical device with one queue and all features of FEATURES that it has."""
         api = vk()
@@ -199,7 +211,7 @@ class Physical:
                 pNext=chain, subgroupSizeControl=1, computeFullSubgroups=1)
         for f in self.features:
             setattr(links[f.structure], f.field, 1)
-        known = {f.extension for f in FEATURES} | {SUBGROUPS, CONTROLS}
+        known = {f.extension for f in FEATURES} | {SUBGROUPS, CONTROLS, HOST_MEMORY}
         queue = api.VkDeviceQueueCreateInfo(queueFamilyIndex=self.family, queueCount=1,
                                             pQueuePriorities=[1.0])
         features = api.VkPhysicalDeviceFeatures2(pNext=chain, features=links[""])

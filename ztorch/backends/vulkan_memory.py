@@ -1,8 +1,9 @@
 """Calls of an open Vulkan device, and the allocation of its buffers.
 
 Buffers are in the device's memory. If the host can map that memory with caching, as on integrated
-GPUs and CPUs, it reads and writes the buffers in place. Otherwise data goes through a staging
-buffer.
+GPUs and CPUs, it reads and writes buffers in place. If the driver takes pages of the host there,
+large buffers are such pages, which stay when the buffer is freed. Otherwise data goes through a
+staging buffer.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.abi import PAGE, PAGED_BYTES, align_up
 from ztorch.backends.vulkan_devices import Physical, vk
 from ztorch.errors import DeviceError, OutOfMemory
+from ztorch.host.memory import aligned
 
 STAGE = 8 << 20  # bytes of the staging buffer
 
@@ -56,7 +59,8 @@ class Held:
 
     buffer: Any  # VkBuffer
     memory: Any  # VkDeviceMemory
-    seen: np.ndarray | None  # the memory mapped into the host, if it is
+    seen: np.ndarray | None  # the memory as the host sees it, if it does
+    is_host: bool = False  # whether that is the host's own memory, not a mapping of the driver's
 
 
 class Memories:
@@ -64,6 +68,7 @@ class Memories:
 
     def __init__(self, calls: VulkanCalls, physical: Physical, direct: bool):
         self.calls, self.physical, self.direct = calls, physical, direct
+        self._shares = direct and physical.shares_memory
         self._stage: Held | None = None
 
     def alloc(self, nbytes: int) -> Held:
@@ -72,11 +77,49 @@ class Memories:
         if nbytes > self.physical.largest:
             raise OutOfMemory(f"{self.calls.name}: {nbytes:,} bytes, and one allocation may have "
                               f"{self.physical.largest:,}")
+        if self._shares and nbytes >= PAGED_BYTES:
+            held = self.adopted(aligned(align_up(nbytes, PAGE)))
+            if held is not None:
+                return held
         local = api.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
         cached = _seen() | api.VK_MEMORY_PROPERTY_HOST_CACHED_BIT
         if self.direct and self._has(local | cached):
             return self._alloc(nbytes, [local | cached, local], True)
         return self._alloc(nbytes, [local, 0], False)
+
+    def adopted(self, block: np.ndarray) -> Held | None:
+        """A buffer of the pages that an array of bytes lies in; None where it cannot be."""
+        if not self._shares or block.nbytes > self.physical.largest:
+            return None
+        api, calls = vk(), self.calls
+        address = block.__array_interface__["data"][0]
+        first, end = address // PAGE * PAGE, align_up(address + block.nbytes, PAGE)
+        kind = api.VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT
+        pages = api.ffi.cast("void*", first)
+        ask = api.vkGetDeviceProcAddr(calls.device, "vkGetMemoryHostPointerPropertiesEXT")
+        known = api.VkMemoryHostPointerPropertiesEXT()
+        calls.attempt("vkGetMemoryHostPointerPropertiesEXT", ask, calls.device, kind, pages, known)
+        types = known.memoryTypeBits
+        theirs = api.VkExternalMemoryBufferCreateInfo(handleTypes=kind)
+        buffer, memory = calls.make("Buffer", self._info(block.nbytes, theirs)), None
+        try:
+            needed = api.vkGetBufferMemoryRequirements(calls.device, buffer)
+            number = next((k for k, (flags, _) in enumerate(self.physical.memory_types())
+                           if types & needed.memoryTypeBits & 1 << k and flags & _seen() == _seen()
+                           ), None)
+            at = address - first
+            fits = at % needed.alignment == 0 and at + needed.size <= end - first
+            if number is not None and fits:
+                pages_of = api.VkImportMemoryHostPointerInfoEXT(handleType=kind, pHostPointer=pages)
+                memory = calls.on("vkAllocateMemory", api.VkMemoryAllocateInfo(
+                    pNext=pages_of, allocationSize=end - first, memoryTypeIndex=number), None)
+                calls.on("vkBindBufferMemory", buffer, memory, at)
+                return Held(buffer, memory, block, True)
+        except DeviceError:  # the driver takes no such pages, of a file for example
+            if memory is not None:
+                api.vkFreeMemory(calls.device, memory, None)
+        calls.destroy("Buffer", buffer)
+        return None
 
     def stage(self) -> tuple[Held, np.ndarray]:
         """The staging buffer and its mapping in the host."""
@@ -106,11 +149,7 @@ class Memories:
     def _alloc(self, nbytes: int, choices: list[int], seen: bool) -> Held:
         """A buffer in memory with the first flags of `choices` that a memory type has."""
         api, calls = vk(), self.calls
-        info = api.VkBufferCreateInfo(
-            size=-(-nbytes // 16) * 16, sharingMode=api.VK_SHARING_MODE_EXCLUSIVE,
-            usage=api.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | api.VK_BUFFER_USAGE_TRANSFER_SRC_BIT
-            | api.VK_BUFFER_USAGE_TRANSFER_DST_BIT)
-        buffer, memory = calls.make("Buffer", info), None
+        buffer, memory = calls.make("Buffer", self._info(nbytes, None)), None
         try:
             needed = api.vkGetBufferMemoryRequirements(calls.device, buffer)
             number = self._type(needed, choices)
@@ -124,6 +163,13 @@ class Memories:
                 api.vkFreeMemory(calls.device, memory, None)
             raise
         return Held(buffer, memory, None if mapped is None else np.frombuffer(mapped, np.uint8))
+
+    def _info(self, nbytes: int, more: Any) -> Any:
+        api = vk()
+        return api.VkBufferCreateInfo(
+            pNext=more, size=align_up(nbytes, 16), sharingMode=api.VK_SHARING_MODE_EXCLUSIVE,
+            usage=api.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | api.VK_BUFFER_USAGE_TRANSFER_SRC_BIT
+            | api.VK_BUFFER_USAGE_TRANSFER_DST_BIT)
 
     def _type(self, needed: Any, choices: list[int]) -> int:
         """The number of a memory type with the first flags of `choices` that one has."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ztorch.backends.vulkan_devices import vk
-from ztorch.backends.vulkan_memory import VulkanCalls
+from ztorch.backends.vulkan_memory import Held, VulkanCalls
 from ztorch.errors import DeviceError
 
 FOREVER = (1 << 64) - 1  # nanoseconds
@@ -23,6 +23,27 @@ class Ticket:
 
     commands: Any  # the command buffer, which can be under way once
     fence: Any
+
+
+@dataclass
+class Commands:
+    """A recorded command buffer, ready to submit."""
+
+    commands: Any  # the command buffer
+    pool: Any  # the descriptor pool of its launches
+    submit: Any  # the VkSubmitInfo array
+    exchange: Exchange | None = None  # made when its inputs and outputs first come along
+
+
+@dataclass
+class Exchange:
+    """How inputs reach the launches of a recording, and outputs come back."""
+
+    inputs: Held  # memory that the host sees
+    outputs: Held
+    submit: Any  # the VkSubmitInfo array of the launches, and of copies before and after them
+    copies: list[Any] = field(default_factory=list)  # the command buffers of these
+    stages: list[Held] = field(default_factory=list)  # memory of its own
 
 
 class VulkanQueue:

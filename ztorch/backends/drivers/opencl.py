@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.abi import BUFFER_ALIGN
+from ztorch.abi import BUFFER_ALIGN, CACHE_LINE, align_up
 from ztorch.backends import spirv
 from ztorch.backends.backend import Backend
 from ztorch.backends.device import Device
 from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
 from ztorch.errors import DeviceError, OutOfMemory, Unsupported
+from ztorch.host.memory import aligned
 from ztorch.host.settings import current
 
 SPIRV = "spirv"  # the chip name of SPIR-V code
@@ -125,8 +126,28 @@ class OpenCLDevice(Device):
         if nbytes > self._device.max_mem_alloc_size:
             raise OutOfMemory(f"{self.id}: {nbytes:,} bytes, and a buffer may have "
                               f"{self._device.max_mem_alloc_size:,}")
-        return self._try("clCreateBuffer", cl.Buffer, self._context, cl.mem_flags.READ_WRITE,
-                         nbytes)
+        if not self._device.host_unified_memory:
+            return self._try("clCreateBuffer", cl.Buffer, self._context, cl.mem_flags.READ_WRITE,
+                             nbytes)
+        # Drivers of integrated GPUs work in whole lines from a page on where they lie.
+        return self._adopt(aligned(align_up(nbytes, CACHE_LINE)))
+
+    def _adopt(self, block: np.ndarray) -> Any:
+        cl = _cl()
+        if not self._device.host_unified_memory or block.nbytes > self._device.max_mem_alloc_size:
+            return None
+        flags = cl.mem_flags.USE_HOST_PTR | (
+            cl.mem_flags.READ_WRITE if block.flags.writeable else cl.mem_flags.READ_ONLY)
+        return self._try("clCreateBuffer", cl.Buffer, self._context, flags, hostbuf=block)
+
+    def _seen(self, handle: Any) -> np.ndarray | None:
+        cl, block = _cl(), handle.hostbuf
+        if block is None:
+            return None
+        mapped, _ = self._try("clEnqueueMapBuffer", cl.enqueue_map_buffer, self._queue, handle,
+                              cl.map_flags.READ, 0, block.shape, block.dtype)  # this waits
+        self._try("clEnqueueUnmapMemObject", mapped.base.release, self._queue)
+        return block
 
     def _free(self, handle: Any) -> None:
         self._synchronise()

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launc
 from ztorch.backends.vulkan_devices import Physical, vk
 from ztorch.backends.vulkan_memory import STAGE, Held, Memories, VulkanCalls
 from ztorch.backends.vulkan_pipelines import LoadedKernels, Pipelines
-from ztorch.backends.vulkan_queue import Ticket, VulkanQueue, submission
+from ztorch.backends.vulkan_queue import Commands, Exchange, Ticket, VulkanQueue, submission
 from ztorch.errors import DeviceError
 
 
@@ -39,27 +38,6 @@ class Vulkan(Backend):
     def open(self, ordinal: int = 0) -> Device:
         physical = vulkan_devices.chosen(ordinal)
         return VulkanDevice(physical.described(ordinal), physical)
-
-
-@dataclass
-class _Commands:
-    """A recorded command buffer, ready to submit."""
-
-    commands: Any  # the command buffer
-    pool: Any  # the descriptor pool of its launches
-    submit: Any  # the VkSubmitInfo array
-    exchange: _Exchange | None = None  # made when its inputs and outputs first come along
-
-
-@dataclass
-class _Exchange:
-    """How inputs reach the launches of a recording, and outputs come back."""
-
-    inputs: Held  # memory that the host sees
-    outputs: Held
-    submit: Any  # the VkSubmitInfo array of the launches, and of copies before and after them
-    copies: list[Any] = field(default_factory=list)  # the command buffers of these
-    stages: list[Held] = field(default_factory=list)  # memory of its own
 
 
 class VulkanDevice(Device):
@@ -106,10 +84,10 @@ class VulkanDevice(Device):
             data_out[...] = outputs.seen[:data_out.nbytes]
 
     def _exchange(self, launches: Any, inputs: Held, bytes_in: int, outputs: Held,
-                  bytes_out: int) -> _Exchange:
+                  bytes_out: int) -> Exchange:
         """The memory of the launches itself where the host sees it; otherwise stages beside it."""
         if inputs.seen is not None and outputs.seen is not None:
-            return _Exchange(inputs, outputs, submission(launches))
+            return Exchange(inputs, outputs, submission(launches))
         bytes_in, bytes_out = max(bytes_in, 1), max(bytes_out, 1)
         first = self._memories.mapped(bytes_in)
         try:
@@ -120,7 +98,7 @@ class VulkanDevice(Device):
         into, back = self._commands(), self._commands()
         self._record_copy(into, first, 0, inputs, 0, bytes_in)
         self._record_copy(back, outputs, 0, last, 0, bytes_out)
-        return _Exchange(first, last, submission(into, launches, back), [into, back],
+        return Exchange(first, last, submission(into, launches, back), [into, back],
                          [first, last])
 
     def _close(self) -> None:
@@ -137,6 +115,15 @@ class VulkanDevice(Device):
 
     def _alloc(self, nbytes: int) -> Any:
         return self._memories.alloc(nbytes)
+
+    def _adopt(self, block: np.ndarray) -> Any:
+        return self._memories.adopted(block)
+
+    def _seen(self, handle: Any) -> np.ndarray | None:
+        if not handle.is_host:
+            return None
+        self._synchronise()
+        return handle.seen
 
     def _free(self, handle: Any) -> None:
         self._synchronise()
@@ -246,7 +233,7 @@ class VulkanDevice(Device):
                 api.vkCmdDispatch(into, *launch.grid)
 
         self._recorded(commands, body)
-        return _Commands(commands, pool, submission(commands))
+        return Commands(commands, pool, submission(commands))
 
     def _sets(self, pool: Any, kernels: LoadedKernels, launches: tuple[Launch, ...]) -> list[Any]:
         """A descriptor set for each launch, with the buffer ranges that it binds."""
