@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ztorch as zt
 from tests.programs import classifier, flowers, same_states
 from ztorch import layers as L
 from ztorch.errors import DataError
@@ -175,3 +176,39 @@ def test_what_is_wrong_with_a_dataset() -> None:
     with pytest.raises(DataError, match=r"an item of this Alone has 1 parts; items are \(x, y\)"):
         classifier().fit(Alone(), verbose=0)
     np.testing.assert_array_equal(classifier().predict(Alone()), classifier().predict(X))
+
+
+class Streamed:
+    """As a streamed dataset of Hugging Face is: batches of named columns, a pass that is set by a method."""
+
+    def __init__(self) -> None:
+        self.passes: list[int] = []
+        self._epoch = 0
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    def set_epoch(self, number: int) -> None:
+        self._epoch = number
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        self.passes.append(self._epoch)
+        for k in range(0, 12, 4):
+            yield {"pixels": np.full((4, 3), k, np.float32), "label": np.arange(k, k + 4) % 2}
+
+
+def test_streams_of_named_columns_are_told_their_pass() -> None:
+    model = zt.Sequential([zt.layers.Input((3,)), zt.layers.Dense(2, activation="softmax")], seed=2)
+    model.compile("cpu:scalar", batch_size=6, optimizer="sgd", loss="sparse_categorical_crossentropy")
+    source = Streamed()
+    batches = list(source)
+    x, y = (np.concatenate([b[name] for b in batches]) for name in ("pixels", "label"))
+    want = model.evaluate(x, y, verbose=0)
+    assert model.evaluate(source, verbose=0) == pytest.approx(want, rel=1e-6)
+    np.testing.assert_allclose(model.predict({"pixels": b["pixels"]} for b in batches), model.predict(x), rtol=1e-6)
+    source.passes.clear()
+    model.fit(source, epochs=3, verbose=0)
+    assert source.passes == [0, 1, 2]
+    with pytest.raises(DataError, match="batch 0 of the iterator has the columns a, b, and it is not clear"):
+        model.evaluate(iter([{"a": x, "b": y}]), verbose=0)

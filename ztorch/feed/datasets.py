@@ -16,10 +16,8 @@ from ztorch.errors import DataError
 from ztorch.feed.adapter import DataAdapter
 from ztorch.feed.array_batches import permutation
 from ztorch.feed.columns import as_array
+from ztorch.feed.named_columns import parts_of_columns
 from ztorch.feed.sources import is_indexed
-
-# What columns of targets are called in datasets whose items are dicts.
-_TARGETS = ("label", "labels", "target", "targets", "y")
 
 
 def as_stream(adapter: DataAdapter, source: Any, batch_size: int, with_targets: bool,
@@ -88,8 +86,9 @@ class IndexedDataset:
 
     def _parts(self, item: Any) -> tuple[Any, ...]:
         """x, or x, y and the weights, of an item."""
-        if isinstance(item, Mapping) and not self._is_inputs(item):
-            return self._columns(item)
+        if isinstance(item, Mapping):
+            return parts_of_columns(self._adapter, item, self._with_targets,
+                                    f"items of this {type(self._dataset).__name__} have")
         if isinstance(item, list) and self._with_targets:
             item = tuple(item)
         parts = item if isinstance(item, tuple) else (item,)
@@ -99,28 +98,6 @@ class IndexedDataset:
             raise DataError(f"an item of this {type(self._dataset).__name__} has {len(parts)} "
                             "parts; items are (x, y) or (x, y, sample_weight)")
         return parts
-
-    def _is_inputs(self, item: Mapping[str, Any]) -> bool:
-        """Whether a dict holds all inputs and nothing else, so that it is x."""
-        return not self._with_targets and set(item) == {p.name for p in self._adapter.input_ports}
-
-    def _columns(self, item: Mapping[str, Any]) -> tuple[Any, ...]:
-        """x and y of a row whose columns have names."""
-        inputs = [p.name for p in self._adapter.input_ports]
-        outputs = [p.name for p in self._adapter.target_ports]
-        targets = [n for n in outputs if n in item] or [n for n in _TARGETS if n in item][:1]
-        if not self._adapter.several_inputs:
-            inputs = [name for name in item if name not in targets]
-        missing = [name for name in inputs if name not in item]
-        if missing or (len(inputs) != 1 and not self._adapter.several_inputs) or (
-                self._with_targets and not targets):
-            raise DataError(f"items of this {type(self._dataset).__name__} have the columns "
-                            f"{', '.join(map(str, item))}, and it is not clear which are x and y; "
-                            "pass columns as arrays, such as fit(dataset['image'], "
-                            "dataset['label']), or items (x, y)")
-        x = {n: item[n] for n in inputs} if self._adapter.several_inputs else item[inputs[0]]
-        y = {n: item[n] for n in targets} if len(targets) > 1 else [item[n] for n in targets]
-        return (x, y if isinstance(y, dict) else y[0]) if self._with_targets else (x,)
 
 
 def _is_row(shape: tuple[int, ...], row: tuple[int, ...], sizes_vary: bool) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ztorch.errors import ConfigError
 from ztorch.feed.columns import as_array
-from ztorch.feed.sources import is_column, is_indexed, is_stream
+from ztorch.feed.sources import begin_pass, is_column, is_indexed, is_stream
 
 Shapes = Any  # with the batch as None: (None, 4), or a list or dict of such
 
@@ -135,7 +135,7 @@ def _first_batch(x: Any) -> Any:
     epoch = getattr(x, "epoch", None)
     item = next(iter(x), None)
     if isinstance(epoch, int):
-        x.epoch = epoch  # it has not begun to count
+        begin_pass(x, epoch)  # it has not begun to count
     return item
 
 

@@ -41,6 +41,15 @@ def is_column(x: Any) -> bool:
     return (isinstance(rows, list) or hasattr(rows, "__array__")) and len(rows) == min(len(x), 1)
 
 
+def begin_pass(source: Any, number: int) -> None:
+    """Tells a source that counts its passes which one comes next; those of Hugging Face have a
+    method for that."""
+    if hasattr(source, "set_epoch"):
+        source.set_epoch(number)
+    else:
+        source.epoch = number
+
+
 def _is_data(x: Any) -> bool:
     """Whether x is an array, or holds some."""
     return (hasattr(x, "__array__") or hasattr(x, "__dlpack__")

@@ -10,7 +10,9 @@ import numpy as np
 from ztorch.errors import DataError
 from ztorch.feed.adapter import Columns, DataAdapter, rows_of
 from ztorch.feed.array_batches import Batch
+from ztorch.feed.named_columns import parts_of_columns
 from ztorch.feed.sequences import joined
+from ztorch.feed.sources import begin_pass
 
 if TYPE_CHECKING:
     from ztorch.feed.call_pool import BorrowedCalls
@@ -127,7 +129,7 @@ class StreamBatches:
 
     def _read(self) -> Iterator[Piece]:
         if self._next_pass is not None:
-            self._source.epoch = self._next_pass  # type: ignore[attr-defined]
+            begin_pass(self._source, self._next_pass)
             self._next_pass += 1
         row = 0
         for k, item in enumerate(self._source):
@@ -147,6 +149,9 @@ class StreamBatches:
     def _parts(self, item: Any, k: int) -> tuple[Any, Any, Any]:
         in_a_list = isinstance(item, list) and (self._with_targets or not (
             self._adapter.several_inputs or self._adapter.open_axes))  # else rows, or inputs
+        if isinstance(item, Mapping):
+            item = parts_of_columns(self._adapter, item, self._with_targets,
+                                    f"batch {k} of the iterator has")
         if not isinstance(item, tuple) and not in_a_list:
             item = (item,)
         if len(item) > 3 or (self._with_targets and len(item) < 2):
