@@ -32,11 +32,11 @@ class Commands:
     commands: Any  # the command buffer
     pool: Any  # the descriptor pool of its launches
     submit: Any  # the VkSubmitInfo array
-    exchange: Exchange | None = None  # made when its inputs and outputs first come along
+    exchange: HostExchange | None = None  # made when its inputs and outputs first come along
 
 
 @dataclass
-class Exchange:
+class HostExchange:
     """How inputs reach the launches of a recording, and outputs come back."""
 
     inputs: Held  # memory that the host sees

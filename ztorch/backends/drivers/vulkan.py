@@ -18,7 +18,7 @@ from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launc
 from ztorch.backends.vulkan_devices import Physical, vk
 from ztorch.backends.vulkan_memory import STAGE, Held, Memories, VulkanCalls
 from ztorch.backends.vulkan_pipelines import LoadedKernels, Pipelines
-from ztorch.backends.vulkan_queue import Commands, Exchange, Ticket, VulkanQueue, submission
+from ztorch.backends.vulkan_queue import Commands, HostExchange, Ticket, VulkanQueue, submission
 from ztorch.errors import DeviceError
 
 
@@ -84,10 +84,10 @@ class VulkanDevice(Device):
             data_out[...] = outputs.seen[:data_out.nbytes]
 
     def _exchange(self, launches: Any, inputs: Held, bytes_in: int, outputs: Held,
-                  bytes_out: int) -> Exchange:
+                  bytes_out: int) -> HostExchange:
         """The memory of the launches itself where the host sees it; otherwise stages beside it."""
         if inputs.seen is not None and outputs.seen is not None:
-            return Exchange(inputs, outputs, submission(launches))
+            return HostExchange(inputs, outputs, submission(launches))
         bytes_in, bytes_out = max(bytes_in, 1), max(bytes_out, 1)
         first = self._memories.mapped(bytes_in)
         try:
@@ -98,7 +98,7 @@ class VulkanDevice(Device):
         into, back = self._commands(), self._commands()
         self._record_copy(into, first, 0, inputs, 0, bytes_in)
         self._record_copy(back, outputs, 0, last, 0, bytes_out)
-        return Exchange(first, last, submission(into, launches, back), [into, back],
+        return HostExchange(first, last, submission(into, launches, back), [into, back],
                          [first, last])
 
     def _close(self) -> None:
