@@ -87,13 +87,16 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{key}: {value}")
     parts = facts["date"], machine.slug(), asked.level, "quick" * asked.quick
     stem = "-".join(part for part in parts if part)
-    sections, begun = [], perf_counter()
+    begun = perf_counter()
+    # Sections of earlier runs of the day stay: a long run may be done piece by piece.
+    sections = report.sections(asked.out / f"{stem}.json")
     for name in names:
         print(f"\n[{name}] after {perf_counter() - begun:.0f} s", flush=True)
-        sections.append(SECTIONS[name](threads, effort))
-        print(f"\n{sections[-1].markdown()}", flush=True)
+        section = SECTIONS[name](threads, effort)
+        sections[section.key] = section
+        print(f"\n{section.markdown()}", flush=True)
         # Written after every section: a long run that is broken off has not been for nothing.
-        written = report.write(asked.out, stem, facts, sections, asked.quick)
+        written = report.write(asked.out, stem, facts, list(sections.values()), asked.quick)
     print("written: " + ", ".join(map(str, written)))
     return 0
 

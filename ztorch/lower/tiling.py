@@ -59,6 +59,7 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     vectors = math.ceil(n / lanes)
     way = way or plain(m, k)
     best: tuple[float, int, int] | None = None
+    gain = TILING_GAIN if m > 1 else 1.0  # a single row waits for long runs of B
     for rows in (h for h in way.heights if h <= m):
         for wide in range(1, min(vectors, TILE_VECTORS_MAX) + 1):
             used = registers(rows, wide) + way.kept(rows)
@@ -68,7 +69,7 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
                 continue
             tiles = tiling(rows, wide, m, n, lanes, packed, way)
             time = estimated_cycles(tiles, k, d, cpu)
-            if best is None or time < best[0] * TILING_GAIN:
+            if best is None or time < best[0] * gain:
                 best = (time, rows, wide)
     assert best is not None
     _, rows, wide = best
