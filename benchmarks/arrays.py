@@ -28,6 +28,7 @@ class Library(NamedTuple):
     sqrt: Callable[[Any], Any]
     erf: Callable[[Any], Any]
     where: Callable[[Any, Any, Any], Any]
+    maximum: Callable[[Any, Any], Any]
     one_hot: Callable[[Any, int], Any]
 
 
@@ -75,8 +76,14 @@ def run(threads: list[int], effort: Effort) -> Section:
             programs.forget()
             for size in SIZES:
                 _case(s, n, effort, "x + y", lambda lib, x, y: x + y, size, 2, text="x + y")
+                _case(s, n, effort, "maximum", lambda lib, x, y: lib.maximum(x, y), size, 2)
+                _case(s, n, effort, "exp", lambda lib, x: lib.exp(x), size, text="exp(x)",
+                      most=1.0)
+                _case(s, n, effort, "x ** 2 + y", lambda lib, x, y: x**2 + y, size, 2,
+                      text="x ** 2 + y")
                 _case(s, n, effort, "chain of ten", chain, size, text=CHAIN)
                 _case(s, n, effort, "sum", lambda lib, x: x.sum(), size, text="sum(x)")
+                _case(s, n, effort, "max", lambda lib, x: x.max(), size, text="max(x)")
             _case(s, n, effort, "chain of ten, sum", chain_and_sum, 1_000_000, text=f"sum({CHAIN})")
             _case(s, n, effort, "Black-Scholes", black_scholes, 1_000_000, numpy_too=False)
             _k_means(s, n, effort)
@@ -85,20 +92,21 @@ def run(threads: list[int], effort: Effort) -> Section:
     return s
 
 
-OURS = Library(zt.ops.exp, zt.ops.log, zt.ops.sqrt, zt.ops.erf, zt.ops.where, zt.ops.one_hot)
+OURS = Library(zt.ops.exp, zt.ops.log, zt.ops.sqrt, zt.ops.erf, zt.ops.where, zt.ops.maximum,
+               zt.ops.one_hot)
 _erf = np.vectorize(math.erf)
-NUMPY = Library(np.exp, np.log, np.sqrt, _erf, np.where,
+NUMPY = Library(np.exp, np.log, np.sqrt, _erf, np.where, np.maximum,
                 lambda x, n: np.eye(n, dtype=np.float32)[x])
 
 
 def _torch_library(torch: Any) -> Library:
-    return Library(torch.exp, torch.log, torch.sqrt, torch.erf, torch.where,
+    return Library(torch.exp, torch.log, torch.sqrt, torch.erf, torch.where, torch.maximum,
                    lambda x, n: torch.nn.functional.one_hot(x, n).float())
 
 
 def _jax_library(jax: Any) -> Library:
     return Library(jax.numpy.exp, jax.numpy.log, jax.numpy.sqrt, jax.scipy.special.erf,
-                   jax.numpy.where, jax.nn.one_hot)
+                   jax.numpy.where, jax.numpy.maximum, jax.nn.one_hot)
 
 
 def _jax_contestants(f: Callable[..., Any], arrays: list[np.ndarray]) -> list[Contestant]:
@@ -125,9 +133,10 @@ def _numexpr_contestant(text: str, threads: int, arrays: list[np.ndarray]) -> li
 
 
 def _case(s: Section, threads: int, effort: Effort, name: str, f: Callable[..., Any], size: int,
-          inputs: int = 1, numpy_too: bool = True, text: str = "") -> None:
+          inputs: int = 1, numpy_too: bool = True, text: str = "", most: float = 150.0) -> None:
+    """A computation of arrays of numbers up to `most`, from a third of it on."""
     random = np.random.default_rng(size)
-    arrays = [random.uniform(50, 150, size).astype(np.float32) for _ in range(inputs)]
+    arrays = [random.uniform(most / 3, most, size).astype(np.float32) for _ in range(inputs)]
     _compared(s, threads, effort, f"{name}, {size:,}", f, arrays, numpy_too, text)
 
 
