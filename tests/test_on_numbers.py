@@ -129,6 +129,26 @@ def test_random_numbers() -> None:
         zt.random.SeedGenerator(-1)
 
 
+def test_random_numbers_of_other_distributions() -> None:
+    """Means, spreads and ends, and one number in a thousand at each end of the gamma distribution."""
+    for alpha in (0.4, 1.0, 7.5):
+        x = zt.random.gamma((6000,), alpha, seed=5).numpy()
+        assert abs(x.mean() / alpha - 1) < 0.06 and abs(x.var() / alpha - 1) < 0.15 and x.min() > 0
+    at = np.quantile(zt.random.gamma((20000,), 1.0, seed=6).numpy(), [0.001, 0.5, 0.999])
+    np.testing.assert_allclose(at, -np.log1p(-np.array([0.001, 0.5, 0.999])), rtol=0.25)
+    alphas = np.array([0.5, 3.0], np.float32)
+    x = zt.random.beta((6000, 2), alphas, 2.0, seed=7).numpy()
+    np.testing.assert_allclose(x.mean(0), alphas / (alphas + 2), atol=0.02)
+    np.testing.assert_allclose(x.var(0), alphas * 2 / ((alphas + 2) ** 2 * (alphas + 3)), atol=0.01)
+    assert 0 <= x.min() <= x.max() <= 1
+    x = zt.random.binomial((6000, 2), np.array([4, 12]), 0.3, seed=8).numpy()
+    np.testing.assert_allclose(x.mean(0), [1.2, 3.6], atol=0.1)
+    np.testing.assert_allclose(x.var(0), [0.84, 2.52], atol=0.15)
+    assert set(np.unique(x[:, 0])) == {0, 1, 2, 3, 4}
+    with pytest.raises(Unsupported, match="at most 4096, not 5000"):
+        zt.random.binomial((2,), 5000, 0.5)
+
+
 def test_random_numbers_in_layers_differ_by_step() -> None:
     class Noise(L.Layer):
         def __init__(self, seed: Any) -> None:

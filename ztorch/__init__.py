@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         regularizers as regularizers,
         schedules as schedules,
     )
-    import ztorch.arrays.draws as random  # noqa: F401  # isort: skip
+    import ztorch.arrays.distributions as random  # noqa: F401  # isort: skip
     import ztorch.conveniences as utils  # noqa: F401  # isort: skip
     import ztorch.ops as activations  # noqa: F401  # isort: skip
     from ztorch.arrays import array_api as array_api
@@ -127,7 +127,7 @@ _NAMES = {"Input": "layers.core", "Layer": "layers.layer", "Model": "model.model
           **dict.fromkeys(("device", "set_default_device"), "arrays.placement")}
 # Modules of rooms.
 _INNER = {"array_api": "arrays.array_api", "onnx": "interchange.onnx",
-          "settings": "host.settings", "random": "arrays.draws",
+          "settings": "host.settings", "random": "arrays.distributions",
           "utils": "conveniences", "activations": "ops",
           "models": "sources.models", "saving": "sources.saving",
           "torch_export": "interchange.torch_export"}

@@ -10,6 +10,7 @@ import numpy as np
 from ztorch.arrays.random import set_seed
 from ztorch.data.directories import image_dataset_from_directory, text_dataset_from_directory
 from ztorch.data.labels import normalize, to_categorical
+from ztorch.data.picture_files import array_to_img, img_to_array, load_img, save_img
 from ztorch.data.py_dataset import PyDataset
 from ztorch.data.sequences import pad_sequences, timeseries_dataset_from_array
 from ztorch.data.splitting import split_dataset
@@ -27,13 +28,13 @@ from ztorch.model.diagram import plot_model
 from ztorch.model.own_steps import unpack_x_y_sample_weight
 
 Sequence = PyDataset  # its older name
-__all__ = ["CustomObjectScope", "PyDataset", "Sequence", "clear_session", "custom_object_scope",
-           "deserialize_keras_object", "get_registered_name", "get_registered_object",
-           "image_dataset_from_directory", "is_keras_tensor", "normalize",
-           "pack_x_y_sample_weight", "pad_sequences", "plot_model", "register_keras_serializable",
-           "serialize_keras_object", "set_random_seed", "split_dataset",
-           "text_dataset_from_directory", "timeseries_dataset_from_array", "to_categorical",
-           "unpack_x_y_sample_weight"]
+__all__ = ["CustomObjectScope", "PyDataset", "Sequence", "array_to_img", "clear_session",
+           "custom_object_scope", "deserialize_keras_object", "get_registered_name",
+           "get_registered_object", "image_dataset_from_directory", "img_to_array",
+           "is_keras_tensor", "load_img", "normalize", "pack_x_y_sample_weight", "pad_sequences",
+           "plot_model", "register_keras_serializable", "save_img", "serialize_keras_object",
+           "set_random_seed", "split_dataset", "text_dataset_from_directory",
+           "timeseries_dataset_from_array", "to_categorical", "unpack_x_y_sample_weight"]
 
 
 def set_random_seed(seed: int) -> None:

@@ -1,5 +1,5 @@
-"""What other libraries call layers, losses, metrics and optimizers, where the nearest spelling of
-ours would mislead: the name here, or what to use instead."""
+"""What other libraries call layers, losses, metrics, optimizers and devices, where the nearest
+spelling of ours would mislead: the name here, or what to use instead."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ OTHER_NAMES: dict[str, dict[str, str]] = {  # of a family: a name in lower case,
         "sum": "Add", "cat": "Concatenate", "upsample": "UpSampling2D",
         "cudnnlstm": "LSTM", "cudnngru": "GRU", "bilstm": "Bidirectional(LSTM(...))",
         "randomresizedcrop": "RandomCrop and Resizing", "pixelshuffle": "Reshape and Permute"},
+    "device": {
+        "gpu": "'auto' for the best one there is, or 'cuda', 'rocm', 'metal', 'vulkan' or 'opencl'",
+        "mps": "'metal'", "hip": "'rocm'", "xpu": "'opencl' or 'vulkan'", "tpu": "none"},
     "loss": {
         "crossentropyloss": _CROSSENTROPY, "cross_entropy": _CROSSENTROPY,
         "crossentropy": _CROSSENTROPY, "nllloss": "'sparse_categorical_crossentropy'",

@@ -183,3 +183,31 @@ def test_models_are_drawn(tmp_path: Path) -> None:
     row = zt.Sequential([L.Input((4,)), L.Dense(2)])
     assert [t.get_text() for t in utils.plot_model(row, None, show_layer_names=False).axes[
         0].texts][:2] == ["Input", "Dense"]
+
+
+def test_single_images_are_those_of_keras(tmp_path: Path) -> None:
+    theirs = references.keras().utils
+    x = RANDOM.random((9, 12, 3)) * 200
+    utils.save_img(tmp_path / "a.png", x)
+    utils.save_img(tmp_path / "grey.png", x[..., :1].transpose(2, 0, 1), data_format="channels_first", scale=False)
+    theirs.save_img(tmp_path / "b.png", x)
+    same(np.asarray(Image.open(tmp_path / "a.png")), np.asarray(Image.open(tmp_path / "b.png")))
+    for how in ({}, {"color_mode": "grayscale"}, {"color_mode": "rgba", "target_size": (4, 5)},
+                {"target_size": (6, 6), "interpolation": "bilinear", "keep_aspect_ratio": True}):
+        ours, other = (room.load_img(tmp_path / "a.png", **how) for room in (utils, theirs))
+        same(utils.img_to_array(ours), theirs.img_to_array(other))
+        same(utils.img_to_array(ours, "channels_first", "uint8"), theirs.img_to_array(other, "channels_first", "uint8"))
+    same(np.asarray(utils.array_to_img(x)), np.asarray(theirs.array_to_img(x)))
+    same(utils.img_to_array(utils.load_img(tmp_path / "grey.png", "grayscale"))[..., 0], x[..., 0].astype(np.uint8).astype("f"))
+    with pytest.warns(UserWarning, match="no transparency"):
+        utils.save_img(tmp_path / "c.jpg", np.ones((4, 4, 4)))
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    for wrong, error, message in (
+            (lambda: utils.load_img(tmp_path / "none.png"), DataError, "there is no file"),
+            (lambda: utils.load_img(tmp_path / "bad.png"), DataError, r"bad.png cannot be read as an image"),
+            (lambda: utils.load_img(tmp_path / "a.png", "cmyk"), ConfigError, "color_mode='cmyk'"),
+            (lambda: utils.save_img(tmp_path / "a.xyz", x), ConfigError, "must end in one of"),
+            (lambda: utils.array_to_img(x[0]), DataError, "channels, not"),
+            (lambda: utils.img_to_array(x[0, 0]), DataError, "takes an image")):
+        with pytest.raises(error, match=message):
+            wrong()

@@ -1,4 +1,4 @@
-"""What `keras.random` has: users reach it as `zt.random`.
+"""Draws by the names of `keras.random`: users reach them as `zt.random`.
 
 On its own a function gives a tensor. In the `call` of a layer, or in a `train_step`, it gives new
 numbers at each step of the program.
@@ -254,7 +254,3 @@ def _tensor(x: Any) -> Any:
 def _sizes(shape: Any) -> tuple[int, ...]:
     """A shape as a tuple of integers."""
     return tuple(operator.index(n) for n in (shape if isinstance(shape, Sequence) else (shape,)))
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -104,7 +104,7 @@ class ImageFolder(Batches):
             raise ConfigError(f"image_folder(channels={channels!r}) must be 1 (grey), 3 (RGB) or 4 "
                               "(with transparency)")
         self.channels = channels
-        self.decode = _pillow()
+        self.decode = _decoder()
         self.files, self.labels, self.classes = labelled or labelled_files(path, IMAGES, "image")
         self.fitting = fitting
         super().__init__(len(self.files), batch_size, seed)
@@ -133,7 +133,7 @@ def read_images(paths: Sequence[str], size: tuple[int, int],
     Returns:
         An array of shape (images, height, width, channels), and the files.
     """
-    decode = _pillow()
+    decode = _decoder()
     files: list[Path] = []
     for path in map(Path, paths):
         below = files_below(path, IMAGES) if path.is_dir() else [path]
@@ -164,27 +164,49 @@ def _pixels(decode: Callable[..., np.ndarray], file: Path, size: tuple[int, int]
     return pixels.reshape(*size, channels)
 
 
-def _pillow() -> Any:
-    """The function that decodes one file."""
+def pillow() -> Any:
+    """The module of Pillow that has images."""
     try:
-        from PIL import Image, ImageOps
+        from PIL import Image
     except ImportError:
         raise Unsupported("reading images needs Pillow: pip install ztorch[images]") from None
+    return Image
+
+
+def opened(file: Path) -> Any:
+    """The image in a file, as it lies there."""
+    if not file.is_file():
+        raise DataError(f"there is no file {file}")
+    with parsing(str(file), DataError, "cannot be read as an image", "repair or remove it"), (
+            _opened(pillow(), file)) as image:
+        image.load()
+        return image.copy()
+
+
+def _opened(images: Any, file: Path) -> Any:
+    """A file that Pillow has looked at, and not read yet."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", images.DecompressionBombWarning)  # refused below
+        image = images.open(file, formats=sorted(set(IMAGES.values())))
+    if image.width * image.height > MOST_PIXELS:
+        raise DataError(f"{file} says it is {image.width} x {image.height} pixels large; "
+                        f"at most {MOST_PIXELS:,} pixels are read")
+    if image.mode[0] in "IF":
+        raise DataError(f"{file} has pixels of more than 8 bits ({image.mode}), which are "
+                        "not read; save it with 8 bits a channel")
+    return image
+
+
+def _decoder() -> Callable[..., np.ndarray]:
+    """The function that decodes one file."""
+    images = pillow()
+    from PIL import ImageOps
 
     def decode(file: Path, size: tuple[int, int], mode: str, fitting: Fitting) -> np.ndarray:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # refused below
-            opened = Image.open(file, formats=sorted(set(IMAGES.values())))
-        with opened as image:
-            if image.width * image.height > MOST_PIXELS:
-                raise DataError(f"{file} says it is {image.width} x {image.height} pixels large; "
-                                f"at most {MOST_PIXELS:,} pixels are read")
-            if image.mode[0] in "IF":
-                raise DataError(f"{file} has pixels of more than 8 bits ({image.mode}), which are "
-                                "not read; save it with 8 bits a channel")
+        with _opened(images, file) as image:
             upright = ImageOps.exif_transpose(image).convert(mode)
             # A box beyond the image gives black.
             shaped = upright.crop(fitting.box(upright.size, size)) if fitting.keeps else upright
-            return np.asarray(shaped.resize(size, Image.Resampling[_FILTERS[fitting.filter]]))
+            return np.asarray(shaped.resize(size, images.Resampling[_FILTERS[fitting.filter]]))
 
     return decode

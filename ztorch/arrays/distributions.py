@@ -1,0 +1,140 @@
+"""What `keras.random` has, which users reach as `zt.random`: the draws of `draws.py`, and those of
+gamma, beta and binomial distributions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ztorch import ops
+from ztorch.arguments import explained
+from ztorch.arrays.draws import Seed, normal
+from ztorch.arrays.draws import SeedGenerator as SeedGenerator
+from ztorch.arrays.draws import categorical as categorical
+from ztorch.arrays.draws import dropout as dropout
+from ztorch.arrays.draws import randint as randint
+from ztorch.arrays.draws import shuffle as shuffle
+from ztorch.arrays.draws import truncated_normal as truncated_normal
+from ztorch.arrays.draws import uniform as uniform
+from ztorch.arrays.tensor import Tensor
+from ztorch.dtypes import DType
+from ztorch.errors import Unsupported
+
+__all__ = ["SeedGenerator", "beta", "binomial", "categorical", "dropout", "gamma", "normal",
+           "randint", "shuffle", "truncated_normal", "uniform"]
+
+ROUNDS = 12  # of draws that may be refused: one in 20 is, so that none is left of 10 ** 15
+MOST_TRIALS = 4096  # of a binomial draw, each of which is drawn
+
+
+@explained
+def gamma(shape: Any, alpha: Any, dtype: DType | str | None = None, seed: Seed = None) -> Any:
+    """Numbers of a gamma distribution, whose scale is 1.
+
+    Args:
+        shape: The size of each axis.
+        alpha: The shape of the distribution: a number above 0, or a tensor that broadcasts.
+        dtype: A float dtype; `None` means float32. Default: `None`.
+        seed: As for `normal`. Default: `None`.
+
+    Returns:
+        A tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> abs(zt.random.gamma((2000,), 3.0, seed=1).mean().item() - 3.0) < 0.2
+        True
+    """
+    return _gamma(_sizes(shape), alpha, dtype, seed)
+
+
+@explained
+def beta(shape: Any, alpha: Any, beta: Any, dtype: DType | str | None = None,
+         seed: Seed = None) -> Any:
+    """Numbers of a beta distribution, from 0 to 1.
+
+    Args:
+        shape: The size of each axis.
+        alpha: How near 1 they are: a number above 0, or a tensor that broadcasts.
+        beta: How near 0 they are, likewise.
+        dtype: A float dtype; `None` means float32. Default: `None`.
+        seed: As for `normal`. Default: `None`.
+
+    Returns:
+        A tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> abs(zt.random.beta((2000,), 2.0, 6.0, seed=1).mean().item() - 0.25) < 0.02
+        True
+    """
+    sizes = _sizes(shape)
+    both = ops.stack([ops.broadcast_to(_tensor(x, dtype), sizes) for x in (alpha, beta)])
+    drawn = _gamma((2, *sizes), both, dtype, seed)
+    return drawn[0] / (drawn[0] + drawn[1])
+
+
+@explained
+def binomial(shape: Any, counts: Any, probabilities: Any, dtype: DType | str | None = None,
+             seed: Seed = None) -> Any:
+    """How many of some trials succeed.
+
+    Args:
+        shape: The size of each axis.
+        counts: Number of trials: a number, or an array that broadcasts.
+        probabilities: The probability that one succeeds, or a tensor that broadcasts.
+        dtype: A float dtype; `None` means float32. Default: `None`.
+        seed: As for `normal`. Default: `None`.
+
+    Returns:
+        A tensor of whole numbers.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> abs(zt.random.binomial((2000,), 10, 0.3, seed=1).mean().item() - 3.0) < 0.2
+        True
+    """
+    sizes, trials = _sizes(shape), np.asarray(counts)
+    most = int(trials.max(initial=0))
+    if most > MOST_TRIALS:
+        raise Unsupported(f"random.binomial draws each trial, at most {MOST_TRIALS}, not {most}")
+    successes = _uniform(normal((most, *sizes), dtype=dtype, seed=seed)) < _tensor(
+        probabilities, dtype)
+    number = np.arange(most).reshape(-1, *(1,) * len(sizes))
+    counted = ops.logical_and(successes, Tensor(number < trials))
+    return ops.sum(ops.cast(counted, dtype or "float32"), axis=0)
+
+
+def _gamma(sizes: tuple[int, ...], alpha: Any, dtype: DType | str | None, seed: Seed) -> Any:
+    """By the method of Marsaglia and Tsang, the first of several draws that is not refused."""
+    drawn = normal((2 * ROUNDS + 1, *sizes), dtype=dtype, seed=seed)
+    z, u, more = drawn[:ROUNDS], _uniform(drawn[ROUNDS:-1]), _uniform(drawn[-1])
+    shape = ops.broadcast_to(_tensor(alpha, dtype), sizes)
+    small = shape < 1.0
+    d = ops.where(small, shape + 1.0, shape) - 1.0 / 3.0
+    v = ops.power(ops.relu(1.0 + z / ops.sqrt(9.0 * d)), 3.0)
+    positive = v > 0.0
+    logarithm = ops.log(ops.where(positive, v, 1.0))
+    taken = ops.logical_and(positive, ops.log(u) < 0.5 * z * z + d * (1.0 - v + logarithm))
+    first = ops.argmax(ops.cast(taken, "int32"), axis=0)
+    chosen = ops.take_along_axis(v, ops.expand_dims(first, 0), 0)[0]
+    return d * chosen * ops.where(small, ops.power(more, 1.0 / shape), 1.0)
+
+
+def _uniform(z: Any) -> Any:
+    """Numbers between 0 and 1, of normally distributed ones."""
+    return 0.5 * ops.erfc(z * -math.sqrt(0.5))
+
+
+def _tensor(x: Any, dtype: DType | str | None) -> Any:
+    return ops.cast(x if isinstance(x, Tensor) else Tensor(x), dtype or "float32")
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    return (int(shape),) if np.ndim(shape) == 0 else tuple(map(int, shape))
+
+
+def __dir__() -> list[str]:
+    return __all__
