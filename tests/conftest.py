@@ -109,6 +109,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item in kept]
 
 
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: garbage collection need not look at it again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """One look for what nobody refers to; pytest takes five, at all that the tests have left."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Another checkout's package, or peers that this run promised to have, end the run at once."""
     if not hasattr(config, "workerinput"):  # a worker of xdist inherits what was found here
