@@ -21,6 +21,7 @@ CASES: tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], ...] = (
     ((1, 11, 29, 3), (5, 5, 3, 16), {"padding": "same", "stride": (2, 3)}),
     ((2, 9, 10, 4), (3, 3, 4, 24), {"dilation": (2, 3)}),
     ((1, 7, 7, 64), (3, 3, 64, 16), {"padding": "same"}),
+    ((1, 7, 7, 8), (3, 3, 8, 64), {"padding": "same"}),
     ((1, 6, 23, 8), (1, 1, 8, 40), {"stride": 2}),
     ((1, 8, 9, 12), (3, 3, 4, 18), {"groups": 3, "padding": "same"}),
     ((1, 9, 11, 19), (3, 3, 1, 19), {"groups": 19, "padding": "same"}),

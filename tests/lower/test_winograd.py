@@ -100,6 +100,15 @@ def test_what_is_not_transformed() -> None:
         assert not any("tiles" in k for k in kernels(y, limits))
 
 
+def test_windows_of_few_rows_are_copied() -> None:
+    """Of 7 x 7 positions, tiles of 8 lanes would have 7 rows of one vector each."""
+    def copies(side: int) -> int:
+        y = ops.conv(leaf("input", "x", (1, side, side, 64), f32), leaf("state", "k", (3, 3, 64, 128), f32))
+        return sum("rows_copy" in k for k in kernels(y, TARGETS["avx2"].with_precision("exact").limits))
+
+    assert copies(9) and not copies(14)
+
+
 def test_only_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
 

@@ -16,9 +16,10 @@ from ztorch.lower.left_rows import reading
 from ztorch.lower.long_reductions import split_reduction, widened
 from ztorch.lower.loops import summing
 from ztorch.lower.region import COPY, view_of
-from ztorch.lower.tiling import choose, pack, panel_columns
+from ztorch.lower.tiling import choose, pack, panel_columns, product_cycles
 from ztorch.lower.tuning import (
     COPY_COLUMNS,
+    COPY_GAIN,
     DEEP_PRODUCT_SIZE,
     L1_SHARE,
     L2_SHARE,
@@ -192,8 +193,13 @@ def _left(v: Value, limits: Limits) -> Value:
         return COPY(a) if reading(a) is None else a
     row, depth = Var("row", m), Var("k", k)
     base = view_of(bare, (*(Index() for _ in bare.shape[:-2]), Index.of(row), Index.of(depth)))
-    if base is None or n < COPY_COLUMNS or bare.size > base[0].size:  # it repeats elements
+    if base is None or n < COPY_COLUMNS:
         return bare
+    if bare.size > base[0].size:  # it repeats elements
+        moved = 2 * bare.size * a.dtype.bytes / limits.processor.outer_bytes_per_cycle
+        copied = product_cycles(m, n, k, limits, v.dtype) + moved
+        return COPY(a) if copied < COPY_GAIN * product_cycles(
+            m, n, k, limits, v.dtype, way) else bare
     # A tile takes few elements of each line, and meets the others again after k lines.
     across = base[1].factor(depth) != 1 and k * LINE_BYTES > limits.processor.l1_bytes
     best = choose(m, n, k, limits, v.dtype).tile_rows

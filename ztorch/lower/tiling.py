@@ -103,6 +103,15 @@ def estimated_cycles(tiles: Tiling, k: int, d: DType, cpu: Processor) -> float:
                for r in tiles.rows for p in tiles.panels)
 
 
+def product_cycles(m: int, n: int, k: int, limits: Limits, d: DType,
+                   way: Reading | None = None) -> float:
+    """Estimated cycles of a product in the tiles that are best for it, whose rows all lie evenly or
+    are read in a `way`."""
+    s = choose(m, n, k, limits, d, way=way)
+    tiles = tiling(s.tile_rows, s.tile_vectors, m, n, limits.lanes(d), way=way)
+    return estimated_cycles(tiles, k, d, limits.processor)
+
+
 def _tile_time(rows: int, wide: int, k: int, lanes: int, d: DType, cpu: Processor,
                between: int) -> float:
     """Estimated cycles of one tile. B's panel comes from the second cache unless the first keeps

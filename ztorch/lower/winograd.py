@@ -22,7 +22,8 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import flatten
 from ztorch.lower.region import COPY, is_view, view_of
-from ztorch.lower.tiling import choose, estimated_cycles, tiling
+from ztorch.lower.tiling import product_cycles
+from ztorch.lower.tuning import PAGE_BYTES
 from ztorch.lower.winograd_tuning import (
     MEMORY_BYTES_PER_CYCLE,
     TRANSFORM_CHANNELS,
@@ -49,8 +50,8 @@ def _kernel_shape(kernel: Value) -> tuple[Shape, DType]:
     return (POINTS, kernel.shape[0] // WINDOW ** 2, kernel.shape[1]), kernel.dtype
 
 
-def _tiles_shape(image: Value, down: int, across: int) -> tuple[Shape, DType]:
-    return (POINTS, image.shape[0] * down * across, image.shape[-1]), image.dtype
+def _tiles_shape(image: Value, down: int, across: int, rows: int) -> tuple[Shape, DType]:
+    return (POINTS, rows, image.shape[-1]), image.dtype
 
 
 def _results_shape(products: Value, shape: Shape) -> tuple[Shape, DType]:
@@ -59,7 +60,7 @@ def _results_shape(products: Value, shape: Shape) -> tuple[Shape, DType]:
 
 # A kernel (9 * channels, filters) at each point: (points, channels, filters).
 AT_POINTS = Op("at_points", KIND, _kernel_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
-# The tiles of an image that they cover at each point: (points, tiles, channels).
+# The tiles of an image that cover it at each point: (points, rows, channels), in the first rows.
 TILES = Op("tiles", KIND, _tiles_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
 # The results of products at all points (points, tiles, filters) as an image.
 RESULTS_OF = Op("results", KIND, _results_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
@@ -85,10 +86,10 @@ def transformed(v: Value, left: Value, fixed: bool,
     if min(channels, filters) < TRANSFORM_CHANNELS:
         return None
     after = _transformed_cycles(batch * down * across, channels, filters, fixed, limits)
-    if after > TRANSFORM_GAIN * _cycles(v.shape[0], filters, left.shape[1], limits):
+    if after > TRANSFORM_GAIN * product_cycles(v.shape[0], filters, left.shape[1], limits, f32):
         return None
     more = (0, down * RESULTS - height, across * RESULTS - width, 0)
-    return (TILES(_extended(image, more), down=down, across=across),
+    return (_tiles(_extended(image, more), down, across),
             AT_POINTS(COPY(v.args[1]) if is_view(v.args[1]) else v.args[1]),
             (batch, height, width, filters))
 
@@ -109,6 +110,17 @@ def _image_of(v: Value, left: Value) -> Value | None:
     seen = view_of(left, (flatten((n, y, x), (batch, down, across)),
                           flatten((i, j, c), (WINDOW, WINDOW, channels))))
     return image if seen == (image, flatten((n, y + i, x + j, c), image.shape)) else None
+
+
+def _tiles(image: Value, down: int, across: int) -> Value:
+    """The tiles of an image at each point. If points lay whole pages apart, they would evict one
+    another: then there is a row more."""
+    tiles, channels = image.shape[0] * down * across, image.shape[-1]
+    rows = tiles + (tiles * channels * f32.bytes % PAGE_BYTES == 0)
+    at_points = TILES(image, down=down, across=across, rows=rows)
+    whole = (POINTS, tiles, channels)
+    return at_points if rows == tiles else OPS.slice(
+        at_points, (0,) * len(whole), (1,) * len(whole), whole)
 
 
 def _extended(image: Value, more: Sequence[int]) -> Value:
@@ -132,12 +144,8 @@ def _transformed_cycles(tiles: int, channels: int, filters: int, fixed: bool,
     kernel = POINTS * f32.bytes * channels * filters
     rate = cpu.l2_bytes_per_cycle if stored + kernel <= cpu.l2_bytes else (
         cpu.outer_bytes_per_cycle if stored <= cpu.l3_bytes else MEMORY_BYTES_PER_CYCLE)
-    return (POINTS * _cycles(tiles, filters, channels, limits) + tiles * vectors * TRANSFORM_CYCLES
-            + 2 * stored / rate + kernel * (1 if fixed else WINDOW) / cpu.outer_bytes_per_cycle)
-
-
-def _cycles(m: int, n: int, k: int, limits: Limits) -> float:
-    """Estimated cycles of a product."""
-    s = choose(m, n, k, limits, f32)
-    tiles = tiling(s.tile_rows, s.tile_vectors, m, n, limits.lanes(f32))
-    return estimated_cycles(tiles, k, f32, limits.processor)
+    kernel_rate = (MEMORY_BYTES_PER_CYCLE if kernel > cpu.l3_bytes and fixed
+                   else cpu.outer_bytes_per_cycle)
+    products = POINTS * product_cycles(tiles, filters, channels, limits, f32)
+    return (products + tiles * vectors * TRANSFORM_CYCLES + 2 * stored / rate
+            + kernel * (1 if fixed else WINDOW) / kernel_rate)

@@ -107,7 +107,7 @@ def _tiles(e: Emitter, v: Value, memory: str, limits: Limits, lanes: int) -> Non
     column = Var("c", v.shape[2])
     number = flatten([Index.of(a) for a in tile], [a.extent for a in tile])
     n, y, x = (Index.of(a) for a in tile)
-    with e.b.loop(0, v.shape[1], kind="parallel") as r:
+    with e.b.loop(0, math.prod(a.extent for a in tile), kind="parallel") as r:
         for scope, _ in vectors(e.within(bound=spread(e, r, tile)), column, lanes):
             at = [[scope.element(image, (n, y * RESULTS + i, x * RESULTS + j, Index.of(column)))
                    for j in range(TILE)] for i in range(TILE)]
