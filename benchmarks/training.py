@@ -148,6 +148,7 @@ def run_fit(threads: list[int], effort: Effort) -> Section:
     flat = x.reshape(len(x), -1)
     for n in threads:
         peers.set_threads(n)
+        model.set_weights(weights)  # it keeps what the round before has learned
         program = model.compile("cpu", batch_size=32, threads=n,
                                 optimizer=optimizers.Adam(RATE, **EPSILON["Adam"]),
                                 loss="sparse_categorical_crossentropy")

@@ -101,6 +101,9 @@ class CopyingCall:
     def release(self) -> None:
         pass
 
+    def steps(self, columns: object) -> None:
+        """Each batch is a run of its own."""
+
 
 class NumpyCall(CopyingCall):
     """One function's staging buffers and its step."""

@@ -129,7 +129,7 @@ DOORS = {
     "llvmlite": {"codegen/llvm.py"},
     "subprocess": {"codegen/llvm_child.py", "codegen/cc.py", "codegen/sass.py", "codegen/wasm.py", "commands/demo.py"},
     "click": {"cli.py", "commands"},
-    "ctypes": {"backends", "host/mac.py", "runtime/executable.py"},
+    "ctypes": {"backends", "host/mac.py", "runtime/executable.py", "runtime/native_call.py"},
     "vulkan": {"backends/vulkan_devices.py"},
     "pyopencl": {"backends/drivers/opencl.py"},
     "wgpu": {"backends/drivers/webgpu.py"},

@@ -124,6 +124,32 @@ CONTROL_BLOCK = np.dtype({"names": [f.name for f in CONTROL_FIELDS],
 
 WORKER_ENTRY = "zt_worker"  # the function of every CPU library that worker threads run
 
+# A function that trains or evaluates has a second entry, which runs it for one batch after another.
+# Its frame ends with the address of a record: numbers and addresses of 8 bytes each.
+STEPS_ENTRY = "{}_steps"  # of a function's symbol
+STEPS = {
+    "record": (
+        "body", "inputs",  # written by the entry: what to run, and the table of its inputs
+        "order",  # address of the numbers of rows, or 0: rows follow one another
+        "first", "rows", "count",  # place of the first row, rows of a batch, batches
+        "ran",  # written: how many batches were run
+        "finite",  # 1: stop after a batch whose first score is not finite
+        "column_count", "columns", "score_count", "scores"),  # two tables
+    "column": ("source", "bytes",  # all rows of an input, and the bytes of one of them
+               "buffer", "slot"),  # where they are copied, and which input this is
+    "score": ("output", "wide", "count",  # of this many float32, or 1: float64
+              "sums", "weight"),  # float64: to each sum comes the value times the weight
+}
+
+
+def repeats(function: str) -> bool:
+    """Whether a function has that second entry.
+
+    >>> repeats("train@8"), repeats("predict")
+    (True, False)
+    """
+    return function.partition("@")[0] in ("train", "evaluate")
+
 
 def runs(count: int, loops: Sequence[tuple[int, int, int]],
          head: Callable[[int, Mapping[int, int]], bool] = lambda loop, turns: True,

@@ -103,7 +103,20 @@ def _names(program: Program) -> list[str]:
             names.append(function)
             run()
 
-        call.run = noted  # type: ignore[method-assign]
+        def steps(columns: Any) -> Any:
+            native = in_a_row(columns)
+            run_all = native.run
+
+            def noted_all(*where: Any) -> int:
+                count = run_all(*where)
+                names.extend([function] * count)
+                return int(count)
+
+            native.run = noted_all
+            return native
+
+        in_a_row = call.steps
+        call.run, call.steps = noted, steps  # type: ignore[method-assign]
         return call
 
     program.executable.bind = watched  # type: ignore[method-assign]

@@ -16,7 +16,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ztorch.abi import CONTROL_FIELDS, CONTROL_OFFSETS, WORKER_ENTRY
+from ztorch.abi import (
+    CONTROL_FIELDS,
+    CONTROL_OFFSETS,
+    STEPS,
+    STEPS_ENTRY,
+    WORKER_ENTRY,
+    repeats,
+)
 from ztorch.artifact.c_interface import CInterface
 from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.elf import link
@@ -52,7 +59,7 @@ def cpu_code(plans: Mapping[str, Plan], target: Target, spec: ProgramSpec,
     objects = module.assembled()
     watch.done("object", objects)
     library = link(objects, soname=f"{_file_name(spec.name)}.so",
-                   exports=[*symbols.values(), WORKER_ENTRY])
+                   exports=[*symbols.values(), *module.repeated, WORKER_ENTRY])
     watch.done("library", library)
     return CpuCode(text, library)
 
@@ -74,11 +81,13 @@ class RenderedModule:
         self.kernels = Kernels(target)
         self.functions = [_function(plan, self.kernels, symbols[plan.name])
                           for plan in plans.values()]
+        self.repeated = [f["repeats"] for f in self.functions if f["repeats"]]
 
     def text(self) -> str:
         """The whole as one text."""
         return self._frame(kernels=self.kernels.rendered, programs=self.functions,
-                           workers="defined" if self.c_interface is None else "")
+                           workers="defined" if self.c_interface is None else "",
+                           steps=self._steps)
 
     def assembled(self) -> Object:
         """The whole as one object: assembled at once, or in parts that are merged."""
@@ -93,15 +102,21 @@ class RenderedModule:
             text = self._frame(kernels=[{**kernel, "symbol": "kernel"}], linkage="hidden")
             parts.append((text, self.target, {"kernel": kernel["symbol"]}))
         parts.append((self._frame(declared=self.kernels.rendered, programs=self.functions,
-                                  workers="declared"), plain, {}))
-        parts.append((self._frame(workers="defined", linkage="hidden"), self.target, {}))
+                                  workers="declared", steps=self._steps), plain, {}))
+        parts.append((self._frame(workers="defined", linkage="hidden", steps=self._steps),
+                      self.target, {}))
         return merged((read_object(assembled(text, target)), names)
                       for text, target, names in counted("assemble kernels", parts))
+
+    @property
+    def _steps(self) -> Mapping[str, Any] | None:
+        """What the template shows of the loop over batches; None where no function has one."""
+        return STEPS if self.repeated else None
 
     def _frame(self, **parts: Any) -> str:
         target = self.target
         data = {"kernels": [], "declared": [], "programs": [], "workers": "",
-                "linkage": "internal", **parts}
+                "steps": None, "linkage": "internal", **parts}
         return self.kernels.words.frame(
             **data, c=self.c_interface, arch=target.arch, triple=target.llvm_triple,
             cpu=target.llvm_cpu, vector_bits=target.limits.vector_bits,
@@ -156,7 +171,8 @@ def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
                       "fixed": fixed, "barrier": step.barrier})
         while open_loops and plan.loops[open_loops[-1]].end == k + 1:
             steps.append({"kind": "end", "loop": loops[open_loops.pop()], "fixed": []})
-    return {"symbol": symbol, "steps": steps, "loops": loops, "flushes": _flushes(plan)}
+    return {"symbol": symbol, "steps": steps, "loops": loops, "flushes": _flushes(plan),
+            "repeats": STEPS_ENTRY.format(symbol) if repeats(plan.name) else ""}
 
 
 def _flushes(plan: Plan) -> bool:

@@ -4,32 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztorch.dtypes import DType
 from ztorch.errors import ConfigError
 from ztorch.feed.adapter import Columns, DataAdapter, rows_of
-from ztorch.feed.columns import reads_in_place, store
-from ztorch.feed.sequences import Ragged
+from ztorch.feed.staging import Batch, Rows, Stage
+from ztorch.feed.stretches import Stretch
 
 if TYPE_CHECKING:
     from ztorch.feed.call_pool import BorrowedCalls
-    from ztorch.runtime.running import BoundCall
-
-Staging = Mapping[str, np.ndarray]  # the buffers that a native call reads, by input
-Rows = slice | np.ndarray  # consecutive rows, or the numbers of rows
-
-
-class Batch(NamedTuple):
-    """A batch that lies in the input buffers of a call."""
-
-    call: BoundCall
-    real: int  # rows of the data; those after them fill up the batch
-    weight: float  # what its scores count in those of an epoch
-    rows: Rows  # which rows they are
-    lengths: dict[str, np.ndarray]  # their sizes along axes that vary
+    from ztorch.feed.scores import EpochScores
+    from ztorch.runtime.running import BoundCall, NativeSteps
 
 
 def permutation(seed: int, epoch: int, rows: int) -> np.ndarray:
@@ -47,103 +34,6 @@ def permutation(seed: int, epoch: int, rows: int) -> np.ndarray:
     keys = (keys & ~row_bits) | np.arange(rows, dtype=np.uint64)
     keys.sort()
     return (keys & row_bits).astype(np.intp)
-
-
-def weight_of_scores(call: BoundCall, real: int, row_weights: np.ndarray) -> float:
-    """What the scores of a batch count in those of an epoch: as many as it has rows. Programs that
-    know no such rows, those of older artifacts, divide by the weights of rows instead."""
-    return float(real if "real" in call.inputs else row_weights.sum(dtype=np.float64))
-
-
-class _Copier:
-    """Copies rows of one array to its staging buffer, converting where dtypes differ."""
-
-    __slots__ = ("_call", "_dtype", "_gathered", "_name", "_source", "_staging")
-
-    def __init__(self, source: np.ndarray, call: BoundCall, name: str, dtype: DType):
-        staging = call.inputs[name]
-        self._source, self._staging, self._dtype = source, staging, dtype
-        self._call, self._name = call, name
-        same_dtype = source.dtype == staging.dtype and dtype.in_numpy
-        self._gathered = staging if same_dtype else np.empty(staging.shape, source.dtype)
-
-    def gather(self, rows: np.ndarray) -> None:
-        """A full batch of the rows with these numbers."""
-        # mode "clip" writes straight into `out`; the default mode gathers into a copy first
-        self._source.take(rows, 0, self._gathered, "clip")
-        if self._gathered is not self._staging:
-            store(self._staging, self._dtype, self._gathered)
-
-    def slice(self, rows: slice) -> None:
-        """Consecutive rows, as the first of the buffer; a full batch is read where it lies."""
-        part = self._source[rows]
-        if not reads_in_place(self._call, self._name, part, self._dtype):
-            store(self._staging[:len(part)], self._dtype, part)
-
-
-class _SequenceCopier:
-    """Copies sequences to their staging buffer, and fills them up to its size."""
-
-    __slots__ = ("_dtype", "_source", "_staging")
-
-    def __init__(self, source: Ragged, staging: np.ndarray, dtype: DType):
-        self._source, self._staging, self._dtype = source, staging, dtype
-
-    def gather(self, rows: np.ndarray) -> None:
-        """The rows with these numbers, as the first of the buffer."""
-        target, shape = self._staging[:len(rows)], self._staging.shape[1:]
-        if self._source.dtype == target.dtype and self._dtype.in_numpy:
-            self._source.padded(rows, shape, target)
-        else:
-            store(target, self._dtype, self._source.padded(rows, shape))
-
-    def slice(self, rows: slice) -> None:
-        """Consecutive rows, as the first of the buffer."""
-        self.gather(np.arange(rows.start, rows.stop))
-
-
-class _Stage:
-    """Fills the input buffers of one call."""
-
-    def __init__(self, columns: Columns, row_weights: np.ndarray | None, call: BoundCall,
-                 dtypes: Mapping[str, DType]):
-        staging = call.inputs
-        self.call = call
-        self._copiers = [
-            _SequenceCopier(array, staging[name], dtypes[name]) if isinstance(array, Ragged) else
-            _Copier(array, call, name, dtypes[name])
-            for name, array in columns.items() if name in staging]  # no loss depends on the others
-        self._real = staging.get("real")
-        self._weights = staging.get("w")  # None: the function predicts
-        self._row_weights = row_weights
-        self._size = len(next(iter(staging.values())))
-        self._ones = False  # whether all of `_weights` are 1 now
-
-    def fill(self, rows: Rows, count: int, lengths: dict[str, np.ndarray]) -> Batch:
-        """Some rows, no more than the buffers hold. The rest of the buffers gets these rows again,
-        at weight 0; to predict, it keeps rows of older data, which do no harm."""
-        full, weights = count == self._size, self._weights
-        self.call.release()
-        if isinstance(rows, slice) and (full or weights is None):
-            for copier in self._copiers:
-                copier.slice(rows)
-        else:
-            numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-            if not full:
-                numbers = numbers[np.arange(self._size) % count]
-            for copier in self._copiers:
-                copier.gather(numbers)
-        if self._real is not None:
-            self._real[:count], self._real[count:] = 1, 0
-        if weights is None:
-            return Batch(self.call, count, float(count), rows, lengths)
-        if self._row_weights is not None:
-            weights[:count] = self._row_weights[rows]
-        elif not (full and self._ones):
-            weights[:count] = 1.0
-        weights[count:] = 0.0
-        self._ones = full and self._row_weights is None
-        return Batch(self.call, count, weight_of_scores(self.call, count, weights), rows, lengths)
 
 
 class ArrayBatches:
@@ -172,36 +62,84 @@ class ArrayBatches:
         self.lengths = adapter.lengths(columns)
         self._groups = self._rows_by_length()
         self.steps = len(self._slices())
+        self._planned: tuple[int, list[Rows]] | None = None  # a pass, and the rows of its batches
+        self._ordered: tuple[int, np.ndarray] | None = None  # a pass, and the order of its rows
+        self._staged_for: BorrowedCalls | None = None
+        self._stages: dict[BoundCall, Stage] = {}
 
-    def epoch(self, calls: BorrowedCalls, number: int = 0,
-              steps: int | None = None) -> Iterator[Batch]:
-        """For each step of an epoch, fills the buffers of the call that fits it."""
-        stages: dict[BoundCall, _Stage] = {}
-        for rows, real in self.rows_of_steps(number, steps):
-            lengths = {axis: n[rows] for axis, n in self.lengths.items()}
-            call = calls.fitting((real, *[int(n.max()) for n in lengths.values()]))
-            stage = stages.get(call)
-            if stage is None:
-                stage = stages[call] = _Stage(self.columns, self.weights, call,
-                                              self._adapter.dtypes)
-            yield stage.fill(rows, real, lengths)
+    def epoch(self, calls: BorrowedCalls, number: int = 0, steps: int | None = None,
+              scores: EpochScores | None = None) -> Iterator[Batch | Stretch]:
+        """For each step of an epoch, fills the buffers of the call that fits it. With `scores`,
+        full batches that follow one another come as a stretch where a native call can run them."""
+        count = steps or self.steps
+        step, end = number * count, (number + 1) * count
+        begun: set[NativeSteps] = set()  # that know where to add scores
+        while step < end:
+            at_once = self._at_once(step, end) if scores is not None else 0
+            stage = self._stage(calls, (self.batch_size,)) if at_once else None
+            native = stage.native if stage is not None and stage.size == self.batch_size else None
+            if scores is not None and stage is not None and native is not None:
+                if native not in begun:
+                    begun.add(native)
+                    native.add_to(scores.places(stage.call, float(self.batch_size)), scores.finite)
+                stage.fill_weights()
+                data_pass, position = divmod(step, self.steps)
+                stretch = Stretch(native, self._order(data_pass), position * self.batch_size,
+                                  min(at_once, native.at_once), self.batch_size)
+                yield stretch
+                step += stretch.steps
+            else:
+                rows = self._rows(step)
+                real = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+                lengths = {axis: n[rows] for axis, n in self.lengths.items()}
+                sizes = real, *[int(n.max()) for n in lengths.values()]
+                yield self._stage(calls, sizes).fill(rows, real, lengths)
+                step += 1
+
+    def _stage(self, calls: BorrowedCalls, sizes: tuple[int, ...]) -> Stage:
+        """What fills the buffers of a call that holds these sizes."""
+        if self._staged_for is not calls:
+            self._staged_for, self._stages = calls, {}
+        call = calls.fitting(sizes)
+        stage = self._stages.get(call)
+        if stage is None:
+            stage = self._stages[call] = Stage(self.columns, self.weights, call,
+                                                self._adapter.dtypes)
+        return stage
+
+    def _at_once(self, step: int, end: int) -> int:
+        """How many full batches of rows in one order follow one another from a step on."""
+        if self._groups is not None or self.lengths:
+            return 0
+        return min(end - step, self.rows // self.batch_size - step % self.steps)
 
     def rows_of_steps(self, number: int, steps: int | None) -> Iterator[tuple[Rows, int]]:
         """For each step of an epoch, which rows its batch has and how many these are."""
         count = steps or self.steps
-        plan: list[Rows] = []
         for step in range(number * count, (number + 1) * count):
-            data_pass, position = divmod(step, self.steps)
-            if not plan or (self._seed is not None and position == 0):
-                plan = self._plan(data_pass)
-            rows = plan[position]
+            rows = self._rows(step)
             yield rows, rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+    def _rows(self, step: int) -> Rows:
+        """The rows of a step, numbered through all epochs."""
+        data_pass, position = divmod(step, self.steps)
+        if self._planned is None or (self._seed is not None and self._planned[0] != data_pass):
+            self._planned = data_pass, self._plan(data_pass)
+        return self._planned[1][position]
+
+    def _order(self, data_pass: int) -> np.ndarray | None:
+        """The order of rows in a pass over the data; None: as they lie."""
+        if self._seed is None:
+            return None
+        if self._ordered is None or self._ordered[0] != data_pass:
+            self._ordered = data_pass, permutation(self._seed, data_pass, self.rows)
+        return self._ordered[1]
 
     def _plan(self, data_pass: int) -> list[Rows]:
         """The rows of each batch of a pass over the data. Rows of one bucket of lengths go
         together; what is left of them goes with longer ones. So only the last batch is not full."""
         slices = self._slices()
-        order = None if self._seed is None else permutation(self._seed, data_pass, self.rows)
+        order = self._order(data_pass)
         if self._groups is None:
             return slices if order is None else [order[rows] for rows in slices]
         order = np.arange(self.rows) if order is None else order

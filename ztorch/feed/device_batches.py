@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ztorch.feed.array_batches import ArrayBatches, Batch, weight_of_scores
+from ztorch.feed.array_batches import ArrayBatches
+from ztorch.feed.staging import Batch, weight_of_scores
 
 
 class _RowNumbers(NamedTuple):
@@ -46,7 +47,8 @@ class DeviceBatches:
         adapter: Any = _RowNumbers(feed.adapter.need_whole_batches)
         return cls(feed, columns, ArrayBatches(adapter, {"rows": rows}, weights, batch_size, seed))
 
-    def epoch(self, calls: Any, number: int = 0, steps: int | None = None) -> Iterator[Batch]:
+    def epoch(self, calls: Any, number: int = 0, steps: int | None = None,
+              scores: object = None) -> Iterator[Batch]:
         """For each step of an epoch, fills the inputs of the call that fits it."""
         numbers = np.asarray(self._numbers.columns["rows"])
         row_weights = self._numbers.weights

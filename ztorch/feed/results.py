@@ -11,7 +11,7 @@ from ztorch.feed.columns import DIRECT_BYTES
 from ztorch.runtime.buckets import open_axes_of
 
 if TYPE_CHECKING:
-    from ztorch.feed.array_batches import Batch
+    from ztorch.feed.staging import Batch
 
 Rows = np.ndarray | list[np.ndarray]  # a list where rows differ in size
 Outputs = dict[str, Rows]  # y, or y/NAME where there are several

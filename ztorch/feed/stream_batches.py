@@ -9,10 +9,10 @@ import numpy as np
 
 from ztorch.errors import DataError
 from ztorch.feed.adapter import Columns, DataAdapter, rows_of
-from ztorch.feed.array_batches import Batch
 from ztorch.feed.named_columns import parts_of_columns
 from ztorch.feed.sequences import joined
 from ztorch.feed.sources import begin_pass
+from ztorch.feed.staging import Batch
 
 if TYPE_CHECKING:
     from ztorch.feed.call_pool import BorrowedCalls
@@ -49,7 +49,7 @@ class StreamBatches:
         self._exhausted = False
 
     def epoch(self, calls: BorrowedCalls, number: int | None = None,
-              steps: int | None = None) -> Iterator[Batch]:
+              steps: int | None = None, scores: object = None) -> Iterator[Batch]:
         """For each step of an epoch, fills the buffers of the call that fits it. Without `steps`,
         an epoch is one pass over the source; with them, it continues where the one before it
         stopped."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
-from ztorch.feed.array_batches import Batch
+from ztorch.feed.staging import Batch
+from ztorch.feed.stretches import Stretch
 
 
 class UnderWay:
@@ -16,14 +18,14 @@ class UnderWay:
         done: What is done with each when its outputs are there, in the order of runs.
     """
 
-    def __init__(self, done: Callable[[int, Batch], object]):
+    def __init__(self, done: Callable[[int, Any], object]):
         self._done = done
-        self._begun: deque[tuple[int, Batch]] = deque()
+        self._begun: deque[tuple[int, Batch | Stretch]] = deque()
 
     def __len__(self) -> int:
         return len(self._begun)
 
-    def begin(self, step: int, batch: Batch, ahead: bool = True) -> None:
+    def begin(self, step: int, batch: Batch | Stretch, ahead: bool = True) -> None:
         """Runs the call of a batch. It may still run afterwards if it goes `ahead`."""
         call = batch.call
         if ahead and call.overlaps:
@@ -33,7 +35,7 @@ class UnderWay:
             return
         if self._begun:
             self.finish()
-        call()
+        batch.run()
         self._done(step, batch)
 
     def finish(self, most: int = 0) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ztorch import dispatch
 from ztorch.feed.adapter import rows_of
 from ztorch.feed.device_batches import DeviceBatches
-from ztorch.feed.loops import EpochScores
+from ztorch.feed.scores import EpochScores
 
 if TYPE_CHECKING:
     from ztorch.program.stateful import Stateful

@@ -121,8 +121,8 @@ class Predictor(Stateful):
             if not self.metadata.open_axes:
                 return self._as_declared(run_into_new(call, count))
             call()
-            from ztorch.feed.array_batches import Batch
             from ztorch.feed.results import Results
+            from ztorch.feed.staging import Batch
 
             results = Results(count, self.metadata.open_axes, bool(self.metadata.whole_axes))
             results.add(Batch(call, count, count, slice(0, count), self.adapter.lengths(columns)))

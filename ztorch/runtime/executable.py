@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import math
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ztorch.backends.library import LoadedLibrary, load_library
+from ztorch.backends.library import load_library
 from ztorch.config import positive
 from ztorch.dtypes import DType, lying
 from ztorch.errors import DeviceError
 from ztorch.host import processor
 from ztorch.host.memory import aligned
 from ztorch.host.settings import current
-from ztorch.runtime.running import BoundCall, MemoryCall, Running
+from ztorch.runtime.native_call import NativeCall
+from ztorch.runtime.running import BoundCall, MemoryCall, NativeSteps, Running
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec
 
 # Both numbers are in cycles of one worker, as lowering estimates them. A barrier takes about 100 to
@@ -164,48 +164,6 @@ def check_processor(spec: ProgramSpec) -> None:
                           "Export it for a lower level, such as cpu:avx2 or cpu:sse4.1")
 
 
-class NativeCall:
-    """A function of a loaded library, ready to be run.
-
-    `inputs` and `outputs` are tables of addresses, which the caller fills.
-    """
-
-    def __init__(self, library: LoadedLibrary, function: FunctionSpec, params: int, arena: int,
-                 workers: int):
-        """`params` and `arena` are addresses; `workers` is how many threads share the work."""
-        self.inputs: Any = (ctypes.c_size_t * max(len(function.inputs), 1))()
-        self.outputs: Any = (ctypes.c_size_t * max(len(function.outputs), 1))()
-        self.workers = workers
-        self._library = library
-        # The only argument of the native function: addresses of inputs, outputs, params, arena, and
-        # of the workers' control block, which is null for one worker.
-        self._frame = (ctypes.c_void_p * 5)(ctypes.addressof(self.inputs),
-                                            ctypes.addressof(self.outputs), params, arena, None)
-        symbol = library[function.symbol]
-        symbol.restype = None
-        # Of the code, params and arena.
-        self.addresses = ctypes.cast(symbol, ctypes.c_void_p).value or 0, params, arena
-        # One run by one worker.
-        self.once = functools.partial(symbol, ctypes.byref(self._frame))
-
-    def move(self, params: int) -> None:
-        """Runs with params at another address from now on."""
-        self._frame[2] = params
-        self.addresses = self.addresses[0], params, self.addresses[2]
-
-    def run(self) -> None:
-        """One run by all workers."""
-        if self.workers == 1:
-            self.once()
-        else:
-            self._run_shared()
-
-    def _run_shared(self) -> None:
-        from ztorch.backends.workers import workers  # not needed by programs of one worker
-
-        workers(self.workers, self._library).run(self._library, self.once, self._frame)
-
-
 class HostCall(BoundCall):
     """A function bound to arrays of its own; a run is one native call."""
 
@@ -243,6 +201,12 @@ class HostCall(BoundCall):
         self._redirected.append((table, k, table[k]))
         table[k] = array.__array_interface__["data"][0]
         return True
+
+    def steps(self, columns: Mapping[str, np.ndarray]) -> NativeSteps | None:
+        from ztorch.runtime.steps import HostSteps  # not needed to predict
+
+        self.release()
+        return HostSteps.of(self, self._native, columns)
 
     @property
     def workers(self) -> int:

@@ -7,7 +7,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -171,9 +171,48 @@ class BoundCall(ABC):
         """Has runs read and write `inputs` and `outputs` again."""
         return
 
+    def steps(self, columns: Mapping[str, np.ndarray]) -> NativeSteps | None:
+        """What runs this call for batch after batch of the rows of these inputs, without Python in
+        between; None if that cannot be: then each batch is a run of its own."""
+        return None
+
     @abstractmethod
     def run(self) -> None:
         """One run. The caller holds the lock of the program."""
+
+
+class ScorePlace(NamedTuple):
+    """Where the scores of batches are added."""
+
+    output: np.ndarray  # of the call
+    sums: int  # address of a float64 for each of its elements
+    weight: float  # what a batch counts in them
+
+
+class NativeSteps(ABC):
+    """Runs of a call for batch after batch of full size, in one native call."""
+
+    call: BoundCall
+
+    @abstractmethod
+    def add_to(self, scores: Sequence[ScorePlace], finite: bool) -> None:
+        """Has the scores of each batch added from now on. With `finite`, a batch whose first score
+        is not a finite number is the last."""
+
+    @property
+    @abstractmethod
+    def at_once(self) -> int:
+        """How many steps fit between two looks at signals."""
+
+    @abstractmethod
+    def run(self, order: np.ndarray | None, first: int, count: int) -> int:
+        """Runs batches, and returns how many: fewer than `count` where a score was not finite.
+
+        Args:
+            order: The numbers of all rows in their order; None: they follow one another.
+            first: The place of the first row in it.
+            count: How many batches.
+        """
 
 
 class MemoryCall(ABC):

@@ -1,7 +1,7 @@
 """The training loop: epochs, steps and validation.
 
-Each step is one native call. What Python does beside it is written here, and takes a few
-microseconds.
+Each step is one native call, or part of one that runs many (`feed/stretches.py`): then what Python
+does beside it, which is written here, happens some twenty times a second.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ import numpy as np
 from ztorch.errors import NonFiniteLoss
 from ztorch.feed.batches import BatchSource
 from ztorch.feed.call_pool import BorrowedCalls, Calls
-from ztorch.feed.loops import EpochScores, evaluate
+from ztorch.feed.loops import evaluate
+from ztorch.feed.scores import EpochScores
 from ztorch.feed.under_way import UnderWay
 from ztorch.progress import Progress
 from ztorch.training.history import History
 from ztorch.training.hooks import Hooks
 
 if TYPE_CHECKING:
-    from ztorch.feed.array_batches import Batch
+    from ztorch.feed.staging import Batch
+    from ztorch.feed.stretches import Stretch
     from ztorch.runtime.running import BoundCall
 
 
@@ -145,23 +147,25 @@ class TrainingLoop:
         begins, ends = hooks.has("on_train_batch_begin"), hooks.has("on_train_batch_end")
         ahead = not ends
         live, stop_at_nan = progress.live, self.stop_at_nan
-        scores = EpochScores(program, "train")
+        scores = EpochScores(program, "train", stop_at_nan)
         step = 0
 
-        def score(done: int, batch: Batch) -> None:
-            loss = scores.add(batch.call, batch.weight)
+        def score(done: int, batch: Batch | Stretch) -> None:
+            loss = batch.add_to(scores)
             if loss - loss != 0.0 and stop_at_nan:  # NaN or infinite
-                raise self._not_finite(batch.call, loss, epoch, done, len(under_way))
+                raise self._not_finite(batch.call, loss, epoch, done + batch.steps - 1,
+                                       len(under_way))
 
         under_way = UnderWay(score)
-        for batch in self.batches.epoch(calls, program.epochs_trained, self.steps):
+        in_a_row = None if begins or ends else scores  # a hook is called for each batch
+        for batch in self.batches.epoch(calls, program.epochs_trained, self.steps, in_a_row):
             if begins:
                 hooks.call("on_train_batch_begin", step, {})
             if batch.weight:  # else no row of the batch counts
                 under_way.begin(step, batch, ahead)
             if ends:
                 hooks.call("on_train_batch_end", step, scores.means())
-            step += 1
+            step += batch.steps
             if live and perf_counter() > progress.due:
                 progress.draw(step, scores.means())
             if program.stop_training or interrupt.requested:

@@ -1,0 +1,173 @@
+"""Stretches of full batches, which one native call runs: the same bits as batch by batch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests.programs import same_states
+from ztorch import layers as L
+from ztorch.callbacks import LambdaCallback
+from ztorch.errors import NonFiniteLoss
+from ztorch.runtime import executable, steps
+from ztorch.runtime.steps import HostSteps
+
+random = np.random.default_rng(4)
+ROWS, BATCH = 52, 8  # six full batches, and one of four
+# 68, 7 and 136 bytes a row: lines, words and bytes are copied
+X = {"wide": random.normal(size=(ROWS, 17)).astype(np.float32),
+     "codes": random.integers(0, 9, (ROWS, 7)).astype(np.uint8),
+     "exact": random.normal(size=(ROWS, 17)).astype(np.float64)}
+Y = {"kind": random.integers(0, 2, (ROWS, 1)).astype(np.float32),
+     "size": random.normal(size=(ROWS, 1)).astype(np.float32)}
+WEIGHTS = random.random(ROWS).astype(np.float32)
+
+
+def compiled(device: str = "cpu", threads: int = 1) -> Any:
+    wide, exact = L.Input((17,), name="wide"), L.Input((17,), name="exact")
+    codes = L.Input((7,), name="codes", dtype="uint8")
+    h = L.Concatenate()([L.Dense(6, activation="tanh")(wide), L.Flatten()(L.Embedding(9, 2)(codes)),
+                         exact])
+    outputs = {"kind": L.Dense(1, activation="sigmoid", name="kind")(L.Dropout(0.2)(h)),
+               "size": L.Dense(1, name="size")(h)}
+    model = zt.Model({"wide": wide, "codes": codes, "exact": exact}, outputs, seed=1)
+    return model.compile(device, batch_size=BATCH, threads=threads, optimizer="adam",
+                         loss={"kind": "binary_crossentropy", "size": "mse"},
+                         metrics={"kind": ["accuracy", zt.metrics.AUC()], "size": ["mae"]})
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "shuffled": {},
+    "as they lie": {"shuffle": False},
+    "weights of rows": {"sample_weight": WEIGHTS},
+    "weights as they lie": {"sample_weight": WEIGHTS, "shuffle": False},
+    "steps beyond a pass": {"steps_per_epoch": 10},
+    "validated": {"validation_split": 0.4},
+}
+
+
+def histories(program: Any) -> list[dict[str, list[float]]]:
+    """What all cases give, one after another: each begins with the weights of the one before."""
+    found = []
+    for how in CASES.values():
+        found.append(program.fit(X, Y, epochs=2, verbose=0, **how).history)
+        found.append(program.evaluate(X, Y, verbose=0, return_dict=True,
+                                      sample_weight=how.get("sample_weight")))
+    return found
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many batches each native call has run."""
+    counts: list[int] = []
+    run = HostSteps.run
+
+    def counted(self: HostSteps, order: Any, first: int, count: int) -> int:
+        counts.append(run(self, order, first, count))
+        return counts[-1]
+
+    monkeypatch.setattr(HostSteps, "run", counted)
+    return counts
+
+
+@pytest.fixture(scope="module")
+def one_by_one() -> tuple[Any, list[dict[str, list[float]]]]:
+    """A program that each batch has called, and its scores."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HostSteps, "of", classmethod(lambda *_: None))
+        program = compiled()
+        return program, histories(program)
+
+
+@pytest.mark.parametrize(("device", "threads"), [("cpu", 1), ("cpu", 2), ("c", 2)])
+def test_the_same_bits_as_batch_by_batch(device: str, threads: int, ran: list[int],
+                                         one_by_one: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executable, "SHARED_KERNEL_CYCLES", 0)
+    monkeypatch.setattr(executable, "WORKER_CYCLES", 1)
+    want, scores = one_by_one
+    program = compiled(device, threads)
+    assert program.executable.workers_for(program.executable.functions["train"]) == threads
+    got = histories(program)
+    assert ran.count(6) >= 2 * 5 and 3 in ran  # all full batches of a pass, three of the split
+    if device == "cpu":
+        assert got == scores
+        assert same_states(program, want)
+    else:  # another compiler, which rounds otherwise
+        for ours, theirs in zip(got, scores, strict=True):
+            for name, values in theirs.items():
+                np.testing.assert_allclose(ours[name], values, rtol=1e-4)
+
+
+def test_python_wakes_in_between(ran: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    program = compiled()
+    program.fit(X, Y, verbose=0)
+    monkeypatch.setattr(steps, "WAKE_SECONDS", 0.0)
+    program.fit(X, Y, verbose=0)
+    assert ran == [6, *[1] * 6]
+
+
+def test_hooks_of_batches_are_called_for_each(ran: list[int]) -> None:
+    called: list[int] = []
+    compiled().fit(X, Y, verbose=0, callbacks=LambdaCallback(
+        on_train_batch_end=lambda k, logs: called.append(k)))
+    assert called == [*range(7)] and ran == []
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_loss_that_is_not_finite_ends_the_stretch(shuffle: bool, ran: list[int],
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    x = {**X, "wide": X["wide"].copy()}
+    x["wide"][29, 3] = np.nan
+    messages = []
+    for native in (True, False):
+        if not native:
+            monkeypatch.setattr(HostSteps, "of", classmethod(lambda *_: None))
+        with pytest.raises(NonFiniteLoss) as caught:
+            compiled().fit(x, Y, verbose=0, shuffle=shuffle)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1] and "is not finite: clean the data" in messages[0]
+    assert len(ran) == 1 and (shuffle or ran == [4])
+    history = compiled().fit(x, Y, verbose=0, shuffle=shuffle, nan="ignore").history
+    assert np.isnan(history["loss"])
+
+
+def test_ctrl_c_is_heard_within_a_stretch(ran: list[int]) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    many = {name: np.repeat(array, 2000, 0) for name, array in X.items()}, {
+        name: np.repeat(array, 2000, 0) for name, array in Y.items()}
+    program = compiled()
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    begun = time.monotonic()
+    try:
+        timer.start()
+        history = program.fit(*many, epochs=10_000, verbose=0)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+    assert history.interrupted and time.monotonic() - begun < 5
+    assert sum(ran) > 100
+
+
+def test_a_thread_that_predicts_gets_its_turn() -> None:
+    program, begun, ended = compiled(), threading.Event(), threading.Event()
+
+    def predict() -> None:
+        begun.wait(10)
+        for _ in range(3):
+            program.predict(X, verbose=0)
+        program.stop_training = True
+        ended.set()
+
+    many = {name: np.repeat(array, 2000, 0) for name, array in X.items()}, {
+        name: np.repeat(array, 2000, 0) for name, array in Y.items()}
+    threading.Thread(target=predict).start()
+    program.fit(*many, epochs=400, verbose=0,
+                callbacks=LambdaCallback(on_epoch_begin=lambda epoch, logs: begun.set()))
+    assert program.stop_training and ended.wait(10)

@@ -1,0 +1,41 @@
+"""Full batches that follow one another in an epoch, which one native call runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ztorch.feed.scores import EpochScores
+    from ztorch.runtime.running import BoundCall, NativeSteps
+
+
+class Stretch:
+    """Stands in an epoch where several batches would. Its scores are added as it runs.
+
+    Args:
+        native: What runs the batches.
+        order: The numbers of rows in the order of the epoch; None: as they lie.
+        first: The place of its first row in it.
+        count: How many batches there are.
+        rows: The rows of each.
+    """
+
+    __slots__ = ("_count", "_first", "_native", "_order", "_rows", "call", "steps", "weight")
+
+    def __init__(self, native: NativeSteps, order: np.ndarray | None, first: int, count: int,
+                 rows: int):
+        self._native, self._order, self._first = native, order, first
+        self._count, self._rows = count, rows
+        self.call: BoundCall = native.call
+        self.steps = 0  # that were run
+        self.weight = float(count * rows)
+
+    def run(self) -> None:
+        """Runs the batches, up to one whose loss is not finite where that ends the epoch."""
+        self.steps = self._native.run(self._order, self._first, self._count)
+
+    def add_to(self, scores: EpochScores) -> float:
+        """Takes note of the scores; returns the last loss."""
+        return scores.added(self.call, float(self.steps * self._rows))
