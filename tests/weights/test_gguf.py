@@ -15,7 +15,8 @@ from ztorch.layers import Dense, Input
 from ztorch.weights.gguf_blocks import BLOCK_TYPES
 
 HALVES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82],
-          "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}  # where float16 scales lie
+          "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0],
+          "IQ4_XS": [0], "MXFP4": [], "TQ1_0": [52], "TQ2_0": [64]}  # where float16 scales lie
 
 # Of two blocks of the bytes below: elements 0, 7, 21, 45 and the last one, and the sum of magnitudes, as the
 # package gguf 0.19 decodes them.
@@ -30,6 +31,11 @@ EXPECTED = {
     "Q4_K": [-0.046879768, 0.024140358, -0.053981781, 0.01777935, 0.0029798746, 17.349945],
     "Q5_K": [-0.18181801, -0.10369587, -0.068185806, -0.15977097, 0.16967773, 10289.463],
     "Q6_K": [0.80066013, 0.036393642, -0.20776176, -0.68547249, 0.59181976, 318.89294],
+    "IQ4_NL": [0.040997982, 0.0071020126, -0.022274494, 0.0077658296, -0.0044670701, 0.70903444],
+    "IQ4_XS": [-0.5455637, 0.0083932877, 0.94844151, 0.46195364, 156.26953, 37059.334],
+    "MXFP4": [-6, 3, 6, -0.25, 0.5, 225.5],
+    "TQ1_0": [-0.092407227, 0.092407227, -0.092407227, 0.092407227, 0, 16.05098],
+    "TQ2_0": [-0.00073957443, -0.0014791489, -0.0014791489, 0.00073957443, 0, 1.6216331],
 }
 
 
@@ -40,6 +46,8 @@ def blocks(name: str) -> np.ndarray:
     rows = rows.reshape(2, kind.bytes)
     for at in HALVES[name]:
         rows[:, at + 1] &= 0xBF
+    if name == "MXFP4":  # its scale is an exponent
+        rows[:, 0] = 128, 126
     return rows
 
 

@@ -20,8 +20,7 @@ SIGNATURE = b"GGUF"
 _PLAIN: dict[int, DType] = {0: f32, 1: f16, 24: i8, 25: i16, 26: i32, 27: i64, 28: f64, 30: bf16}
 # Types that are named in the error.
 _OTHERS = {9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
-           20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 29: "IQ1_M", 34: "TQ1_0",
-           35: "TQ2_0", 39: "MXFP4"}
+           21: "IQ3_S", 22: "IQ2_S", 29: "IQ1_M", 40: "NVFP4", 41: "Q1_0"}
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q",
             12: "d"}  # types of metadata as `struct` has them
 _TEXT, _LIST = 8, 9

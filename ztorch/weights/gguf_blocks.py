@@ -143,3 +143,60 @@ def _q6_k(rows: np.ndarray) -> np.ndarray:
     codes = low.reshape(len(rows), -1).astype(np.int16) + 16 * high - 32
     scales = rows[:, 192:208].view(np.int8)
     return codes * (_half(rows, 208) * _spread(scales, 16))
+
+
+# -- codes that are looked up, and digits of three -------------------------------------------------
+
+_LEVELS = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113],
+                   np.float32)  # of IQ4: denser around zero, as weights are
+_HALVES = np.array([0, 1, 2, 3, 4, 6, 8, 12], np.float32)  # twice the numbers of a float of 4 bits
+_FLOATS = np.concatenate([_HALVES, -_HALVES])
+
+
+def _pairs(rows: np.ndarray) -> np.ndarray:
+    """Codes of 4 bits: of each 16 bytes the lower halves, then the upper ones."""
+    parts = rows.reshape(len(rows), -1, 16)
+    return np.concatenate([parts & 15, parts >> 4], 2).reshape(len(rows), -1)
+
+
+@block_type(20, "IQ4_NL", 32, 18)
+def _iq4_nl(rows: np.ndarray) -> np.ndarray:
+    return _LEVELS[_pairs(rows[:, 2:])] * _half(rows, 0)
+
+
+@block_type(23, "IQ4_XS", 256, 136)
+def _iq4_xs(rows: np.ndarray) -> np.ndarray:
+    low = np.stack([rows[:, 4:8] & 15, rows[:, 4:8] >> 4], 2).reshape(len(rows), 8)
+    high = _by_bits(rows[:, 2:4], 2)
+    scales = (low | high << 4).astype(np.int16) - 32
+    return _LEVELS[_pairs(rows[:, 8:])] * (_half(rows, 0) * _spread(scales, 32))
+
+
+def _by_bits(rows: np.ndarray, bits: int) -> np.ndarray:
+    """Codes of so many bits one after another, the first in the lowest ones."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    return (rows[:, :, None] >> shifts & (1 << bits) - 1).reshape(len(rows), -1)
+
+
+@block_type(39, "MXFP4", 32, 17)
+def _mxfp4(rows: np.ndarray) -> np.ndarray:
+    scale = np.exp2(rows[:, :1].astype(np.float64) - 128).astype(np.float32)
+    return _FLOATS[_pairs(rows[:, 1:])] * scale
+
+
+@block_type(34, "TQ1_0", 256, 54)
+def _tq1_0(rows: np.ndarray) -> np.ndarray:
+    parts = [_digits(rows[:, :32], 5), _digits(rows[:, 32:48], 5), _digits(rows[:, 48:52], 4)]
+    return (np.concatenate(parts, 1) - 1) * _half(rows, 52)
+
+
+def _digits(rows: np.ndarray, count: int) -> np.ndarray:
+    """Digits from 0 to 2 of each byte, which holds them as a fraction: the first ones of all bytes,
+    then the second ones."""
+    fractions = rows[:, None] * np.array([3 ** k for k in range(count)], np.uint8)[:, None]
+    return (fractions.astype(np.uint16) * 3 >> 8).reshape(len(rows), -1).astype(np.float32)
+
+
+@block_type(35, "TQ2_0", 256, 66)
+def _tq2_0(rows: np.ndarray) -> np.ndarray:
+    return (_by_shifts(rows[:, :64], (0, 2, 4, 6), 3) - 1) * _half(rows, 64)
