@@ -36,7 +36,6 @@ OTHER_NAMES = {
                     "-: code of another framework; bring its model as ONNX"),
     ("layers", "MaxNumBoundingBoxes"): "-: there are no bounding boxes",
     ("layers", "AugMix"): "-: a step would hold 99 changes; `layers.RandAugment`",
-    ("layers", "RandomElasticTransform"): "-: the size of its blur is drawn",
     **dict.fromkeys((("ops", name) for name in ("polar", "view_as_complex", "view_as_real", "eig")),
                     "-: there are no complex numbers"),
     ("ops", "custom_gradient"): "`zt.custom_gradient`",

@@ -9,9 +9,12 @@ import pytest
 
 from tests import references
 from tests.cases.grouping import together
-from tests.layers.image_draws import seen
+from tests.layers.image_draws import draws, seen
 from ztorch import layers as L
+from ztorch import ops
 from ztorch.errors import ShapeError
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import constant
 
 random = np.random.default_rng(11)
 BYTES = random.integers(0, 256, (2, 9, 11, 3)).astype(np.float32)
@@ -148,3 +151,29 @@ def test_rand_augment_chooses_among_eleven_changes() -> None:
         found |= {name for name, want in alone.items() if np.allclose(y, want, atol=1e-3)}
     assert 4 <= same <= 22 and len(found) >= 2
     np.testing.assert_array_equal(seen(L.RandAugment(), x, training=False), x)
+
+
+def test_elastic_shifts_are_those_of_keras() -> None:
+    """Keras' formulas and its reading between pixels, for the numbers that the layer draws."""
+    layer = L.RandomElasticTransform(1.0, scale=(0.7, 0.7), fill_mode="nearest")
+    x = np.random.default_rng(1).uniform(0, 255, (6, 16, 12, 2))
+    chances = draws(6, 3)
+    [shifts] = evaluate([ops.random_normal((6, 16, 12, 2), constant(np.zeros(2, np.uint32)), constant(np.uint32(0)), 1)], {})
+    got, changed = seen(layer, x), chances[:, 1] < chances[:, 0]
+    assert 0 < changed.sum() < 6
+    np.testing.assert_array_equal(got[~changed], x[~changed])
+    reach, sigma = 16 * 0.1 * 0.7, 12 * 0.05 * 0.7
+    size = int(6 * sigma) | 1
+    window = np.exp(-0.5 * ((np.arange(size) - size // 2) / sigma) ** 2)
+    even = shifts * sigma
+    for axis in (1, 2):
+        even = np.apply_along_axis(lambda v: np.convolve(v, window / window.sum(), "same"), axis, even)
+    row, column = np.meshgrid(np.arange(16), np.arange(12), indexing="ij")
+    keras = references.keras()
+    for k in np.flatnonzero(changed):
+        at = np.stack([row + reach * even[k, ..., 1], column + reach * even[k, ..., 0]])
+        assert abs(at - np.stack([row, column])).max() > 0.2
+        for c in range(2):
+            want = keras.ops.image.map_coordinates(x[k, ..., c], at, 1, "nearest")
+            np.testing.assert_allclose(got[k, ..., c], keras.ops.convert_to_numpy(want), rtol=1e-4, atol=1e-2)
+    np.testing.assert_array_equal(seen(layer, x, training=False), x)

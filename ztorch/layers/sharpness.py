@@ -105,12 +105,12 @@ class RandomGaussianBlur(AugmentationLayer):
         chance, luck, *widths = draws
         y = x
         for axis, size, u in zip((1, 2), self.kernel_size, widths, strict=True):
-            y = _blurred(y, axis, size, between(u, self._widths) + LEAST_SIGMA)
+            y = blurred(y, axis, size, between(u, self._widths) + LEAST_SIGMA)
         y = OPS.where(luck < between(chance, self._chances), y, x)
         return OPS.clip(y, *self.value_range)
 
 
-def _blurred(x: Value, axis: int, size: int, sigma: Value) -> Value:
+def blurred(x: Value, axis: int, size: int, sigma: Value) -> Value:
     """x blurred along an axis by a window of this size, with zeros outside of the image."""
     reach = size // 2
     shares = [OPS.exp(OPS.square(k / sigma) * -0.5) for k in range(-reach, reach + 1)]
