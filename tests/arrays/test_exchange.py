@@ -275,6 +275,38 @@ def test_dlpack_both_ways(d: Any) -> None:
     assert x.__dlpack_device__() == (1, 0)
 
 
+def test_who_cannot_be_told_not_to_write_gets_a_copy_by_dlpack() -> None:
+    x = zt.tensor(np.arange(1000.0))
+
+    class Old:  # as JAX asks, and others from before version 1
+        def __dlpack__(self, **options: Any) -> Any:
+            return x.__dlpack__(**{k: v for k, v in options.items() if k == "stream"})
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return x.__dlpack_device__()
+
+    theirs = references.torch().from_dlpack(Old())
+    theirs[0] = 5.0
+    assert x[0].item() == 0.0 and theirs[999] == 999.0
+    with pytest.raises(BufferError, match="max_version"):
+        x.__dlpack__(copy=False)
+
+
+def test_arrays_of_jax_there_and_back() -> None:
+    jax = pytest.importorskip("jax")
+    for x in (zt.tensor(np.arange(64, dtype=np.float32)), zt.tensor([[True], [False]]), zt.tensor(np.float32(2.5))):
+        theirs = jax.dlpack.from_dlpack(x)
+        np.testing.assert_array_equal(np.asarray(theirs), x.numpy(), strict=True)
+        np.testing.assert_array_equal(zt.from_dlpack(theirs).numpy(), x.numpy(), strict=True)
+        np.testing.assert_array_equal(zt.tensor(theirs * 1).numpy(), x.numpy())
+    theirs = jax.numpy.arange(1000.0)
+    ours = zt.from_dlpack(theirs, copy=False)
+    assert ours.numpy().ctypes.data == theirs.unsafe_buffer_pointer()
+    del theirs
+    gc.collect()
+    assert ours.sum().item() == 499500.0
+
+
 def test_memory_lent_by_dlpack_outlives_the_tensor() -> None:
     torch = references.torch()
     x = zt.tensor(np.arange(1000.0))

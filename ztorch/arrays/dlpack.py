@@ -50,11 +50,18 @@ def capsule_of(x: Any, stream: Any, max_version: Any, dl_device: Any, copy: Any)
             raise BufferError(f"a tensor of {x.device} is lent there, or copied to the CPU, not to "
                               f"DLPack's device {tuple(dl_device)}")
         return x.to("cpu").__dlpack__(max_version=max_version)
+    versioned = max_version is not None and max_version[0] >= 1
+    if not versioned:  # who cannot be told not to write gets a copy
+        if copy is False:
+            raise BufferError("a tensor's memory must not be written, which DLPack can say since "
+                              "version 1; pass max_version=(1, 0), or leave copy=False out")
+        copy = True
     if here[0] != CPU:
-        x = x.realize().to(x.device, copy=bool(copy))
-        return lent(x.node, stream, max_version is not None and max_version[0] >= 1)
+        return lent(x.realize().to(x.device, copy=bool(copy)).node, stream, versioned)
     if x.dtype is bf16:
         raise BufferError("NumPy's DLPack has no bfloat16; use .astype('float32')")
+    if not versioned:
+        return x.numpy().copy().__dlpack__(stream=stream)
     options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
     return x.numpy().__dlpack__(**{k: v for k, v in options.items() if v is not None})
 
