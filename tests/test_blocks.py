@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,9 @@ import ztorch as zt
 from tests import references
 from ztorch import layers as L
 from ztorch.cli import main
+from ztorch.host import settings
+from ztorch.host.choices import choices
+from ztorch.host.plugins import GROUP
 from ztorch.sources.find import find
 
 ROOT = Path(__file__).parent.parent
@@ -149,3 +154,39 @@ def test_every_page_is_run_here_or_from_its_top() -> None:
     for page in PAGES:
         if blocks(page, "python") and page.parent.name != "guides":
             assert page.stem in {*here, *RUN_FROM_THE_TOP}, page
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python reads no TOML")
+def test_toml_of_pages_is_read(tmp_path: Path) -> None:
+    """The choice of devices, and the entry point of a backend."""
+    import tomllib
+
+    [choice] = blocks(DOCS / "devices.md", "toml")
+    (path := tmp_path / "config.toml").write_text(choice)
+    with settings.using(config=str(path)):
+        chosen = choices()
+    assert chosen.enabled == ("cpu", "cuda", "opencl") and chosen.default == "cuda:0"
+    assert chosen.devices == {"cuda": (0, 1)} and chosen.platforms == {"opencl": ("NVIDIA",)}
+    [entry] = blocks(DOCS / "guides" / "backends.md", "toml")
+    assert tomllib.loads(entry)["project"]["entry-points"][GROUP] == {"mydevice": "my_package"}
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_the_lines_of_c_compile_and_run(tmp_path: Path) -> None:
+    [lines] = blocks(DOCS / "guides" / "deployment.md", "c")
+    model = net(L.Dense(10, activation="softmax"), shape=(64,))
+    model.name = "digits"
+    model.export(tmp_path / "c", "cpu", format="c", batch_size=1)
+    (tmp_path / "main.c").write_text(f"""#include <stdio.h>
+#include <string.h>
+#include "digits.h"
+int main(void) {{
+{lines.replace("digits_predict(", "memset(x, 0, sizeof x); digits_predict(")}
+  float sum = 0;
+  for (int k = 0; k < DIGITS_OUTPUT_SIZE; k++) sum += y[k];
+  printf("%.3f", sum);
+  return 0;
+}}
+""")
+    subprocess.run(["cc", "main.c", "-Ic", "c/libdigits.a", "-o", "main"], cwd=tmp_path, check=True, timeout=60)
+    assert subprocess.run(["./main"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout == "1.000"
