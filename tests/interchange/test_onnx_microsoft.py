@@ -64,6 +64,7 @@ def few_bits(columns: int, depth: int, block: int, zero: bool = False,
 JOINED = [
     Case("FusedMatMul", [X], [floats(8, 4)], {"alpha": 0.5}),
     Case("FusedMatMul", [X, floats(2, 4, 8)], [], {"transB": 1}),
+    Case("TransposeMatMul", [X, floats(2, 4, 8)], [], {"transB": 1, "alpha": 0.5}),
     Case("FusedMatMul", [floats(2, 8, 3), floats(2, 8, 4)], [], {"transA": 1}),
     Case("FusedGemm", [ROWS], [floats(4, 8), floats(4)], {"transB": 1, "activation": "Relu"}),
     Case("FusedGemm", [ROWS], [floats(8, 4)], {"activation": "LeakyRelu", "activation_alpha": 0.3}),
@@ -159,6 +160,12 @@ QUANTISED = [
           floats(6)], close=1e-4),
     Case("DynamicQuantizeMatMul", [ROWS], [WEIGHTS[0], np.float32(0.2), np.array(3, np.int8), floats(6)],
          close=1e-4),
+    *(Case("QAttention", [code(2, 3, 8)[0]],
+           [ints(-60, 60, 8, 24, dtype=np.int8), QKV[1], np.float32(0.05), scale, mask,
+            np.array(120, np.uint8), np.array(zero, np.int8)], attrs)
+      for scale, mask, zero, attrs in (
+          (np.float32(0.02), None, 0, CAUSAL), (np.float32(0.02), i32(2, 3), 3, HEADS),
+          (RANDOM.uniform(0.01, 0.03, 24).astype(np.float32), None, 0, HEADS))),
     Case("QuantizeLinear", [ROWS], RESULT, {}, (UINT8,)),
     Case("DequantizeLinear", [CODES], CODE_TYPE),
 ]
@@ -199,3 +206,24 @@ def test_a_node(case: Case, tmp_path: Path) -> None:
         assert got.shape == want.shape and got.dtype == want.dtype
         relative = 0 if want.dtype.kind == "u" else case.close  # integers may differ by one
         np.testing.assert_allclose(got.astype(float), want.astype(float), relative, case.close)
+
+
+@pytest.mark.parametrize("zero", [False, True])
+@pytest.mark.parametrize("bits", [4, 8, "uint4"])
+def test_rows_of_tables_of_few_bits(bits: Any, zero: bool, tmp_path: Path) -> None:
+    """An embedding as ONNX Runtime's builder of language models writes it."""
+    of_bytes = isinstance(bits, int)
+    each = 8 // bits if of_bytes else 1
+    kind = np.uint8 if of_bytes else helper.tensor_dtype_to_np_dtype(TensorProto.UINT4)
+    known = [tensor(name, ints(0, 256 if of_bytes else 16, 9, n, dtype=np.uint8).astype(kind))
+             for name, n in (("table", 40 // each), ("zeros", -(-3 // each)))][:1 + zero]
+    known.insert(1, tensor("scales", RANDOM.uniform(0.1, 0.2, (9, 3)).astype(np.float32)))
+    node = helper.make_node("GatherBlockQuantized", ["table", "x", "scales", *["zeros"] * zero], ["y"],
+                            domain="com.microsoft", block_size=16, bits=bits if of_bytes else 4)
+    x = ints(0, 9, 2, 3)
+    graph = helper.make_graph([node], "g", [port("x", x)], [helper.make_tensor_value_info(
+        "y", FLOAT, ["batch", 3, 40])], known)
+    made = helper.make_model(graph, ir_version=10, opset_imports=[
+        helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)])
+    path = written(made, tmp_path / "node.onnx")
+    np.testing.assert_allclose(ours(load(path), x)[0], runtime(path, x)[0], rtol=1e-6, atol=1e-6)

@@ -6,7 +6,8 @@ import numpy as np
 
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.node import NODES, Node, Result, node
+from ztorch.interchange.onnx.node import NODES, Coded, Node, Result, node
+from ztorch.interchange.onnx.nodes.casts import numbers_of
 from ztorch.interchange.onnx.nodes.convolution import channels_first, convolved
 
 MICROSOFT = "com.microsoft"
@@ -34,7 +35,7 @@ def _activated(n: Node, y: Value, parameters: tuple[float, ...]) -> Value:
     n.unsupported(f"activation={name!r}")
 
 
-@node("FusedMatMul", domain=MICROSOFT)
+@node("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def _fused_matmul(n: Node) -> Result:
     n.only(transBatchA=0, transBatchB=0)
     a, b = n.value(0), n.value(1)
@@ -83,6 +84,35 @@ def _matmul_of_few_bits(n: Node) -> Result:
     weights = weights.reshape(columns, -1)[:, :depth].T
     y = OPS.matmul(a, constant(np.ascontiguousarray(weights), a.dtype))
     return y + n.value(5) if n.has(5) else y
+
+
+@node("GatherBlockQuantized", domain=MICROSOFT)
+def _gather_of_few_bits(n: Node) -> Result:
+    """Rows of a table of codes, which scales and zero points of blocks make floats."""
+    table, indices, bits = n.input(0), n.value(1), n.attr("bits", 4)
+    axis, along, block = (n.attr(name, default) for name, default in (
+        ("gather_axis", 0), ("quantize_axis", 1), ("block_size", 128)))
+    packed = isinstance(table, np.ndarray) and bits < 8
+    codes = constant(_unpacked(n.array(0), bits)) if packed else numbers_of(n, 0)
+    axis, along = range(codes.rank)[axis], range(codes.rank)[along]
+    if axis == along:
+        n.unsupported("gather_axis that is quantize_axis")
+    scales = n.value(2)
+    blocks, size = scales.shape[along], codes.shape[along]
+    zero: Value | float = 0.0 if isinstance(table, Coded) else float(1 << (bits - 1))
+    if n.has(3):
+        zeros = constant(_unpacked(n.array(3), bits)) if packed else numbers_of(n, 3)
+        key = (slice(None),) * along + (slice(0, blocks),)
+        zero = OPS.cast(OPS.take(zeros[key], indices, axis), scales.dtype)
+    place = along if along < axis else along + indices.rank - 1
+    key = (slice(None),) * place + (slice(0, size),)
+
+    def wide(x: Value) -> Value:
+        return OPS.repeat(x, block or size, place)[key]
+
+    y = OPS.cast(OPS.take(codes, indices, axis), scales.dtype)
+    y = y - (wide(zero) if isinstance(zero, Value) else zero)
+    return y * wide(OPS.take(scales, indices, axis))
 
 
 def _unpacked(data: np.ndarray, bits: int) -> np.ndarray:

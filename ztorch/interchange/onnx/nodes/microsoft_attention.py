@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
+from ztorch.interchange.onnx.nodes.casts import shifted
 from ztorch.interchange.onnx.nodes.microsoft import MICROSOFT
 
 
@@ -89,19 +91,35 @@ def _causal(n: Node, queries: int, keys: int) -> Value | None:
 def _attention(n: Node) -> Result:
     n.only(do_rotary=0, past_present_share_buffer=0, rotary_embedding_dim=0)
     n.attr("mask_filter_value")  # hidden keys count for nothing
-    x, heads = n.value(0), n.attr("num_heads")
-    joined = OPS.matmul(x, n.value(1))
-    joined = joined + n.value(2) if n.has(2) else joined
+    joined = OPS.matmul(n.value(0), n.value(1))
     sizes = n.ints("qkv_hidden_sizes") or (joined.shape[-1] // 3,) * 3
+    return _of_joined(n, joined, sizes, mask=3, past=4, bias=5)
+
+
+@node("QAttention", domain=MICROSOFT, but="without do_rotary and shared buffers")
+def _quantized_attention(n: Node) -> Result:
+    n.only(do_rotary=0, past_present_share_buffer=0)
+    n.attr("mask_filter_value")  # hidden keys count for nothing
+    sums = OPS.matmul(shifted(n, 0, 6), shifted(n, 1, 7))
+    joined = OPS.cast(sums, n.value(3).dtype) * (n.value(3) * n.value(4))
+    return _of_joined(n, joined, (joined.shape[-1] // 3,) * 3, mask=5, past=8)
+
+
+def _of_joined(n: Node, joined: Value, sizes: Sequence[int], mask: int, past: int,
+               bias: int | None = None) -> Result:
+    """Attention of queries, keys and values side by side, to which input 2 is added; the numbers
+    of other inputs, where the op has them."""
+    joined, heads = joined + n.value(2) if n.has(2) else joined, n.attr("num_heads")
     ends = np.cumsum(sizes)
     q, k, v = (_in_heads(joined[..., end - size:end], heads)
                for size, end in zip(sizes, ends, strict=True))
-    if n.has(4):
-        past = n.value(4)
-        k, v = (OPS.concat(past[j], new, axis=2) for j, new in enumerate((k, v)))
-    rows, queries, keys = x.shape[0], x.shape[1], k.shape[2]
-    keep = _both(_kept(n, 3, rows, queries, keys), _causal(n, queries, keys))
-    y = _joined(_attended(q, k, v, n.attr("scale"), keep, n.value(5) if n.has(5) else None))
+    if n.has(past):
+        before = n.value(past)
+        k, v = (OPS.concat(before[j], new, axis=2) for j, new in enumerate((k, v)))
+    rows, queries, keys = joined.shape[0], joined.shape[1], k.shape[2]
+    keep = _both(_kept(n, mask, rows, queries, keys), _causal(n, queries, keys))
+    added = n.value(bias) if bias is not None and n.has(bias) else None
+    y = _joined(_attended(q, k, v, n.attr("scale"), keep, added))
     return (y, OPS.stack(k, v)) if any(n.spec.outputs[1:]) else y
 
 
