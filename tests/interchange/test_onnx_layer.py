@@ -164,3 +164,28 @@ def test_the_largest_of_regions(scale: float, tmp_path: Path) -> None:
     graph: Any = zt.onnx.load_layer(path := written(made, tmp_path / "m.onnx"))
     np.testing.assert_array_equal(np.asarray(graph([zt.tensor(x), zt.tensor(rois)])),
                                   runtime(path, x, rois)[0])
+
+
+def test_deformed_windows_of_other_axes(tmp_path: Path) -> None:
+    """One axis is what two are of which one has a single element; three without shifts are plain
+    windows."""
+    random = np.random.default_rng(0)
+
+    def given(*shape: int) -> np.ndarray:
+        return random.normal(size=shape).astype(np.float32)
+
+    def result(attrs: dict[str, Any], *x: np.ndarray, op: str = "DeformConv") -> np.ndarray:
+        names = ["x", "w", "offset"][:len(x)]
+        graph = layer(tmp_path, [helper.make_node(op, names, ["y"], **attrs)],
+                      [info(n, TensorProto.FLOAT, *a.shape) for n, a in zip(names, x, strict=True)])
+        return evaluated(graph, *x)
+
+    x, w, shifts = given(2, 3, 9), given(4, 3, 3), given(2, 3, 4)
+    both = np.stack([np.zeros_like(shifts), shifts], 2).reshape(2, 6, 1, 4)
+    line = result({"strides": [2], "pads": [1, 0]}, x, w, shifts)
+    wide = result({"strides": [1, 2], "pads": [0, 1, 0, 0]}, x[:, :, None], w[:, :, None], both)
+    np.testing.assert_allclose(line, wide[:, :, 0], rtol=1e-5, atol=1e-6)
+    solid, kernel = given(1, 2, 5, 4, 6), given(3, 2, 2, 3, 2)
+    np.testing.assert_allclose(
+        result({"dilations": [2, 1, 1]}, solid, kernel, np.zeros((1, 36, 3, 2, 5), np.float32)),
+        result({"dilations": [2, 1, 1]}, solid, kernel, op="Conv"), rtol=1e-4, atol=1e-5)
