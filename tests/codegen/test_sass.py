@@ -47,13 +47,19 @@ def parts(listing: str) -> Iterator[Disassembled]:
         opcodes: list[str] = []
         labels: dict[str, int] = {}
         back: list[tuple[int, int]] = []
+        called: dict[int, str] = {}
         for line in section.split("\n")[1:]:
             if label := re.match(r"(\.L_x_\d+):", line):
                 labels[label[1]] = len(opcodes)
             elif found := re.match(r"\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P(?:\d|T)\s+)?([A-Z][\w.]*)(.*);", line):
                 opcodes.append(found[1])
+                if found[1].startswith("CALL") and (to := re.search(r"\.L_x_\d+", found[2])):
+                    called[len(opcodes) - 1] = to[0]
                 if found[1].startswith("BRA") and (to := re.search(r"\.L_x_\d+", found[2])) and to[0] in labels:
                     back.append((labels[to[0]], len(opcodes)))
+        for at, behind in called.items():  # what is right behind a loop: so the assembler may leave it
+            if labels.get(behind) == at + 2 and at + 2 in {end for _, end in back}:
+                opcodes[at] = "BRA"
         inner = [(a, b) for a, b in back if b - a > 1 and not any(
             a <= c and d <= b and (a, b) != (c, d) for c, d in back)]
         yield Disassembled(section.split()[0], opcodes, [opcodes[a:b] for a, b in inner])

@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.cases.grouping import together
 from tests.cases.jobs import jobs
-from tests.cases.products import Make, bound, job, plain
+from tests.cases.products import Make, bound, job, plain, step_of
 from tests.machines.ptx.parse import PtxError, parse
 from tests.machines.ptx.running import rendered, run
 from tests.parity import Job, buffers_of, interpreted, plan_of
@@ -24,7 +25,6 @@ from ztorch.lower import grid_mma
 from ztorch.lower.grid_tiles import estimate
 from ztorch.lower.passes import launched
 from ztorch.lower.plan import KernelStep
-from ztorch.lower.schedule import GridMatrixSchedule
 
 CUDA = [t for t in TARGETS.values() if t.backend == "cuda"]
 # One workgroup at a time: else small tiles of many workgroups are the faster way for small products.
@@ -105,11 +105,13 @@ def test_through_ptx(d: DType, make: Make, shapes: tuple) -> None:
     np.testing.assert_array_equal(from_storage(d, held[out]), interpreted(one, TF32)[0].reshape(-1))
 
 
-def staged(d: DType = f16) -> tuple[Job, KernelStep]:
+PADDED = "grid_matrix tile(rows=64, columns=64, depth=32) subgroups(down=2, across=2) stages(3) epilogue(bands=2)"
+
+
+def staged(d: DType = f16, schedule: str = "") -> tuple[Job, KernelStep]:
     """A product whose strips pass through stages, some of which are used again."""
     one = job(plain, (40, 200), (200, 40), d=d)
-    [step] = plan_of(one.alone("j"), TF32)[0].steps
-    return one, step
+    return one, step_of(one, TF32, schedule)
 
 
 PIPELINE = {
@@ -122,12 +124,25 @@ PIPELINE = {
 }
 
 
-@pytest.mark.parametrize("name", PIPELINE)
-def test_a_broken_pipeline_is_noticed(name: str) -> None:
-    one, step = staged()
-    assert isinstance(step.schedule, GridMatrixSchedule) and step.schedule.stages == 3
-    text, (old, new) = rendered([step.kernel], "sm_80"), PIPELINE[name]
-    broken = re.sub(old, new, text)
+SWIZZLED = {**{name: PIPELINE[name] for name in [*PIPELINE][:3]},
+            "lines that are not swizzled": (r"and.b32 %z, %z, 112", "and.b32 %z, %z, 0"),
+            "copies of half a line": PIPELINE["copies of half a line"]}
+
+
+def test_strips_that_copies_bring_are_as_deep_as_swizzled_lines() -> None:
+    """Of 16 bits, in tiles of whole lines: no bank is waited for, and each copy brings whole lines."""
+    _, step = staged()
+    assert repr(step.schedule) == PADDED.replace("depth=32", "depth=64").replace("stages(3)", "stages(2)")
+    assert {m.name for m in step.kernel.memories if m.swizzled} == {"strip_a", "strip_b"}
+    assert not any(m.swizzled for m in staged(f16, PADDED)[1].kernel.memories)
+
+
+@together(by="schedule")
+@pytest.mark.parametrize(("schedule", "name"), [*((PADDED, n) for n in PIPELINE), *(("", n) for n in SWIZZLED)])
+def test_a_broken_pipeline_is_noticed(schedule: str, name: str) -> None:
+    one, step = staged(f16, schedule)
+    text, (old, new) = rendered([step.kernel], "sm_80"), (PIPELINE if schedule else SWIZZLED)[name]
+    broken = re.sub(old, new, text, count=name == "lines that are not swizzled")
     assert broken != text
     held, out = buffers_of(step, one)
     with pytest.raises((PtxError, AssertionError)):
@@ -140,7 +155,7 @@ def test_only_operands_that_copies_can_bring_go_through_stages() -> None:
     def stages(one: Job, limits: Limits = TF32) -> int:
         return plan_of(one.alone("j"), limits)[0].steps[-1].schedule.stages  # type: ignore[union-attr]
 
-    assert stages(staged()[0]) == stages(staged(f32)[0]) == 3
+    assert stages(staged()[0]) == 2 and stages(staged(f32)[0]) == 3
     assert stages(job(plain, (40, 201), (201, 40), d=f16)) == 1  # rows of odd length
     assert stages(job(plain, (64, 16), (16, 64), d=f16)) == 2  # one strip and the copies of none
     narrow = replace(TF32, grid=replace(TF32.grid, asynchronous_copies=False))

@@ -117,7 +117,7 @@ class _SubgroupRows(AttentionRows):
         if s.held:
             b.copies_wait(s.stages - 1)
             b.barrier()
-            lefts = [left(k) for k in steps]
+            lefts = [left(k) for k in steps[:s.held]]
         slots = [(i, row) for i in range(s.high) for row in sorted(set(self.row_of))]
         state = {slot: (b.var(f32, 1, -math.inf), b.var(f32, 1, 0.0)) for slot in slots}
         sums = [[b.matrix(self.c, grid.subgroup, 0) for _ in range(0, wide, shape.n)]
@@ -136,7 +136,7 @@ class _SubgroupRows(AttentionRows):
                 for v in line:
                     b.set(v, 0.0)
             for k in steps:
-                rows_of_k = lefts[k] if s.held else left(k)
+                rows_of_k = lefts[k] if k < s.held else left(k)
                 for j in range(s.block // shape.n):
                     right = keys.matrix(b, 0, Fragment("b", shape), grid.subgroup, j * shape.n,
                                         k * shape.k, stage)

@@ -31,7 +31,7 @@ class GridAttentionMatrixSchedule(Schedule):
     high: int  # matrices of scores that a subgroup has below one another
     block: int  # columns whose keys and values lie in shared memory at once
     stages: int  # such blocks, of which one is looked at
-    held: int  # 1: queries stay in registers; 0: they are loaded again for each block
+    held: int  # steps along queries that stay in registers; others are loaded again for each block
 
     def tile(self, lanes: int) -> str:
         return f"{self.subgroups}x{self.high}x{self.block}mma"
@@ -44,7 +44,9 @@ def propose(region: Region, limits: Limits) -> GridAttentionMatrixSchedule | Non
     shape = matrix_shape(region.members[0].args[0].dtype, grid)
     if shape is None:
         return None
-    tried = (GridAttentionMatrixSchedule(subgroups, high, block, ATTENTION_STAGES, held)
+    steps = padded(sizes_of(region), shape)[0] // shape.k
+    tried = (GridAttentionMatrixSchedule(subgroups, high, block, ATTENTION_STAGES,
+                                         min(held, steps))
              for subgroups, high, block, held in ATTENTION_TILES)
     fitting = [s for s in tried if not refusal(s, region, limits)]
     return min(fitting, key=lambda s: _cost(s, sizes_of(region), shape, grid), default=None)
@@ -57,7 +59,7 @@ def _cost(s: GridAttentionMatrixSchedule, sizes: AttentionSizes, shape: MmaShape
     lines, rows = s.block * (depth + wide), s.high * shape.m
     elements = s.block * rows
     products = elements * (depth + wide) // (shape.m * shape.n * shape.k)
-    read = lines + (0 if s.held else rows * depth)
+    read = lines + rows * (depth - s.held * shape.k)
     shared = (read + lines / s.subgroups) * shape.of.bytes / SWIZZLE_LINE
     issued = products + read / (shape.n * shape.k) + (
         ATTENTION_ELEMENT * elements + rows * wide) / grid.subgroup
@@ -79,6 +81,8 @@ def refusal(s: GridAttentionMatrixSchedule, region: Region, limits: Limits) -> s
                 f"high({s.high}) at least 1")
     if s.block < 1 or s.block % shape.k:
         return f"block({s.block}) must be a multiple of {shape.k}"
+    if not 0 <= s.held <= (steps := padded(sizes, shape)[0] // shape.k):
+        return f"held({s.held}) must be 0 to {steps}"
     if s.stages < 2:
         return f"stages({s.stages}) must be at least 2"
     if (held := registers(s, sizes, shape, grid)) > ATTENTION_REGISTERS:
@@ -89,10 +93,11 @@ def refusal(s: GridAttentionMatrixSchedule, region: Region, limits: Limits) -> s
 
 def registers(s: GridAttentionMatrixSchedule, sizes: AttentionSizes, shape: MmaShape,
                grid: GridLimits) -> int:
-    """Registers of 32 bits that the matrices of a thread take: queries, results, scores, and
-    weights, which take half as much."""
+    """Registers of 32 bits that the matrices of a thread take: queries, results, scores, weights,
+    which take half as much, and masks, which take half of that."""
     depth, wide = padded(sizes, shape)
-    across = (depth if s.held else shape.k) // 2 + wide + s.block + s.block // 2
+    queries = min(depth, (s.held + 1) * shape.k)  # one of those that are loaded again
+    across = queries // 2 + wide + 2 * s.block - s.block // (2 * 2)
     return s.high * shape.m * across // grid.subgroup
 
 

@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from ztorch.dtypes import i32
+from ztorch.dtypes import f16, i32
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
-from ztorch.ir.kernel import Fragment, MmaShape, Operand
+from ztorch.ir.kernel import SWIZZLE_LINE, Fragment, MmaShape, Operand
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.grid_epilogue import Bands, Block
 from ztorch.lower.grid_operands import lies_along_k
@@ -73,10 +73,18 @@ class MmaTile(Block):
         return self.columns + MMA_PADDING // 2
 
     @property
+    def swizzled(self) -> bool:
+        """Whether strips lie in swizzled memory: what comes by copies of whole lines."""
+        line = SWIZZLE_LINE // self.shape.of.bytes
+        return self.stages > 1 and self.shape.of.bits == f16.bits and not any(
+            n % line for n in (self.rows, self.columns)) and self.depth == line
+
+    @property
     def shared(self) -> int:
         """Bytes of shared memory, whichever way the operands lie."""
-        strips = sum(max(length * _deep_pitch(self), self.depth * (length + MMA_PADDING))
-                     for length in (self.rows, self.columns))
+        strips = (self.rows + self.columns) * self.depth if self.swizzled else sum(
+            max(length * _deep_pitch(self), self.depth * (length + MMA_PADDING))
+            for length in (self.rows, self.columns))
         sums = self.rows // self.bands * self.pitch
         return self.stages * strips * self.shape.of.bytes + sums * self.shape.into.bytes
 
@@ -88,6 +96,13 @@ class MmaTile(Block):
         fitting = (tile for n, m in itertools.product(range(most, 1, -1), bands) if (
             tile := replace(self, stages=n, bands=m)).shared <= grid.shared_share(self.threads))
         return next(fitting, self)
+
+    def deep(self, grid: GridLimits, k: int) -> MmaTile | None:
+        """The same with strips as deep as a line of swizzled memory, in as many stages as leave
+        room for other workgroups; None if too few fit."""
+        line = SWIZZLE_LINE // self.shape.of.bytes
+        tile = replace(self, depth=line).staged(grid, k)
+        return tile if tile.swizzled and k > line else None
 
     def banded(self, shared_bytes: int) -> MmaTile:
         """The same in as few bands as fit into shared memory."""
@@ -157,7 +172,9 @@ class MatrixNest(Strips):
                          tile.stages)
         self.tile = tile
         for side, length in enumerate((tile.rows, tile.columns)):
-            if lies_along_k(product, side):
+            if tile.swizzled:
+                self.swizzled_strip(tile.depth, length, lies_along_k(product, side))
+            elif lies_along_k(product, side):
                 self.strip(_deep_pitch(tile), length, along_k=True)
             else:
                 self.strip(length + MMA_PADDING, tile.depth)
@@ -197,7 +214,8 @@ class MatrixNest(Strips):
         """A matrix out of a stage of a strip: `line` beyond where the subgroup's part starts, d
         along k."""
         b, strip = self.b, self.strips[side]
-        index = b.mul(start, strip.pitch) if strip.along_k else start
+        index = b.mul(start, strip.pitch) if strip.along_k else strip.offset(
+            b, b.const(0, b.index), start)
         index = b.add(b.mul(stage, strip.size), index)
         off = line * strip.pitch + d if strip.along_k else d * strip.pitch + line
         return b.mma_load(strip.name, index, Fragment("ab"[side], self.tile.shape),

@@ -126,7 +126,7 @@ def propose_matrix(region: Region, limits: Limits) -> GridMatrixSchedule | None:
     if tile is None:
         return None
     if _copied(product, tile, limits):
-        tile = tile.staged(limits.grid, k)
+        tile = tile.deep(limits.grid, k) or tile.staged(limits.grid, k)
     return GridMatrixSchedule(tile.rows, tile.columns, tile.depth, tile.down, tile.across,
                               tile.stages, tile.bands)
 

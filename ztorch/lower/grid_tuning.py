@@ -93,10 +93,10 @@ ATTENTION_STAGES = row(
     "ATTENTION_STAGES", 2, "stages", "of such blocks: copies fill one while the other is read",
     CHOSEN)
 ATTENTION_REGISTERS = row(
-    "ATTENTION_REGISTERS", 192, "registers", "of 32 bits at most that matrices of a thread take",
-    "chosen: of 255, which leaves as many as addresses and the like take")
+    "ATTENTION_REGISTERS", 208, "registers", "of 32 bits at most that matrices of a thread take",
+    "read in machine code: of 255; with 216 there are spills")
 ATTENTION_REGISTERS_FEW = row(
-    "ATTENTION_REGISTERS_FEW", 96, "registers", "of matrices with which a thread needs no more "
+    "ATTENTION_REGISTERS_FEW", 104, "registers", "of matrices with which a thread needs no more "
     "than 128 in all", "read in machine code")
 ATTENTION_PRODUCT = row(
     "ATTENTION_PRODUCT", 1.5, "turns", "of shared memory in which a compute unit multiplies two "
@@ -154,10 +154,11 @@ WINDOW_ROWS_TRIED = (256, 192, 128, 64)
 WINDOW_COLUMNS = (256, 192, 128, 64)
 WINDOW_DEPTHS = (32, 256)
 # What is tried of attention by matrix instructions: subgroups of a workgroup, matrices of scores
-# that one has below one another, columns of a block, and whether queries stay in registers.
+# that one has below one another, columns of a block, and steps along queries that stay in
+# registers, at most.
 ATTENTION_TILES = tuple((subgroups, high, block, held) for high, block, held in (
-    (2, 64, 1), (2, 64, 0), (2, 32, 1), (2, 32, 0), (1, 64, 1), (1, 64, 0), (1, 32, 0))
-    for subgroups in (4, 8))
+    (2, 64, 16), (2, 64, 0), (2, 32, 16), (2, 32, 2), (2, 32, 0), (1, 64, 16), (1, 64, 0),
+    (1, 32, 0)) for subgroups in (4, 8))
 # Bytes of one asynchronous copy, the best first: what GPUs load at once, and half of it.
 COPY_BYTES = (16, 8)
 # Tiles of a product on a grid that are tried: rows, columns, depth of a strip, and the rows and
