@@ -131,9 +131,8 @@ WINDOW_ROWS = row(
     "WINDOW_ROWS", 6, "rows", "of a tile from which on windows of an image are read where they lie",
     CHOSEN)
 PLANES_MAX = row(
-    "PLANES_MAX", 4, "channels", "of an image up to which a product reads it as planes, where it "
-    "lies in planes", "on Zen 5 a border around 3 planes of 224 x 224 takes 10 us, "
-    "and 110 where they are turned too")
+    "PLANES_MAX", 4, "channels", "of an image up to which a product reads it as planes, where "
+    "they lie", "on Zen 5 a border around 3 of 224 x 224 takes 10 us, and 110 where they are turned")
 COPY_COLUMNS = row(
     "COPY_COLUMNS", 64, "columns", "of a product from which on a copy of its left operand pays, "
     "where rows lie apart in a way that tiles read badly",

@@ -12,7 +12,6 @@ numbers, and errors four times as large.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from ztorch.dtypes import DType, f32
@@ -50,7 +49,8 @@ def _kernel_shape(kernel: Value) -> tuple[Shape, DType]:
     return (POINTS, kernel.shape[0] // WINDOW ** 2, kernel.shape[1]), kernel.dtype
 
 
-def _tiles_shape(image: Value, down: int, across: int, rows: int) -> tuple[Shape, DType]:
+def _tiles_shape(image: Value, low: Shape, down: int, across: int,
+                 rows: int) -> tuple[Shape, DType]:
     return (POINTS, rows, image.shape[-1]), image.dtype
 
 
@@ -88,8 +88,7 @@ def transformed(v: Value, left: Value, fixed: bool,
     after = _transformed_cycles(batch * down * across, channels, filters, fixed, limits)
     if after > TRANSFORM_GAIN * product_cycles(v.shape[0], filters, left.shape[1], limits, f32):
         return None
-    more = (0, down * RESULTS - height, across * RESULTS - width, 0)
-    return (_tiles(_extended(image, more), down, across),
+    return (_tiles(image, down, across),
             AT_POINTS(COPY(v.args[1]) if is_view(v.args[1]) else v.args[1]),
             (batch, height, width, filters))
 
@@ -113,25 +112,26 @@ def _image_of(v: Value, left: Value) -> Value | None:
 
 
 def _tiles(image: Value, down: int, across: int) -> Value:
-    """The tiles of an image at each point. If points lay whole pages apart, they would evict one
-    another: then there is a row more."""
+    """The tiles of an image at each point, which read zeros outside of it. If points lay whole
+    pages apart, they would evict one another: then there is a row more."""
+    low = (0,) * len(IMAGE)
+    if image.op.name == "pad" and not is_view(image) and not image.attrs["value"] and (
+            image.shape[::len(IMAGE) - 1] == image.args[0].shape[::len(IMAGE) - 1]):
+        [image], low = image.args, image.attrs["low"]
     tiles, channels = image.shape[0] * down * across, image.shape[-1]
     rows = tiles + (tiles * channels * f32.bytes % PAGE_BYTES == 0)
-    at_points = TILES(image, down=down, across=across, rows=rows)
+    at_points = TILES(image if _lies(image) else COPY(image), low=low[1:-1], down=down,
+                      across=across, rows=rows)
     whole = (POINTS, tiles, channels)
     return at_points if rows == tiles else OPS.slice(
         at_points, (0,) * len(whole), (1,) * len(whole), whole)
 
 
-def _extended(image: Value, more: Sequence[int]) -> Value:
-    """An image with further rows and columns at its ends, which whole tiles reach over."""
-    if not any(more):
-        return image
-    if image.op.name == "pad" and not is_view(image):
-        low, high = image.attrs["low"], image.attrs["high"]
-        return OPS.pad(image.args[0], low, tuple(h + m for h, m in zip(high, more, strict=True)),
-                       image.attrs["value"])
-    return OPS.pad(image, (0,) * len(more), tuple(more))
+def _lies(image: Value) -> bool:
+    """Whether an image lies in memory with its channels side by side."""
+    axes = [Var(name, n) for name, n in zip(IMAGE, image.shape, strict=True)]
+    base = view_of(image, [Index.of(a) for a in axes])
+    return base is not None and base[1].is_affine and base[1].factor(axes[-1]) == 1
 
 
 def _transformed_cycles(tiles: int, channels: int, filters: int, fixed: bool,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from ztorch.dtypes import boolean
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
@@ -82,7 +83,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     if v.op is AT_POINTS:
         _kernel(e, v, target[v], limits, s.lanes)
     elif v.op is TILES:
-        _tiles(e, v, target[v], limits, s.lanes)
+        _ImageTiles(v, target[v], limits, s.lanes).emit(e)
     else:
         _Results(region, v, target, limits, s.lanes).emit(e)
 
@@ -100,19 +101,76 @@ def _kernel(e: Emitter, v: Value, memory: str, limits: Limits, lanes: int) -> No
                           (Index.of(channel), Index.of(column)))
 
 
-def _tiles(e: Emitter, v: Value, memory: str, limits: Limits, lanes: int) -> None:
+class _ImageTiles:
     """The tiles of an image at each point."""
-    [image] = v.args
-    tile = [Var("n", image.shape[0]), Var("y", v.attrs["down"]), Var("x", v.attrs["across"])]
-    column = Var("c", v.shape[2])
-    number = flatten([Index.of(a) for a in tile], [a.extent for a in tile])
-    n, y, x = (Index.of(a) for a in tile)
-    with e.b.loop(0, math.prod(a.extent for a in tile), kind="parallel") as r:
-        for scope, _ in vectors(e.within(bound=spread(e, r, tile)), column, lanes):
-            at = [[scope.element(image, (n, y * RESULTS + i, x * RESULTS + j, Index.of(column)))
-                   for j in range(TILE)] for i in range(TILE)]
-            _store_points(scope, v, memory, _both_axes(scope.b, limits, _TILE, at),
-                          (number, Index.of(column)))
+
+    def __init__(self, v: Value, memory: str, limits: Limits, lanes: int):
+        self.v, self.memory, self.limits = v, memory, limits
+        self.lanes = lanes if v.shape[-1] > 1 else 1
+        [self.image] = v.args
+        self.tile = [Var("n", self.image.shape[0]), Var("y", v.attrs["down"]),
+                     Var("x", v.attrs["across"])]
+        self.n, *places = (Index.of(a) for a in self.tile)
+        # Where the first row and column of a tile lie in the image.
+        self.first = [i * RESULTS - low for i, low in zip(places, v.attrs["low"], strict=True)]
+        self.sides = self.image.shape[1:-1]
+        self.column = Var("c", v.shape[-1])
+
+    def emit(self, e: Emitter) -> None:
+        """All tiles; those that reach over the border come from a small local array, which is zero
+        where the image has nothing."""
+        b, places = e.b, range(TILE)
+        local = b.memory("tile", self.v.dtype, POINTS * self.lanes, "local", "rw")
+        with b.loop(0, math.prod(a.extent for a in self.tile), kind="parallel") as t:
+            scope = e.within(bound=spread(e, t, self.tile))
+            inside = self._inside(scope)
+            with b.if_(inside):
+                if min(self.sides) >= TILE:  # else there is no such tile
+                    for one in self._vectors(scope):
+                        self._transform(one, [[self._element(one, i, j) for j in places]
+                                              for i in places])
+            with b.if_(b.not_(inside)):
+                for one in self._vectors(scope):
+                    self._copy(one, local)
+                    self._transform(one, [[b.load(local, 0, (i * TILE + j) * self.lanes, self.lanes)
+                                           for j in places] for i in places])
+
+    def _vectors(self, e: Emitter) -> Iterator[Emitter]:
+        return (scope for scope, _ in vectors(e.within(), self.column, self.lanes))
+
+    def _element(self, e: Emitter, i: Index | int, j: Index | int) -> Operand:
+        y, x = self.first
+        return e.element(self.image, (self.n, y + i, x + j, Index.of(self.column)))
+
+    def _transform(self, e: Emitter, elements: Sequence[Sequence[Operand]]) -> None:
+        number = flatten([Index.of(a) for a in self.tile], [a.extent for a in self.tile])
+        _store_points(e, self.v, self.memory, _both_axes(e.b, self.limits, _TILE, elements),
+                      (number, Index.of(self.column)))
+
+    def _copy(self, e: Emitter, local: str) -> None:
+        """What a tile has of the image, and zeros around it."""
+        b, loops = e.b, [Var("i", TILE), Var("j", TILE)]
+        zeros = b.splat(b.const(0.0, self.v.dtype), self.lanes)
+        for k in range(POINTS):
+            b.store(local, 0, zeros, off=k * self.lanes)
+        (low, high), (left, right) = (
+            (b.max(b.sub(0, first), 0), b.min(b.sub(n, first), TILE))
+            for first, n in zip((e.value(i) for i in self.first), self.sides, strict=True))
+        with b.loop(low, high) as i, b.loop(left, right) as j:
+            one = e.within(bound={**e.bound, **dict(zip(loops, (i, j), strict=True))})
+            x = self._element(one, *(Index.of(a) for a in loops))
+            b.store(local, b.mul(b.add(b.mul(i, TILE), j), self.lanes), x)
+
+    def _inside(self, e: Emitter) -> Operand:
+        """Whether all of a tile lies in the image."""
+        b = e.b
+        inside: Operand = b.const(int(min(self.sides) >= TILE), boolean)
+        for i, n in zip(self.first, self.sides, strict=True):
+            if i.range[0] < 0:
+                inside = b.and_(inside, b.ge(e.value(i), 0))
+            if i.range[1] + TILE > n:
+                inside = b.and_(inside, b.le(e.value(i), n - TILE))
+        return inside
 
 
 def _store_points(e: Emitter, v: Value, memory: str, values: Sequence[Sequence[Operand]],
