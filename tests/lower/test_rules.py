@@ -23,6 +23,7 @@ from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower import grid_tuning, recurrence_tuning, tuning, winograd_tuning
 from ztorch.lower.frozen import Derived
 from ztorch.lower.grid_rows import Team, team
+from ztorch.lower.order import ordered
 from ztorch.lower.placement import Location
 from ztorch.lower.prepare import prepare
 from ztorch.lower.schedule import ProductSchedule
@@ -128,6 +129,28 @@ def test_a_deep_product_is_a_sum_of_products() -> None:
     random = np.random.default_rng(0)
     job = Job(graph, {v: random.normal(size=v.shape).astype(np.float32) for v in graph.leaves("input")})
     agree(job, compiled(job, HERE[-1]), terms=5000)
+
+
+@pytest.mark.parametrize(("k", "products"), [(5000, 1), (4099, 2)], ids=["even parts", "a rest"])
+def test_a_deep_product_of_examples_is_a_loop(k: int, products: int) -> None:
+    """However many examples there are, as for the gradient of weights."""
+    a, b = x(k, 66), leaf("input", "b", (k, 65), f32)
+    graph = Graph({"y": ops.matmul(ops.transpose(a), b)})
+    plan = plan_of(graph, ZEN3)[0]
+    assert len(plan.loops) == 1 and sum("matmul" in s.key for s in plan.steps) == products
+    random = np.random.default_rng(0)
+    job = Job(graph, {v: random.normal(size=v.shape).astype(np.float32) for v in graph.leaves("input")})
+    agree(job, compiled(job, HERE[-1]), terms=k)
+
+
+def test_large_copies_of_inputs_are_made_right_before_they_are_read() -> None:
+    """Region 0 reads no value of the arena, and 2 is the first that reads what it makes."""
+    def order(*shape: int) -> list[int]:
+        a, b, c = x(*shape), x(2, 3), x(2, 4)
+        return ordered({0: [], 1: [], 2: [0, 1]}, {0: (), 1: (), 2: (a, b)}, {0: (a,), 1: (b,), 2: (c,)})
+
+    assert order(512, 512) == [1, 0, 2]
+    assert order(512, 511) == [0, 1, 2]
 
 
 def test_a_port_that_is_narrower_than_a_vector_takes_turns() -> None:

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Collection, Iterator, Mapping
 
 from ztorch.graph.value import Value
+from ztorch.lower.tuning import LATE_BYTES
 
 
 def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Collection[Value]],
@@ -14,7 +15,7 @@ def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Collection
 
     Of the regions that are ready, one that frees as much memory as it takes is next: a weight's
     gradient, for instance, is the last reader of what the layer computed. Else the lowest number
-    is.
+    is. Large copies of what lies outside of the arena come last, right before they are read.
 
     Args:
         needs: For each region, the ones that must run before it.
@@ -55,7 +56,20 @@ def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Collection
                 [last] = readers[v]
                 if not waiting[last] and last not in placed:
                     heapq.heappush(ready, (grows(last), last))
-    return done
+    late = {k for k in done if not needs[k] and not reads[k]
+            and sum(v.nbytes for v in writes[k]) >= LATE_BYTES}
+    return _before_readers(done, needs, late) if late else done
+
+
+def _before_readers(order: list[int], needs: Mapping[int, Collection[int]],
+                    late: set[int]) -> list[int]:
+    """The order with each region of `late` right before the first that needs it."""
+    done: dict[int, None] = {}
+    for k in order:
+        if k not in late:
+            done |= dict.fromkeys(sorted(late.intersection(needs[k]) - done.keys()))
+            done[k] = None
+    return list(done | dict.fromkeys(order))
 
 
 def bits(numbers: int) -> Iterator[int]:

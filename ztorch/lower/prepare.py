@@ -12,6 +12,7 @@ from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.attention import ATTENTION, attention_on_buffers, with_attention
+from ztorch.lower.deep_products import in_depth_loops
 from ztorch.lower.independent import as_recurrence, turns_last
 from ztorch.lower.index import Index, Var
 from ztorch.lower.layouts import with_fewest_turns
@@ -37,7 +38,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
     if limits.grid is not None:
         graph = by_others(graph)
     graph = in_blocks(with_attention(merged(graph), limits), limits)
-    graph = with_fewest_turns(in_turn_blocks(graph, limits))
+    graph = in_depth_loops(with_fewest_turns(in_turn_blocks(graph, limits)), limits)
     new: dict[Value, Value] = {}
     products = ProductRewrites(limits, often)
     results: dict[Value, list[Value]] = {}  # of loops: those that are read

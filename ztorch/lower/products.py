@@ -9,6 +9,7 @@ from ztorch.graph.narrow import narrowed
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.limits import GridLimits, Limits
+from ztorch.lower.deep_products import depth_of_parts, is_deep
 from ztorch.lower.grid_tuning import WINDOW_L2_BYTES, WINDOW_UNITS
 from ztorch.lower.grid_window_tiles import cut_of, estimated
 from ztorch.lower.index import Index, Var
@@ -20,7 +21,6 @@ from ztorch.lower.tiling import choose, pack, panel_columns, product_cycles
 from ztorch.lower.tuning import (
     COPY_COLUMNS,
     COPY_GAIN,
-    DEEP_PRODUCT_SIZE,
     L1_SHARE,
     L2_SHARE,
     LINE_BYTES,
@@ -31,7 +31,6 @@ from ztorch.lower.tuning import (
     PACK_ROWS_MIN,
     PACK_ROWS_PAGES,
     PAGE_BYTES,
-    PRODUCT_DEPTH,
     ROW_PADDING_BYTES,
     SPLIT_DEPTH,
     SPLIT_TILE,
@@ -74,7 +73,7 @@ class ProductRewrites:
             left, right, image = parts
             at_points = self.prepared(v.op(left, right), fixed)
             return OPS.reshape(RESULTS_OF(at_points, shape=image), v.shape)
-        if k >= 2 * PRODUCT_DEPTH and a.rank == b.rank == 2 and min(m, n) >= DEEP_PRODUCT_SIZE:
+        if is_deep(v):
             return self._in_parts(v, fixed)
         a = _left(v, limits)
         if _whole_pages(a) and m * k * v.dtype.bytes > limits.processor.l2_bytes * L2_SHARE:
@@ -98,7 +97,7 @@ class ProductRewrites:
         cut depends on sizes only, so the order in which it is added is always the same."""
         a, b = v.args
         m, n, k = *v.shape, a.shape[1]
-        size = math.ceil(k / math.ceil(k / PRODUCT_DEPTH))
+        size = depth_of_parts(k)
         total: Value | None = None
         for start in range(0, k, size):
             depth = min(size, k - start)

@@ -177,11 +177,6 @@ BLOCK_SHARE = row(
     "BLOCK_SHARE", 0.5, "share of the cache", "how much of the second cache a block of a wide "
     "value may fill", "on Zen 3, 8 x 1024 x 64: blocks of 32, 64 and 128 rows take 29.3, 29.8 and "
     "31.4 ms")
-TURN_BLOCK_SHARE = row(
-    "TURN_BLOCK_SHARE", 0.5, "share of the cache", "how much of the second cache a product for the "
-    "turns of a loop may fill, from which on it is computed in blocks of turns", "on a Xeon with 2 "
-    "MB, LSTM (64, 32, 128), (1000, 16, 128), (256, 64, 256): 0.25 and 0.5 take 0.88 to 0.94 of "
-    "the time")
 BLOCK_ROWS_MIN = row(
     "BLOCK_ROWS_MIN", 32, "rows", "of a block at least: with fewer, products wait for their right "
     "operand", "on Zen 3, 4096 positions, causal, with gradients: 16, 32 and 64 rows take 293, 255 "
@@ -294,6 +289,10 @@ SCATTER_PARTS_MAX = row(
 SCATTER_UNROLL = row(
     "SCATTER_UNROLL", 4, "updates", "in one turn of the loop over them", "on a Xeon with AVX-512, "
     "100,000 updates of one element take 69 us with 1, 61 with 4 and 54 with 8, which is more code")
+
+LATE_BYTES = row(
+    "LATE_BYTES", 1 << 20, "bytes", "of a copy of inputs or weights from which on it is made right "
+    "before it is read", "chosen: what the second cache holds until then")
 
 NAME_LENGTH_MAX = row(
     "NAME_LENGTH_MAX", 48, "characters", "of layer and ops in the name of a kernel",

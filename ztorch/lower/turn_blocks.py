@@ -30,7 +30,7 @@ from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
-from ztorch.lower.tuning import TURN_BLOCK_SHARE
+from ztorch.lower.recurrence_tuning import TURN_BLOCK_SHARE
 
 Results = tuple[list[Value], list[Value]]  # last values of carries, stacks
 Parts = Mapping[Value, Value]  # values with an element for each turn: those of a block

@@ -1,0 +1,81 @@
+"""Deep products as loops over parts of k.
+
+    the gradient of an LSTM's kernel over 1,000 steps of 16 rows: one loop of 8 turns, each of 2,000
+    steps along k, where 8 products would be as many kernels, each with copies of its operands
+
+Each turn adds the product of a part of both operands to the sum. That needs operands whose rows
+along k lie one after the other, as those of weight gradients do: the left one is a matrix of
+examples, transposed. Other deep products are cut up in `products.py`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ztorch.graph.body import Body, carry_leaf, closed, results_of, slice_leaf
+from ztorch.graph.loop import LOOP
+from ztorch.graph.op import OPS
+from ztorch.graph.rewrite import rebuilt
+from ztorch.graph.value import Graph, Value, layer_scope
+from ztorch.ir.limits import Limits
+from ztorch.lower.index import Index, Var
+from ztorch.lower.region import view_of
+from ztorch.lower.tuning import DEEP_PRODUCT_SIZE, PRODUCT_DEPTH
+
+
+def in_depth_loops(graph: Graph, limits: Limits) -> Graph:
+    """The graph with deep products of operands that lie by k as loops over parts of k."""
+    if limits.grid is not None:
+        return graph
+    new: dict[Value, Value] = {}
+    for v in graph.nodes():
+        new[v] = rebuilt(v, tuple(new[a] for a in v.args))
+        if is_deep(v) and limits.lanes(v.dtype) > 1 and _lies_by_depth(v.args[0]):
+            with layer_scope(v.layer):
+                new[v] = _looped(new[v])
+    return graph.with_roots(new[r] for r in graph.roots)
+
+
+def is_deep(v: Value) -> bool:
+    """Whether a value is a product of two matrices that is better computed in parts of k."""
+    return (v.op.kind == "contract" and v.args[0].rank == v.args[1].rank == 2
+            and v.args[0].shape[1] >= 2 * PRODUCT_DEPTH and min(v.shape) >= DEEP_PRODUCT_SIZE)
+
+
+def depth_of_parts(k: int) -> int:
+    """The steps along k of each part; the last one may have fewer.
+
+    >>> depth_of_parts(16_000)
+    2000
+    """
+    return math.ceil(k / math.ceil(k / PRODUCT_DEPTH))
+
+
+def _lies_by_depth(a: Value) -> bool:
+    """Whether the left operand lies with neighbouring rows side by side, each of them once."""
+    row, depth = Var("row", a.shape[0]), Var("k", a.shape[1])
+    base = view_of(a, (Index.of(row), Index.of(depth)))
+    return base is not None and a.size <= base[0].size and base[1].factor(row) == 1
+
+
+def _looped(v: Value) -> Value:
+    """The product as a loop, and the product of what is left of k."""
+    a, b = v.args
+    k = a.shape[1]
+    least = math.ceil(k / PRODUCT_DEPTH)
+    even = next((n for n in range(least, 2 * least) if k % n == 0), 0)
+    size = k // even if even else depth_of_parts(k)
+    turns = k // size
+    # The right operand comes last in the step, so it is named first: a copy of the left one is
+    # made when it is there.
+    sequences = [OPS.reshape(x[:turns * size], (turns, size, x.shape[1]))
+                 for x in (b, OPS.transpose(a))]
+    total = OPS.full(v.shape, 0.0, v.dtype)
+    carry, (right, left) = carry_leaf(total, 0), map(slice_leaf, sequences, (0, 1))
+    part = Value(v.op, (OPS.transpose(left), right), v.attrs, v.shape, v.dtype)
+    body, shared = closed(Body(turns, False, (carry,), (right, left), (), (carry + part,), ()))
+    [[total], _] = results_of(LOOP(total, *sequences, *shared, body=body))
+    if rest := k - turns * size:
+        left, right = OPS.transpose(OPS.transpose(a)[k - rest:]), b[k - rest:]
+        total = total + Value(v.op, (left, right), v.attrs, v.shape, v.dtype)
+    return total
