@@ -66,6 +66,9 @@ def test_an_operand_may_repeat_elements() -> None:
     close(result.now(), np.broadcast_to(abs(x), (3, 4)))
     with pytest.raises(ConfigError, match="several of its elements would share a place"):
         own.unary("abs", result.tensor, again)
+    crossing = wide.buffer.tensor((2, 3), strides=(2, 1))  # the last of a row is the first of the next
+    with pytest.raises(ConfigError, match="along axis 0 lie 2 apart, and each holds 3"):
+        own.unary("abs", crossing, result.buffer.tensor((2, 3)))
 
 
 def test_wrong_elementwise_calls() -> None:

@@ -50,13 +50,13 @@ def test_chips_are_targets_of_their_backends_in_order() -> None:
     assert len({c.name for c in CHIPS}) == len(CHIPS)
 
 
-@pytest.mark.parametrize(("generation", "able"), [
-    (61, ()), (75, ("sm_75",)), (87, ("sm_75", "sm_80", "sm_86")),
-    (90, ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")),
-    (120, ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100")),
-])
-def test_code_for_a_chip_runs_on_later_ones(generation: int, able: tuple[str, ...]) -> None:
-    assert runnable("cuda", generation=generation) == able
+def test_code_for_a_chip_runs_on_later_ones() -> None:
+    for generation, able in (
+        (61, ()), (75, ("sm_75",)), (87, ("sm_75", "sm_80", "sm_86")),
+        (90, ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")),
+        (120, ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100")),
+    ):
+        assert runnable("cuda", generation=generation) == able, generation
 
 
 def test_every_driver_has_a_row() -> None:
