@@ -84,6 +84,8 @@ def nearest(name: object, known: Iterable[str], likeness: float = 0.5) -> str:
     "; did you mean 'cpu'?"
     >>> nearest("adma", ["adam", "adamax"])
     "; did you mean 'adam'?"
+    >>> nearest("conv", ["Conv1D", "Conv2D", "Dense"])
+    "; did you mean 'Conv1D' or 'Conv2D'?"
     """
     import difflib  # slow to import, and only needed for errors
 
@@ -92,9 +94,17 @@ def nearest(name: object, known: Iterable[str], likeness: float = 0.5) -> str:
     folded = {k.lower(): k for k in sorted(known)}
     # letters in another order are the most common typing error
     swapped = [k for k in folded if sorted(k) == sorted(str(name).lower())]
-    near = swapped or difflib.get_close_matches(str(name).lower(), folded, n=1,
-                                                 cutoff=likeness)
-    return f"; did you mean {folded[near[0]]!r}?" if near else ""
+    near = swapped[:1] or difflib.get_close_matches(str(name).lower(), folded, n=3, cutoff=likeness)
+    best = [k for k in near if _likeness(k, name) == _likeness(near[0], name)]
+    shown = " or ".join(repr(folded[k]) for k in sorted(best))
+    return f"; did you mean {shown}?" if near else ""
+
+
+def _likeness(known: str, name: object) -> float:
+    """How much of two names agrees, from 0 to 1."""
+    import difflib
+
+    return difflib.SequenceMatcher(None, known.lower(), str(name).lower()).ratio()
 
 
 def unknown(kind: str, name: object, known: Iterable[str],
@@ -114,10 +124,6 @@ def unknown(kind: str, name: object, known: Iterable[str],
     hint = f"; here it is {other_name}." if other_name else nearest(name, [*also, *names]) or "."
     more = ""
     if len(names) > MOST_LISTED:
-        import difflib
-
-        likeness = {n: difflib.SequenceMatcher(None, n.lower(), str(name).lower()).ratio()
-                    for n in names}
         more = f" and {len(names) - MOST_LISTED} more"
-        names = sorted(names, key=lambda n: -likeness[n])[:MOST_LISTED]
+        names = sorted(names, key=lambda n: -_likeness(n, name))[:MOST_LISTED]
     return UnknownName(f"unknown {kind} {str(name)!r}{hint} Known: {', '.join(names)}{more}")
