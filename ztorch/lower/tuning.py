@@ -132,7 +132,7 @@ WINDOW_ROWS = row(
     CHOSEN)
 PLANES_MAX = row(
     "PLANES_MAX", 4, "channels", "of an image up to which a product reads it as planes, where "
-    "they lie", "on Zen 5 a border around 3 of 224 x 224 takes 10 us, and 110 where they are turned")
+    "they lie", "on Zen 5 a border around 3 of 224 x 224 takes 10 us, 110 where they are turned")
 COPY_COLUMNS = row(
     "COPY_COLUMNS", 64, "columns", "of a product from which on a copy of its left operand pays, "
     "where rows lie apart in a way that tiles read badly",
