@@ -68,20 +68,15 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         if is_tracing() or keeps_operands():
             return function(*args, **named)  # a part of another function
         nodes: list[Any] = []
-        specs: Any = [default_device()]
-        for x in args:
-            if type(x) is Tensor:
-                node = x.node
-                nodes.append(node)
-                specs.append(node.spec)
-        specs = tuple(specs)
-        plain = len(nodes) == len(args) and not named
+        kinds: list[Any] = [default_device()]
+        plain = not named and _sorted_out(args, nodes, kinds)
+        specs = tuple(kinds)
         version = find(specs) if plain else None
         if version is not None:
-            if version.tree is LEAF:
-                return tensor_of(version.run(nodes)[0])
             results = version.run(nodes)
-            return unflatten(version.tree, iter([tensor_of(r) for r in results]))
+            if version.tree is LEAF:
+                return tensor_of(results[0])
+            return unflatten(version.tree, iter(list(map(tensor_of, results))))
         leaves, shape = flatten((args, named))
         place = common_memory(name, [f"argument {k}" for k in range(len(leaves))], leaves)
         nodes = [_argument(f"{name}: argument {k}", x, place) for k, x in enumerate(leaves)]
@@ -94,7 +89,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
                 if version is None:
                     version = _trace(function, name, nodes, shape, place)
                     versions.put(key, version)
-        if plain and all(x.node is n for x, n in zip(args, nodes, strict=True)):
+        if plain:
             of_specs.put(specs, version)
         results = version.run([n for n in nodes if isinstance(n, TensorNode)])
         of_numpy = leaves and not any(isinstance(x, Tensor) for x in leaves)
@@ -102,6 +97,29 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         return unflatten(version.tree, iter([finish(r) for r in results]))
 
     return run
+
+
+def _sorted_out(tree: Any, nodes: list[TensorNode], kinds: list[Any]) -> bool:
+    """Appends the node of each tensor in a tree, in the order of `flatten`, and what tells trees of
+    tensors apart. Returns whether there is nothing else in it."""
+    for x in tree:
+        kind = type(x)
+        if kind is Tensor:
+            node = x.node
+            nodes.append(node)
+            kinds.append(node.spec)
+        elif kind is list or kind is tuple:
+            kinds += (kind, len(x))
+            if not _sorted_out(x, nodes, kinds):
+                return False
+        elif kind is dict and all(type(k) is str for k in x):
+            names = sorted(x)
+            kinds += (kind, *names)
+            if not _sorted_out([x[k] for k in names], nodes, kinds):
+                return False
+        else:
+            return False
+    return True
 
 
 def _argument(label: str, x: Any, place: str) -> Any:

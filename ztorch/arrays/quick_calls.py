@@ -4,11 +4,12 @@ table, no lock."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ztorch.arrays.memory import Allocation, Block, Pool
 from ztorch.arrays.node import TensorNode
-from ztorch.backends.python_calls import has_python_functions, python_function
+from ztorch.backends.python_calls import has_python_functions, python_function, room_for
 from ztorch.compile.python_calls import python_calls
 from ztorch.host.memory import aligned
 from ztorch.runtime.executable import HostMemoryCall
@@ -18,7 +19,9 @@ MOST_BYTES = 120 << 10
 
 MOST_CYCLES = 150_000  # that other threads of Python wait: some 50 microseconds
 MOST_STACK = 1 << 13  # bytes of memory to work in that lie on the stack, as small arrays of C do
-LEAST_BYTES = 16  # of a block: Python shares bytes objects of no bytes
+# Of one of several results that lies in a bytes object: Python fills it with zeros first, so that
+# a pool gives more bytes in less time.
+FILLED_BYTES = 1 << 13
 
 Native = Callable[..., Any]
 Alloc = Callable[[], Allocation] | None  # for the result; None if the native function makes it
@@ -72,12 +75,11 @@ def quick_function(call: HostMemoryCall, sizes: Sequence[int], pool: Pool) -> Wh
     if native is None or returned:
         return native
     run = native
+    make = [partial(bytes, room_for(n)) if n <= FILLED_BYTES else pool.allocator(n) for n in sizes]
 
-    allocators = [pool.allocator(n) for n in sizes]
-
-    def run_all(*places: Any) -> list[Allocation]:
-        results = [alloc() for alloc in allocators]
-        run(*places, *[b.place for b in results])
+    def run_all(*places: Any) -> list[Block]:
+        results: list[Any] = [f() for f in make]
+        run(*places, *[b if type(b) is bytes else b.place for b in results])
         return results
 
     return run_all
@@ -103,7 +105,7 @@ def _native(call: HostMemoryCall, returned: int) -> Native | None:
     arena = aligned(room - stack)  # which those that run the program under its lock do not use
     place = arena.__array_interface__["data"][0]
     return python_function(library, (code, params, place), stack, len(call.function.inputs),
-                           max(returned, LEAST_BYTES) if returned else 0, shared, (call, arena))
+                           returned, shared, (call, arena))
 
 
 def _of_one(native: Native, alloc: Alloc) -> Quick:

@@ -42,6 +42,16 @@ def skipped(block: bytes) -> int:
     return contents(block) - id(block) - BYTES_HEAD
 
 
+def room_for(nbytes: int) -> int:
+    """The length of a bytes object that holds so many bytes at a place that is aligned. It is none
+    that Python shares, as it does those of no bytes.
+
+    >>> room_for(0), room_for(1000)
+    (128, 1064)
+    """
+    return max(nbytes, BUFFER_ALIGN) + alignment(nbytes + BUFFER_ALIGN)
+
+
 def python_function(library: bytes, addresses: tuple[int, int, int], stack: int, inputs: int,
                     returned: int, shared: bool, owner: Any) -> Callable[..., Any]:
     """A function that takes the memory of each input and output of a program and runs it: an
@@ -57,12 +67,11 @@ def python_function(library: bytes, addresses: tuple[int, int, int], stack: int,
         shared: Whether other threads of Python run meanwhile, perhaps the same program.
         owner: What keeps the code, params and arena. The function refers to it.
     """
-    if returned:
-        returned += alignment(returned + BUFFER_ALIGN)  # that of the whole
     api = ctypes.pythonapi
     functions = [api.PyLong_AsVoidPtr, api.PyBytes_FromStringAndSize, api.Py_IncRef]
     lock = (address_of(api.PyEval_SaveThread), address_of(api.PyEval_RestoreThread))
-    record = struct.pack(f"{len(PYTHON_RECORD)}Q", *addresses, stack, inputs, returned,
+    record = struct.pack(f"{len(PYTHON_RECORD)}Q", *addresses, stack, inputs,
+                         room_for(returned) if returned else 0,
                          *map(address_of, functions), *(lock if shared else (0, 0)), id(None),
                          id(bytes))
     new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object,
