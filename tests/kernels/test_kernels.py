@@ -203,3 +203,29 @@ def test_places_outside_of_a_table_count_nowhere() -> None:
         sums, ones = counted(labels, rows)
         np.testing.assert_array_equal(sums, [rows[0], rows[5], rows[1] + rows[4]])
         np.testing.assert_array_equal(ones, [1, 1, 2])
+
+
+@zt.kernel
+def patched(x, y):
+    """y in place of the middle columns of x, twice it in the last row, and a first row that is added."""
+    out = np.empty_like(x)
+    rows, columns = x.shape
+    for i, j in zt.grid(rows, columns):
+        out[i, j] = x[i, j]
+    for i, j in zt.grid(rows, columns - 2):
+        out[i, j + 1] = y[i, j]
+    for j in range(columns - 2):
+        out[rows - 1, j + 1] = y[0, j] * 2.0
+    for j in range(columns):
+        out[0, j] = x[0, j] + out[0, j]
+    return out
+
+
+def test_what_is_written_beside_other_elements_is_joined_to_them() -> None:
+    x, y = np.random.default_rng(0).standard_normal((2, 4, 6))
+    y = y[:, 1:-1]
+    np.testing.assert_allclose(patched(zt.tensor(x), zt.tensor(y)).numpy(), patched.debug(x, y))
+    np.testing.assert_allclose(patched(x, y), patched.debug(x, y))
+    made = patched.trace({n: leaf("input", n, a.shape, "float64") for n, a in (("x", x), ("y", y))})
+    names = [v.op.name for v in topological([made])]
+    assert names.count("concat") == 1 and names.count("take") == 1  # columns are joined, the row is not

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType, i32
-from ztorch.graph.op import OPS, constant
+from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
 from ztorch.kernels.arithmetic import TileArithmetic
+from ztorch.kernels.placing import contiguous, joined, padded, placed
 from ztorch.kernels.reading import BadIndex, ElementIndex, outside
 from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, full, union
 
@@ -94,17 +95,21 @@ def write(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex, ne
     elif missing:
         raise BadIndex(f"all turns of {missing[0]} write the same element, and which comes last is "
                        "not known")
-    placed, covered = _placed(new, own, index, array.shape)
+    new_values, covered = placed(new, own, index, array.shape)
     old = array.value
     if how is not None:
-        both = LoopTensor(getattr(OPS, COMBINE[how][0])(old, placed), own)
+        both = LoopTensor(getattr(OPS, COMBINE[how][0])(old, new_values), own)
         return both if covered is None else LoopTensor(OPS.where(covered, both.value, old), own)
     if condition is not True:
-        asked, _ = _placed(_labelled(condition, index), own, index, array.shape)
+        asked, _ = placed(_labelled(condition, index), own, index, array.shape)
         covered = asked if covered is None else OPS.logical_and(covered, asked)
-    elif covered is not None and old.op.name == "full" and _contiguous(index):
-        return LoopTensor(_padded(new, own, index, array.shape, old.attrs["value"]), own)
-    return LoopTensor(placed if covered is None else OPS.where(covered, placed, old), own)
+    elif covered is not None and contiguous(index):
+        if old.op.name == "full":
+            return LoopTensor(padded(new, own, index, array.shape, old.attrs["value"]), own)
+        if (whole := joined(old, new, own, index)) is not None:
+            return LoopTensor(whole, own)
+    return LoopTensor(new_values if covered is None else OPS.where(covered, new_values, old),
+                      own)
 
 
 def _labelled(new: LoopTensor, index: ElementIndex) -> LoopTensor:
@@ -149,79 +154,6 @@ def _check_bounds(index: ElementIndex, shape: tuple[int, ...], condition: Any) -
         low, high = place.range
         if (low < 0 or high >= n) and condition is True:
             raise BadIndex(outside(low, high, n))
-
-
-def _terms(place: Affine) -> list[tuple[LoopVar, int]]:
-    return sorted(place.terms.items(), key=lambda item: -abs(item[1]))
-
-
-def _arranged(tile: LoopTensor, own: Axes, index: ElementIndex) -> Value:
-    """The turns of a tile as an axis for each axis of the array, in the order of positions."""
-    order = [*own]
-    sizes = [v.extent for v in own]
-    turned = []
-    for place in index.places:
-        assert isinstance(place, Affine)
-        for v, c in _terms(place):
-            if c < 0:
-                turned.append(len(order))
-            order.append(v)
-        sizes.append(math.prod(v.extent for v in place.terms))
-    axes = union([tuple(order)])
-    value = full(tile, axes)
-    value = OPS.transpose(value, tuple(axes.index(v) for v in order))
-    if turned:
-        value = OPS.flip(value, tuple(turned))
-    return OPS.reshape(value, tuple(sizes))
-
-
-def _placed(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, ...]
-            ) -> tuple[Value, Value | None]:
-    """What turns write at each element of the array, and which elements they write; None: all."""
-    value = _arranged(tile, own, index)
-    covered: Value | None = None
-    for k, (place, n) in enumerate(zip(index.places, shape, strict=True)):
-        assert isinstance(place, Affine)
-        at = _positions(place)
-        axis = len(own) + k
-        if len(at) == n and (at == np.arange(n)).all():
-            continue
-        inverse, mask = np.zeros(n, np.int32), np.zeros(n, bool)
-        inside = (at >= 0) & (at < n)
-        inverse[at[inside]] = np.arange(len(at))[inside]
-        mask[at[inside]] = True
-        if len(at) == 1:
-            value = OPS.broadcast_to(value, tuple(
-                n if a == axis else m for a, m in enumerate(value.shape)))
-        else:
-            value = OPS.take(value, constant(inverse), axis=axis)
-        flags = constant(mask.reshape([n if a == axis else 1 for a in range(value.rank)]))
-        covered = flags if covered is None else OPS.logical_and(covered, flags)
-    return value, covered
-
-
-def _positions(place: Affine) -> np.ndarray:
-    """The positions along an axis, in the order of `_arranged`."""
-    at = np.full((), place.const + sum(c * (v.extent - 1) for v, c in _terms(place) if c < 0))
-    for v, c in _terms(place):
-        at = at[..., None] + np.arange(v.extent) * abs(c)
-    return at.reshape(-1)
-
-
-def _contiguous(index: ElementIndex) -> bool:
-    return all(isinstance(p, Affine) and (np.diff(_positions(p)) == 1).all()
-               for p in index.places)
-
-
-def _padded(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, ...], number: Any
-            ) -> Value:
-    """What turns write, inside an array that is one number elsewhere."""
-    value = _arranged(tile, own, index)
-    low = (*[0] * len(own), *(int(_positions(p)[0]) for p in index.places
-                             if isinstance(p, Affine)))
-    ends = (*[v.extent for v in own], *shape)
-    high = tuple(n - a - m for n, a, m in zip(ends, low, value.shape, strict=True))
-    return OPS.pad(value, low, high, number)
 
 
 # -- positions that are data -----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The tuned constants of loops, many of which become one kernel: rows of the table in `tuning.py`."""
+"""The tuned constants of loops, often of one kernel: rows of the table in `tuning.py`."""
 
 from __future__ import annotations
 

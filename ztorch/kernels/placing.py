@@ -1,0 +1,114 @@
+"""Arrays that hold what turns of a loop write at places that are sums of loop variables."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ztorch.graph.op import OPS, constant
+from ztorch.graph.value import Value
+from ztorch.kernels.reading import ElementIndex
+from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, full, union
+
+
+def _terms(place: Affine) -> list[tuple[LoopVar, int]]:
+    return sorted(place.terms.items(), key=lambda item: -abs(item[1]))
+
+
+def arranged(tile: LoopTensor, own: Axes, index: ElementIndex) -> Value:
+    """The turns of a tile as an axis for each axis of the array, in the order of positions."""
+    order = [*own]
+    sizes = [v.extent for v in own]
+    turned = []
+    for place in index.places:
+        assert isinstance(place, Affine)
+        for v, c in _terms(place):
+            if c < 0:
+                turned.append(len(order))
+            order.append(v)
+        sizes.append(math.prod(v.extent for v in place.terms))
+    axes = union([tuple(order)])
+    value = full(tile, axes)
+    value = OPS.transpose(value, tuple(axes.index(v) for v in order))
+    if turned:
+        value = OPS.flip(value, tuple(turned))
+    return OPS.reshape(value, tuple(sizes))
+
+
+def placed(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, ...]
+            ) -> tuple[Value, Value | None]:
+    """What turns write at each element of the array, and which elements they write; None: all."""
+    value = arranged(tile, own, index)
+    covered: Value | None = None
+    for k, (place, n) in enumerate(zip(index.places, shape, strict=True)):
+        assert isinstance(place, Affine)
+        at = positions(place)
+        axis = len(own) + k
+        if len(at) == n and (at == np.arange(n)).all():
+            continue
+        inverse, mask = np.zeros(n, np.int32), np.zeros(n, bool)
+        inside = (at >= 0) & (at < n)
+        inverse[at[inside]] = np.arange(len(at))[inside]
+        mask[at[inside]] = True
+        if len(at) == 1:
+            value = OPS.broadcast_to(value, tuple(
+                n if a == axis else m for a, m in enumerate(value.shape)))
+        else:
+            value = OPS.take(value, constant(inverse), axis=axis)
+        flags = constant(mask.reshape([n if a == axis else 1 for a in range(value.rank)]))
+        covered = flags if covered is None else OPS.logical_and(covered, flags)
+    return value, covered
+
+
+def positions(place: Affine) -> np.ndarray:
+    """The positions along an axis, in the order of `_arranged`."""
+    at = np.full((), place.const + sum(c * (v.extent - 1) for v, c in _terms(place) if c < 0))
+    for v, c in _terms(place):
+        at = at[..., None] + np.arange(v.extent) * abs(c)
+    return at.reshape(-1)
+
+
+def contiguous(index: ElementIndex) -> bool:
+    """Whether the places that turns write lie side by side."""
+    return all(isinstance(p, Affine) and (np.diff(positions(p)) == 1).all()
+               for p in index.places)
+
+
+def padded(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, ...], number: Any
+            ) -> Value:
+    """What turns write, inside an array that is one number elsewhere."""
+    value = arranged(tile, own, index)
+    low = (*[0] * len(own), *(int(positions(p)[0]) for p in index.places
+                             if isinstance(p, Affine)))
+    ends = (*[v.extent for v in own], *shape)
+    high = tuple(n - a - m for n, a, m in zip(ends, low, value.shape, strict=True))
+    return OPS.pad(value, low, high, number)
+
+
+def joined(old: Value, tile: LoopTensor, own: Axes, index: ElementIndex) -> Value | None:
+    """What turns write between what lies before and behind it, where that is along one axis."""
+    value = arranged(tile, own, index)
+    axes = [k for k, (n, m) in enumerate(zip(old.shape, value.shape, strict=True)) if n != m]
+    if len(axes) != 1:
+        return None
+    [axis] = axes
+    place = index.places[axis - len(own)]
+    assert isinstance(place, Affine)
+    start = int(positions(place)[0])
+    end = start + value.shape[axis]
+    parts = [_part(old, axis, 0, start), value, _part(old, axis, end, old.shape[axis])]
+    return OPS.concat(*(p for p in parts if p.size), axis=axis)
+
+
+def _part(x: Value, axis: int, start: int, end: int) -> Value:
+    """Elements of one axis; of a padded value those inside, if it is they."""
+    if x.op.name == "pad" and (start, end) == (x.attrs["low"][axis],
+                                               x.shape[axis] - x.attrs["high"][axis]) and (
+            x.args[0].shape[:axis] + x.args[0].shape[axis + 1:]
+            == x.shape[:axis] + x.shape[axis + 1:]):
+        return x.args[0]
+    first, size = [0] * x.rank, [*x.shape]
+    first[axis], size[axis] = start, end - start
+    return OPS.slice(x, tuple(first), (1,) * x.rank, tuple(size))
