@@ -5,11 +5,14 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ztorch.abi import STEPS_ENTRY
 from ztorch.backends.library import LoadedLibrary
 from ztorch.runtime.spec import FunctionSpec
+
+if TYPE_CHECKING:
+    from ztorch.runtime.worker_trials import WorkerTrials
 
 
 class NativeCall:
@@ -24,6 +27,7 @@ class NativeCall:
         self.inputs: Any = (ctypes.c_size_t * max(len(function.inputs), 1))()
         self.outputs: Any = (ctypes.c_size_t * max(len(function.outputs), 1))()
         self.workers = workers
+        self.trials: WorkerTrials | None = None  # of other numbers, for batch after batch
         self._library, self._symbol = library, function.symbol
         # The only argument of the native function: addresses of inputs, outputs, params, arena, of
         # the workers' control block, which is null for one worker, and of a record of batches.
@@ -61,10 +65,12 @@ class NativeCall:
         def run() -> None:
             self._frame[5] = record
             if self.workers == 1:
-                self._frame[4] = None
                 once()
-            else:
+                return
+            try:
                 self._run_shared(once)
+            finally:
+                self._frame[4] = None  # for calls of one worker
 
         return run
 

@@ -10,6 +10,7 @@ import numpy as np
 from ztorch.abi import STEPS
 from ztorch.runtime.native_call import NativeCall
 from ztorch.runtime.running import BoundCall, NativeSteps, ScorePlace
+from ztorch.runtime.worker_trials import TRIAL_SECONDS, WorkerTrials
 
 WAKE_SECONDS = 0.05  # after which Python looks at signals, progress and callbacks
 PAUSE_SECONDS = 2e-5  # for threads that wait for the program, which a lock does not serve in turn
@@ -37,7 +38,11 @@ class HostSteps(NativeSteps):
         self._record[_AT["rows"]] = len(next(iter(call.inputs.values())))
         self._point_at("column", self._table)
         self._run = native.batch_after_batch(self._record.ctypes.data)
-        self._seconds = call.function.cycles * FIRST_SECONDS  # of a step
+        cycles = call.function.cycles
+        if native.trials is None:
+            native.trials = WorkerTrials(native.workers, call.program.threads, cycles,
+                                         cycles * FIRST_SECONDS)
+        self._trials = native.trials  # the native call outlives these steps
 
     @classmethod
     def of(cls, call: BoundCall, native: NativeCall,
@@ -65,7 +70,9 @@ class HostSteps(NativeSteps):
 
     @property
     def at_once(self) -> int:
-        return max(1, int(WAKE_SECONDS / max(self._seconds, 1e-9)))
+        trials = self._trials
+        seconds = min(WAKE_SECONDS, TRIAL_SECONDS) if trials.trial else WAKE_SECONDS
+        return max(1, int(seconds / max(trials.seconds, 1e-9)))
 
     def run(self, order: np.ndarray | None, first: int, count: int) -> int:
         record, program = self._record, self.call.program
@@ -78,13 +85,17 @@ class HostSteps(NativeSteps):
         assert run is not None
         with program.lock:
             program.ready_for(self.call.function)
+            rule, self._native.workers = self._native.workers, self._trials.workers
             begun = perf_counter()
-            run()
+            try:
+                run()
+            finally:
+                self._native.workers = rule
             took = perf_counter() - begun
         if order is None:  # inputs were read where they lie
             inputs[:] = own
         ran = int(record[_AT["ran"]])
-        self._seconds = took / ran
+        self._trials.took(took / ran, took)
         if took > WAKE_SECONDS / 4:
             sleep(PAUSE_SECONDS)
         if ran < count and order is None:  # shows what the last batch was

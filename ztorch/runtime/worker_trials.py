@@ -1,0 +1,61 @@
+"""How many workers share the steps of an epoch: what is fastest while it runs.
+
+The rule for single calls must take into account that workers may be asleep. In a row of steps they
+are awake, so that sharing less work pays; and where other programs keep the cores busy, each
+barrier takes as long as they have a core, and one worker is fastest. So the numbers take turns
+for a moment, now and then. Results are the same bits for any number of workers.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+TRIED_CYCLES = 4e7  # of one worker, some 10 ms: steps with more work follow the rule alone
+AWAKE_CYCLES = 40_000  # work of a step for each further worker that is awake: some 10 microseconds
+TRIAL_SECONDS = 4e-4
+TRIALS_SHARE = 0.01  # of the time, for numbers that were slower
+
+
+class WorkerTrials:
+    """Chooses the number of workers for each stretch of steps.
+
+    Args:
+        rule: What a single call takes.
+        most: How many there are.
+        cycles: The estimated work of a step.
+        guess: Seconds of a step, before any was measured.
+
+    Examples:
+        >>> trials = WorkerTrials(rule=1, most=2, cycles=1e5, guess=1e-3)
+        >>> for seconds in (2e-5, 1e-5):  # of a step by one worker, and by two
+        ...     trials.took(seconds, 1e-3)
+        >>> trials.workers
+        2
+    """
+
+    def __init__(self, rule: int, most: int, cycles: float, guess: float):
+        counts = {rule: None}  # in the order of trials
+        if most > 1 and cycles < TRIED_CYCLES:
+            counts |= {max(1, min(most, int(cycles / AWAKE_CYCLES) + 1)): None, 1: None}
+        self._untried = list(counts)[1:]
+        self.workers = rule
+        self.seconds = guess  # of a step
+        self.trial = True  # whether the next stretch is a short one
+        self._seconds: dict[int, float] = {}  # of a step, by number of workers
+        self._costs: dict[int, float] = {}  # seconds of its last trial
+        self._tried: dict[int, float] = {}  # when that was
+
+    def took(self, seconds: float, whole: float) -> None:
+        """Takes note of the seconds of a step and of the whole stretch; chooses for the next."""
+        now, last = perf_counter(), self.workers
+        self._seconds[last], self._tried[last] = seconds, now
+        if self.trial:
+            self._costs[last] = whole
+        self.workers = self._untried.pop(0) if self._untried else self._choice(now)
+        self.trial = self.workers != last
+        self.seconds = self._seconds.get(self.workers, seconds)
+
+    def _choice(self, now: float) -> int:
+        best = min(self._seconds, key=lambda n: self._seconds[n])
+        return next((n for n, then in self._tried.items() if n != best
+                     and (now - then) * TRIALS_SHARE > self._costs[n]), best)
