@@ -93,7 +93,9 @@ class ArrayBatches:
                 real = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
                 lengths = {axis: n[rows] for axis, n in self.lengths.items()}
                 sizes = real, *[int(n.max()) for n in lengths.values()]
-                yield self._stage(calls, sizes).fill(rows, real, lengths)
+                if stage is None:  # asked once a step: calls of devices take turns
+                    stage = self._stage(calls, sizes)
+                yield stage.fill(rows, real, lengths)
                 step += 1
 
     def _stage(self, calls: BorrowedCalls, sizes: tuple[int, ...]) -> Stage:
