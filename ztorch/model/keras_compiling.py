@@ -7,11 +7,11 @@ from typing import Any
 
 from ztorch import losses, metrics, optimizers
 from ztorch.config import Named
-from ztorch.errors import ZtorchError
+from ztorch.errors import Unsupported, ZtorchError
 from ztorch.layers.symbol import nested
 from ztorch.losses import Loss
 from ztorch.metrics import Metric, MetricLists
-from ztorch.optimizers import Optimizer
+from ztorch.optimizers import MultiOptimizer, Optimizer
 from ztorch.weights.keras_classes import own_class
 from ztorch.weights.keras_describing import named
 
@@ -25,7 +25,7 @@ _WITHOUT_EFFECT = (("axis", -1), ("reduction", "sum_over_batch_size"), ("stairca
 
 def compile_config(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
     """The arguments of `compile` as Keras writes them; None if it was compiled without a loss, or
-    with functions, which a file cannot hold."""
+    with what a file for Keras cannot hold: functions, several optimizers."""
     if arguments["loss"] is None:
         return None
     specs = arguments["metrics"]
@@ -33,7 +33,7 @@ def compile_config(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
     try:
         return {
             "optimizer": (None if arguments["optimizer"] is None else
-                          named(Optimizer.get(arguments["optimizer"]), "compile(optimizer=...)")),
+                          _optimizer(Optimizer.get(arguments["optimizer"]))),
             "loss": nested(_written(Loss.get, "loss"), arguments["loss"]),
             "loss_weights": arguments["loss_weights"],
             "metrics": nested(_written(_metric, "metrics"), _listed(listed.plain)),
@@ -79,6 +79,13 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
             if isinstance(x, Mapping) and "class_name" in x else x  # a schedule
             for name, x in config.items() if x is not None and name not in ("name", "dtype")
             and (name, x) not in _WITHOUT_EFFECT}
+
+
+def _optimizer(optimizer: Optimizer) -> Any:
+    """An optimizer as Keras writes it."""
+    if isinstance(optimizer, MultiOptimizer):
+        raise Unsupported("Keras counts the states of several optimizers in another way")
+    return named(optimizer, "compile(optimizer=...)")
 
 
 def _listed(x: Any) -> Any:
