@@ -16,7 +16,7 @@ from tests.programs import same_states
 from ztorch import layers as L
 from ztorch.callbacks import LambdaCallback
 from ztorch.errors import NonFiniteLoss
-from ztorch.runtime import executable, steps, worker_trials
+from ztorch.runtime import executable, native_call, steps, worker_trials
 from ztorch.runtime.steps import HostSteps
 from ztorch.runtime.worker_trials import WorkerTrials
 
@@ -106,6 +106,12 @@ def test_the_same_bits_as_batch_by_batch(device: str, threads: int, ran: list[in
         for ours, theirs in zip(got, scores, strict=True):
             for name, values in theirs.items():
                 np.testing.assert_allclose(ours[name], values, rtol=1e-4)
+
+
+def test_code_without_the_entry_runs_batch_by_batch(ran: list[int], one_by_one: Any,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_call, "STEPS_ENTRY", "{}_of_no_artifact")
+    assert histories(compiled()) == one_by_one[1] and ran == []
 
 
 def test_python_wakes_in_between(ran: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
