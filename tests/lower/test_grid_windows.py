@@ -97,6 +97,29 @@ def test_convolutions(make: Make, shapes: tuple, d: DType, schedule: str, limits
     assert played(step.kernel) == "" == played(step.kernel, last_first=True)
 
 
+SM_80 = TARGETS["cuda:sm_80"].on_device({"compute_units": 1}).limits
+
+
+@together()
+@pytest.mark.parametrize(("make", "shapes", "limits"), [
+    (same, ((2, 7, 6, 32), (3, 3, 32, 64)), SM_80),
+    (lambda x, w: ops.relu(ops.conv(x, w, stride=2, padding="same") + 1), ((2, 9, 8, 64), (3, 3, 64, 40)), SM_80),
+    (of_images, ((1, 6, 8, 64), (3, 3, 32, 64)), SM_80), (of_kernel, ((2, 6, 8, 64), (2, 6, 8, 32)), SM_80),
+    (same, ((2, 12, 12, 32), (3, 3, 32, 64)), ONE)])
+def test_threads_copy_zeros_for_borders(make: Make, shapes: tuple, limits: Limits) -> None:
+    """Where no maps are, or images do not lie as these need: one kernel, whose copies bring zeros from outside."""
+    one = job(make, *shapes, d=f16)
+    step = step_of(one, limits)
+    assert step.schedule.kind == ("grid_async" if limits is ONE else "grid_matrix")
+    (got,), (want,) = interpreted(one, limits), one.oracle()
+    assert (np.abs(got.astype(np.float64) - want) <= bound(one, f16, 600)).all()
+    chip = "sm_90a" if limits is ONE else "sm_80"
+    np.testing.assert_array_equal(through_text(one, step, chip), got.reshape(-1))
+    with pytest.raises((PtxError, AssertionError)):  # without the zeros
+        broken = through_text(one, step, chip, r"(cp.async.cg.shared.global \[[^]]*\], \[[^]]*\], 16), %n", r"\1")
+        np.testing.assert_array_equal(broken, got.reshape(-1))
+
+
 @together()
 @pytest.mark.parametrize(("name", "old", "new"), [
     ("a window that does not move", r"(\{ %v\d+, )%v\d+(, )", r"\g<1>0\2"),
@@ -128,12 +151,9 @@ def kinds(one: Job, limits: Limits) -> list[str]:
     (lambda x, w: ops.conv(x, w, stride=2, padding="same"), (IMAGES, KERNEL), f16, "grid_async"),  # positions two apart
     (same, ((2, 12, 12, 64), KERNEL), f32, "grid_product")])
 def test_what_takes_them(make: Make, shapes: tuple, d: DType, want: str) -> None:
-    """What does not is computed from a copy with a border, as on all other chips."""
-    one = job(make, *shapes, d=d)
-    found = kinds(one, ONE)
-    assert found[-1] == want and (len(found) == 1) == (want == "grid_windows")
-    if want == "grid_windows":
-        assert len(kinds(one, TARGETS["cuda:sm_90"].limits)) > 1
+    """Threads copy what does not, and only float32 is computed from a copy with a border."""
+    found = kinds(job(make, *shapes, d=d), ONE)
+    assert found[-1] == want and (len(found) == 1) == (d is f16)
 
 
 def test_gradients_of_kernels_are_cut_up_between_images() -> None:

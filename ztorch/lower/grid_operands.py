@@ -11,8 +11,8 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.grid_epilogue import Block
 from ztorch.lower.grid_tuning import COPY_BYTES
 from ztorch.lower.index import Index, Var
-from ztorch.lower.positions import beside
-from ztorch.lower.region import certain, view_of
+from ztorch.lower.positions import beside, proper
+from ztorch.lower.region import is_view, traced, view_of
 
 
 def lies_along_k(product: Value, side: int) -> bool:
@@ -26,23 +26,54 @@ def lies_along_k(product: Value, side: int) -> bool:
         k % n == 0 and beside(base[1], axis, n) is not None for n in (2, 3)))
 
 
-def contiguous(product: Value, side: int, tile: Block, widths: Sequence[int]) -> int:
+def border(v: Value, index: Sequence[Index]) -> list[tuple[Index, int, int]] | None:
+    """The indices that have to lie in a range where a chain of views reads its base, and is zero
+    elsewhere; None where it is anything else."""
+    tests: list[tuple[Index, int, int]] = []
+    while is_view(v):
+        trace = traced(v, index)
+        if not v.op.movement or len(trace.reads) != 1 or (trace.computed and not trace.bounds):
+            return None
+        ends = iter(trace.bounds)
+        tests += [(i, low, high) for (i, low), (_, high) in zip(ends, ends, strict=True)]
+        v, at = trace.reads[0]
+        index = proper(at, v.shape)
+    return tests
+
+
+def has_border(product: Value, side: int) -> bool:
+    """Whether an operand has a border of zeros that is looked through."""
+    operand = product.args[side]
+    return bool(border(operand, [Index.of(Var(f"d{i}", n)) for i, n in enumerate(operand.shape)]))
+
+
+def contiguous(product: Value, side: int, tile: Block, widths: Sequence[int],
+               bordered: bool = False) -> int:
     """The first of some numbers of neighbours that lie side by side in memory, aligned, and are all
-    inside or all outside the operand; 1 if there is none."""
+    inside or all outside the operand; 1 if there is none. `bordered`: the operand may have borders
+    of zeros."""
     operand, along_k = product.args[side], lies_along_k(product, side)
     loops = [Var(f"d{i}", size) for i, size in enumerate(operand.shape)]
     index = [Index.of(v) for v in loops]
     base = view_of(operand, index)
-    if base is None or not certain(operand, index):
+    tests = border(operand, index)
+    if base is None or tests is None or (tests and not bordered):
         return 1
     axis = loops[-1 if along_k == (side == 0) else -2]
     step = tile.depth if along_k else tile.rows if side == 0 else tile.columns
     for n in widths:
         first = beside(base[1], axis, n) if n > 1 else None
         if first is not None and not any(f % n for f in (
-                step, axis.extent, base[0].size, *(f for _, f in first.terms), first.const)):
+                step, axis.extent, base[0].size, *(f for _, f in first.terms), first.const)
+        ) and all(_alike(i, axis, n) for i, _, _ in tests):
             return n
     return 1
+
+
+def _alike(index: Index, axis: Var, n: int) -> bool:
+    """Whether an index is the same for n neighbours along an axis, from every multiple of n on."""
+    block = Index.of(Var(axis.name, axis.extent // n)) * n
+    return len({index.replace({axis: block + i}) for i in range(n)}) == 1
 
 
 def load_width(product: Value, side: int, tile: Block, limits: Limits) -> int:
@@ -74,5 +105,5 @@ def copy_width(product: Value, side: int, tile: Block, of: DType) -> int:
     """How many neighbours of an operand one asynchronous copy brings; 0 where it must not."""
     if product.args[side].dtype != of:
         return 0
-    n = contiguous(product, side, tile, [size // of.bytes for size in COPY_BYTES])
+    n = contiguous(product, side, tile, [size // of.bytes for size in COPY_BYTES], bordered=True)
     return n if n * of.bytes in COPY_BYTES else 0

@@ -20,7 +20,7 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.grid import where
 from ztorch.lower.grid_epilogue import Block, TileOfProduct
-from ztorch.lower.grid_operands import copy_width, lies_along_k, load_width
+from ztorch.lower.grid_operands import border, copy_width, lies_along_k, load_width
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import beside, unflatten
 from ztorch.lower.region import Region, view_of
@@ -169,9 +169,23 @@ class Strips(TileOfProduct):
         base = b.mul(stage, strip.size)
         for part in self._shares(side, start, k, t, n):
             source, index = self._place(side, batch, at, part.x, part.depth, along_k, n)
+            inside = self._inside(side, batch, at, part)
             with where(b, part.active):
                 b.copy_async(strip.name, b.add(base, part.offset), self.memory[source], index, n,
-                             part.inside, align=n * self.of.bytes)
+                             inside, align=n * self.of.bytes)
+
+    def _inside(self, side: int, batch: tuple[Index, ...], at: dict[Var, Operand],
+                part: Share) -> Operand | None:
+        """Whether a part lies in the operand, and not in a border of zeros; None: it does."""
+        b, operand = self.b, self.product.args[side]
+        line, step = Var("x", self.m if side == 0 else self.n), Var("k", self.k)
+        e = Emitter(b, self.memory, {**at, line: part.x, step: part.depth})
+        tests = [] if part.inside is None else [part.inside]
+        for i, low, high in border(operand, self._index(side, batch, line, step)) or []:
+            place = e.value(i)
+            tests += [b.ge(place, low)] if i.range[0] < low else []
+            tests += [b.lt(place, high)] if i.range[1] >= high else []
+        return functools.reduce(b.and_, tests) if tests else None
 
     def _loaded(self, side: int, batch: tuple[Index, ...], at: dict[Var, Operand],
                 start: Operand, k: Operand, t: Operand) -> list[StripPart]:

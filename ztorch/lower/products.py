@@ -8,8 +8,12 @@ from ztorch.dtypes import f32
 from ztorch.graph.narrow import narrowed
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
+from ztorch.ir.kernel import SWIZZLE_LINE
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.deep_products import depth_of_parts, is_deep
+from ztorch.lower.grid_epilogue import Block
+from ztorch.lower.grid_mma import shape_for
+from ztorch.lower.grid_operands import copy_width, has_border
 from ztorch.lower.grid_tuning import WINDOW_L2_BYTES, WINDOW_UNITS
 from ztorch.lower.grid_window_tiles import cut_of, estimated
 from ztorch.lower.index import Index, Var
@@ -116,9 +120,9 @@ class ProductRewrites:
         windowed = self._windowed(v, grid)
         if windowed is not None:
             return windowed
-        a, b = (_bare(x) for x in v.args)
-        if (a, b) != v.args:
-            v = Value(v.op, (a, b), v.attrs, v.shape, v.dtype)
+        bordered = self._bordered(v)
+        v = _product_of(v, *map(_bare, v.args)) if bordered is None else bordered
+        a, b = v.args
         m, n, k = *v.shape[-2:], a.shape[-1]
         batch = v.shape[:-2]
         if m == 1:
@@ -136,14 +140,31 @@ class ProductRewrites:
         a, b = (narrowed(x, self.narrow) for x in v.args)
         return v if a is None or b is None or a.dtype is not b.dtype else _product_of(v, a, b)
 
+    def _seen_through(self, v: Value) -> Value:
+        """The product of operands that lie in memory without borders or windows."""
+        for x in v.args:
+            if x not in self.seen:
+                self.seen[x] = seen_through(x)
+        return self._in_halves(_product_of(v, *(self.seen[x] for x in v.args)))
+
+    def _bordered(self, v: Value) -> Value | None:
+        """A product of matrix instructions, borders of whose operands threads fill with zeros as
+        they copy; None where no operand has a border, or one cannot be copied."""
+        grid = self.limits.grid
+        assert grid is not None
+        whole = self._seen_through(v)
+        shape = shape_for(whole, self.limits) if grid.asynchronous_copies else None
+        if shape is None or not any(has_border(whole, side) for side in (0, 1)):
+            return None
+        line = SWIZZLE_LINE // shape.of.bytes
+        tile = Block(line, line, line)
+        return whole if all(copy_width(whole, side, tile, shape.of) for side in (0, 1)) else None
+
     def _windowed(self, v: Value, grid: GridLimits) -> Value | None:
         """A convolution whose images are copied as they lie, borders by copies that bring zeros;
         None where they cannot be. Where positions are steps along k, images are cut up among as
         many products as occupy the machine best."""
-        for x in v.args:
-            if x not in self.seen:
-                self.seen[x] = seen_through(x)
-        whole = self._in_halves(_product_of(v, *(self.seen[x] for x in v.args)))
+        whole = self._seen_through(v)
         cut = cut_of(whole, self.limits)
         if cut is None or not cut[1].slides:
             return None
