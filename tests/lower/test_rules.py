@@ -213,6 +213,9 @@ def test_a_right_operand_that_evicts_itself_is_packed(m: int, n: int, k: int, wa
 def test_packing_depends_on_the_processor() -> None:
     assert packs(32, 512, 512, ZEN3) and not packs(32, 512, 512, AVX2)
     assert not packs(32, 512, 512, replace(ZEN3, processor=ZEN3.processor._replace(l2_bytes=1 << 20)))
+    narrow, wide = (replace(TARGETS[level].limits, processor=processor("zen5")) for level in ("avx2", "avx512"))
+    assert packs(64, 512, 512, narrow) and not packs(64, 512, 512, wide)
+    assert not packs(32, 512, 784, wide) and packs(128, 512, 784, wide)
 
 
 def test_packed_panels_are_known_by_how_they_lie() -> None:

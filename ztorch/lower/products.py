@@ -237,10 +237,10 @@ def _evicts_itself(b: Value, v: Value, limits: Limits) -> bool:
     if distance % PAGE_BYTES == 0 and m >= PACK_ROWS_PAGES and k >= PACK_DEPTH_PAGES:
         return True
     way = cpu.l2_bytes // cpu.l2_ways
-    rows_held = cpu.l2_ways * way // max(LINE_BYTES, math.gcd(distance, way))
-    vector_bytes = limits.lanes(v.dtype) * b.dtype.bytes
-    return m >= PACK_ROWS_MIN and k > rows_held and (
-        m * k >= PACK_OVERFLOW * rows_held * vector_bytes / LINE_BYTES)
+    rows_held: float = cpu.l2_ways * way // max(LINE_BYTES, math.gcd(distance, way))
+    # Where pages lie is chance, so some sets are full long before; wider vectors wait less often.
+    rows_held *= limits.lanes(v.dtype) * b.dtype.bytes / LINE_BYTES
+    return m >= PACK_ROWS_MIN and k > rows_held and m * k >= PACK_OVERFLOW * rows_held
 
 
 def _product_of(v: Value, a: Value, b: Value) -> Value:
