@@ -117,7 +117,7 @@ FAULTS = [
     Fault("runtime", "ztorch/runtime/loops.py", "if inside and end > (last", "if inside and end < (last", "runtime/test_hostile_loops.py"),
     Fault("runtime", "ztorch/runtime/loops.py", "if loop not in around[launch]:", "if loop >= len(f.loops):", "runtime/test_hostile_loops.py"),
     Fault("runtime", "ztorch/runtime/spec.py", "len(self.launches or self.kernels)", "len(self.kernels)", "runtime/test_hostile_loops.py"),
-    Fault("backends", "ztorch/backends/device.py", "at + nbytes > buffer.nbytes:", "at > buffer.nbytes:", "backends/test_contract.py"),
+    Fault("backends", "ztorch/backends/device_memory.py", "at + nbytes > buffer.nbytes:", "at > buffer.nbytes:", "backends/test_contract.py"),
     Fault("backends", "ztorch/backends/device.py", "abs(source_at - target_at) < nbytes", "abs(source_at - target_at) <= nbytes", "backends/test_contract.py"),
     Fault("backends", "ztorch/backends/device.py", "e.size < 1 or e.at + e.size > len(code)", "e.size < 1 or e.at > len(code)", "backends/test_contract.py"),
     Fault("backends", "ztorch/backends/library.py", "if digest.digest()[:_ID_BYTES] != build_id:", "if not build_id:", "backends/test_library.py"),
