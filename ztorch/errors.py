@@ -69,6 +69,7 @@ class OutOfMemory(DeviceError):
     """A device has too little free memory."""
 
 
+VAGUE = 0.7  # names less alike than this are hardly the same word
 MOST_LISTED = 8  # names in an error: more are not read
 
 
@@ -86,6 +87,8 @@ def nearest(name: object, known: Iterable[str], likeness: float = 0.5) -> str:
     "; did you mean 'adam'?"
     >>> nearest("conv", ["Conv1D", "Conv2D", "Dense"])
     "; did you mean 'Conv1D' or 'Conv2D'?"
+    >>> nearest("exponential", ["exp", "percentile"])
+    "; did you mean 'exp'?"
     """
     import difflib  # slow to import, and only needed for errors
 
@@ -96,6 +99,9 @@ def nearest(name: object, known: Iterable[str], likeness: float = 0.5) -> str:
     swapped = [k for k in folded if sorted(k) == sorted(str(name).lower())]
     near = swapped[:1] or difflib.get_close_matches(str(name).lower(), folded, n=3, cutoff=likeness)
     best = [k for k in near if _likeness(k, name) == _likeness(near[0], name)]
+    if not near or _likeness(near[0], name) < VAGUE:  # a short name may be written out
+        near = best = sorted((k for k in folded if len(k) >= 3 and str(name).lower().startswith(k)),
+                             key=len)[-1:] or best
     shown = " or ".join(repr(folded[k]) for k in sorted(best))
     return f"; did you mean {shown}?" if near else ""
 

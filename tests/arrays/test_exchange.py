@@ -157,7 +157,7 @@ def test_large_integers_keep_their_digits() -> None:
     (lambda: zt.tensor(1j), DataError, "complex128"), (lambda: zt.tensor([[1], [1, 2]]), DataError, "no array"),
     (lambda: zt.tensor(1 << 70), DataError, "object"), (lambda: zt.tensor([300], "int8"), DataError, "int8 cannot hold"),
     (lambda: zt.tensor([-1], "uint8"), DataError, "uint8 cannot hold"),
-    (lambda: zt.tensor(1, "float31"), UnknownName, "did you mean 'float32'"),
+    (lambda: zt.tensor(1, "float31"), UnknownName, "did you mean 'float16' or 'float32'"),
     (lambda: zt.tensor(1, device="gpu"), UnknownName, "unknown device 'gpu'"),
     (lambda: zt.tensor(np.ma.masked_array([1.0], [True])), DataError, "masked"),
     (lambda: zt.tensor(np.array(["2020"], "M8[D]")), DataError, "datetime64"),

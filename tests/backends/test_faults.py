@@ -67,7 +67,7 @@ FAULTS = [
           lambda real: lambda q, to, source, **more: real(q, to, source, **{
               k: 1 << 40 if k.endswith("offset") else v for k, v in more.items()}),
           "read", DeviceError, "clEnqueueReadBuffer: .*INVALID_VALUE"),
-    Fault("opencl", opencl("Buffer"), lambda real: lambda context, flags, size: real(
+    Fault("opencl", opencl("Buffer"), lambda real: lambda context, flags, *size, **more: real(
         context, flags, 0), "alloc", DeviceError, "clCreateBuffer: .*INVALID"),
     Fault("opencl", opencl("Buffer"), raising("MemoryError", "pyopencl", "none left"),
           "alloc", OutOfMemory, "clCreateBuffer: none left"),

@@ -97,7 +97,7 @@ def test_own_functions_and_losses_of_layers() -> None:
 
 def test_wrong_regularizers() -> None:
     with pytest.raises(UnknownName, match=r"Dense\(kernel_regularizer=...\): unknown regularizer "
-                                          "'l3'; did you mean 'l2'"):
+                                          "'l3'; did you mean 'l1' or 'l2'"):
         L.Dense(3, kernel_regularizer="l3")
     with pytest.raises(UnknownName, match=r"argument of Dense 'kernel_regulariser'; did you mean "
                                           "'kernel_regularizer'"):
