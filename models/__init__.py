@@ -1,0 +1,6 @@
+"""The zoo: a file a model. An installed package has it as `ztorch.models`, and so as `zt.models`
+for whoever imports a model of it: the names of `keras.models` are here as well."""
+
+from ztorch.sources.keras_models import Model, Sequential, load_model
+
+__all__ = ["Model", "Sequential", "load_model"]

@@ -170,6 +170,7 @@ def test_no_file_is_long() -> None:
 def test_no_file_is_named_for_what_has_no_name() -> None:
     for path in SOURCES:
         assert path.stem not in {"utils", "helpers", "common", "core_utils", "manager", "misc"}
+        assert path.stem != "models", "models/ is the zoo"
 
 
 def test_the_package_list_is_complete() -> None:

@@ -95,7 +95,7 @@ if TYPE_CHECKING:
     from ztorch.program.program import load as load
     from ztorch.runtime.devices import best_device as best_device
     from ztorch.runtime.devices import devices as devices
-    from ztorch.sources import models as models
+    from ztorch.sources import keras_models as models  # noqa: F401
     from ztorch.sources import saving as saving
     from ztorch.sources.load_model import load_model as load_model
     from ztorch.tabular.pipeline import Pipeline as Pipeline
@@ -129,7 +129,7 @@ _NAMES = {"Input": "layers.core", "Layer": "layers.layer", "Model": "model.model
 _INNER = {"array_api": "arrays.array_api", "onnx": "interchange.onnx",
           "settings": "host.settings", "random": "arrays.distributions",
           "utils": "conveniences", "activations": "ops",
-          "models": "sources.models", "saving": "sources.saving",
+          "models": "sources.keras_models", "saving": "sources.saving",
           "torch_export": "interchange.torch_export"}
 # Names that other libraries have, and what to use here.
 _REPLACEMENTS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -221,3 +222,9 @@ def test_export_takes_what_compile_was_told(tmp_path: Path) -> None:
     program = zt.load(tmp_path / "t.zt")
     assert program.metadata.batch_size == 4 and program.metrics_names == ["loss", "mae"]
     np.testing.assert_array_equal(program.get_weights()[0], model.get_weights()[0])
+
+
+def test_the_zoo_has_the_names_of_keras_models() -> None:
+    """Importing a model of it makes the zoo what `zt.models` is."""
+    zoo = importlib.import_module("ztorch.models")
+    assert (zoo.Model, zoo.Sequential, zoo.load_model) == (zt.Model, zt.Sequential, zt.load_model)

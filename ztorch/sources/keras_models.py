@@ -1,4 +1,4 @@
-"""What `keras.models` has: users reach it as `zt.models`."""
+"""What `keras.models` has: `zt.models`, until a model of the zoo is imported, and there too."""
 
 from __future__ import annotations
 
