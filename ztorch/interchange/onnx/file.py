@@ -158,7 +158,8 @@ class OnnxReader:
         return {v: k for k, v in self.onnx.TensorProto.DataType.items()}.get(number, str(number))
 
     def node(self, proto: Any) -> NodeSpec:
-        names = (proto.op_type, proto.domain, proto.name, *proto.input, *proto.output)
+        names = (proto.op_type, proto.domain, proto.name, *proto.input, *proto.output,
+                 *(a.name for a in proto.attribute))
         if not all(isinstance(name, str) for name in names):  # bytes that are no UTF-8
             raise ArtifactError(f"{self.source}: node {proto.name!r} of op {proto.op_type!r} has a "
                                 "name that is no text; export the model again")
@@ -176,8 +177,7 @@ class OnnxReader:
         if proto.type == proto.GRAPH:
             return InnerGraph(tuple(v.name for v in proto.g.input),
                               tuple(v.name for v in proto.g.output),
-                              tuple(self.node(n) for n in proto.g.node),
-                              self.initializers(proto.g))
+                              tuple(map(self.node, proto.g.node)), self.initializers(proto.g))
         if proto.type not in (proto.FLOAT, proto.INT, proto.STRING, proto.FLOATS, proto.INTS,
                               proto.STRINGS):
             return Foreign(proto.name)
