@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import ztorch
+from benchmarks.level import AVX2
 from benchmarks.programs import call, input_like, kernel_call, target
 from benchmarks.report import Section, duration
 from benchmarks.timing import Contestant, Effort, Timing, compare
@@ -40,6 +41,8 @@ def describe() -> dict[str, Any]:
         "memory": _size(processor.memory_bytes()),
         "OS": f"{platform.system()} {platform.release()} {platform.machine()}",
         "load average at the start": f"{os.getloadavg()[0]:.2f}",
+        # a peer may be held to less than the processor can do
+        "environment": {n: os.environ[n] for n in AVX2 if n in os.environ} or "nothing",
         "versions": {"python": platform.python_version(), "ztorch": ztorch.__version__,
                      **{p: v for p in PEERS if (v := version(p))}},
     }
