@@ -29,10 +29,24 @@ PORT_ALIGN = 256
 # CPython calls compiled code by one native function, whose object holds a record of what to run.
 BYTES_HEAD = bytes.__basicsize__ - 1  # bytes of a bytes object before its contents and a zero
 TYPE_AT = object.__basicsize__ - 8  # where an object refers to its type, in bytes
-LENGTH_AT = object.__basicsize__  # where a bytes object says how many bytes it holds
+LENGTH_AT = object.__basicsize__  # where a bytes object, tuple or list says how much it holds, and
+# a float its value
+ITEMS_AT = tuple.__basicsize__  # where the items of a tuple begin
+LIST_AT = LENGTH_AT + 8  # where a list refers to its items
 PYTHON_CALL = "zt.python_call"  # the symbol of that function
-PYTHON_RECORD = ("code", "params", "arena", "stack", "inputs", "bytes", "as_address", "new_bytes",
-                 "keep", "unlock", "lock", "none", "bytes_type")
+_NUMBERS = ("stack", "inputs", "outputs", "entries", "given", "steps", "results", "builds",
+            "node_spec", "node_block", "node_call", "node_operands", "node_index", "node_depth",
+            "node_siblings", "tensor_node", "block_place", "cell_node")
+_POINTERS = ("code", "params", "arena", "as_address", "new_bytes", "keep", "give_up", "dict_get",
+             "dict_size", "dict_set", "new_object", "new_tuple", "new_list", "new_dict", "equal",
+             "unlock", "lock", "bytes_type", "float_type", "node_type", "tensor_type", "none",
+             "yes", "other", "empty", "zero")
+PYTHON_RECORD = {**dict.fromkeys(_NUMBERS, "i64"), **dict.fromkeys(_POINTERS, "ptr")}
+# What it looks at, one step after another, and how it builds what it returns.
+PYTHON_STEPS = {name: k for k, name in enumerate((
+    "slot", "constant", "key", "same", "entry", "kind", "tuple", "list", "dict", "number",
+    "references", "block"))}
+PYTHON_BUILDS = {name: k for k, name in enumerate(("leaf", "tuple", "list", "dict"))}
 # DLPack's deleters of what we lend, before version 1 and since, and where its structures have a
 # context, in bytes.
 DLPACK_DELETERS = {"zt.give_back": 48, "zt.give_back_versioned": 8}

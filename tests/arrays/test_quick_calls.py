@@ -46,15 +46,15 @@ def test_it_computes_what_numpy_computes(f: Callable[..., Any], n: int) -> None:
     arrays, tensors = zip(*(_tensor(n) for _ in range(3)), strict=True)
     call, y = _last(lambda: f(*tensors))
     np.testing.assert_array_equal(y.numpy(), f(*arrays))
-    if call.name != "where" and sys.implementation.name == "cpython":  # whose condition is pending
-        assert call.at_once
+    if sys.implementation.name == "cpython":
+        assert call.natives
     assert not y.numpy().flags.writeable
 
 
 def test_another_number_is_another_result() -> None:
     x, t = _tensor(5)
     call, _ = _last(lambda: t * 2.5)
-    assert call.at_once
+    assert call.natives
     for number in (3.5, 2.5, float("nan"), -0.0, 0.0, 2.5):
         y = (t * number).numpy()
         np.testing.assert_array_equal(y, x * np.float32(number))
@@ -79,16 +79,16 @@ def test_a_device_of_a_block_and_the_default_one_choose_the_code() -> None:
     with zt.device("cpu:scalar"):
         np.testing.assert_array_equal((t + 1.5).numpy(), x + np.float32(1.5))
     assert {device for device, c in programs._of_calls if c is call} == known | {"cpu:scalar"}
-    assert call.at_once
+    assert call.natives
     programs.find_calls_again()  # as a new default device does
-    assert call.at_once is None
+    assert not call.natives
     np.testing.assert_array_equal((t + 1.5).numpy(), x + np.float32(1.5))
 
 
 def test_an_argument_without_a_value_is_named() -> None:
     _, t = _tensor(4)
     call, _ = _last(lambda: t - t)
-    assert call.at_once
+    assert call.natives
     with pytest.raises(ZtorchError, match="has no value while"):
         zt.compiled(lambda a: float((a - a).realize().sum()))(t)
 
@@ -178,7 +178,7 @@ def test_threads_share_a_compiled_function_that_works_in_memory_of_its_own() -> 
 def test_a_long_call_lets_others_run_and_works_on_its_stack(
         monkeypatch: pytest.MonkeyPatch, f: Callable[[zt.Tensor], zt.Tensor]) -> None:
     monkeypatch.setattr(quick_calls, "MOST_CYCLES", 0)  # each call is a long one
-    programs.find_calls_again()
+    programs.forget()
     x, t = _tensor(70_000)  # whose sum takes two steps
     whole = zt.compiled(f)
     for _ in range(3):
@@ -201,4 +201,40 @@ def test_a_long_call_lets_others_run_and_works_on_its_stack(
         thread.join()
     assert not wrong
     assert len({f(t).numpy().tobytes() for _ in range(5)}) == 1  # the same bits each time
-    programs.find_calls_again()
+    programs.forget()
+
+
+def test_a_compiled_function_takes_and_gives_trees_natively() -> None:
+    calls: list[str] = []
+
+    @zt.compiled
+    def step(params: Any, batch: Any, unused: Any, *more: Any) -> Any:
+        calls.append("traced")
+        x, y = batch
+        return ({"b": params["b"] + x, "a": [params["a"][0] * 2.0, (y.sum(),)]},
+                (x - y) * sum(m.mean() for m in more))
+
+    def of_numpy(params: Any, batch: Any, unused: Any, *more: Any) -> Any:
+        x, y = batch
+        return ({"b": params["b"] + x, "a": [params["a"][0] * 2.0, (y.sum(),)]},
+                (x - y) * sum(m.mean() for m in more))
+
+    for k in range(5):
+        arrays = [RANDOM.uniform(1, 2, n).astype(np.float32) for n in (4, 4, 4, 4, 3, 6)]
+        a, b, x, y, u, m = map(zt.tensor, arrays)
+        got, other = step({"b": b, "a": [a]}, (x, y), u, m)
+        p, q, r, s, t, v = arrays
+        want, rest = of_numpy({"b": q, "a": [p]}, (r, s), t, v)
+        assert type(got) is dict and list(got) == ["a", "b"] and type(got["a"][1]) is tuple
+        np.testing.assert_allclose(got["b"].numpy(), want["b"])
+        np.testing.assert_allclose(got["a"][0].numpy(), want["a"][0])
+        np.testing.assert_allclose(got["a"][1][0].numpy(), want["a"][1][0], rtol=1e-6)
+        np.testing.assert_allclose(other.numpy(), rest, rtol=1e-5)
+        if k > 1:  # another order of keys, pending tensors, arrays: the same numbers
+            swapped, _ = step({"a": [a], "b": b + 0.0}, (x, y), u, m)
+            np.testing.assert_array_equal(swapped["b"].numpy(), got["b"].numpy())
+            listed, _ = step({"a": [a], "b": b}, [x, y], u, m)  # a list where a tuple was
+            np.testing.assert_array_equal(listed["b"].numpy(), got["b"].numpy())
+            shorter, _ = step({"a": [a[:2]], "b": b[:2]}, (x[:2], y[:2]), u, m)
+            np.testing.assert_allclose(shorter["b"].numpy(), got["b"].numpy()[:2])
+    assert calls == ["traced"] * 3

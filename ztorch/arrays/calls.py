@@ -48,16 +48,16 @@ class Call:
         single: Whether the op gives one result, not a tuple.
         integers: Places and ranges of numbers that must fit an integer dtype.
         quick: Whether recording it takes no more than a node: one result, nothing to check.
-        at_once: Runs it on computed operands, once `programs.py` knows how; False: it never will.
+        natives: What computes nodes of which it is the last call; `programs.py` adds what it knows.
     """
 
-    __slots__ = ("__weakref__", "_build", "aliases", "at_once", "dtypes", "integers", "name",
+    __slots__ = ("__weakref__", "_build", "aliases", "dtypes", "integers", "name", "natives",
                  "operands", "quick", "result", "results", "single")
 
     def __init__(self, name: str, operands: tuple[Operand, ...], dtypes: Sequence[DType],
                  build: Build, memory: str):
         self.name = name
-        self.at_once: Any = None
+        self.natives: dict[Any, list[Callable[..., Any]]] = {}
         self.operands = operands
         self.dtypes = tuple(dtypes)
         self._build = build

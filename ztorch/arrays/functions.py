@@ -14,19 +14,24 @@ from ztorch.arrays.applying import common_memory
 from ztorch.arrays.cells import Cell, is_tracing
 from ztorch.arrays.elements import array_of, operand_of
 from ztorch.arrays.function_trace import function_trace
-from ztorch.arrays.memory import Allocation, memory
+from ztorch.arrays.memory import memory, place_of
 from ztorch.arrays.node import TensorNode, computed, keeps_operands
-from ztorch.arrays.placement import code_for, default_device
+from ztorch.arrays.placement import code_for, default_device, device_of_block
 from ztorch.arrays.programs import ArrayProgram
-from ztorch.arrays.quick_calls import Whole
+from ztorch.arrays.quick_calls import Native, Output
+from ztorch.arrays.quick_functions import (
+    MOST_NATIVES,
+    building_of,
+    matching_of,
+    natives_of_function,
+)
 from ztorch.arrays.realize import realize
 from ztorch.arrays.recent import Recent
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import Tensor, tensor_of
-from ztorch.backends.python_calls import contents
 from ztorch.dtypes import f32, f64
 from ztorch.errors import ConfigError
-from ztorch.graph.trees import LEAF, flatten, unflatten
+from ztorch.graph.trees import flatten, unflatten
 
 CAPACITY = 256  # versions of a function that are kept
 
@@ -60,6 +65,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
                           "arrays by themselves")
     name = getattr(function, "__name__", "function")
     versions: Recent[Any, _Version] = Recent(CAPACITY)
+    natives = natives_of_function()
     of_specs: Recent[Any, _Version] = Recent(CAPACITY)  # for calls with tensors alone: a short way
     find, lock = of_specs.find, threading.Lock()
 
@@ -67,6 +73,12 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **named: Any) -> Any:
         if is_tracing() or keeps_operands():
             return function(*args, **named)  # a part of another function
+        if not named and device_of_block() is None:
+            for run_native, live in natives:
+                results = (run_native(args, *[cell.node for cell in live]) if live else
+                           run_native(args))
+                if results is not NotImplemented:
+                    return results
         nodes: list[Any] = []
         kinds: list[Any] = [default_device()]
         plain = not named and _sorted_out(args, nodes, kinds)
@@ -74,8 +86,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         version = find(specs) if plain else None
         if version is not None:
             results = version.run(nodes)
-            if version.tree is LEAF:
-                return tensor_of(results[0])
+            if device_of_block() is None and (native := version.native(args)):
+                natives[:] = [native, *natives[:MOST_NATIVES - 1]]
             return unflatten(version.tree, iter(list(map(tensor_of, results))))
         leaves, shape = flatten((args, named))
         place = common_memory(name, [f"argument {k}" for k in range(len(leaves))], leaves)
@@ -145,8 +157,7 @@ class _Version:
     read: list[Cell]  # cells that it reads
     written: list[Cell]  # cells that it changes
     place: str  # the memory that all of it lies in
-    whole: Whole | None = None  # runs it without a lock, if it can be
-    ran: bool = False
+    learned: bool = False  # whether it was asked for its native function
 
     def run(self, arguments: Sequence[TensorNode]) -> list[TensorNode]:
         """The leaves of its results."""
@@ -161,30 +172,32 @@ class _Version:
                 block = leaf.block
                 assert block is not None
             blocks.append(block)
-            places.append(block if type(block) is bytes else
-                          block.place)  # type: ignore[union-attr]
-        made = self._run(leaves, places) if self.whole is None else self.whole(*places)
-        if type(made) is bytes:
-            nodes = [computed(self.results[0], made)]
-        else:
-            nodes = [computed(s, b) for s, b in zip(self.results, made, strict=True)]
-        if not self.written:
-            return nodes
+            places.append(place_of(block))
+        pool = memory(self.place)
+        made = [pool.alloc(s.nbytes) for s in self.results]
+        self.program.run(pool, leaves, places, self.numbers, [b.place for b in made])
+        nodes = [computed(s, b) for s, b in zip(self.results, made, strict=True)]
         count = len(nodes) - len(self.written)
         for cell, node in zip(self.written, nodes[count:], strict=True):
             cell.node = node
         return nodes[:count]
 
-    def _run(self, leaves: Sequence[TensorNode], places: Sequence[Any]) -> list[Allocation]:
-        """The blocks of its results, by the program as any other is run."""
-        pool = memory(self.place)
-        results = [pool.alloc(s.nbytes) for s in self.results]
-        self.program.run(pool, leaves, [contents(p) if type(p) is bytes else p for p in places],
-                         self.numbers, [b.place for b in results])
-        if not self.ran:
-            self.ran = True
-            self.whole = self.program.whole([s.nbytes for s in self.results])
-        return results
+    def native(self, args: tuple[Any, ...]) -> tuple[Native, list[Cell]] | None:
+        """A native function for arguments like these, tensors in trees, and the cells whose nodes
+        it takes after them; None if there is none, or if this was asked before. It ran."""
+        if self.learned:
+            return None
+        self.learned = True
+        live = [cell for cell in self.read if type(cell) is not Cell]
+        matching = matching_of(args, live, self.read, self.captured)
+        building = building_of(self.tree)
+        if matching is None or building is None or any(type(c) is not Cell for c in self.written):
+            return None
+        count = len(self.results) - len(self.written)
+        cells = [*[None] * count, *self.written]
+        native = self.program.native(self.numbers, matching, [
+            Output(s, c) for s, c in zip(self.results, cells, strict=True)], Tensor, building)
+        return None if native is None else (native, live)
 
 
 def _trace(function: Callable[..., Any], name: str, arguments: Sequence[Any], shape: Any,

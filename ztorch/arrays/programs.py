@@ -18,10 +18,11 @@ import numpy as np
 
 from ztorch.arrays.calls import Call
 from ztorch.arrays.memory import Allocation, Pool
-from ztorch.arrays.node import TensorNode
-from ztorch.arrays.quick_calls import Quick, Whole, quick_call, quick_function
+from ztorch.arrays.node import Handle, TensorNode
+from ztorch.arrays.quick_calls import Native, Output, may_be_native, native_call
 from ztorch.arrays.specs import Spec
 from ztorch.arrays.structure import NUMBER, number_dtypes, rebuild
+from ztorch.backends.matching import Building, Matching
 from ztorch.compile.program_cache import build
 from ztorch.dtypes import to_storage
 from ztorch.graph.op import OPS, constant, leaf
@@ -57,6 +58,7 @@ class ArrayProgram:
         self._sized: list[int] | None = None  # results that are not empty; None if all are
         self._call: Any = None  # the compiled function; None if all its results are empty
         self._memory_call: MemoryCall | None = None  # the same, of which `_call` is the quick way
+        self.is_quick = False  # whether a native function may run it: nothing of it varies
         _alive.add(self)
 
     def run(self, pool: Pool, leaves: Sequence[TensorNode], places: list[Any],
@@ -88,35 +90,25 @@ class ArrayProgram:
         """Whether it ran before."""
         return self._pool is not None
 
-    def at_once(self, operands: tuple[Any, ...], nbytes: int) -> Quick | None:
-        """How to run it without this object, if it is one call of which nothing varies.
+    def native(self, numbers: Sequence[Any], matching: Matching, outputs: Sequence[Output],
+               tensor: type[Handle] | None = None, building: Building | None = None
+               ) -> Native | None:
+        """How to run it without this object, as a native function.
 
         Args:
-            operands: The nodes and numbers that it ran with.
-            nbytes: The size of its only result.
+            numbers: Python's numbers, which the function is for.
+            matching: How the function looks at its arguments, with those numbers.
+            outputs: The results.
+            tensor: The class of tensors. Default: `None`.
+            building: The tree of tensors that it returns. Default: `None`.
         """
         with self._lock:
             call, pool = self._memory_call, self._pool
-            numbers = [o for o in operands if type(o) is not TensorNode]
-            if not isinstance(call, HostMemoryCall) or pool is None or self._varying or (
-                    self._leaves_read is not None or self._sized is not None
-                    or numbers != self._numbers):
+            if not isinstance(call, HostMemoryCall) or pool is None or not self.is_quick or (
+                    not _same(numbers, self._numbers)):
                 return None
-            return quick_call(call, operands, nbytes, pool)
-
-    def whole(self, sizes: Sequence[int]) -> Whole | None:
-        """How to run it without this object, if it reads all leaves as they come. It was compiled;
-        its numbers are those that it was compiled for, and stay.
-
-        Args:
-            sizes: Of its results, in bytes.
-        """
-        with self._lock:
-            call, pool = self._memory_call, self._pool
-            if not isinstance(call, HostMemoryCall) or pool is None or (
-                    self._leaves_read is not None or self._sized is not None or self._varying):
-                return None
-            return quick_function(call, sizes, pool)
+            matching.read(self._leaves_read)
+            return native_call(call, matching, outputs, pool, tensor, building)
 
     def _adapt(self, numbers: list[Any], leaves: Sequence[TensorNode]) -> None:
         """Makes inputs of the numbers that have changed, and sets all that are inputs."""
@@ -158,6 +150,8 @@ class ArrayProgram:
         self._memory_call = running.bind_memory("call")
         self._call = self._memory_call.alone()
         self.nbytes = running.spec.memory_bytes
+        self.is_quick = isinstance(self._memory_call, HostMemoryCall) and may_be_native(
+            self._memory_call) and self._sized is None and not self._varying
 
 
 def _same(a: Sequence[Any], b: Sequence[Any]) -> bool:
@@ -169,8 +163,8 @@ _alive: weakref.WeakSet[ArrayProgram] = weakref.WeakSet()  # those of compiled f
 _of_calls: dict[tuple[str, Call], ArrayProgram] = {}  # those of one call on operands of its own
 _programs: OrderedDict[tuple[Any, ...], ArrayProgram] = OrderedDict()  # by what they compute
 _lock = threading.Lock()  # guards _programs
-# Programs that need no lock, by what `quick_graphs.py` knows them by.
-known_wholes: dict[tuple[Any, ...], Whole] = {}
+_with_natives: set[Call] = set()  # calls that know native functions
+MOST_NATIVES = 16  # of one call at one depth; the oldest go
 
 
 def program_for(key: tuple[Any, ...], results: tuple[int, ...], device: str) -> ArrayProgram:
@@ -208,37 +202,30 @@ def program_of(call: Call, device: str) -> ArrayProgram:
     return known
 
 
-def set_at_once(call: Call, program: ArrayProgram, operands: tuple[Any, ...]) -> None:
-    """Has a call run without a look at programs from now on, if it can.
+def may_know_natives() -> bool:
+    """Whether programs are so few that none is dropped soon."""
+    return len(_programs) <= CAPACITY // 2
+
+
+def set_known(call: Call, key: Any, native: Native) -> None:
+    """Has pending nodes computed without a look at programs from now on.
 
     Args:
-        call: The call, of one result.
-        program: Its program, which ran.
-        operands: The nodes and numbers that it ran with.
+        call: The call of the first of them.
+        key: Its depth, and how many they are if there are several.
+        native: Computes them, if their structure is its own.
     """
-    if len(_programs) <= CAPACITY // 2:
-        call.at_once = program.at_once(operands, call.results[0].nbytes) or False
-
-
-def set_known(key: tuple[Any, ...], program: ArrayProgram, sizes: Sequence[int]) -> None:
-    """Has a structure run without a look at programs from now on, if it can.
-
-    Args:
-        key: What `quick_graphs.py` knows it by, with its numbers.
-        program: Its program, which ran with those.
-        sizes: Of its results, in bytes.
-    """
-    if len(_programs) <= CAPACITY // 2 and (run := program.whole(sizes)):
-        if len(known_wholes) >= CAPACITY:
-            known_wholes.clear()
-        known_wholes[key] = run
+    with _lock:
+        # Another list, since a thread may go through the old one.
+        call.natives[key] = [native, *call.natives.get(key, [])[:MOST_NATIVES - 1]]
+        _with_natives.add(call)
 
 
 def find_calls_again() -> None:
     """Has the program of each call and structure looked up when it comes next."""
-    known_wholes.clear()
-    for _, call in [*_of_calls]:
-        call.at_once = None
+    for call in [*_with_natives]:
+        call.natives = {}
+    _with_natives.clear()
     _of_calls.clear()
 
 

@@ -1,93 +1,86 @@
-"""Pending tensors of a structure that ran before: computed without a look at programs, without a
-lock, and without a pool where the result is small."""
+"""Pending tensors of a structure that ran before: computed by one native function, which compares
+them with that structure itself."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from sys import getrefcount
-from typing import Any
 
-from ztorch.arrays.memory import Block
 from ztorch.arrays.node import TensorNode, keeps_operands
 from ztorch.arrays.placement import device_of_block
-from ztorch.arrays.programs import known_wholes
+from ztorch.arrays.programs import ArrayProgram, may_know_natives, set_known
+from ztorch.arrays.quick_calls import Output
+from ztorch.arrays.structure import Pending
+from ztorch.backends.matching import Matching
+from ztorch.backends.python_calls import slot_places
 
-# What such a structure is known by: the number of its roots, and for each node, in the order of
-# `structure.walk`, its call, the slots of its operands, and numbers. Empty: it never runs so.
-Key = tuple[Any, ...]
 
-
-def compute_again(roots: Sequence[TensorNode]) -> Key | None:
-    """Computes pending nodes in one memory, if their structure is known and nobody else refers to a
-    node on the way, which is worth keeping then. Returns None if it did, else what to know them by.
-
-    This is one function, and takes half the time of `structure.walk`, since it runs for each small
-    computation.
+def compute_again(roots: Sequence[TensorNode]) -> bool:
+    """Computes several pending nodes in one memory, if their structure is known, and nobody else
+    refers to a node on the way, which is worth keeping then. Returns whether it did.
 
     Args:
         roots: The nodes, each once.
     """
-    if roots[0].spec.memory != "cpu" or device_of_block() is not None or keeps_operands():
-        return ()
-    count = len(roots)
-    key: list[Any] = [count]
-    order = [*roots]
-    slots = {roots[0]: 0}
-    if count > 1:
-        slots.update(zip(roots, range(count), strict=True))
-    blocks: list[Block] = []  # so that no other thread frees one
-    places: list[Any] = []
-    uses = references = 0  # of the nodes on the way: as operands, and when they are met first
-    for node in order:  # which grows
-        operands, call = node.operands, node.call  # in this order; see `settle`
+    if device_of_block() is None and not keeps_operands():
+        call = roots[0].call
+        if call is not None:
+            for native in call.natives.get((roots[0].depth, len(roots)), ()):
+                if native(*roots) is True:
+                    return True
+    return False
+
+
+def learn(pending: Pending, program: ArrayProgram, apart: bool = False) -> None:
+    """Has nodes of a structure computed by a native function from now on, if they can be.
+
+    Args:
+        pending: Nodes, before they are settled. All of their roots are pending.
+        program: Their program, which ran with their numbers.
+        apart: Whether it reads each operand of its own, also those that are one tensor. Default:
+            `False`.
+    """
+    if pending.roots and program.is_quick and may_know_natives() and device_of_block() is None and (
+            not keeps_operands()) and (matching := structure_of(pending, apart)):
+        root = pending.roots[0]
+        native = program.native(pending.numbers, matching,
+                                [Output(node.spec) for node in pending.roots])
+        if native is not None and root.call is not None:
+            count = len(pending.roots)
+            set_known(root.call, root.depth if count == 1 else (root.depth, count), native)
+
+
+def structure_of(pending: Pending, apart: bool) -> Matching | None:
+    """How to tell nodes of the same structure: the same calls, the same numbers, operands that are
+    one where they were one. None if they never run so.
+
+    Args:
+        pending: Nodes, before they are computed. All of their roots are pending.
+        apart: Whether computed operands are read each of its own, also where they are one.
+    """
+    at = slot_places(TensorNode)
+    m = Matching(len(pending.roots))
+    entries = {node: k for k, node in enumerate(pending.roots)}
+    uses: dict[TensorNode, int] = {}  # of nodes on the way, as operands
+    leaves: list[TensorNode] = []
+    for node in pending.order:
+        entry, call, operands = entries[node], node.call, node.operands
         if call is None or node.siblings is not None:
-            return ()
-        key.append(call)
-        for o in operands:
-            if type(o) is TensorNode:
-                slot = slots.get(o)
-                if slot is None:
-                    block = o.block
-                    if block is None:
-                        slot = len(order)
-                        references += getrefcount(o) - _OWN_REFERENCES
-                        uses += 1
-                        order.append(o)
-                    else:
-                        if type(block) is bytes:
-                            places.append(block)
-                        else:
-                            blocks.append(block)
-                            places.append(block.place)  # type: ignore[union-attr]
-                        slot = -len(places)
-                    slots[o] = slot
-                elif slot >= count:
-                    uses += 1
-                key.append(slot)
-            else:
-                key.append(o or repr(o))  # 0.0 and -0.0 are two
-    name = tuple(key)
-    run = known_wholes.get(name)
-    if run is None:
-        return name
-    if references != uses:
-        return ()
-    made = run(*places)
-    if type(made) is list:
-        for node, block in zip(roots, made, strict=True):
-            node.settle(block)
-    else:
-        roots[0].settle(made)
-    return None
-
-
-def _own_references() -> int:
-    """How many of them are ours: a variable and the argument of counting. It depends on the version
-    of Python."""
-    operands = object(),
-    for o in operands:
-        count = getrefcount(o)
-    return count - len(operands)
-
-
-_OWN_REFERENCES = _own_references()
+            return None
+        m.same(m.slot(entry, at["call"]), call)
+        for x, own in zip(operands, m.items_of_known(m.slot(entry, at["operands"]), operands),
+                          strict=True):
+            if type(x) is not TensorNode:
+                m.number(own, x)
+                continue
+            if pending.slots[x] >= len(pending.roots):
+                uses[x] = uses.get(x, 0) + 1
+            if x in entries and not apart:
+                m.one(own, entries[x])
+                continue
+            entries[x] = own
+            if pending.slots[x] < 0:
+                m.found.append(m.slot(own, at["block"]))
+                leaves.append(x)
+    for node, count in uses.items():
+        m.references(entries[node], count)
+    return m if apart or leaves == pending.leaves else None

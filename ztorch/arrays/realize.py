@@ -12,10 +12,8 @@ from ztorch.arrays.programs import (
     find_calls_again,
     program_for,
     program_of,
-    set_at_once,
-    set_known,
 )
-from ztorch.arrays.quick_graphs import Key, compute_again
+from ztorch.arrays.quick_graphs import compute_again, learn
 from ztorch.arrays.structure import needed_elsewhere, walk
 
 when_default_changes.append(find_calls_again)
@@ -34,27 +32,19 @@ def realize(nodes: Sequence[TensorNode]) -> None:
     pending = dict.fromkeys([n for n in nodes if n.block is None])
     for place in {n.spec.memory for n in pending}:
         roots = [n for n in pending if n.spec.memory == place]
-        if (key := compute_again(roots)) is not None:
-            _compute(roots, key)
+        if not compute_again(roots):
+            _compute(roots)
 
 
 def compute(node: TensorNode) -> None:
     """Computes a pending node."""
-    if node.depth == 1:  # one op
-        operands, call = node.operands, node.call  # in this order; see `settle`
-        if call is not None and (run := call.at_once) and (
-                device_of_block() is None and not keeps_operands()):
-            try:
-                block = run(operands)
-            except AttributeError:  # None has no place: an operand has no value
-                block = None
-            if block is not None:
-                node.settle(block)
+    call = node.call
+    if call is not None and device_of_block() is None and not keeps_operands():
+        for native in call.natives.get(node.depth, ()):  # as `compute_again` does for several
+            if native(node) is True:
                 return
-        if not _compute_call(node):
-            _compute((node,), ())
-    elif (key := compute_again((node,))) is not None:
-        _compute((node,), key)
+    if not (node.depth == 1 and _compute_call(node)):
+        _compute((node,))
 
 
 def _compute_call(node: TensorNode) -> bool:
@@ -83,8 +73,8 @@ def _compute_call(node: TensorNode) -> bool:
     program = program_of(call, code_for(s.memory))
     again = program.is_compiled
     program.run(pool, leaves, places, numbers, [result.place])
-    if again and call.at_once is None and device_of_block() is None:
-        set_at_once(call, program, operands)
+    if again and program.is_quick and node.block is None:
+        learn(walk((node,)), program, apart=True)
     if keeps_operands():
         node.block = result
     else:
@@ -92,9 +82,8 @@ def _compute_call(node: TensorNode) -> bool:
     return True
 
 
-def _compute(roots: Sequence[TensorNode], key: Key) -> None:
-    """Computes nodes in one memory, whose structure is to be known by a key, if that is not empty,
-    once its program has run."""
+def _compute(roots: Sequence[TensorNode]) -> None:
+    """Computes nodes in one memory."""
     pending = walk(roots)
     results = pending.roots
     if not results:
@@ -106,22 +95,21 @@ def _compute(roots: Sequence[TensorNode], key: Key) -> None:
     place = results[0].spec.memory
     pool = memory(place)
     program = program_for(tuple(pending.key), slots, code_for(place))
-    if len(results) > len(roots) or not program.is_compiled:
-        key = ()
+    again = program.is_compiled
     blocks, places = [], []
     for node in results:
         block = pool.alloc(node.spec.nbytes)
         blocks.append(block)
         places.append(block.place)
     program.run(pool, pending.leaves, pending.places, pending.numbers, places)
+    if again and len(results) == len(roots):
+        learn(pending, program)
     if keeps_operands():
         for node, block in zip(results, blocks, strict=True):
             node.block = block
     else:
         for node, block in zip(results, blocks, strict=True):
             node.settle(block)
-    if key:
-        set_known(key, program, [node.spec.nbytes for node in results])
 
 
 _ONE: tuple[int, ...] = (0,)  # the slots of a single result

@@ -7,7 +7,7 @@ import ctypes
 import functools
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,33 +52,65 @@ def room_for(nbytes: int) -> int:
     return max(nbytes, BUFFER_ALIGN) + alignment(nbytes + BUFFER_ALIGN)
 
 
-def python_function(library: bytes, addresses: tuple[int, int, int], stack: int, inputs: int,
-                    returned: int, shared: bool, owner: Any) -> Callable[..., Any]:
-    """A function that takes the memory of each input and output of a program and runs it: an
-    address, or a bytes object, which nobody may have seen yet if the program fills it.
+def python_function(library: bytes, numbers: Mapping[str, int], objects: Mapping[str, Any],
+                    shared: bool, table: Sequence[int], owner: Any) -> Callable[..., Any]:
+    """A function that runs a program on the memory of what it is given, if that is what the program
+    was compiled for; else it returns NotImplemented. `backends/matching.py` says how it looks, and
+    what it returns.
 
     Args:
         library: The native functions of `compile/python_calls.py`.
-        addresses: Of the program's code, params and arena.
-        stack: If not 0, the arena is so many bytes of the stack, and that address is not used.
-        inputs: How many inputs the program has.
-        returned: If not 0, the function takes no output: it returns a bytes object that holds the
-            only one, of so many bytes.
+        numbers: Fields of its record that are numbers and addresses.
+        objects: Those that are objects.
         shared: Whether other threads of Python run meanwhile, perhaps the same program.
-        owner: What keeps the code, params and arena. The function refers to it.
+        table: What follows the record: outputs, steps and builds, three words each.
+        owner: What keeps all that these refer to. The function refers to it.
     """
     api = ctypes.pythonapi
-    functions = [api.PyLong_AsVoidPtr, api.PyBytes_FromStringAndSize, api.Py_IncRef]
-    lock = (address_of(api.PyEval_SaveThread), address_of(api.PyEval_RestoreThread))
-    record = struct.pack(f"{len(PYTHON_RECORD)}Q", *addresses, stack, inputs,
-                         room_for(returned) if returned else 0,
-                         *map(address_of, functions), *(lock if shared else (0, 0)), id(None),
-                         id(bytes))
+    lock = ("PyEval_SaveThread", "PyEval_RestoreThread")
+    addresses = {what: address_of(api[name]) for what, name in _FUNCTIONS.items()}
+    addresses |= {what: address_of(api[name]) if shared else 0
+                  for what, name in zip(("unlock", "lock"), lock, strict=True)}
+    common = {"bytes_type": bytes, "float_type": float, "none": None, "yes": True,
+              "other": NotImplemented, "empty": (), "zero": 0}
+    fields = {**addresses, **numbers, **{k: id(x) for k, x in {**common, **objects}.items()}}
+    record = struct.pack(f"{len(PYTHON_RECORD) + len(table)}q",
+                         *[fields[name] for name in PYTHON_RECORD], *table)
     new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object,
                             ctypes.py_object)(("PyCFunction_NewEx", api))
     # Python takes the last for the function's module, and keeps it as long as the function.
     function: Callable[..., Any] = new(ctypes.addressof(_method(library)), record, owner)
     return function
+
+
+# What the native function needs of Python's interface, most of it the stable one.
+_FUNCTIONS = {
+    "as_address": "PyLong_AsVoidPtr", "new_bytes": "PyBytes_FromStringAndSize",
+    "keep": "Py_IncRef", "give_up": "Py_DecRef", "dict_get": "PyDict_GetItem",
+    "dict_size": "PyDict_Size", "dict_set": "PyDict_SetItem", "new_object": "PyType_GenericAlloc",
+    "new_tuple": "PyTuple_New", "new_list": "PyList_New", "new_dict": "PyDict_New",
+    "equal": "PyObject_RichCompareBool"}
+
+
+@functools.cache
+def slot_places(kind: type[Any]) -> dict[str, int]:
+    """Where an object of a class with slots refers to each, in bytes.
+
+    >>> class Pair:
+    ...     __slots__ = ("a", "b")
+    >>> sorted(slot_places(Pair).values()) == [object.__basicsize__, object.__basicsize__ + 8]
+    True
+    """
+    names = [name for c in kind.__mro__ for name in getattr(c, "__slots__", ())
+             if name != "__weakref__"]
+    tried, places = object.__new__(kind), {}
+    for name in names:
+        value = object()
+        object.__setattr__(tried, name, value)
+        words = ctypes.string_at(id(tried), kind.__basicsize__)
+        places[name] = 8 * struct.unpack(f"{len(words) // 8}q", words).index(id(value))
+        object.__setattr__(tried, name, None)
+    return places
 
 
 @functools.cache

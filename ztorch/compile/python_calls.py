@@ -9,11 +9,15 @@ from ztorch.abi import (
     BUFFER_ALIGN,
     BYTES_HEAD,
     DLPACK_DELETERS,
+    ITEMS_AT,
     LENGTH_AT,
+    LIST_AT,
     PAGE,
     PAGED_BYTES,
+    PYTHON_BUILDS,
     PYTHON_CALL,
     PYTHON_RECORD,
+    PYTHON_STEPS,
     TYPE_AT,
 )
 from ztorch.codegen.assemble import assemble, llvm_identity
@@ -36,8 +40,10 @@ def python_calls() -> bytes | None:
         return None
     template = assets.folder("templates") / "llvm" / "python_call.ll.j2"
     data = {"head": BYTES_HEAD, "type_at": TYPE_AT, "length_at": LENGTH_AT,
-            "align": BUFFER_ALIGN, "page": PAGE, "paged": PAGED_BYTES, "fields": PYTHON_RECORD,
-            "deleters": DLPACK_DELETERS, "triple": target.llvm_triple, "cpu": target.llvm_cpu}
+            "items_at": ITEMS_AT, "list_at": LIST_AT, "align": BUFFER_ALIGN, "page": PAGE,
+            "paged": PAGED_BYTES, "fields": PYTHON_RECORD, "steps": PYTHON_STEPS,
+            "builds": PYTHON_BUILDS, "deleters": DLPACK_DELETERS, "triple": target.llvm_triple,
+            "cpu": target.llvm_cpu}
 
     def linked() -> bytes:
         from ztorch.codegen.templates import environment  # not for code that is in the cache

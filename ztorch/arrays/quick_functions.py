@@ -1,0 +1,117 @@
+"""Compiled functions that ran before, as native functions of Python's own kind: from trees of
+tensors to trees of tensors."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from ztorch.arrays.cells import Cell
+from ztorch.arrays.node import Handle, TensorNode
+from ztorch.arrays.placement import when_default_changes
+from ztorch.arrays.quick_calls import Native
+from ztorch.backends.matching import Building, Matching
+from ztorch.backends.python_calls import slot_places
+from ztorch.graph.trees import LEAF
+
+MOST_NATIVES = 16  # of one function, for arguments of several shapes; the oldest go
+
+
+class Natives(list[tuple[Native, list[Cell]]]):
+    """The native functions of one compiled function, and the cells whose nodes each takes after the
+    arguments."""
+
+    __slots__ = ("__weakref__",)
+
+
+_all: weakref.WeakValueDictionary[int, Natives] = weakref.WeakValueDictionary()
+
+
+def natives_of_function() -> Natives:
+    """Room for the native functions of one compiled function; what is there goes when the default
+    device changes, since they are for that."""
+    natives = Natives()
+    _all[id(natives)] = natives
+    return natives
+
+
+def _forget() -> None:
+    for natives in [*_all.values()]:
+        natives.clear()
+
+
+when_default_changes.append(_forget)
+
+
+def matching_of(args: tuple[Any, ...], live: Sequence[Cell], read: Sequence[Cell],
+                captured: Sequence[TensorNode]) -> Matching | None:
+    """How to tell arguments like these, and to find what the program reads; None where a part is
+    no tensor, or lies in a tree of another kind.
+
+    Args:
+        args: The arguments of a function. Its program reads their tensors first.
+        live: Cells whose nodes come after the arguments.
+        read: All cells that the program reads next.
+        captured: The tensors that it reads last.
+    """
+    m = Matching(1 + len(live))
+    if not _match(m, 0, args):
+        return None
+    node, block = slot_places(Cell)["node"], slot_places(TensorNode)["block"]
+    for cell in read:
+        entry = 1 + live.index(cell) if cell in live else m.slot(m.constant(cell), node)
+        m.found.append(m.slot(entry, block))
+    for x in captured:
+        m.found.append(m.slot(m.constant(x), block))
+    return m
+
+
+def _match(m: Matching, entry: int, tree: Any) -> bool:
+    """Matches a tree, in the order of `flatten`."""
+    if isinstance(tree, Handle):
+        at = slot_places(TensorNode)
+        m.kind(entry, type(tree))
+        own = m.slot(entry, slot_places(Handle)["node"])
+        m.same(m.slot(own, at["spec"]), tree.node.spec)
+        m.found.append(m.slot(own, at["block"]))
+        return True
+    if type(tree) is tuple or type(tree) is list:
+        entries = m.items(entry, tree)
+        return all(_match(m, e, part) for e, part in zip(entries, tree, strict=True))
+    if type(tree) is dict and all(type(key) is str for key in tree):
+        keys = sorted(tree)
+        entries = m.values(entry, keys)
+        return all(_match(m, e, tree[k]) for e, k in zip(entries, keys, strict=True))
+    return False
+
+
+def building_of(tree: Any) -> Building | None:
+    """How to build a tree of results; None where it is of another kind than tuples, lists and
+    dicts.
+
+    Args:
+        tree: Its shape, as `flatten` gives it.
+    """
+    b = Building()
+    return b if _build(b, tree, 0) >= 0 else None
+
+
+def _build(b: Building, tree: Any, leaf: int) -> int:
+    """Builds a tree whose first leaf is of that number. Returns the number of the next leaf, or -1
+    where it cannot be built."""
+    if tree == LEAF:
+        b.leaf(leaf)
+        return leaf + 1
+    if tree is None or tree[0] not in (tuple, list, dict):
+        return -1
+    kind, keys, parts = tree
+    for part in parts:
+        leaf = _build(b, part, leaf)
+        if leaf < 0:
+            return -1
+    if kind is dict:
+        b.table(keys)
+    else:
+        b.row(kind, keys)
+    return leaf
