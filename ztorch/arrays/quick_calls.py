@@ -79,7 +79,7 @@ def native_call(call: HostMemoryCall, matching: Matching, outputs: Sequence[Outp
     numbers = {
         "code": code, "params": params, "arena": arena.__array_interface__["data"][0],
         "stack": stack, "inputs": matching.inputs, "outputs": len(outputs),
-        "entries": matching.entries, "given": matching.given, "steps": len(matching.words) // 3,
+        "entries": matching.entries, "given": matching.arguments, "steps": len(matching.words) // 3,
         "results": SETTLES if building is None else sum(o.cell is None for o in outputs),
         "builds": len(build.words) // 3, **{f"node_{name}": at for name, at in node.items()},
         "tensor_node": slot_places(Handle)["node"], "cell_node": slot_places(Cell)["node"],

@@ -61,9 +61,9 @@ def matching_of(args: tuple[Any, ...], live: Sequence[Cell], read: Sequence[Cell
     node, block = slot_places(Cell)["node"], slot_places(TensorNode)["block"]
     for cell in read:
         entry = 1 + live.index(cell) if cell in live else m.slot(m.constant(cell), node)
-        m.found.append(m.slot(entry, block))
+        m.blocks.append(m.slot(entry, block))
     for x in captured:
-        m.found.append(m.slot(m.constant(x), block))
+        m.blocks.append(m.slot(m.constant(x), block))
     return m
 
 
@@ -74,7 +74,7 @@ def _match(m: Matching, entry: int, tree: Any) -> bool:
         m.kind(entry, type(tree))
         own = m.slot(entry, slot_places(Handle)["node"])
         m.same(m.slot(own, at["spec"]), tree.node.spec)
-        m.found.append(m.slot(own, at["block"]))
+        m.blocks.append(m.slot(own, at["block"]))
         return True
     if type(tree) is tuple or type(tree) is list:
         entries = m.items(entry, tree)

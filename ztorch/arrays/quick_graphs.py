@@ -79,7 +79,7 @@ def structure_of(pending: Pending, apart: bool) -> Matching | None:
                 continue
             entries[x] = own
             if pending.slots[x] < 0:
-                m.found.append(m.slot(own, at["block"]))
+                m.blocks.append(m.slot(own, at["block"]))
                 leaves.append(x)
     for node, count in uses.items():
         m.references(entries[node], count)

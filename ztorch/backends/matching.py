@@ -17,9 +17,9 @@ class Matching:
     memory that it reads.
 
     Attributes:
-        given: How many of its arguments are looked at.
+        arguments: How many of its arguments are looked at.
         entries: Length of the list when all steps are done.
-        found: Entries that are memory, or None where there is none yet: then they do not match.
+        blocks: Entries that are memory, or None where there is none yet: then they do not match.
         inputs: How many of those the program reads.
         words: The steps, three words each.
         objects: What the steps refer to, which must be kept.
@@ -33,9 +33,9 @@ class Matching:
         (3, 3)
     """
 
-    def __init__(self, given: int):
-        self.given = self.entries = given
-        self.found: list[int] = []
+    def __init__(self, arguments: int):
+        self.arguments = self.entries = arguments
+        self.blocks: list[int] = []
         self.inputs = 0
         self.words: list[int] = []
         self.objects: list[Any] = []
@@ -87,8 +87,8 @@ class Matching:
         return [self._value(entry, key) for key in keys]
 
     def read(self, order: Sequence[int] | None) -> None:
-        """The program reads these of what was found, in this order; None: all of it."""
-        read = self.found if order is None else [self.found[k] for k in order]
+        """The program reads these of the blocks, in this order; None: all of them."""
+        read = self.blocks if order is None else [self.blocks[k] for k in order]
         for entry in read:
             self._step("block", entry, 0)
         self.inputs = len(read)

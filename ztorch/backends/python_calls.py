@@ -68,9 +68,9 @@ def python_function(library: bytes, numbers: Mapping[str, int], objects: Mapping
     """
     api = ctypes.pythonapi
     lock = ("PyEval_SaveThread", "PyEval_RestoreThread")
-    addresses = {what: address_of(api[name]) for what, name in _FUNCTIONS.items()}
-    addresses |= {what: address_of(api[name]) if shared else 0
-                  for what, name in zip(("unlock", "lock"), lock, strict=True)}
+    addresses = {field: address_of(api[name]) for field, name in _FUNCTIONS.items()}
+    addresses |= {field: address_of(api[name]) if shared else 0
+                  for field, name in zip(("unlock", "lock"), lock, strict=True)}
     common = {"bytes_type": bytes, "float_type": float, "none": None, "yes": True,
               "other": NotImplemented, "empty": (), "zero": 0}
     fields = {**addresses, **numbers, **{k: id(x) for k, x in {**common, **objects}.items()}}
