@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.parity import HERE, Job, Module, agree
+from tests.parity import HERE, WIDE, Job, Module, agree, plan_of
 from ztorch import ops
 from ztorch.dtypes import f32
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
+from ztorch.lower.schedule import SlidingSchedule
 
 # (batch, rows, columns, channels), (window, channels / groups, filters), and the rest
 CASES: tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], ...] = (
@@ -28,6 +29,7 @@ CASES: tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], ...] = (
     ((2, 12, 10, 40), (5, 5, 1, 40), {"groups": 40, "padding": "same", "stride": 2}),
     ((1, 14, 9, 8), (3, 2, 1, 8), {"groups": 8, "dilation": (2, 3), "padding": ((2, 2), (4, 0))}),
     ((1, 6, 5, 5), (3, 3, 1, 15), {"groups": 5, "padding": "same"}),
+    ((1, 4, 71, 8), (3, 5, 1, 8), {"groups": 8, "padding": ((1, 0), (3, 2)), "stride": (1, 2)}),
     ((1, 12, 11, 8), (3, 3, 8, 16), {"dilation": (9, 8), "padding": ((9, 9), (8, 8))}),
     ((3, 17, 16), (5, 16, 8), {"padding": "same"}),
     ((1, 40, 6), (9, 1, 6), {"groups": 6, "padding": ((8, 0),)}),
@@ -54,7 +56,7 @@ def jobs(training: bool, first: bool) -> Job:
         if training:
             slope = given(f"s{k}", y.shape)
             outputs[f"dx{k}"], outputs[f"dk{k}"] = gradients(ops.sum(y * slope), [x, kernel])
-    image = given("image", (2, 13, 12, 11))
+    image = given("image", (2, 7, 37, 11))
     outputs["largest"] = ops.max_pool(image, 3, 2, "same")
     outputs["mean"] = ops.average_pool(image, (2, 3), 1, ((1, 0), (1, 1)))
     return Job(Graph(outputs), feeds)
@@ -65,3 +67,16 @@ def jobs(training: bool, first: bool) -> Job:
 def test_odd_sizes(training: bool, first: bool, target: str, threads: int) -> None:
     job = jobs(training, first)
     agree(job, Module([job], target).run(0, threads), terms=600)
+
+
+def test_windows_slide_over_no_border_in_memory() -> None:
+    """Neither of images whose windows are summed, nor of those whose largest elements are taken."""
+    image, kernel = leaf("input", "x", (2, 6, 40, 16), f32), leaf("state", "k", (3, 3, 1, 16), f32)
+    outputs = {"y": ops.relu(ops.conv(image, kernel, 1, "same", groups=16)),
+               "far": ops.conv(image, kernel, 1, "same", 2, groups=16),
+               "largest": ops.max_pool(image, 3, 2, "same"),
+               "mean": ops.average_pool(image, 3, 1, "same")}
+    steps = plan_of(Graph(outputs), WIDE)[0].steps
+    assert len(steps) <= len(outputs)
+    assert {type(s.schedule) for s in steps} == {SlidingSchedule}
+    assert max(m.size for s in steps for m in s.kernel.memories) == image.size

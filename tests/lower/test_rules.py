@@ -20,7 +20,7 @@ from ztorch.graph.narrow import ROUNDED
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower import grid_tuning, recurrence_tuning, tuning, winograd_tuning
+from ztorch.lower import grid_tuning, recurrence_tuning, sliding_tuning, tuning, winograd_tuning
 from ztorch.lower.frozen import Derived
 from ztorch.lower.grid_rows import Team, team
 from ztorch.lower.order import ordered
@@ -39,7 +39,7 @@ from ztorch.lower.tiling import (
 from ztorch.machines.processors import ANY, PROCESSORS, processor
 
 LOWER = Path(tuning.__file__).parent
-TABLES = ("tuning.py", "grid_tuning.py", "recurrence_tuning.py", "winograd_tuning.py")
+TABLES = ("tuning.py", "grid_tuning.py", "recurrence_tuning.py", "sliding_tuning.py", "winograd_tuning.py")
 AVX2 = TARGETS["avx2"].limits
 ZEN3 = replace(AVX2, processor=processor("zen3"))
 
@@ -448,7 +448,8 @@ def test_a_deep_product_of_few_tiles_is_cut() -> None:
 def test_every_constant_says_what_it_is_and_is_used() -> None:
     used = {node.id for path in LOWER.glob("*.py") if path.name not in TABLES
             for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
-    constants = {**vars(tuning), **vars(grid_tuning), **vars(recurrence_tuning), **vars(winograd_tuning)}
+    constants = {**vars(tuning), **vars(grid_tuning), **vars(recurrence_tuning), **vars(sliding_tuning),
+                 **vars(winograd_tuning)}
     for name, row in tuning.TABLE.items():
         assert name == row.name and constants[name] == row.value and name in used
         assert row.unit and row.meaning and row.evidence

@@ -36,6 +36,7 @@ class Emitter:
     # other values that were computed in this scope, by position and condition
     known: dict[tuple[Value, Index, Operand | None], Operand] = field(default_factory=dict)
     aligned: bool = False  # lanes read and write at multiples of their number
+    inside: bool = False  # elements may lie in no border but one that their index is certain of
 
     def within(self, **changes: Any) -> Emitter:
         """A nested scope: sees what is known here, and keeps to itself what it learns."""
@@ -234,6 +235,8 @@ class _Element:
             least, most = i.range
             if most < a or least >= z:
                 return b.const(0, boolean)
+            if self.e.inside:
+                continue
             tests = []
             if least < a:
                 tests.append(b.ge(self.e.value(i), a))

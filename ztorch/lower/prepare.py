@@ -12,6 +12,7 @@ from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.attention import ATTENTION, attention_on_buffers, with_attention
+from ztorch.lower.borders import without_borders
 from ztorch.lower.deep_products import in_depth_loops
 from ztorch.lower.independent import as_recurrence, turns_last
 from ztorch.lower.index import Index, Var
@@ -39,6 +40,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
         graph = by_others(graph)
     graph = in_blocks(with_attention(merged(graph), limits), limits)
     graph = in_depth_loops(with_fewest_turns(in_turn_blocks(graph, limits)), limits)
+    graph = without_borders(graph, limits)
     new: dict[Value, Value] = {}
     products = ProductRewrites(limits, often)
     results: dict[Value, list[Value]] = {}  # of loops: those that are read

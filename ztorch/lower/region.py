@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ztorch.graph.value import Op, Value, attribute_key
@@ -20,6 +21,16 @@ COPY = Op("copy", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
 def is_view(v: Value) -> bool:
     """Values that are never computed for themselves: readers look through them."""
     return v.op.kind == "map" and ((v.op.movement and not v.op.written) or not v.args)
+
+
+def as_view(v: Value) -> Value:
+    """The same value, a border for one, as one that readers look through."""
+    return Value(_movement(v.op), v.args, v.attrs, v.shape, v.dtype)
+
+
+@functools.cache
+def _movement(op: Op) -> Op:
+    return replace(op, movement=True)
 
 
 class _Trace:

@@ -2,13 +2,17 @@
 
 Neighbouring results along a row of an image read mostly the same elements. Several of them are
 computed together, one vector of channels each: an element is loaded once for all windows that it
-lies in, and so is a weight for all results that it takes part in.
+lies in, and so is a weight for all results that it takes part in. A border around images lies
+nowhere: its rows are left out of the loops over a window, and results whose windows reach over its
+columns have code of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import groupby
 from math import prod
 
 from ztorch.graph.value import Value
@@ -23,7 +27,6 @@ from ztorch.lower.left_rows import Run, split
 from ztorch.lower.loops import (
     evaluate,
     multiply_add,
-    nested,
     side_by_side,
     spread,
     summing,
@@ -31,9 +34,29 @@ from ztorch.lower.loops import (
 )
 from ztorch.lower.positions import unflatten
 from ztorch.lower.reduction import Phases, axes_of
-from ztorch.lower.region import Region, real_reads, view_of
+from ztorch.lower.region import Region, is_view, reads, real_reads, view_of
 from ztorch.lower.schedule import SlidingSchedule
-from ztorch.lower.tuning import SLIDING_PAIRS, SLIDING_REGISTERS, SLIDING_VALUES
+from ztorch.lower.sliding_tuning import (
+    SLIDING_BORDERS,
+    SLIDING_PAIRS,
+    SLIDING_REGISTERS,
+    SLIDING_VALUES,
+)
+
+
+@dataclass(frozen=True)
+class _Edge:
+    """What an image has of one of its axes with a border."""
+
+    at: Index  # where an element of a window lies on that axis
+    low: int
+    high: int
+
+    def surely(self, at: dict[Var, Index]) -> bool | None:
+        """Whether all elements at these places lie inside; None if only some do."""
+        least, most = self.at.replace(at).range
+        return True if self.low <= least and most < self.high else (
+            False if most < self.low or least >= self.high else None)
 
 
 @dataclass(frozen=True)
@@ -48,6 +71,25 @@ class _Axes:
     full: dict[Var, Index]  # the region's own two variables as sums of these loops
     step: int  # elements from the window of one result to that of the next
     gap: int  # elements from one place of the window to the next
+    edges: tuple[_Edge, ...] = ()
+
+    def inside(self, at: dict[Var, Index]) -> bool | None:
+        """Whether elements at these columns lie inside; None if only some do."""
+        known = {edge.surely(at) for edge in self.edges if edge.at.mentions(self.across)}
+        return False if False in known else None if None in known else True
+
+    def runs(self, places: int) -> Iterator[Run]:
+        """Groups of neighbouring results: those that meet a border each alone."""
+        for run in split(self.across.extent, places):
+            neighbours = Index.of(Var("p", run.size))
+            starts = range(run.start, run.start + run.size * run.count, run.size)
+            groups = ((self.inside({self.across: neighbours + start}), start) for start in starts)
+            for inside, group in groupby(groups, lambda known: known[0]):
+                first, *others = (start for _, start in group)
+                if inside:
+                    yield Run(first, run.size, 1 + len(others))
+                else:
+                    yield from (Run(start, run.size, 1) for start in (first, *others))
 
 
 def _axes(region: Region) -> _Axes | None:
@@ -60,14 +102,52 @@ def _axes(region: Region) -> _Axes | None:
     *inner, last = axes.inner
     if any(not region.is_row(v) and v.op.kind != "reduce" for v in region.stores):
         return None
+    edges = _edges(region, axes.full, (across, last), inner)
+    if edges is None:
+        return None
     for source, flat in _reads(region):
         at = flat.replace(axes.full)
         step, gap = at.factor(across), at.factor(last)
         shared = step > 0 and gap > 0 and ((step % gap == 0 and step // gap < last.extent)
                                            or (gap % step == 0 and gap // step < across.extent))
         if source not in region.flat and at.is_affine and shared and at.factor(column) == 1:
-            return _Axes(rows, across, column, inner, last, axes.full, step, gap)
+            return _Axes(rows, across, column, inner, last, axes.full, step, gap, edges)
     return None
+
+
+def _edges(region: Region, full: dict[Var, Index], columns: tuple[Var, Var],
+           inner: Sequence[Var]) -> tuple[_Edge, ...] | None:
+    """The axes on which windows reach over the border of an image: one for each loop over a window.
+    None where loops cannot leave the border out."""
+    edges: dict[_Edge, None] = {}
+    for v in region.members:
+        index = [i.replace(full) for i in region.index(v)]
+        if not region.is_row(v) or v.op.kind == "reduce":
+            edges |= dict.fromkeys(_borders(v, index))
+    across, last = columns
+    for loop in (last, *inner):
+        mine = [edge for edge in edges if edge.at.mentions(loop)]
+        others = [v for edge in mine for v in (across, last, *inner)
+                  if v != loop and edge.at.mentions(v)]
+        if len(mine) > 1 or any(edge.at.factor(loop) < 1 or not edge.at.is_affine for edge in mine
+                                ) or others != ([across] if mine and loop == last else []):
+            return None
+    known = all(any(edge.at.mentions(loop) for loop in (last, *inner)) for edge in edges)
+    return tuple(edges) if known else None
+
+
+def _borders(v: Value, index: Sequence[Index]) -> Iterator[_Edge]:
+    """The borders in the views that v reads."""
+    for x, at in reads(v, index):
+        if not is_view(x):
+            continue
+        if x.op.name == "pad":
+            low, sizes = x.attrs["low"], x.args[0].shape
+            for i, a, n in zip(at, low, sizes, strict=True):
+                edge = _Edge(i, a, a + n)
+                if edge.surely({}) is not True:
+                    yield edge
+        yield from _borders(x, at)
 
 
 def _reads(region: Region) -> list[tuple[Value, Index]]:
@@ -87,7 +167,13 @@ def propose(region: Region, limits: Limits) -> SlidingSchedule | None:
     lanes = limits.lanes(widest(region))
     axes = _axes(region) if lanes > 1 and region.axes else None
     places = _most_places(axes, region, limits) if axes else 0
-    return SlidingSchedule(lanes, places) if places > 1 else None
+    few = axes is not None and places > 1 and _border_groups(axes, places) <= SLIDING_BORDERS
+    return SlidingSchedule(lanes, places) if few else None
+
+
+def _border_groups(axes: _Axes, places: int) -> int:
+    """Groups of results that have code of their own."""
+    return sum(run.count == 1 for run in axes.runs(places)) if axes.edges else 0
 
 
 def _most_places(axes: _Axes, region: Region, limits: Limits) -> int:
@@ -105,7 +191,10 @@ def refusal(s: SlidingSchedule, region: Region, limits: Limits) -> str:
     if axes is None or s.lanes == 1:
         return "it sums no windows that overlap, or not in vectors"
     most = _most_places(axes, region, limits)
-    return "" if 1 <= s.places <= most else f"places({s.places}) must be between 1 and {most}"
+    if not 1 <= s.places <= most:
+        return f"places({s.places}) must be between 1 and {most}"
+    groups = _border_groups(axes, s.places)
+    return "" if groups <= SLIDING_BORDERS else f"{groups} groups meet borders"
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
@@ -114,7 +203,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     axes = _axes(region)
     assert axes is not None
     e = Emitter(b, memory, members=region.flat)
-    for run in split(axes.across.extent, s.places):
+    for run in axes.runs(s.places):
         group = Var("g", run.count)
         shared = [*axes.rows, group]
         with b.loop(0, prod(v.extent for v in shared), kind="parallel") as r:
@@ -140,8 +229,10 @@ class _Neighbours:
         # Pairs that read the same element follow one another.
         pairs = sorted(((j, k) for j in range(len(self.where)) for k in range(axes.last.extent)),
                        key=lambda pair: (pair[0] * axes.step + pair[1] * axes.gap, pair[1]))
-        with nested(b, axes.inner) as counters:
-            inside = e.within(bound={**e.bound, **dict(zip(axes.inner, counters, strict=True))})
+        pairs = [(j, k) for j, k in pairs if axes.inside(self._columns(j, k)) is not False]
+        with ExitStack() as loops:
+            counters = {v: loops.enter_context(b.loop(*self._places(e, v))) for v in axes.inner}
+            inside = e.within(bound={**e.bound, **counters}, inside=bool(axes.edges))
             totals = {key: b.get(variable) for key, variable in variables.items()}
             for j, k in pairs:
                 scope = replace(inside, here=dict(inside.here))  # shares what has been loaded
@@ -157,8 +248,27 @@ class _Neighbours:
                 scope.here[v] = b.cast(b.get(variables[v, j]), dtype=v.dtype)
             evaluate(scope, rows, self.region, self._full(j, 0), self.target)
 
+    def _places(self, e: Emitter, v: Var) -> tuple[Operand | int, Operand | int]:
+        """The first place of the window along a loop over it that lies in the image, and the end.
+        """
+        b = e.b
+        start: Operand | int = 0
+        stop: Operand | int = v.extent
+        for edge in self.axes.edges:
+            if factor := edge.at.factor(v):
+                before = (edge.at - Index.of(v) * factor) * -1 + (factor - 1)
+                least, most = edge.at.range
+                if least < edge.low:
+                    start = _quotient(e, before + edge.low, factor)
+                if most >= edge.high:
+                    stop = b.min(_quotient(e, before + edge.high, factor), v.extent)
+        return start, stop
+
+    def _columns(self, j: int, k: int) -> dict[Var, Index]:
+        return {self.axes.across: self.where[j], self.axes.last: Index.of(k)}
+
     def _full(self, j: int, k: int) -> dict[Var, Index]:
-        at = {self.axes.across: self.where[j], self.axes.last: Index.of(k)}
+        at = self._columns(j, k)
         return {whole: flat.replace(at) for whole, flat in self.axes.full.items()}
 
     def _more(self, e: Emitter, v: Value, j: int, k: int, total: Operand) -> Operand:
@@ -173,3 +283,9 @@ class _Neighbours:
             return multiply_add(b, self.limits, left, right, total)
         new = b.splat(b.cast(e.element(x, index), dtype=total.dtype), total.lanes)
         return b.emit(v.op.opcode, total, new)
+
+
+def _quotient(e: Emitter, index: Index, by: int) -> Operand:
+    """An index over a number; 0 if it is below."""
+    positive = e.b.max(e.value(index), 0)
+    return positive if by == 1 else e.b.div(positive, by)

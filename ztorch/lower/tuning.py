@@ -2,8 +2,9 @@
 
 The loop nests and cost models take their numbers from here by name, those of grids from
 `grid_tuning.py`, those of recurrences from `recurrence_tuning.py`, those of transformed
-convolutions from `winograd_tuning.py`. What differs from processor to processor is no constant: it
-is a field of `machines.processors.Processor`.
+convolutions from `winograd_tuning.py`, those of sliding windows from `sliding_tuning.py`. What
+differs from processor to processor is no constant: it is a field of
+`machines.processors.Processor`.
 """
 
 from __future__ import annotations
@@ -223,15 +224,6 @@ ROW_SUM_VECTORS = row(
 SIDE_BY_SIDE_MAX = row(
     "SIDE_BY_SIDE_MAX", 8, "vectors", "the most that a schedule may compute side by side",
     "chosen by the size of the code")
-SLIDING_REGISTERS = row(
-    "SLIDING_REGISTERS", 0.5, "share of the vector registers", "that hold sums of neighbouring "
-    "windows; the others hold the weights of a row of the window, and elements", CHOSEN)
-SLIDING_PAIRS = row(
-    "SLIDING_PAIRS", 96, "pairs", "of a window and an element of one of its rows that are computed "
-    "without a loop at most", "chosen by the size of the code")
-SLIDING_VALUES = row(
-    "SLIDING_VALUES", 160, "values", "of all neighbouring windows that are computed without a loop "
-    "at most", "chosen by the size of the code")
 RECOMPUTE_SLOTS = row(
     "RECOMPUTE_SLOTS", 8, "issue slots",
     "above which a value that a later pass needs is stored and not computed again", CHOSEN)

@@ -8,20 +8,19 @@ image is outside of the memory, where copies bring zeros.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
 from ztorch.graph.narrow import ROUNDED
-from ztorch.graph.value import Op, Value
+from ztorch.graph.value import Value
 from ztorch.ir.kernel import SWIZZLE_LINE
 from ztorch.ir.product_rules import CHUNK
 from ztorch.lower.index import Index, Quotient, Remainder, Var
 from ztorch.lower.positions import proper, unflatten
-from ztorch.lower.region import certain, is_view, traced, view_of
+from ztorch.lower.region import as_view, certain, is_view, traced, view_of
 
 Parts = tuple[Var, ...]  # of a dimension, the outermost first
 
@@ -107,19 +106,13 @@ def seen_through(v: Value) -> Value:
     if rounding is not None:
         x = ROUNDED(x, dtype=rounding)
     for move in reversed(moves):
-        op = _movement(move.op) if _is_border(move) else move.op
-        x = Value(op, (x,), move.attrs, move.shape, move.dtype)
+        x = Value(move.op, (x,), move.attrs, move.shape, move.dtype)
+        x = as_view(x) if _is_border(x) else x
     return x
 
 
 def _is_border(v: Value) -> bool:
     return v.op.name == "pad" and v.attrs["value"] == 0
-
-
-@functools.cache
-def _movement(op: Op) -> Op:
-    """The op of a border that is only looked through."""
-    return replace(op, movement=True)
 
 
 def windows_of(product: Value) -> WindowAxes | None:

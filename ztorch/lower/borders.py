@@ -1,0 +1,59 @@
+"""Borders of images that windows are summed over, or the largest elements of which are taken, on a
+processor: such loops leave out what lies in no image, so no image with a border is written."""
+
+from __future__ import annotations
+
+from ztorch.graph.rewrite import rebuilt
+from ztorch.graph.value import Graph, Value, layer_scope
+from ztorch.ir.limits import Limits
+from ztorch.ir.opcodes import identity
+from ztorch.lower.index import Index
+from ztorch.lower.region import Region, as_view, is_view, map_region, reduce_domain
+from ztorch.lower.sliding import propose
+
+
+def without_borders(graph: Graph, limits: Limits) -> Graph:
+    """The graph with borders that are only looked through wherever windows slide over them."""
+    if limits.grid is not None or not any(_is_border(v) for v in graph.nodes()):
+        return graph
+    new: dict[Value, Value] = {}
+    for v in graph.nodes():
+        out = rebuilt(v, tuple(new[a] for a in v.args))
+        if v.op.kind == "reduce":
+            with layer_scope(v.layer):
+                seen = rebuilt(out, (_seen(out.args[0], out),))
+            if seen is not out and propose(_region(seen), limits) is not None:
+                out = seen
+        new[v] = out
+    return graph.with_roots(new[r] for r in graph.roots)
+
+
+def _is_border(v: Value) -> bool:
+    return v.op.name == "pad" and not is_view(v)
+
+
+def _seen(v: Value, reduction: Value) -> Value:
+    """What is reduced, with borders that change nothing as views."""
+    if _is_border(v) and v.attrs["value"] == identity(reduction.op.opcode, v.dtype):
+        return as_view(v)
+    weighted = v.op.opcode == "mul" and reduction.op.opcode == "add"
+    if not (weighted or (is_view(v) and len(v.args) == 1)):
+        return v
+    return rebuilt(v, tuple(_seen(a, reduction) for a in v.args))
+
+
+def _region(reduction: Value) -> Region:
+    """The region of a reduction and of products that it adds up."""
+    x, axes = reduction.args[0], reduction.attrs["axes"]
+    product = x
+    while is_view(product) and product.args:
+        [product] = product.args
+    if product.op.opcode == "mul" and product.size == x.size:
+        region = map_region(product)
+        region.restructure(x.shape, axes)
+    else:
+        outer, inner, full = reduce_domain(x.shape, axes)
+        region = Region("reduce", outer, inner, full, x.size, axes=axes, shape=x.shape)
+    region.add(reduction, Index.of(region.outer))
+    region.stores = [reduction]
+    return region
