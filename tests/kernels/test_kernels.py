@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
 
 import ztorch as zt
+from models.kernels.convolution import conv2d, depthwise_conv2d
+from models.kernels.k_means import k_means_step
 from ztorch import layers as L
 from ztorch.errors import ConfigError, KernelError
 from ztorch.graph.op import leaf
@@ -229,3 +232,15 @@ def test_what_is_written_beside_other_elements_is_joined_to_them() -> None:
     made = patched.trace({n: leaf("input", n, a.shape, "float64") for n, a in (("x", x), ("y", y))})
     names = [v.op.name for v in topological([made])]
     assert names.count("concat") == 1 and names.count("take") == 1  # columns are joined, the row is not
+
+
+def test_windows_and_distances_are_read_where_they_lie() -> None:
+    """Zeros go around an image once, so its windows stay a convolution; centres are turned once."""
+    image = np.ones((1, 56, 56, 32), np.float32)
+    said = conv2d.on("cpu:avx2").explain(image, np.ones((3, 3, 32, 32), np.float32), padding=1)
+    assert "winograd" in said and "pad" not in said
+    said = depthwise_conv2d.on("cpu:avx2").explain(image, np.ones((3, 3, 32), np.float32), padding=1)
+    assert len(re.findall(r"^k\d+_pad", said, re.MULTILINE)) == 1
+    points, centres = np.ones((64, 4), np.float32), np.ones((16, 4), np.float32)
+    said = k_means_step.on("cpu:avx2").explain(points, centres)
+    assert len(re.findall(r"^k\d+_copy", said, re.MULTILINE)) == 1

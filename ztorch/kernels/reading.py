@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,10 +120,11 @@ def read(arithmetic: TileArithmetic, source: LoopTensor, index: ElementIndex, gu
     lookup = index.places[data[0]] if data else None
     if needs_lookup(source, index):
         return _gathered(arithmetic, source, index)
-    for k in reversed(range(len(index.places))):
-        place = index.places[k]
+    value, places = _padded(value, first, index.places, guarded)
+    for k in reversed(range(len(places))):
+        place = places[k]
         if isinstance(place, Affine):
-            value, new = _moved(value, first + k, place, guarded)
+            value, new = _moved(value, first + k, place)
             labels[first:first] = new
         else:
             labels[first:first] = [LoopVar("data", value.shape[first + k])]
@@ -151,18 +153,27 @@ def _shaped(tile: LoopTensor, index: ElementIndex) -> LoopTensor:
     return LoopTensor(OPS.reshape(tile.value, shape), tile.axes)
 
 
-def _moved(value: Value, axis: int, place: Affine, guarded: bool
-           ) -> tuple[Value, list[LoopVar | None]]:
+def _padded(value: Value, first: int, places: Sequence[Affine | LoopTensor], guarded: bool
+            ) -> tuple[Value, list[Affine | LoopTensor]]:
+    """A tensor with zeros around it wherever places reach beyond it, and the places there. All
+    axes at once, so that what is read of them stays movement: windows, say, of zeros around."""
+    before, after = [0] * value.rank, [0] * value.rank
+    moved = list(places)
+    for k, place in enumerate(places):
+        if isinstance(place, Affine):
+            n = value.shape[first + k]
+            low, high = place.range
+            if (low < 0 or high >= n) and not guarded:
+                raise BadIndex(outside(low, high, n))
+            before[first + k], after[first + k] = max(0, -low), max(0, high - n + 1)
+            moved[k] = place.plus(before[first + k])
+    if any(before) or any(after):
+        value = OPS.pad(value, tuple(before), tuple(after), False if value.dtype.kind == "b" else 0)
+    return value, moved
+
+
+def _moved(value: Value, axis: int, place: Affine) -> tuple[Value, list[LoopVar | None]]:
     """The axis of a tensor at the places of an index, and the labels of the axes in its stead."""
-    n = value.shape[axis]
-    low, high = place.range
-    if low < 0 or high >= n:
-        if not guarded:
-            raise BadIndex(outside(low, high, n))
-        before, after = max(0, -low), max(0, high - n + 1)
-        value = OPS.pad(value, _at(value, axis, before), _at(value, axis, after),
-                        False if value.dtype.kind == "b" else 0)
-        place = place.plus(before)
     terms = sorted(place.terms.items(), key=lambda item: -abs(item[1]))
     back = [v for v, c in terms if c < 0]  # counted from their ends, then turned
     start = place.const + sum(c * (v.extent - 1) for v, c in terms if c < 0)

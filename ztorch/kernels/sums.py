@@ -110,11 +110,17 @@ def _turn_of(x: Any, place: dict[LoopVar, int]) -> Any:
 
 def _part(v: Value, key: tuple[Any, ...], known: dict[Value, Value]) -> Value:
     """Some elements of a value. What is computed by element is computed for these alone, so that it
-    need not be stored to be read at several places."""
+    need not be stored to be read at several places; what is repeated is cut before."""
     if v not in known:
         if v.op.opcode and v.op.kind == "map" and v.args:
             args = tuple(_part(a, key, known) for a in v.args)
             known[v] = v.op(*args, **v.attrs)
+        elif v.op.name == "broadcast_to":
+            [x] = v.args
+            own = [0 if n == 1 and isinstance(k, int) else k
+                   for n, k in zip(x.shape, key[len(key) - x.rank:], strict=True)]
+            shape = tuple(n for n, k in zip(v.shape, key, strict=True) if not isinstance(k, int))
+            known[v] = OPS.broadcast_to(_part(x, tuple(own), known), shape)
         else:
             known[v] = OPS.slice_by(v, key)
     return known[v]

@@ -50,6 +50,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
             readers.setdefault(a, []).append(v)
         if v.op.kind == "result":
             results.setdefault(v.args[0], []).append(v)
+    turned_copies: dict[tuple[Value, int], Value] = {}
     turned: set[Value] = set()  # results whose turns are stored side by side
     fixed: set[Value] = set()  # what is made of states alone
     depth: dict[Value, int] = {}  # of views: how many a reader looks through at most
@@ -71,7 +72,8 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
             elif v.op.kind == "reduce":
                 out = split_reduction(out, limits.grid)
             elif limits.grid is None and out.op.movement and _repeats_scattered(out):
-                out = Value(out.op, (COPY(out.args[0]),), out.attrs, out.shape, out.dtype)
+                out = Value(out.op, (_copied(out.args[0], out.size, turned_copies),), out.attrs,
+                            out.shape, out.dtype)
             elif v.op.kind == "loop":
                 private = {new[a] for a in v.args if readers[a] == [v]}
                 read = results.get(v, [])
@@ -116,13 +118,37 @@ def _repeats_scattered(v: Value) -> bool:
     """Whether v is a tensor again and again whose neighbours do not lie side by side, such as
     weights of which each vector would be gathered each time."""
     [x, *others] = v.args
-    axes = [k for k, n in enumerate(x.shape) if n > 1]
+    axes = [k for k, n in enumerate(v.shape) if n > 1]
     if others or v.size <= x.size or not is_view(x) or not x.args or not axes or (
-            x.shape[axes[-1]] <= PLANES_MAX):
+            v.shape[axes[-1]] <= PLANES_MAX):
         return False
-    last = Var("last", x.shape[axes[-1]])
-    base = view_of(x, [Index.of(last) if k == axes[-1] else Index() for k in range(x.rank)])
+    last = Var("last", v.shape[axes[-1]])
+    base = view_of(v, [Index.of(last) if k == axes[-1] else Index() for k in range(v.rank)])
     return base is not None and not (base[1].is_affine and base[1].factor(last) in (0, 1))
+
+
+def _copied(x: Value, most: int, copies: dict[tuple[Value, int], Value]) -> Value:
+    """A view whose neighbours lie side by side. Where it is cut from a tensor of `most` elements at
+    most, one copy of that is for all its parts.
+
+    Args:
+        x: The view.
+        most: How many elements.
+        copies: Of tensors, by the axis that their neighbours lie along; this adds to them.
+    """
+    cut = x
+    while cut.op.name == "reshape":
+        cut = cut.args[0]
+    if cut.op.name != "slice" or cut.args[0].size > most:
+        return COPY(x)
+    last = max(axis for axis, n in enumerate(cut.shape) if n > 1)
+    order = (*[axis for axis in range(cut.rank) if axis != last], last)
+    span = {name: tuple(cut.attrs[name][axis] for axis in order)
+            for name in ("start", "step", "size")}
+    key = cut.args[0], last
+    if key not in copies:
+        copies[key] = COPY(OPS.transpose(cut.args[0], order))
+    return OPS.reshape(OPS.slice(copies[key], **span), x.shape)
 
 
 def _roots(roots: list[tuple[Value, str]]) -> list[Value]:
