@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from typing import Generic, TypeVar
+
+from ztorch.locks import new_lock
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -31,7 +32,7 @@ class Remembered(Generic[K, V]):
     def __init__(self, most: int):
         self.most = most
         self.size = 0  # of all values
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()  # with the size of each
 
     def get(self, key: K) -> V | None:

@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from ztorch.arrays import memory, programs
+from ztorch import locks
+from ztorch.arrays import memory
+from ztorch.codegen import llvm
 
 
 def resident() -> int:
@@ -173,18 +175,54 @@ def test_a_forked_child_goes_on_with_pending_and_computed_tensors() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_child_forked_while_another_thread_runs_a_program() -> None:
+def test_a_child_forked_while_another_thread_holds_every_lock() -> None:
     x = zt.tensor(np.arange(5.0))
     triple = zt.compiled(lambda t: t * 3.0)
     triple(x).realize()
-    with contextlib.ExitStack() as others:  # what those threads hold, none of which is in the child
-        for program in list(programs._alive):
-            others.enter_context(program._lock)
-        child = os.fork()
-        if child == 0:
-            signal.alarm(20)
-            os._exit(0 if np.array_equal(triple(x).numpy(), np.arange(5.0) * 3) else 1)
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:  # none of which is held in the child
+        with contextlib.ExitStack() as others:
+            for lock in [lock for lock in locks._locks if lock is not llvm._using]:
+                others.enter_context(lock)
+            held.set()
+            done.wait()
+
+    other = threading.Thread(target=hold)
+    other.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        good = np.array_equal(triple(x).numpy(), np.arange(5.0) * 3) and (
+            zt.tensor([2.0]) * 8.0 - 1.25).item() == 14.75
+        os._exit(0 if good else 1)
+    done.set()
+    other.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_waits_while_another_thread_is_inside_of_llvm() -> None:
+    entered, forked = threading.Event(), threading.Event()
+    waited: list[bool] = []
+
+    def compile_slowly() -> None:
+        with llvm._using, llvm.binding().ffi.lib._lock:
+            entered.set()
+            waited.append(not forked.wait(0.2))
+
+    other = threading.Thread(target=compile_slowly)
+    other.start()
+    entered.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        llvm.binding().create_context()
+        os._exit(0)
+    forked.set()
+    other.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 and waited == [True]
 
 
 class Cycle:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-import os
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -24,6 +22,7 @@ from ztorch.errors import ConfigError, DataError, UnknownName, ZtorchError
 from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public, is_pair, leaf
 from ztorch.graph.tracing import NotTraced
 from ztorch.graph.value import Value
+from ztorch.locks import new_lock
 from ztorch.ops import signature
 
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -199,20 +198,12 @@ def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Bound:
 
 # Weak: a call lives as long as what is recorded or compiled refers to it, and is one till then.
 _calls: weakref.WeakValueDictionary[tuple[Any, ...], Call] = weakref.WeakValueDictionary()
-_lock = threading.Lock()  # of whoever adds one
+_lock = new_lock()  # of whoever adds one
 
 
 def _only(key: tuple[Any, ...], call: Call) -> Call:
     with _lock:  # another thread may have made one meanwhile
         return _calls.setdefault(key, call)
-
-
-def _after_fork() -> None:  # no thread of the child will release the lock
-    global _lock
-    _lock = threading.Lock()
-
-
-getattr(os, "register_at_fork", lambda **_: None)(after_in_child=_after_fork)
 
 
 def call_for(bound: Bound, operands: tuple[Operand, ...], memory: str) -> Call:

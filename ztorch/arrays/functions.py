@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +31,7 @@ from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.dtypes import f32, f64
 from ztorch.errors import ConfigError
 from ztorch.graph.trees import flatten, unflatten
+from ztorch.locks import new_lock
 
 CAPACITY = 256  # versions of a function that are kept
 
@@ -67,7 +67,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     versions: Recent[Any, _Version] = Recent(CAPACITY)
     natives = natives_of_function()
     of_specs: Recent[Any, _Version] = Recent(CAPACITY)  # for calls with tensors alone: a short way
-    find, lock = of_specs.find, threading.Lock()
+    find, lock = of_specs.find, new_lock()
 
     @functools.wraps(function)
     def run(*args: Any, **named: Any) -> Any:

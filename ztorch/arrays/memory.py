@@ -7,7 +7,6 @@ first turn, and the pages of a large block need not be mapped again.
 from __future__ import annotations
 
 import contextlib
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +18,7 @@ from ztorch.abi import BUFFER_ALIGN, align_up
 from ztorch.backends import registry
 from ztorch.backends.python_calls import contents
 from ztorch.host.memory import aligned
+from ztorch.locks import new_lock
 
 KEPT_BYTES = 1 << 28  # of freed blocks that a memory keeps for reuse
 
@@ -227,7 +227,7 @@ class LentMemory:
 
 
 _memories: dict[str, Pool] = {}
-_making = threading.Lock()
+_making = new_lock()
 
 
 def memory(name: str) -> Pool:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,6 +25,7 @@ from ztorch.compile.program_cache import build
 from ztorch.dtypes import to_storage
 from ztorch.graph.op import OPS, constant, leaf
 from ztorch.graph.value import Graph, Value
+from ztorch.locks import new_lock
 from ztorch.runtime.executable import HostMemoryCall
 from ztorch.runtime.running import MemoryCall
 
@@ -43,7 +42,7 @@ class ArrayProgram:
         a name it has that of its last op."""
         self._name = name
         self.nbytes = 0  # memory it holds
-        self._lock = threading.Lock()  # one thread at a time compiles, sets numbers and runs
+        self._lock = new_lock()  # one thread at a time compiles, sets numbers and runs
         self._key = key
         self._results = results
         self._pool: Pool | None = None  # the memory it was compiled for
@@ -59,7 +58,6 @@ class ArrayProgram:
         self._call: Any = None  # the compiled function; None if all its results are empty
         self._memory_call: MemoryCall | None = None  # the same, of which `_call` is the quick way
         self.is_quick = False  # whether a native function may run it: nothing of it varies
-        _alive.add(self)
 
     def run(self, pool: Pool, leaves: Sequence[TensorNode], places: list[Any],
             numbers: list[Any], outputs: list[Any]) -> None:
@@ -159,10 +157,9 @@ def _same(a: Sequence[Any], b: Sequence[Any]) -> bool:
     return a == b and (0.0 not in a or repr(a) == repr(b))
 
 
-_alive: weakref.WeakSet[ArrayProgram] = weakref.WeakSet()  # those of compiled functions too
 _of_calls: dict[tuple[str, Call], ArrayProgram] = {}  # those of one call on operands of its own
 _programs: OrderedDict[tuple[Any, ...], ArrayProgram] = OrderedDict()  # by what they compute
-_lock = threading.Lock()  # guards _programs
+_lock = new_lock()  # guards _programs
 _with_natives: set[Call] = set()  # calls that know native functions
 MOST_NATIVES = 16  # of one call at one depth; the oldest go
 
@@ -252,12 +249,8 @@ def forget() -> None:
 
 def _after_fork() -> None:
     """In a forked child no other thread runs: none releases a lock or finishes a program."""
-    global _lock
-    _lock = threading.Lock()
     find_calls_again()
     _programs.clear()
-    for program in _alive:
-        program._lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

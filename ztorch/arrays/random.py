@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import operator
 import secrets
-import threading
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from ztorch.arrays.tensor import Tensor, compute, tensor_of
 from ztorch.dtypes import DType, u32
 from ztorch.dtypes import dtype as dtype_named
 from ztorch.errors import ConfigError, ShapeError
+from ztorch.locks import new_lock
 
 
 class Counter:
@@ -39,7 +39,7 @@ class Counter:
         return tensor_of(self.seed), step
 
 
-_lock = threading.Lock()
+_lock = new_lock()
 _seed: int | None = None  # of the process; None before it is needed or set
 _counters: dict[str, Counter] = {}  # by memory
 

@@ -8,8 +8,6 @@ sees them. Several threads may use a device at once.
 from __future__ import annotations
 
 import os
-import threading
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +24,7 @@ from ztorch.backends.handles import (
 )
 from ztorch.backends.streams import Stream
 from ztorch.errors import DeviceError
+from ztorch.locks import new_rlock
 
 
 class Device(DeviceMemory):
@@ -39,13 +38,12 @@ class Device(DeviceMemory):
         self.backend = backend
         self.info = info
         self.id = f"{backend}:{info.ordinal}"
-        self._guard = threading.RLock()
+        self._guard = new_rlock()
         self._buffers: set[DeviceBuffer] = set()
         self._modules: list[DeviceModule] = []
         self._recordings: list[Recording] = []
         self._closed = False
         self._process = os.getpid()
-        _devices.add(self)
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -196,15 +194,3 @@ class Device(DeviceMemory):
 
 
 
-_devices: weakref.WeakSet[Device] = weakref.WeakSet()
-
-
-def _unlock_after_fork() -> None:
-    """In a forked child, a lock that another thread of the parent held would never be released; the
-    child shall get an error instead of waiting forever."""
-    for device in _devices:
-        device._guard = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_unlock_after_fork)

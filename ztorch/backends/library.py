@@ -19,12 +19,12 @@ import hashlib
 import itertools
 import os
 import struct
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
 
 from ztorch.errors import ArtifactError
+from ztorch.locks import new_lock
 
 _MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}
 _HOST = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -37,7 +37,7 @@ _ADD_SEALS, _SEAL, _SHRINK, _GROW, _WRITE = 1033, 1, 2, 4, 8
 _LINK_MAP = 2  # RTLD_DI_LINKMAP
 
 _loaded: weakref.WeakValueDictionary[bytes, LoadedLibrary] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
+_lock = new_lock()
 _numbers = itertools.count(1)  # of memory files
 
 # Of each pool of workers: how many of its runs have ended (`workers.py`).

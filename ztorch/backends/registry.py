@@ -6,9 +6,7 @@ import atexit
 import contextlib
 import functools
 import importlib
-import os
 import pkgutil
-import threading
 import warnings
 
 from ztorch.backends import drivers
@@ -18,9 +16,10 @@ from ztorch.backends.handles import DeviceInfo
 from ztorch.errors import DeviceError, UnknownName, nearest, unknown
 from ztorch.host import plugins
 from ztorch.host.choices import Choices, choices
+from ztorch.locks import new_lock
 
 _opened: dict[tuple[str, int], Device] = {}
-_lock = threading.Lock()
+_lock = new_lock()
 
 
 @functools.cache
@@ -125,12 +124,3 @@ def _close_all() -> None:
     for device in _opened.values():
         with contextlib.suppress(DeviceError):  # the others are closed all the same
             device.close()
-
-
-def _unlock_after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_unlock_after_fork)

@@ -17,6 +17,7 @@ from ztorch.abi import CONTROL_BLOCK, WORKER_ENTRY
 from ztorch.backends.library import LoadedLibrary, runs_ended
 from ztorch.host.memory import aligned
 from ztorch.host.settings import current
+from ztorch.locks import new_lock
 
 
 class Workers:
@@ -24,7 +25,7 @@ class Workers:
 
     def __init__(self, count: int, library: ctypes.CDLL):
         self.count = count
-        self.lock = threading.Lock()
+        self.lock = new_lock()
         self.block = aligned(CONTROL_BLOCK.itemsize).view(CONTROL_BLOCK)
         self.block["workers"] = count
         self.block["spin"] = current().spin
@@ -52,7 +53,7 @@ class Workers:
 
 
 _pools: dict[int, Workers] = {}
-_making = threading.Lock()
+_making = new_lock()
 
 
 def workers(count: int, library: ctypes.CDLL) -> Workers:
@@ -68,10 +69,8 @@ def workers(count: int, library: ctypes.CDLL) -> Workers:
 
 def _forget_after_fork() -> None:
     """A forked child has no worker threads: it starts its own."""
-    global _making
     _pools.clear()
     runs_ended.clear()
-    _making = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-import threading
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ztorch.errors import ZtorchError
+from ztorch.locks import new_rlock
 
-_setting = threading.Lock()  # whoever holds it has changed a setting of LLVM
+_using = new_rlock()  # whoever holds it is inside of LLVM, and may have changed a setting of it
 
 
 class MachineOptions(NamedTuple):
@@ -29,16 +30,16 @@ def object_file(text: str, options: MachineOptions) -> bytes:
 
     LLVM aborts the process if it cannot select an instruction for a foreign machine.
     """
-    module = _prepared(text, options)
-    with _loop_passes(options):
+    with _using, _loop_passes(options):
+        module = _prepared(text, options)
         code: bytes = _machine(options).emit_object(module)
     return code
 
 
 def assembly(text: str, options: MachineOptions) -> str:
     """The assembly text of a module, for display."""
-    module = _prepared(text, options)
-    with _loop_passes(options):
+    with _using, _loop_passes(options):
+        module = _prepared(text, options)
         listing: str = _machine(options).emit_assembly(module)
     return listing
 
@@ -53,12 +54,11 @@ def _loop_passes(options: MachineOptions) -> Iterator[None]:
     if options.strength_reduction:
         yield
         return
-    with _setting:
-        binding().set_option("ztorch", "-disable-lsr=true")
-        try:
-            yield
-        finally:
-            binding().set_option("ztorch", "-disable-lsr=false")
+    binding().set_option("ztorch", "-disable-lsr=true")
+    try:
+        yield
+    finally:
+        binding().set_option("ztorch", "-disable-lsr=false")
 
 
 @functools.lru_cache(maxsize=1)
@@ -105,3 +105,7 @@ def _prepared(text: str, options: MachineOptions) -> Any:
     options_of_passes = llvm.create_pipeline_tuning_options(speed_level=0)
     passes.run(module, llvm.create_pass_builder(machine, options_of_passes))
     return module
+
+
+if hasattr(os, "register_at_fork"):  # or the child could not use LLVM, if the parent was inside
+    os.register_at_fork(before=_using.acquire, after_in_parent=_using.release)

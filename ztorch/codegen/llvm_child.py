@@ -22,12 +22,13 @@ from typing import BinaryIO
 
 from ztorch.codegen.llvm import MachineOptions, object_file
 from ztorch.errors import ZtorchError
+from ztorch.locks import new_lock
 
 MODULES = 500  # that one child compiles; a new one has none of the memory that LLVM kept
 SECONDS = 600.0  # for one module, then the child is stuck
 _SIZES = struct.Struct("<QQ")  # request: bytes of options and of text; answer: failed, bytes
 
-_lock = threading.Lock()  # whoever holds it talks to the child
+_lock = new_lock()  # whoever holds it talks to the child
 
 
 class _Child:
@@ -131,8 +132,7 @@ def _end() -> None:
 
 def _leave_to_parent() -> None:
     """After a fork: the child is the parent's, and must see its input end when the parent does."""
-    global _child, _lock
-    _lock = threading.Lock()
+    global _child
     if _child is not None:
         _child.process.returncode = 0  # nothing for this process to wait for
         _child.close()

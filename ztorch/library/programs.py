@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.host.memory import aligned
 from ztorch.library.buffers import BufferPart
 from ztorch.library.memory import DeviceStore, HostStore, Store
+from ztorch.locks import new_lock
 from ztorch.runtime.devices import resolve
 
 CAPACITY = 512  # compiled routines that are kept at most
@@ -80,7 +80,7 @@ class Programs:
         self.store = store
         self.options = options
         self._kept: OrderedDict[tuple[Any, ...], CompiledRoutine] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def run(self, name: str, key: tuple[Any, ...], function: Build, reads: Extents,
             writes: Extents, numbers: Numbers | None = None) -> None:
@@ -160,7 +160,7 @@ class CompiledRoutine:
         self._outputs = list(function.outputs)
         self._call = running.bind_memory("call")
         self._store = store
-        self._lock = threading.Lock()  # one thread at a time uses the memory below
+        self._lock = new_lock()  # one thread at a time uses the memory below
         self._numbers: dict[str, Any] = {}  # where each number lies
         self._values: dict[str, float] = {}  # what lies there
         self._scratch: dict[str, np.ndarray] = {}  # of the host, in place of a caller's memory

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from ztorch.library.buffers import Buffer, BufferPart, Strided, part_of
 from ztorch.library.memory import DeviceStore, HostStore, Store, contiguous, need_live
 from ztorch.library.programs import Build, Extent, Number, Options, Programs
 from ztorch.library.strides import has_gaps
+from ztorch.locks import new_rlock
 from ztorch.runtime.devices import best_device, resolve
 
 REDUCTIONS = ("sum", "prod", "mean", "max", "min", "argmax", "argmin")
@@ -44,7 +44,7 @@ class RawDevice:
         self.programs: Programs | None = None
         self._allocated = 0
         self._freed: deque[int] = deque()  # bytes of buffers that were freed since it was counted
-        self._guard = threading.RLock()
+        self._guard = new_rlock()
         try:
             place = resolve(self.name)
             if place.ordinal is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from ztorch.errors import ConfigError, DataError, WeightsError
 from ztorch.feed.adapter import DataAdapter
 from ztorch.feed.call_pool import BorrowedCall, CallPool
 from ztorch.feed.columns import as_array
+from ztorch.locks import new_lock
 from ztorch.runtime.buckets import BATCH, Buckets
 from ztorch.runtime.spec import RESULTS, offered, score_of
 
@@ -48,8 +48,8 @@ class Stateful:
                          if state.role == "memory"), "")
         self.adapter = DataAdapter.of(executable.functions, metadata, self.buckets, stateful)
         self.calls = CallPool(executable, self.buckets)
-        self.generate_lock = threading.Lock()  # held while `generate` runs: there is one cache
-        self.fit_lock = threading.Lock()  # held while `fit` runs
+        self.generate_lock = new_lock()  # held while `generate` runs: there is one cache
+        self.fit_lock = new_lock()  # held while `fit` runs
         self.stop_training = False  # a callback sets it to end training
         self.seed = metadata.seed
         self.epoch = 0  # the next one of this run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from ztorch.errors import DeviceError
 from ztorch.host import processor
 from ztorch.host.memory import aligned
 from ztorch.host.settings import current
+from ztorch.locks import new_lock
 from ztorch.runtime.native_call import NativeCall
 from ztorch.runtime.running import BoundCall, MemoryCall, NativeSteps, Running
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec
@@ -120,7 +120,7 @@ class Executable(HostProgram):
                 self._params[:] = params
         self.arena = aligned(spec.arena_bytes)
         self._calls: weakref.WeakSet[NativeCall] = weakref.WeakSet()
-        self._calling = threading.Lock()  # held where those are made or moved
+        self._calling = new_lock()  # held where those are made or moved
         self.library = load_library(code, spec.name, current().dump)
         self.threads = (current().threads or processor.usable_cores() if threads is None else
                         positive("threads", threads))

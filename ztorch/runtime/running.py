@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,6 +10,7 @@ import numpy as np
 
 from ztorch.errors import WeightsError
 from ztorch.host import processor
+from ztorch.locks import new_lock
 from ztorch.runtime.spec import PREPARE, FunctionSpec, ProgramSpec, StateSpec
 
 
@@ -34,13 +32,12 @@ class Running(ABC):
         self.device = device
         self.functions = spec.functions
         self.states = spec.states
-        self.lock = threading.Lock()
+        self.lock = new_lock()
         self.stale = False  # whether weights have changed since derived states were computed
         self.steps = 0  # counts trainings, each of which may have changed every weight
         self.writes: dict[str, int] = {}  # how often each state was set
         self._prepare: BoundCall | None = None
         self.weights_changed()
-        _programs.add(self)
 
     @abstractmethod
     def bind(self, function: str) -> BoundCall:
@@ -247,16 +244,3 @@ class MemoryCall(ABC):
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """One run. The caller holds the lock of the program."""
 
-
-_programs: weakref.WeakSet[Running] = weakref.WeakSet()
-
-
-def _unlock_after_fork() -> None:
-    """In a forked child no run is under way: a lock that another thread of the parent held would
-    never be released."""
-    for program in _programs:
-        program.lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_unlock_after_fork)

@@ -1,0 +1,47 @@
+"""Locks that are free in a forked child: the thread that held one there does not run."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+
+TYPE_CHECKING = False  # importing typing takes longer than all that a cold start needs of ours
+if TYPE_CHECKING:
+    from typing import Any
+
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def new_lock() -> threading.Lock:
+    """A lock.
+
+    >>> with new_lock() as held:
+    ...     held
+    True
+    """
+    return _kept(threading.Lock())
+
+
+def new_rlock() -> threading.RLock:
+    """A lock that its thread may take again.
+
+    >>> lock = new_rlock()
+    >>> with lock, lock:
+    ...     pass
+    """
+    return _kept(threading.RLock())
+
+
+def _kept(lock: Any) -> Any:
+    _locks.add(lock)
+    return lock
+
+
+def _free() -> None:
+    for lock in _locks:
+        lock._at_fork_reinit()  # as Python's own modules do
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free)
