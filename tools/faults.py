@@ -59,7 +59,7 @@ FAULTS = [
     Fault("lower", "ztorch/lower/recurrence.py", "if flat != own[v]:", "if False:", "kernels/test_gallery.py"),
     Fault("lower", "ztorch/lower/independent.py", "if body.outs or not settles(", "if body.outs and not settles(", "lower/test_recurrence.py"),
     Fault("lower", "ztorch/lower/recurring.py", "for e, k, x in kept:", "for e, k, x in kept[:1]:", "lower/test_recurrence.py"),
-    Fault("lower", "ztorch/lower/turns.py", "stay = first_values(topological(open_body.roots))", "stay = set()", "lower/test_loop_barriers.py"),
+    Fault("lower", "ztorch/lower/turns.py", "stay = first_values(topological(open_body.roots))", "stay = set()", "lower/test_recurrence.py"),
     Fault("graph", "ztorch/graph/merging.py", "or k == body.proceed}", "}", "arrays/test_control.py"),
     Fault("graph", "ztorch/graph/loop_gradient.py", "start = 1 if self.body.reverse else 0", "start = 0", "graph/test_loop.py"),
     Fault("lower", "ztorch/lower/placement.py", "if last > home:", "if last > home + 1:", "lower/test_rules.py lower/test_any_order.py"),
