@@ -29,8 +29,6 @@ FAMILIES = {"layers": Layer, "losses": Loss, "metrics": Metric, "optimizers": Op
             "schedules": LearningRateSchedule, "initializers": Initializer,
             "regularizers": Regularizer, "constraints": Constraint}
 
-# What has to be documented yet; it may only shrink.
-
 
 def _members(family: str) -> dict[str, Any]:
     """The classes of a family's room, by their names; tests and models register others."""

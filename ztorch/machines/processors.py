@@ -87,7 +87,7 @@ PROCESSORS: dict[str, Processor] = {p.name: p for p in (
               ids=_amd(25, (0x00, 0x10), (0x20, 0x60))),
     Processor("zen4", "avx512", l2_bytes=MIB, l3_bytes=32 * MIB, port_bits=256,
               ids=_amd(25, (0x10, 0x20), (0x60, 0xB0))),
-    Processor("zen5", "avx512", l1_bytes=48 * KIB, l2_bytes=MIB, l3_bytes=32 * MIB,
+    Processor("zen5", "avx512", l1_bytes=48 * KIB, l2_bytes=MIB, l2_ways=16, l3_bytes=32 * MIB,
               ids=_amd(26, (0x00, 0x100))),
     Processor("haswell", "avx2", l2_bytes=256 * KIB, l3_bytes=8 * MIB, port_bits=256, fma_cycles=5,
               ids=_intel(0x3C, 0x3F, 0x45, 0x46, 0x3D, 0x47, 0x4F, 0x56)),
