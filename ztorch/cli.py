@@ -1,7 +1,7 @@
-"""The command line: commands, options and help.
+"""The command line: the group of commands, and those that share options with others.
 
-What a command does is in the file of its name in `commands/`. That is imported when the command
-runs, so that --help is quick.
+What a command does is in the file of its name in `commands/`, which imports the rooms that it needs
+when it runs, so that --help is quick. A command that takes few options is declared there too.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import click
 
 from ztorch.commands import options
 from ztorch.commands.completion import completion
+from ztorch.commands.devices import list_devices
 from ztorch.commands.explain import explain
 from ztorch.commands.group import CommandGroup, examples
 from ztorch.commands.option_types import BatchSizes, DataName, FamilyName
 from ztorch.commands.report import report
 from ztorch.commands.table_options import table_options
 from ztorch.commands.tune import tune
+from ztorch.commands.zoo import list_zoo
 from ztorch.version import __version__
 
 
@@ -254,30 +256,6 @@ def verify(model: str, **settings: Any) -> None:
 
 
 @main.command()
-@options.as_json
-@examples("ztorch zoo")
-def zoo(as_json: bool) -> None:
-    """List the models that come with ztorch.
-
-    Each with its parameters, the shape of its inputs, the data that it trains on, and the scores
-    that training reaches on test data.
-    """
-    from ztorch.commands.zoo import list_zoo
-
-    list_zoo(as_json)
-
-
-@main.command()
-@options.as_json
-@examples("ztorch devices")
-def devices(as_json: bool) -> None:
-    """List devices, and why others are missing."""
-    from ztorch.commands.devices import list_devices
-
-    list_devices(as_json)
-
-
-@main.command()
 @options.model
 @options.custom
 @click.option("--batch-sizes", type=BatchSizes(), default="1,32,128", show_default=True,
@@ -296,5 +274,5 @@ def bench(model: str, batch_sizes: int | tuple[int, ...], **settings: Any) -> No
     bench(model, batch_sizes if isinstance(batch_sizes, tuple) else (batch_sizes,), **settings)
 
 
-for extra_command in (tune, report, explain, completion):
-    main.add_command(extra_command)
+for command in (list_zoo, list_devices, tune, report, explain, completion):
+    main.add_command(command)

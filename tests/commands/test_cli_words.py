@@ -60,7 +60,7 @@ def test_shells_complete(words: str, some: list[str], tmp_path: Path,
 
 
 def test_zoo(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ztorch.commands.zoo.zoo", lambda: ["autoencoder", "digits_mlp", "unet"])
+    monkeypatch.setattr("ztorch.sources.find.zoo", lambda: ["autoencoder", "digits_mlp", "unet"])
     page = ok(run("zoo"))
     assert re.search(r"digits_mlp +17,226 +8 x 8 x 1 +digits +accuracy 0.97 +yes\n", page)
     assert page.endswith("as NAME:small: unet\n")

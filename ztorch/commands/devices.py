@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import click
 
+from ztorch.commands import options
+from ztorch.commands.group import examples
 from ztorch.commands.table import table
-from ztorch.runtime.devices import devices
 
 
+@click.command("devices")
+@options.as_json
+@examples("ztorch devices")
 def list_devices(as_json: bool) -> None:
-    """Prints the devices that can be used, with the levels of the CPU, then the others."""
+    """List devices, and why others are missing."""
+    import json
+
+    from ztorch.runtime.devices import devices
+
     all_devices = devices()
     if as_json:
         print(json.dumps([d.to_json() for d in all_devices], indent=2))

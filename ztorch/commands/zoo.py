@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+import click
+
+from ztorch.commands import options
+from ztorch.commands.group import examples
 from ztorch.commands.table import table
-from ztorch.sources.find import find, zoo
 
 
+@click.command("zoo")
+@options.as_json
+@examples("ztorch zoo")
 def list_zoo(as_json: bool) -> None:
-    """Prints each model with its size, its inputs, its data and the scores that it reaches."""
+    """List the models that come with ztorch.
+
+    Each with its parameters, the shape of its inputs, the data that it trains on, and the scores
+    that training reaches on test data.
+    """
+    import json
+
+    from ztorch.sources.find import zoo
+
     rows = [_row(name) for name in zoo()]
     if as_json:
         print(json.dumps(rows, indent=2))
@@ -25,6 +38,8 @@ def list_zoo(as_json: bool) -> None:
 
 
 def _row(name: str) -> dict[str, Any]:
+    from ztorch.sources.find import find
+
     recipe = find(name)
     model = recipe.model
     model.build()
