@@ -128,7 +128,7 @@ def _torch_call(torch: Any, arrays: tuple[np.ndarray, ...], options: dict[str, A
 
 def _network(s: Section, name: str, training: bool, threads: int, effort: Effort) -> None:
     model = importlib.import_module(f"models.{name}").build()
-    for layer in model.inner:
+    for layer in model.adopted:
         if isinstance(layer, L.Dropout):
             layer.rate = 0  # both draw other numbers, and results would not compare
     random = np.random.default_rng(3)
@@ -173,7 +173,7 @@ def _ours(model: Any, x: np.ndarray, y: np.ndarray, training: bool,
 def _theirs(torch: Any, model: Any, x: np.ndarray, y: np.ndarray, training: bool, layout: str,
             double: bool) -> tuple[Callable[[], Any], np.ndarray]:
     form = {"memory_format": getattr(torch, layout)}
-    net = torch.nn.Sequential(*modules(torch, model.inner)).to(**form)
+    net = torch.nn.Sequential(*modules(torch, model.adopted)).to(**form)
     tx = torch.from_numpy(x).permute(0, 3, 1, 2).clone(**form)
     ty = torch.from_numpy(y.astype(np.int64))
     if double:
@@ -211,8 +211,8 @@ def _module(torch: Any, layer: Any) -> list[Any]:
         main, short = (nn.Sequential(*modules(torch, part)) for part in (
             layer.layers, [layer.shortcut] if layer.shortcut else []))
         return [_sum(torch)(main, short)]
-    if hasattr(layer, "inner") and layer.inner:
-        return modules(torch, layer.inner)
+    if hasattr(layer, "adopted") and layer.adopted:
+        return modules(torch, layer.adopted)
     weights = [torch.from_numpy(np.array(w.value)) for w in layer.own_weights]
     if kind in (L.Conv2D, L.DepthwiseConv2D):
         return [*_conv(torch, layer, weights), *relu]

@@ -40,15 +40,15 @@ def build(name: str, model: Any) -> Any:
     torch = peers.module("torch")
     if name == "tiny_gpt":
         return _gpt(torch, model)
-    return torch.nn.Sequential(*modules(torch, model.inner))
+    return torch.nn.Sequential(*modules(torch, model.adopted))
 
 
 def _gpt(torch: Any, model: Any) -> Any:
     nn = torch.nn
     letters, positions, *blocks, norm, head = (
-        [torch.from_numpy(np.array(w.value)) for w in layer.weights] for layer in model.inner)
+        [torch.from_numpy(np.array(w.value)) for w in layer.weights] for layer in model.adopted)
     length, width = positions[0].shape
-    first = model.inner[2]
+    first = model.adopted[2]
 
     class GPT(nn.Module):  # type: ignore[misc,name-defined,unused-ignore]
         """The same layers, in the same order."""
@@ -60,7 +60,7 @@ def _gpt(torch: Any, model: Any) -> Any:
             self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(
                 width, first.num_heads, first.intermediate_dim, first.dropout, "gelu",
                 first.layer_norm_epsilon, batch_first=True, norm_first=True) for _ in blocks)
-            self.norm = nn.LayerNorm(width, model.inner[-2].epsilon)
+            self.norm = nn.LayerNorm(width, model.adopted[-2].epsilon)
             self.head = nn.Linear(width, len(letters[0]))
             self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(length))
 

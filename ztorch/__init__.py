@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from ztorch.kernels import subgroup_min as subgroup_min
     from ztorch.kernels import subgroup_sum as subgroup_sum
     from ztorch.kernels import threads as threads
+    from ztorch.layers import defaults as backend  # noqa: F401
     from ztorch.layers.core import Input as Input
     from ztorch.layers.layer import Layer as Layer
     from ztorch.model.model import Model as Model
@@ -126,7 +127,8 @@ _NAMES = {"Input": "layers.core", "Layer": "layers.layer", "Model": "model.model
           **dict.fromkeys(("grad", "value_and_grad", "vjp", "jvp", "hessian"), "arrays.gradients"),
           **dict.fromkeys(("device", "set_default_device"), "arrays.placement")}
 # Modules of rooms.
-_INNER = {"array_api": "arrays.array_api", "onnx": "interchange.onnx",
+_INNER = {"array_api": "arrays.array_api", "backend": "layers.defaults",
+          "onnx": "interchange.onnx",
           "settings": "host.settings", "random": "arrays.distributions",
           "utils": "conveniences", "activations": "ops",
           "models": "sources.keras_models", "saving": "sources.saving",
@@ -135,7 +137,6 @@ _INNER = {"array_api": "arrays.array_api", "onnx": "interchange.onnx",
 _REPLACEMENTS = {
     "nn": "zt.layers",
     "applications": "zt.load_keras, which loads models that Keras saved, and the zoo",
-    "backend": "zt.utils.clear_session; zt.ops and zt.random compute",
     "mixed_precision": "compile(dtype=\"mixed_bfloat16\")",
     "optim": "zt.optimizers", "datasets": "zt.data",
     "save": "program.save(path)",

@@ -100,6 +100,34 @@ def test_what_a_callback_knows() -> None:
     assert history.history["extra"] == [0.0, 2.0]
 
 
+@pytest.mark.parametrize("batch_size", [8, 4])  # that of compile, and another
+def test_the_model_of_a_callback_has_what_was_learned(batch_size: int) -> None:
+    x = np.random.default_rng(0).normal(size=(24, 3)).astype("f")
+    y = x.sum(1, keepdims=True)
+    rates = []
+
+    class Watch(C.Callback):
+        def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+            kernel, bias = self.model.get_weights()
+            same = np.testing.assert_allclose
+            same(self.model.predict(x[:5]), x[:5] @ kernel + bias, rtol=1e-5)
+            hidden = zt.Model(self.model.inputs, self.model.get_layer("dense").output)
+            same(hidden.predict(x[:5]), x[:5] @ kernel + bias, rtol=1e-5)
+            same(self.model.evaluate(x, y), np.square(x @ kernel + bias - y).mean(), rtol=1e-4)
+            rates.append(self.model.optimizer.learning_rate)
+            self.model.optimizer.learning_rate = 0.05
+            self.model.stop_training = epoch == 2
+
+    model = zt.Sequential([L.Input((3,)), L.Dense(1)])
+    model.compile("cpu:scalar", batch_size=8, optimizer=zt.optimizers.SGD(0.1, momentum=0.5), loss="mse")
+    watch = Watch()
+    losses = model.fit(x, y, batch_size=batch_size, epochs=9, callbacks=watch, verbose=0).history["loss"]
+    assert watch.model is model and len(losses) == 3 and losses[2] < 0.1 * losses[0]
+    assert rates == pytest.approx([0.1, 0.05, 0.05])
+    after = model.fit(x, y, batch_size=batch_size, epochs=1, verbose=0).history["loss"]
+    assert after[0] < losses[2]
+
+
 def test_batch_logs_are_means_so_far() -> None:
     logs: list[dict] = []
     _, history = run(C.LambdaCallback(on_train_batch_end=lambda b, seen: logs.append(seen)), 1)

@@ -161,16 +161,33 @@ def test_a_class_that_nobody_knows_is_asked_for(tmp_path: Path) -> None:
     assert isinstance(zt.load_model(tmp_path / "m.keras", custom_objects=given).layers[0], Scaling)
 
 
-def test_names_that_are_taken_say_so() -> None:
+def test_attributes_may_have_everyday_names() -> None:
+    class Wrapped(zt.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.outer, self.seed = L.Dense(3), L.Dense(1), 7
+
+        def call(self, x: Any) -> Any:
+            return self.outer(self.inner(x))
+
+    model = Wrapped()
+    assert model(np.ones((2, 4), "f")).shape == (2, 1) and model.seed == 7
+    assert [w.path for w in model.weights] == [
+        "dense/kernel", "dense/bias", "dense_1/kernel", "dense_1/bias"]
+
+
+@pytest.mark.parametrize("name, kind", [("walk", "method"), ("stands_for", "property")])
+def test_names_that_are_taken_say_so(name: str, kind: str) -> None:
     class Wrapped(L.Layer):
         def __init__(self) -> None:
             super().__init__()
-            self.inner = L.Dense(3)
+            setattr(self, name, L.Dense(3))
 
         def call(self, x: Any) -> Any:
-            return self.inner(x)
+            return x
 
-    with pytest.raises(ConfigError, match=r"Wrapped.inner is the list of all layers inside it"):
+    with pytest.raises(ConfigError, match=rf"Wrapped.{name} is a {kind} of all layers and models "
+                                          rf"here; .* such as self.own_{name}"):
         Wrapped()
 
 

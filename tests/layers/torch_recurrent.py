@@ -57,7 +57,7 @@ class Recurrent(Images):
 
     def zeros(self, cell: Any, x: Tensor) -> list[Any]:
         if type(cell).__name__ == "StackedRNNCells":
-            return [self.zeros(inner, x) for inner in cell.inner]
+            return [self.zeros(inner, x) for inner in cell.adopted]
         sizes = cell.state_size if isinstance(cell.state_size, list) else [cell.state_size]
         return [x.new_zeros(len(x), n) for n in sizes]
 
@@ -65,7 +65,7 @@ class Recurrent(Images):
         kind = type(cell).__name__
         if kind == "StackedRNNCells":
             new = []
-            for inner, own in zip(cell.inner, states, strict=True):
+            for inner, own in zip(cell.adopted, states, strict=True):
                 x, own = self.stepped(inner, x, own)
                 new.append(own)
             return x, new

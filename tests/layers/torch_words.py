@@ -88,11 +88,11 @@ class Words(Recurrent):
         return self._Sequential(layer, x) + short
 
     def _Parallel(self, layer: Any, x: Tensor) -> Tensor:
-        parts = [self.run(branch, x) for branch in layer.inner]
+        parts = [self.run(branch, x) for branch in layer.adopted]
         return self.merged(layer.merging, parts)
 
     def _merge(self, layer: Any, x: Tensor) -> Tensor:
-        return self.merged(layer, [self.run(branch, x) for branch in layer.inner])
+        return self.merged(layer, [self.run(branch, x) for branch in layer.adopted])
 
     _Add = _Subtract = _Multiply = _Average = _Maximum = _Minimum = _Concatenate = _Dot = _merge
 

@@ -136,3 +136,52 @@ def test_the_longer_name_of_a_hook_goes_first():
     assert both.listens("on_train_batch_end") and not both.listens("on_train_batch_begin")
     both.method("on_train_batch_end")(0)
     assert both.calls == ["long"]
+
+
+def test_a_cloned_model_has_layers_of_its_own():
+    tensor = L.Input((3,))
+    models = (zt.Sequential([L.Input((3,)), L.Dense(4, activation="relu"), L.Dense(1)]),
+              zt.Model(tensor, L.Dense(1)(L.Dense(4, activation="relu")(tensor)) + 1.0))
+    for model in models:
+        first = [w.copy() for w in model.get_weights()]
+        clone = zt.models.clone_model(model)
+        clone.set_weights([w + 1 for w in clone.get_weights()])
+        for a, b, c in zip(first, model.get_weights(), clone.get_weights(), strict=True):
+            assert (a == b).all() and (c == a + 1).all()
+        wider = zt.models.clone_model(model, clone_function=lambda layer: L.Dense(
+            2 * layer.units, name=layer.name) if isinstance(layer, L.Dense) else type(
+                layer).from_config(layer.get_config()))
+        assert wider.output_shape == (2,) and wider.layers[0].units == 8
+    assert zt.models.clone_model(models[0], input_tensors=L.Input((7,))).input_shape == (7,)
+    with pytest.raises(ConfigError, match="is for a Sequential"):
+        zt.models.clone_model(models[1], input_tensors=L.Input((7,)))
+
+
+def test_settings_of_a_process_are_fixed():
+    backend = zt.backend
+    assert (backend.epsilon(), backend.floatx(), backend.image_data_format()) == (
+        1e-7, "float32", "channels_last")
+    backend.set_floatx("float32")
+    with pytest.raises(zt.errors.Unsupported, match=r"set_floatx\('float64'\).* give compile its dtype="):
+        backend.set_floatx("float64")
+
+
+def test_windows_longer_than_the_axis_that_is_traced_first():
+    ids = L.Input((None,), dtype="int32")
+    words = L.Embedding(50, 4)(ids)
+    far = L.Conv1D(3, 3)(L.Conv1D(8, 7, strides=3)(words))
+    both = L.Concatenate()([L.GlobalMaxPooling1D()(far), L.GlobalMaxPooling1D()(words)])
+    model = zt.Model(ids, both)
+    x = rng.integers(0, 50, (2, 20))
+    alone = zt.Model(words.call.args[0], words).predict(x)
+    kernels = [w.value for layer in model.layers if isinstance(layer, L.Conv1D) for w in layer.weights]
+
+    def convolved(x, kernel, stride):
+        return np.stack([np.tensordot(x[:, k:k + len(kernel)], kernel, ((1, 2), (0, 1)))
+                         for k in range(0, x.shape[1] - len(kernel) + 1, stride)], 1)
+
+    want = convolved(convolved(alone, kernels[0], 3), kernels[2], 1).max(1)
+    np.testing.assert_allclose(model.predict(x)[:, :3], want, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(model.predict(x)[:, 3:], alone.max(1))
+    with pytest.raises(zt.errors.ShapeError, match="kernel is larger than the inputs"):
+        L.Conv1D(8, 70)(words)

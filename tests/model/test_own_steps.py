@@ -292,6 +292,49 @@ def test_a_compute_loss_of_ones_own_and_gradients_of_inputs():
     np.testing.assert_allclose(model.get_weights()[0], [[0.75], [0.75]])  # 1 - 0.25 * (0 + 1)
 
 
+@pytest.mark.parametrize("optimizer", [
+    zt.optimizers.SGD(0.1, momentum=0.9, nesterov=True), zt.optimizers.Adam(0.1, weight_decay=0.01),
+    zt.optimizers.RMSprop(0.1, use_ema=True, ema_momentum=0.5),
+    zt.optimizers.SGD(0.1, gradient_accumulation_steps=2)], ids=lambda o: type(o).__name__)
+def test_an_optimizer_that_is_applied_twice_makes_two_steps(optimizer):
+    class Twice(zt.Model):
+        def train_step(self, data):
+            x, y = data
+            for _ in range(self.times):
+                loss = self.compute_loss(x, y, self(x, training=True))
+                self.optimizer.apply(self.gradients(loss))
+            return {"loss": loss}
+
+    x, y, learned = rng.normal(size=(8, 3)), rng.normal(size=8), []
+    for times in (1, 2):
+        tensor = L.Input((3,))
+        model = Twice(tensor, L.Dense(1)(tensor))
+        model.times = times
+        model.compile("cpu:scalar", optimizer=zt.optimizers.get(
+            {"class_name": type(optimizer).__name__, "config": optimizer.get_config()}), loss="mse")
+        model.fit(x, y, batch_size=8, epochs=4 // times, verbose=0)
+        learned.append([*model.get_weights(), model.optimizer.iterations])
+    for one, two in zip(*learned, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5)
+
+
+def test_metrics_without_a_loss_and_compute_loss_as_keras_has_it():
+    class Halved(zt.Model):
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, allow_empty=False):
+            return 0.5 * zt.ops.mean(zt.losses.sparse_categorical_crossentropy(y, y_pred))
+
+    x, y = rng.normal(size=(8, 3)).astype("f"), np.arange(8) % 2
+    tensor = L.Input((3,))
+    model = Halved(tensor, L.Dense(2, activation="softmax")(tensor))
+    model.compile("cpu:scalar", optimizer="sgd", metrics=["accuracy", zt.metrics.SparseCategoricalAccuracy()])
+    history = model.fit(x, y, batch_size=8, epochs=1, verbose=0).history
+    assert list(history) == ["loss", "accuracy", "sparse_categorical_accuracy"]
+    loss, *accuracies = model.evaluate(x, y, verbose=0)
+    p = model.predict(x)
+    assert loss == pytest.approx(-0.5 * np.log(p[range(8), y]).mean(), rel=1e-5)
+    assert accuracies == [(p.argmax(1) == y).mean()] * 2
+
+
 def test_wrong_steps_are_named():
     def fitted(step, **options):
         class Wrong(zt.Model):
@@ -302,12 +345,13 @@ def test_wrong_steps_are_named():
         model.compile("cpu", **{"optimizer": "sgd", "loss": "mse", **options})
         model.fit(np.ones((4, 3)), np.ones(4), verbose=0)
 
-    def twice(self, data):
+    def by_two(self, data):
         x, y = data
         loss = self.compute_loss(x, y, self(x))
         slopes = self.gradients(loss)
         self.optimizer.apply(slopes)
-        self.optimizer.apply(slopes)
+        self.other = zt.optimizers.SGD(0.1)
+        self.other.apply(slopes)
         return {"loss": loss}
 
     def returns(logs):
@@ -321,7 +365,7 @@ def test_wrong_steps_are_named():
     for step, message, options in (
             (lambda self, data: {"loss": self.compute_loss(data[0], data[1], self(data[0]))},
              "train_step changes no weights", {}),
-            (twice, "weight 'dense/kernel' is changed twice in one step", {}),
+            (by_two, "weight 'dense/kernel' is changed by two optimizers in one step", {}),
             (returns(lambda loss, y: loss), "return a dict of scalars by name", {}),
             (returns(lambda loss, y: {"y": y}), r"y=.* of shape \(32, 1\); return a scalar", {}),
             (returns(lambda loss, y: {"loss": loss}), "compiled without a loss", {"loss": None}),

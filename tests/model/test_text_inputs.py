@@ -87,7 +87,7 @@ def test_training_is_that_on_numbers_and_artifacts_read_text(tmp_path: Path) -> 
     words = L.TextVectorization(output_sequence_length=4)
     words.adapt(REVIEWS)
     program = classifier(words).compile("cpu:scalar", **HOW)
-    numbers = zt.Sequential([L.Input((4,), dtype="int32"), *classifier(words).inner], seed=3).compile("cpu:scalar", **HOW)
+    numbers = zt.Sequential([L.Input((4,), dtype="int32"), *classifier(words).adopted], seed=3).compile("cpu:scalar", **HOW)
     for x, y in ((REVIEWS, GLAD), (np.array(REVIEWS), GLAD), (pd.Series(REVIEWS), GLAD), (list(batches()), None),
                  (Reviews(), None)):
         got = program.fit(x, y, epochs=2, shuffle=False, verbose=0).history["loss"]

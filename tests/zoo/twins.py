@@ -63,10 +63,10 @@ class Twin:
         return self._Sequential(layer, x) + short
 
     def _Add(self, layer: Any, x: Tensor) -> Tensor:
-        return sum(self.run(branch, x) for branch in layer.inner)
+        return sum(self.run(branch, x) for branch in layer.adopted)
 
     def _Concatenate(self, layer: Any, x: Tensor) -> Tensor:
-        return self.torch.cat([self.run(branch, x) for branch in layer.inner], layer.axis)
+        return self.torch.cat([self.run(branch, x) for branch in layer.adopted], layer.axis)
 
     def _Identity(self, layer: Any, x: Tensor) -> Tensor:
         return x

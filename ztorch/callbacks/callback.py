@@ -12,9 +12,9 @@ SHORTER = {"on_train_batch_begin": "on_batch_begin",  # other names of hooks, as
 class Callback:
     """Base of callbacks: override the hooks that you need; the others cost nothing.
 
-    `self.program` is the program in training, and `self.model` the same. `self.params` holds
-    epochs, steps, verbose and the names of metrics. What a hook puts into `logs` gets into the
-    history.
+    `self.program` is the program in training, and `self.model` the model, where its `fit` was
+    called, else the program. `self.params` holds epochs, steps, verbose and the names of metrics.
+    What a hook puts into `logs` gets into the history.
 
     Examples:
         ```python
@@ -30,8 +30,8 @@ class Callback:
 
     @property
     def model(self) -> Any:
-        """The program in training, under Keras' name."""
-        return self.program
+        """The model whose `fit` was called, or the program."""
+        return self.params.get("fitted", self.program)
 
     def before_fit(self, program: Any) -> None:
         """Called by `fit` before it decides which epoch to begin with."""

@@ -47,9 +47,9 @@ class CalledLayer:
         return self._first_call("output").result
 
     def _first_call(self, attribute: str) -> LayerCall:
-        outer = getattr(self, "outer", None)
-        if not self.calls and outer is not None:
-            outer.declare_layers()
+        adopter = getattr(self, "adopter", None)
+        if not self.calls and adopter is not None:
+            adopter.declare_layers()
         if not self.calls:
             raise AttributeError(attribute)  # Layer.__getattr__ makes the error of it
         return self.calls[0]

@@ -58,7 +58,7 @@ def _wrong_arguments(layer: LayerNode, error: TypeError) -> Exception:
 def need_adopted(layer: LayerNode, context: Context | None, passed: bool) -> None:
     """Raises a ConfigError if a layer calls another without adopting it, or without its context:
     weights would belong to no model, or be read twice. `passed`: whether it passed the context."""
-    if layer.outer is None and layer is not getattr(context, "stepped", None):
+    if layer.adopter is None and layer is not getattr(context, "stepped", None):
         caller = f"layer {current_layer()!r}" if current_layer() else "the call of a model"
         made = f"{type(layer).__name__}(...)"
         raise ConfigError(f"{caller} calls layer {layer.name!r} without having adopted it; write "

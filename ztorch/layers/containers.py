@@ -86,7 +86,7 @@ class Residual(Container):
     @property
     def layers(self) -> list[Layer]:
         """The chain of layers, without the shortcut."""
-        return [layer for layer in self.inner if layer is not self.shortcut]
+        return [layer for layer in self.adopted if layer is not self.shortcut]
 
     def call(self, x: Value, context: Context) -> Value:
         short = x if self.shortcut is None else self.shortcut(x, context)
@@ -140,11 +140,11 @@ class Parallel(Container):
         if isinstance(merge, str) and merge not in MERGES:
             raise unknown("merge", merge, MERGES)
         merging = MERGES[merge]() if isinstance(merge, str) else self.merge
-        if not isinstance(merging, Merge) or merging.inner:
+        if not isinstance(merging, Merge) or merging.adopted:
             raise ConfigError(f"Parallel(merge={merge!r}) must be one of {', '.join(MERGES)}, or a "
                               "merge layer without branches, such as Concatenate(axis=1)")
         self.merging = merging
-        merging.need_count(len(self.inner), self.name)
+        merging.need_count(len(self.adopted), self.name)
 
     @property
     def branches(self) -> list[Layer]:
@@ -152,8 +152,8 @@ class Parallel(Container):
         return self.layers
 
     def call(self, x: Value, context: Context) -> Value:
-        branches = [branch(x, context) for branch in self.inner]
-        return self.merging.merged(branches, context, [b.name for b in self.inner])
+        branches = [branch(x, context) for branch in self.adopted]
+        return self.merging.merged(branches, context, [b.name for b in self.adopted])
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

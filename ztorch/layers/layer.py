@@ -19,7 +19,13 @@ from ztorch.layers.layer_weights import LayerWeights
 from ztorch.layers.masks import WithMasks
 from ztorch.layers.naming import checked_name, need_shallow, snake_case
 from ztorch.layers.on_tensors import OnTensors, has_numbers
-from ztorch.layers.plain_calls import adopt_attributes, is_plain, weight_arguments, with_context
+from ztorch.layers.plain_calls import (
+    adopt_attributes,
+    is_plain,
+    need_free,
+    weight_arguments,
+    with_context,
+)
 from ztorch.layers.symbol import declare, leaves, nested, symbols
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight, tensors_of, tracing
@@ -75,11 +81,11 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, Call
         self.trainable = trainable
         self.input_shape = None if input_shape is None else checked_shape(
             f"{type(self).__name__}(input_shape=...)", input_shape)
-        self.own_weights: list[Weight] = []  # without those of inner layers
+        self.own_weights: list[Weight] = []  # without those of layers inside
         self.first_weights: list[Weight] | None = None  # those made in `__init__`
-        self.inner: list[Layer] = []  # adopted layers
+        self.adopted: list[Layer] = []  # adopted layers
         self.calls = []
-        self.outer: Layer | None = None  # the model or layer that adopted this one
+        self.adopter: Layer | None = None  # the model or layer that adopted this one
         self.built = False
         self.serial = next(_serial)  # layers without a name are numbered in this order
 
@@ -225,16 +231,16 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, Call
         if any(self is other for _, other in layer.walk()):
             raise ConfigError(f"{here} cannot be a layer of itself; make a second one")
         need_shallow(self, layer, 1 + max(depth for depth, _ in layer.walk()))
-        taken = {other.name for other in self.inner}
+        taken = {other.name for other in self.adopted}
         if layer.name in taken and layer.keeps_name:
             raise ConfigError(f"{here} has two layers named {layer.name!r}; give one another name=")
         base, k, numbered = layer.name, 0, not layer.keeps_name
         while numbered and (layer.name in taken or layer.name in reserved):
             k += 1
             layer.name = f"{base}_{k}"
-        if layer.outer is None:  # a shared layer keeps its path in the first model
-            layer.outer = self
-        self.inner.append(layer)
+        if layer.adopter is None:  # a shared layer keeps its path in the first model
+            layer.adopter = self
+        self.adopted.append(layer)
         return layer
 
     @property
@@ -245,13 +251,13 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, Call
     def walk(self, depth: int = 0) -> Iterator[tuple[int, Layer]]:
         """(depth, layer) for this layer and all layers inside it, in the order of weights."""
         yield depth, self
-        for layer in self.inner:
-            yield from layer.walk(depth + 1) if layer.inner else ((depth + 1, layer),)
+        for layer in self.adopted:
+            yield from layer.walk(depth + 1) if layer.adopted else ((depth + 1, layer),)
 
     @property
     def weights(self) -> list[Weight]:
         """All weights in Keras' order: the layer's own, then those of the layers inside."""
-        return [*self.own_weights, *(w for layer in self.inner for w in layer.weights)]
+        return [*self.own_weights, *(w for layer in self.adopted for w in layer.weights)]
 
     def need_rank(self, shape: Shape, rank: int, axes: str, fix: str) -> None:
         """Raises a ShapeError unless inputs have this many axes besides the batch."""
@@ -266,15 +272,14 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, Call
                 **({} if self.trainable else {"trainable": False})}
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "inner" and self.is_plain and "inner" in vars(self):
-            raise ConfigError(f"{type(self).__name__}.inner is the list of all layers inside it; "
-                              "give the attribute another name, such as self.block")
+        if self.is_plain:
+            need_free(self, name)
         super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
         if name in OF_FIRST_CALL and "calls" in vars(self):
             raise never_called(self, name)
-        if name != "inner" and "inner" in vars(self):
+        if name != "adopted" and "adopted" in vars(self):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         raise AttributeError(f"a {type(self).__name__} is not a layer yet: begin its __init__ with "
                              "super().__init__(), or super().__init__(**common) to take a name")

@@ -39,7 +39,7 @@ class WithMasks:
 
     def without_mask(self, keywords: dict[str, Any]) -> dict[str, Any]:
         """Arguments of a call less `mask`, where the layer uses masks or passes them on."""
-        uses = self.takes_mask or self.supports_masking or bool(vars(self)["inner"])
+        uses = self.takes_mask or self.supports_masking or bool(vars(self)["adopted"])
         return {name: x for name, x in keywords.items() if name != "mask" or not uses}
 
     def compute_mask(self, x: Any, mask: Any = None) -> Any:

@@ -38,12 +38,12 @@ class Merge(Container, abstract=True):
 
     def call(self, x: Any, context: Context) -> Value:
         kind = type(self).__name__
-        if self.inner:
+        if self.adopted:
             if not isinstance(x, Value):
                 raise shape_error(f"{kind} with branches takes one tensor, not {len(x)}",
                                   fix=f"to merge them write {kind}()([a, b])")
-            values = [branch(x, context) for branch in self.inner]
-            y = self.merged(values, context, [branch.name for branch in self.inner])
+            values = [branch(x, context) for branch in self.adopted]
+            y = self.merged(values, context, [branch.name for branch in self.adopted])
             mask = self.joint_mask(values, [context.masks.get(v) for v in values])
             if mask is not None:
                 context.set_mask(y, mask)
@@ -70,7 +70,7 @@ class Merge(Container, abstract=True):
 
     def compute_mask(self, x: Any, mask: Any = None) -> Value | None:
         """That of the tensors of a list; `call` sets that of branches."""
-        return None if self.inner else self.joint_mask(leaves(x), leaves(mask))
+        return None if self.adopted else self.joint_mask(leaves(x), leaves(mask))
 
     def joint_mask(self, values: list[Value], masks: list[Value | None]) -> Value | None:
         """The mask of the merged tensor: as in Keras, a step counts where it counts in any."""

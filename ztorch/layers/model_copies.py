@@ -31,7 +31,7 @@ class CopiedModel(ClassModel, Layer, abstract=True):
         return {**self._common_config(), **self.wiring.get_config()}
 
     def _common_config(self) -> dict[str, Any]:
-        return {"name": self.name, "seed": self.seed if self.outer is None else self._seed,
+        return {"name": self.name, "seed": self.seed if self.adopter is None else self._seed,
                 **({} if self.trainable else {"trainable": False})}
 
     @classmethod

@@ -46,7 +46,7 @@ def need_shallow(outer: LayerNode, layer: LayerNode, levels: int) -> None:
     deep = levels
     above: LayerNode | None = outer
     while above is not None:
-        deep, above = deep + 1, above.outer
+        deep, above = deep + 1, above.adopter
     if deep > MOST_NESTED:
         raise ConfigError(f"with layer {layer.name!r} in it, {outer.name!r} would be layers in "
                           f"layers, {deep} deep; at most {MOST_NESTED} are: put layers that follow "

@@ -36,7 +36,7 @@ class Container(Layer, abstract=True):
     @property
     def layers(self) -> list[Layer]:
         """The layers inside."""
-        return list(self.inner)
+        return list(self.adopted)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(),

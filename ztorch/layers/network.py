@@ -61,7 +61,7 @@ class Network(ModelTensors, CopiedModel, abstract=True):
         self.wiring = wiring.find_wiring(inputs, outputs, self.name)
         for layer in sorted(self.wiring.layers, key=lambda layer: layer.serial):
             self.adopt(layer, self.wiring.names)
-        self.inner = list(self.wiring.layers)
+        self.adopted = list(self.wiring.layers)
 
     def _begin(self, name: str | None, seed: int | None, trainable: bool) -> None:
         self._seed = None if seed is None else whole_seed(seed)
@@ -82,12 +82,12 @@ class Network(ModelTensors, CopiedModel, abstract=True):
     def layers(self) -> list[Layer]:
         """The layers, without Inputs, in the order of their weights, which is Keras'."""
         adopt_attributes(self)
-        return list(self.inner)
+        return list(self.adopted)
 
     @property
     def path(self) -> str:
         """Empty unless the model is part of another, since names of weights start in the model."""
-        return super().path if self.outer is not None else ""
+        return super().path if self.adopter is not None else ""
 
     @property
     def model_seed(self) -> int:
@@ -99,16 +99,20 @@ class Network(ModelTensors, CopiedModel, abstract=True):
         """The seed of initial weights, dropout and shuffling."""
         return self.model_seed
 
+    @seed.setter
+    def seed(self, seed: int | None) -> None:
+        self._seed = None if seed is None else whole_seed(seed)
+
     @checked
     def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
         """The layer of that name or at that index."""
-        named = {layer.name: k for k, layer in enumerate(self.inner)}
+        named = {layer.name: k for k, layer in enumerate(self.adopted)}
         if index is not None:
             if (at := whole("get_layer(index=...)", index, least=-len(named))) < len(named):
-                return self.inner[at]
+                return self.adopted[at]
             raise ConfigError(f"model {self.name!r} has {len(named)} layers, none at index {index}")
         if isinstance(name, str) and name in named:
-            return self.inner[named[name]]
+            return self.adopted[named[name]]
         raise ConfigError(f"model {self.name!r} has no layer {name!r}; it has {', '.join(named)}")
 
     # -- inputs and outputs ------------------------------------------------------------------------
@@ -291,4 +295,4 @@ class Network(ModelTensors, CopiedModel, abstract=True):
         return [w.value.copy() for w in self.weights]
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r} of {len(self.inner)} layers>"
+        return f"<{type(self).__name__} {self.name!r} of {len(self.adopted)} layers>"

@@ -26,7 +26,7 @@ def need_distinct_names(model: Layer, called: Sequence[Layer]) -> None:
                               "one another name=")
         if times[layer] > 1:
             holders = [f"layer {holder.path!r}" if holder.path else f"model {holder.name!r} itself"
-                       for _, holder in model.walk() if layer in holder.inner]
+                       for _, holder in model.walk() if layer in holder.adopted]
             raise ConfigError(f"layer {other.name!r} is in {' and in '.join(holders)}; to share "
                               "it, call it twice in one Model, where its weights have one name; "
                               "else make a second layer")

@@ -12,13 +12,25 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from ztorch.errors import ConfigError
 from ztorch.layers.naming import checked_name
 from ztorch.layers.symbol import leaves
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight, tensors_of
 
 # Attributes of all layers, whose layers are no attributes of a class.
-NOT_ATTRIBUTES = ("inner", "outer", "_traced_of")
+NOT_ATTRIBUTES = ("adopted", "adopter", "_traced_of")
+
+
+def need_free(layer: Any, name: str) -> None:
+    """Raises where an attribute would hide a method of all layers, which layers here have besides
+    those of Keras."""
+    owner: Any = next((c for c in type(layer).__mro__ if name in vars(c)), None)
+    member = vars(owner)[name] if owner and owner.__module__.startswith("ztorch.") else None
+    if callable(member) or (isinstance(member, property) and not member.fset):
+        kind = "method" if callable(member) else "property"
+        raise ConfigError(f"{type(layer).__name__}.{name} is a {kind} of all layers and models "
+                          f"here; give the attribute another name, such as self.own_{name}")
 
 
 def is_plain(call: Callable[..., Any]) -> bool:
@@ -52,7 +64,7 @@ def adopt_attributes(layer: Any) -> None:
     names weights without a name like the attributes that hold them."""
     for name, x in list(vars(layer).items()) if layer.is_plain else ():
         for item in leaves(x) if name not in NOT_ATTRIBUTES else ():
-            if isinstance(item, LayerNode) and not any(item is other for other in layer.inner):
+            if isinstance(item, LayerNode) and not any(item is other for other in layer.adopted):
                 layer.adopt(item)
         taken = {w.name for w in layer.own_weights}
         if isinstance(x, Weight) and not x.has_own_name and name not in taken:

@@ -55,7 +55,7 @@ class Checkpoint(Layer):
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, Layer]]:
         """(depth, layer) for the layer inside and all in it."""
-        for layer in self.inner:
+        for layer in self.adopted:
             yield from layer.walk(depth)
 
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:

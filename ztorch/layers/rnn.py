@@ -129,41 +129,41 @@ class StackedRNNCells(Layer):
             raise ConfigError(f"StackedRNNCells takes a list of cells, not {cells!r}")
         for cell in cells:
             self.adopt(checked_cell("StackedRNNCells", cell))
-        if not self.inner:
+        if not self.adopted:
             raise ConfigError("StackedRNNCells takes at least one cell, such as LSTMCell(8)")
 
     @property
     def cells(self) -> list[Layer]:
         """The cells, in order."""
-        return list(self.inner)
+        return list(self.adopted)
 
     @property
     def state_size(self) -> list[Any]:
         """The state sizes of each cell."""
-        return [cell.state_size for cell in self.inner]
+        return [cell.state_size for cell in self.adopted]
 
     @property
     def output_size(self) -> Any:
         """The size of the last cell's output."""
-        last = self.inner[-1]
+        last = self.adopted[-1]
         size = getattr(last, "output_size", None)
         return state_shapes(last.state_size)[0] if size is None else size
 
     @property
     def output_state(self) -> int | None:
         """Which of all states is the output, too."""
-        own = getattr(self.inner[-1], "output_state", None)
+        own = getattr(self.adopted[-1], "output_state", None)
         if own is None:
             return None
-        return own + sum(len(leaves(state_shapes(cell.state_size))) for cell in self.inner[:-1])
+        return own + sum(len(leaves(state_shapes(cell.state_size))) for cell in self.adopted[:-1])
 
     def call(self, x: Value, context: Context,  # type: ignore[override]
              states: Any) -> tuple[Value, list[Any]]:
-        if not isinstance(states, (list, tuple)) or len(states) != len(self.inner):
+        if not isinstance(states, (list, tuple)) or len(states) != len(self.adopted):
             raise shape_error("it takes a list with the states of each cell",
-                              fix=f"there are {len(self.inner)} cells")
+                              fix=f"there are {len(self.adopted)} cells")
         new_states = []
-        for cell, own in zip(self.inner, states, strict=True):
+        for cell, own in zip(self.adopted, states, strict=True):
             x, new = cell(x, own, context=context)
             new_states.append(new)
         return x, new_states
@@ -184,7 +184,7 @@ def checked_cell(kind: str, cell: Any) -> Layer:
 def initial_states(cell: Layer, x: Value) -> list[Any]:
     """The states of a cell before the first step, for the rows of x."""
     if isinstance(cell, StackedRNNCells):
-        return [initial_states(inner, x) for inner in cell.inner]
+        return [initial_states(inner, x) for inner in cell.adopted]
     make = getattr(cell, "get_initial_state", None)
     if make is None or getattr(type(cell), "get_initial_state", None) is (
             GatedCell.get_initial_state):  # zeros, of the dtype of x

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ztorch.dtypes import DType
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.op import ALIASES, REGISTRY, leaf
 from ztorch.graph.value import StandIn, Value, layer_scope
 from ztorch.initializers import Shape
+from ztorch.layers.axes import TRACED, OpenSize
 from ztorch.layers.context import Context, Producers, States
 from ztorch.layers.tree import LayerNode
 
@@ -195,16 +196,69 @@ def declare(layer: LayerNode, args: tuple[Any, ...], keywords: dict[str, Any]) -
     call = LayerCall(layer, *(
         nested(lambda x: x if as_symbol(x) is None else as_symbol(x), arguments)
         for arguments in (args, keywords)))
-    producers = _together(call.inputs)
-    context = Context(states=States(data=False), producers=producers,
-                      masks={s.value: s.mask for s in call.inputs if s.mask is not None})
-    values = [nested(lambda x: x.value if isinstance(x, SymbolicTensor) else x, arguments)
-              for arguments in (call.args, call.keywords)]
-    y = layer(*values[0], context=context, **values[1])
+    try:
+        y, context = _traced(call)
+    except ShapeError:
+        if not _lengthen(call.inputs):
+            raise
+        y, context = _traced(call)
     call.result = nested(lambda value: SymbolicTensor(
-        value, layer, call, producers, context.mask_of(value)), y)
+        value, layer, call, context.producers, context.mask_of(value)), y)
     layer.calls.append(call)
     return call.result
+
+
+def _traced(call: LayerCall) -> tuple[Any, Context]:
+    """What a call returns for the values of its tensors."""
+    context = Context(states=States(data=False), producers=_together(call.inputs),
+                      masks={s.value: s.mask for s in call.inputs if s.mask is not None})
+    args, keywords = (nested(lambda x: x.value if isinstance(x, SymbolicTensor) else x, arguments)
+                      for arguments in (call.args, call.keywords))
+    return call.layer(*args, context=context, **keywords), context
+
+
+def _lengthen(tensors: list[SymbolicTensor]) -> bool:
+    """Traces what leads to these tensors once more, with long open axes, where they were too short
+    for a window; whether that was possible."""
+    sources, calls = _upstream(tensors)
+    before = [(s, s.value, s.mask, s.producers)
+              for s in [*sources, *(s for call in calls for s in symbols(call.result))]]
+    for s in sources:
+        shape = [OpenSize(n.name, TRACED[1]) if isinstance(n, OpenSize) else n for n in s.shape]
+        if list(map(int, shape)) != list(map(int, s.shape)):
+            with layer_scope(s.layer.name):
+                s.value, s.producers = leaf("input", s.layer.name, (1, *shape), s.dtype), {}
+    if all(s.value is value for s, value, _, _ in before):
+        return False
+    try:
+        for call in calls:
+            y, context = _traced(call)
+            for s, value in zip(symbols(call.result), leaves(y), strict=True):
+                s.value, s.mask, s.producers = value, context.mask_of(value), context.producers
+    except ShapeError:  # a table is too short for them
+        for s, value, mask, producers in before:
+            s.value, s.mask, s.producers = value, mask, producers
+        return False
+    return True
+
+
+def _upstream(tensors: list[SymbolicTensor]) -> tuple[list[SymbolicTensor], list[LayerCall]]:
+    """The Inputs of tensors, and the calls between both in their order."""
+    sources: dict[SymbolicTensor, None] = {}
+    calls: dict[LayerCall, None] = {}
+    todo = [*tensors]
+    while todo:
+        s = todo[-1]
+        missing = [x for x in s.call.inputs if x.call not in calls and x not in sources
+                   ] if s.call is not None else []
+        todo += missing
+        if not missing:
+            todo.pop()
+            if s.call is None:
+                sources[s] = None
+            else:
+                calls[s.call] = None
+    return list(sources), list(calls)
 
 
 def _together(inputs: Iterable[SymbolicTensor]) -> Producers:

@@ -213,7 +213,7 @@ class TransformerDecoder(TransformerBlock):
             self.cross_attention, self.cross_attention_norm = self._attending("cross_attention")
             for layer in (self.cross_attention_norm, self.cross_attention):  # before dense layers
                 self.adopt(layer)
-                self.inner.insert(2, self.inner.pop())
+                self.adopted.insert(2, self.adopted.pop())
         if (encoder_sequence is None) != (self.cross_attention is None):
             was, now = ("with", "without") if encoder_sequence is None else ("without", "with")
             raise shape_error(f"it is called {now} encoder_sequence, and was called {was} one "

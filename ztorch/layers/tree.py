@@ -20,31 +20,31 @@ class LayerNode(Named, abstract=True):
     name: str  # unique among its siblings
     given_name: str | None  # None: the name is made from the class
     trainable: bool  # whether an optimizer may change the weights
-    outer: LayerNode | None  # the model or layer that adopted this one
+    adopter: LayerNode | None  # the model or layer that adopted this one
     calls: list[Any]  # those on symbolic tensors, in their order
 
     @property
     def keeps_name(self) -> bool:
         """Whether the name is final: it was given, or a model uses it."""
-        return self.given_name is not None or self.outer is not None
+        return self.given_name is not None or self.adopter is not None
 
     @property
     def path(self) -> str:
         """The name within the model: `encoder/dense` for a layer inside a layer."""
-        if self.outer is not None and self.outer.is_wrapper:
-            return self.outer.path
-        above = self.outer.path if self.outer is not None else ""
+        if self.adopter is not None and self.adopter.is_wrapper:
+            return self.adopter.path
+        above = self.adopter.path if self.adopter is not None else ""
         return f"{above}/{self.name}" if above else self.name
 
     @property
     def trains(self) -> bool:
         """Whether neither this layer nor one around it is frozen."""
-        return self.trainable and (self.outer is None or self.outer.trains)
+        return self.trainable and (self.adopter is None or self.adopter.trains)
 
     @property
     def model_seed(self) -> int:
         """The seed of the model that the layer belongs to."""
-        return self.outer.model_seed if self.outer is not None else 0
+        return self.adopter.model_seed if self.adopter is not None else 0
 
     def call(self, x: Any, context: Any) -> Any:
         """The output for x, a tensor with the batch as axis 0."""

@@ -34,6 +34,10 @@ tracing: ContextVar[Reader | None] = ContextVar("tracing", default=None)
 class Home(Protocol):
     """A program that holds the values of weights, as far as weights must know it."""
 
+    @property
+    def busy(self) -> bool:
+        """Whether it trains."""
+
     def version(self, name: str) -> object:
         """Equal to an earlier one only if the value is the same as then."""
 
@@ -118,6 +122,11 @@ class Weight(StandIn):
     def lives_in(self, home: Home) -> bool:
         """Whether the value lies in this program."""
         return self._home is not None and self._home[0] is home
+
+    @property
+    def home_trains(self) -> bool:
+        """Whether a program that trains right now is its home."""
+        return self._home is not None and self._home[0].busy
 
     def move(self, home: Home | None, name: str = "") -> None:
         """From now on the value is what a program holds under this name. With None it stays as it

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ztorch.config import ascending
+from ztorch.errors import ConfigError
 from ztorch.model.late_compile import LateCompile
 from ztorch.model.programs import ModelPrograms, hand_over
 from ztorch.model.tuning import ROWS, TunedNetwork
@@ -69,7 +70,8 @@ class CompiledNetwork(TunedNetwork, abstract=True):
 
     def _compiled_optimizer(self) -> Any:
         if self.program is not None and "train" in self.program.executable.functions:
-            return self.program.optimizer
+            assert self._programs is not None
+            return self._programs.training.optimizer
         optimizer = None if self._late is None else self._late.arguments["optimizer"]
         return None if optimizer is None else Optimizer.get(optimizer)
 
@@ -113,3 +115,14 @@ class CompiledNetwork(TunedNetwork, abstract=True):
     def program(self) -> Program | None:
         """The program that `compile` returned last; None: the model is not compiled."""
         return None if self._programs is None else self._programs.compiled
+
+    @property
+    def stop_training(self) -> bool:
+        """Whether a callback ended training, which it does by setting this."""
+        return self._programs is not None and self._programs.training.stop_training
+
+    @stop_training.setter
+    def stop_training(self, stop: bool) -> None:
+        if self._programs is None:
+            raise ConfigError(f"model {self.name!r} is not training; a callback may end training")
+        self._programs.training.stop_training = stop

@@ -24,7 +24,8 @@ def declaration_of(model: Network, outputs: Mapping[str, Value],
     """The declaration of a model that is compiled for these objectives."""
     description, lacks = _description(model)
     by_output = {name: objectives.get(name) for name in outputs}
-    losses = {name: _named_config(o.loss) if o else None for name, o in by_output.items()}
+    losses = {name: _named_config(o.loss) if o and o.loss else None
+              for name, o in by_output.items()}
     metrics = {name: tuple(config for metric in (o.metrics if o else ())
                            if (config := _named_config(metric)) is not None)
                for name, o in by_output.items()}

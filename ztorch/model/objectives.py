@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ztorch import losses
@@ -22,7 +22,7 @@ REDUCTIONS = ("sum_over_batch_size", "mean", "mean_with_sample_weight", "sum")
 class Objective:
     """What one output is trained for."""
 
-    loss: Loss
+    loss: Loss | None  # None: a method of the model computes it
     target: TargetSpec  # shape and dtype of y
     metrics: list[Metric]
     weight: float  # of this loss in the sum of all
@@ -50,8 +50,9 @@ def losses_of(model: Network, loss: Any, optimizer: Any, metrics: Any) -> dict[s
 
 
 def objectives_of(model: Network, outputs: Mapping[str, Value], loss_of: Mapping[str, Loss],
-                  metrics: Any, loss_weights: Any) -> dict[str, Objective]:
-    """The objective of each output that has a loss, by name."""
+                  metrics: Any, loss_weights: Any, targets: Mapping[str, TargetSpec]
+                  ) -> dict[str, Objective]:
+    """The objective of each output that has a loss, or `targets` that metrics measure, by name."""
     several = "" not in outputs
     listed = metrics if isinstance(metrics, MetricLists) else MetricLists(metrics, None)
     metrics_of, weighted_of = (
@@ -65,21 +66,34 @@ def objectives_of(model: Network, outputs: Mapping[str, Value], loss_of: Mapping
             raise ConfigError(f"output {name!r} has metrics or a loss weight but no loss; give it "
                               "one, such as loss={" + repr(name) + ": 'mse'}")
     objectives = {}
-    for name in outputs:
-        if name in loss_of:
-            y, loss = outputs[name], loss_of[name]
-            with layer_scope(name):
-                target = loss.target(y.shape, y.dtype)
-            if loss.reduction not in REDUCTIONS:
-                raise Unsupported(f"loss {loss.name!r} has reduction={loss.reduction!r}, and "
-                                  "compile takes one number for a batch; call such a loss "
-                                  "yourself, in a train_step or on numbers")
-            metrics_list = metrics_.resolve(metrics_of.get(name, ()), target, y.shape)
-            metrics_list += [
-                m if isinstance(m, WeightedMetric) else WeightedMetric(m)
-                for m in metrics_.resolve(weighted_of.get(name, ()), target, y.shape)]
-            objectives[name] = Objective(loss, target, metrics_list, weight_of.get(name, 1.0))
+    for name, y in outputs.items():
+        loss, measured = loss_of.get(name), {*metrics_of, *weighted_of}
+        if loss is None and (name not in targets or name not in measured):
+            continue
+        target = _measured(targets[name], y) if loss is None else _described(loss, name, y)
+        metrics_list = metrics_.resolve(metrics_of.get(name, ()), target, y.shape)
+        metrics_list += [
+            m if isinstance(m, WeightedMetric) else WeightedMetric(m)
+            for m in metrics_.resolve(weighted_of.get(name, ()), target, y.shape)]
+        objectives[name] = Objective(loss, target, metrics_list, weight_of.get(name, 1.0))
     return objectives
+
+
+def _described(loss: Loss, output: str, y: Value) -> TargetSpec:
+    """The targets of an output that a loss compares with predictions."""
+    with layer_scope(output):
+        target = loss.target(y.shape, y.dtype)
+    if loss.reduction not in REDUCTIONS:
+        raise Unsupported(f"loss {loss.name!r} has reduction={loss.reduction!r}, and compile takes "
+                          "one number for a batch; call such a loss yourself, in a train_step or "
+                          "on numbers")
+    return target
+
+
+def _measured(target: TargetSpec, y: Value) -> TargetSpec:
+    """Targets that metrics alone compare with predictions."""
+    are_classes = not target.dtype.is_float and len(target.shape) == y.rank - 1
+    return replace(target, classes=y.shape[-1]) if are_classes else target
 
 
 def _by_output(argument: str, value: Any, model: Network, parse: Callable[[Any], Any],

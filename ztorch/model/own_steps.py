@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -71,7 +72,7 @@ class OwnSteps(Network, abstract=True):
         """
         x, y, sample_weight = unpack_x_y_sample_weight(data)
         y_pred = self(x, training=True)
-        loss = self.compute_loss(x, y, y_pred, sample_weight)
+        loss = self._loss_of(True, x, y, y_pred, sample_weight)
         weights = self.trainable_weights
         self.optimizer.apply(self.gradients(loss, weights), weights)
         return {**self.compute_metrics(x, y, y_pred, sample_weight), "loss": loss}
@@ -87,7 +88,7 @@ class OwnSteps(Network, abstract=True):
         """
         x, y, sample_weight = unpack_x_y_sample_weight(data)
         y_pred = self(x, training=False)
-        loss = self.compute_loss(x, y, y_pred, sample_weight, training=False)
+        loss = self._loss_of(False, x, y, y_pred, sample_weight)
         return {**self.compute_metrics(x, y, y_pred, sample_weight), "loss": loss}
 
     def predict_step(self, data: Any) -> Any:
@@ -120,6 +121,13 @@ class OwnSteps(Network, abstract=True):
             ConfigError: There is no loss, or no step is being traced.
         """
         return self._step("compute_loss").compute_loss(y, y_pred, sample_weight)
+
+    def _loss_of(self, training: bool, *data: Any) -> Any:
+        """What `compute_loss` gives, which a class may define without `training`, as in Keras."""
+        parameters = inspect.signature(self.compute_loss).parameters
+        told = "training" in parameters or any(
+            p.kind is p.VAR_KEYWORD for p in parameters.values())
+        return self.compute_loss(*data, **({"training": training} if told else {}))
 
     def compute_metrics(self, x: Any = None, y: Any = None, y_pred: Any = None,
                         sample_weight: Any = None) -> dict[str, Any]:

@@ -38,6 +38,7 @@ class ModelPrograms:
         self._make, self.arguments = make, arguments
         # by batch size, function, and what weights of outputs have
         self._others: dict[tuple[int, str, tuple[tuple[str, int], ...]], Program] = {}
+        self.training = compiled  # the one that trains, where one does
 
     def fit(self, model: Network) -> bool:
         """Whether the model still has the layers that were compiled."""
@@ -52,6 +53,8 @@ class ModelPrograms:
         compiled = self.compiled
         if function != "predict":
             compiled.need(function)
+        if self.training is not compiled:  # a callback asks
+            hand_over(self.training, compiled)
         compiled.take_weights()
         program = self._weighted(function, batch_size, weighted) if weighted else self._sized(
             function, batch_size)
@@ -59,9 +62,11 @@ class ModelPrograms:
             yield compiled
         elif function == "train":
             hand_over(compiled, program)
+            self.training = program
             try:
                 yield program
             finally:
+                self.training = compiled
                 hand_over(program, compiled)
                 compiled.lend_weights()
         else:

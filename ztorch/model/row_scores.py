@@ -15,7 +15,7 @@ from ztorch.graph.value import Value, layer_scope
 from ztorch.layers.context import Context
 from ztorch.layers.network import Network
 from ztorch.layers.real_positions import Padding, spread
-from ztorch.losses.loss import rows
+from ztorch.losses.loss import Loss, rows
 from ztorch.metrics import Metric, SumMetric
 from ztorch.metrics.metric import Weigh
 from ztorch.metrics.weighted import WeightedMetric
@@ -55,8 +55,8 @@ class RowScores:
         for name, y in y_true.items():  # as long as predictions
             self.context.padding.declare(y, self.context.padding.of(y_pred[name]))
         with layer_scope("loss"):
-            losses = {name: self._loss(objective, name, y_true[name], y_pred[name])
-                      for name, objective in self.objectives.items()}
+            losses = {name: self._loss(objective.loss, name, y_true[name], y_pred[name])
+                      for name, objective in self.objectives.items() if objective.loss}
             weighted = [loss if self.objectives[name].weight == 1 else
                         loss * self.objectives[name].weight for name, loss in losses.items()]
             for row in self.context.losses:
@@ -94,9 +94,9 @@ class RowScores:
         with layer_scope("loss"):
             return {label: OPS.sum(row * share(real, real))}
 
-    def _loss(self, objective: Objective, output: str, y_true: Value, y_pred: Value) -> Value:
+    def _loss(self, loss: Loss, output: str, y_true: Value, y_pred: Value) -> Value:
         """The loss of an output."""
-        loss, own, rows = objective.loss, self.weights.of(output), self.weights.rows
+        own, rows = self.weights.of(output), self.weights.rows
         of_steps = own.rank > 1
         divisor = own if loss.reduction == "mean_with_sample_weight" else rows
         if of_steps and divisor is own:

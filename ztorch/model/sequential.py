@@ -80,8 +80,9 @@ class Sequential(Model):
             (10,)
         """
         if isinstance(layer, Input):
-            if self.inner or self._input is not None:
-                before = (f"layer {self.inner[-1].name!r} comes before this one" if self.inner else
+            if self.adopted or self._input is not None:
+                last = self.adopted[-1].name if self.adopted else ""
+                before = (f"layer {last!r} comes before this one" if last else
                           f"Input({self._input.shape}) is there already")  # type: ignore[union-attr]
                 raise ConfigError(f"model {self.name!r}: Input must be the first layer, once; "
                                   f"{before}: leave it out")
@@ -90,7 +91,7 @@ class Sequential(Model):
         if isinstance(layer, HostLayer) and self._reads(layer):
             return
         self.adopt(layer)
-        if len(self.inner) == 1 and self._input is None:
+        if len(self.adopted) == 1 and self._input is None:
             if isinstance(layer, Model):
                 self._input = layer.inputs_by_name.get("")
             elif layer.input_shape is not None:
@@ -98,9 +99,9 @@ class Sequential(Model):
 
     def _reads(self, layer: HostLayer) -> bool:
         """Whether a layer of the host reads texts before the first layer of the model."""
-        if self._input is None and isinstance(layer, TextVectorization) and not self.inner:
+        if self._input is None and isinstance(layer, TextVectorization) and not self.adopted:
             self._input = Input((), "string")
-        if self._input is None or not self._input.holds_text or self._input.encoder or self.inner:
+        if self._input is None or not self._input.holds_text or self._input.encoder or self.adopted:
             return False
         self._input.read_by(layer)
         return True
@@ -120,11 +121,11 @@ class Sequential(Model):
             >>> model.pop().name
             'dense_1'
         """
-        if not self.inner:
+        if not self.adopted:
             raise ConfigError(f"model {self.name!r} has no layers to pop; add() comes first")
-        layer = self.inner.pop()
-        if layer.outer is self:
-            layer.outer = None
+        layer = self.adopted.pop()
+        if layer.adopter is self:
+            layer.adopter = None
         return layer
 
     # -- inputs and outputs ------------------------------------------------------------------------
@@ -134,13 +135,13 @@ class Sequential(Model):
         if self._input is None:
             return
         same = 0
-        for (layer, _), now in zip(self._declared, self.inner, strict=False):
+        for (layer, _), now in zip(self._declared, self.adopted, strict=False):
             if layer is not now:
                 break
             same += 1
         del self._declared[same:]
         x = self._declared[-1][1] if self._declared else self._input.symbol
-        for layer in self.inner[same:]:
+        for layer in self.adopted[same:]:
             x = layer(x)
             self._declared.append((layer, x))
 
@@ -168,7 +169,8 @@ class Sequential(Model):
     def named_outputs(self, outputs: Any) -> dict[str, Value]:
         """The only output under an empty name, or a ShapeError if the last layer makes several."""
         if not isinstance(outputs, Value):
-            raise shape_error(f"model {self.name!r} ends with layer {self.inner[-1].name!r}, which "
+            last = self.adopted[-1].name
+            raise shape_error(f"model {self.name!r} ends with layer {last!r}, which "
                               f"returns {len(leaves(outputs))} tensors, and a Sequential has one "
                               "output", fix="write a Model, whose outputs may be several")
         return super().named_outputs(outputs)
@@ -230,7 +232,7 @@ class Sequential(Model):
         return self._input is not None
 
     def _need_layers(self) -> None:
-        if not self.inner:
+        if not self.adopted:
             raise ConfigError(f"model {self.name!r} has no layers; add one, such as Dense(10)")
 
     def prepare(self, x: Any, *more: Any, **options: Any) -> None:
@@ -253,7 +255,7 @@ class Sequential(Model):
         Returns:
             The output of the last layer.
         """
-        for layer in self.inner:
+        for layer in self.adopted:
             x = layer(x, context)
         return x
 
@@ -265,7 +267,7 @@ class Sequential(Model):
         Returns:
             A dict that is ready for JSON; `from_config` reads it.
         """
-        layers = [*([self._input] if self._input else []), *self.inner]
+        layers = [*([self._input] if self._input else []), *self.adopted]
         return {**self._common_config(),
                 "layers": [described(layer, layer.name) for layer in layers]}
 

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from ztorch.dtypes import f16
 from ztorch.errors import ConfigError, Unsupported
 from ztorch.graph.autodiff import gradients
-from ztorch.graph.op import OPS, shape_error
+from ztorch.graph.op import OPS, leaf, shape_error
+from ztorch.graph.rewrite import substituted
 from ztorch.graph.running_step import running_step
-from ztorch.graph.value import Graph, Value, layer_scope
+from ztorch.graph.value import Graph, Value, layer_scope, topological
 from ztorch.layers.context import Context
 from ztorch.layers.symbol import leaves
 from ztorch.layers.weight import Weight
@@ -46,7 +47,8 @@ class TracedStep:
     optimizer: Optimizer | None  # that of compile
     loss: Value | None = None  # what compute_loss gave last
     losses: Scores = field(default_factory=dict)  # that of each output
-    changed: set[Value] = field(default_factory=set)  # states that optimizers changed
+    changed: dict[Value, Optimizer] = field(default_factory=dict)  # states of weights, and by whom
+    kept: dict[str, Value] = field(default_factory=dict)  # states of optimizers by name
     results: dict[Metric, Scores] = field(default_factory=dict)  # of metrics
 
     # -- what the method is called on --------------------------------------------------------------
@@ -142,21 +144,31 @@ class TracedStep:
                               "one's own cannot see; compile with dtype='mixed_bfloat16'")
         states = [context.stored(w) for w in listed]
         for w, state in zip(listed, states, strict=True):
-            if state in self.changed:
-                raise ConfigError(f"weight {w.path!r} is changed twice in one step; add the losses "
-                                  "up and apply their gradients once")
+            if self.changed.setdefault(state, optimizer) is not optimizer:
+                raise ConfigError(f"weight {w.path!r} is changed by two optimizers in one step; "
+                                  "give each optimizer weights of its own")
         optimizer.states_under = self._states_under(optimizer)
         counter = context.states.leaf(f"{optimizer.states_under}/step", (), "int32", lambda: 0,
                                       kind="counter", trainable=False)
-        count = context.updates.get(counter, counter)
         scale = optimizer.loss_scale_factor
-        written = {s: context.updates[s] for s in states if s in context.updates}  # by layers
-        new_values = optimizer.new_values(
-            states, slopes if scale is None else [g / scale for g in slopes], count, written)
-        context.updates[counter] = new_values.pop(count)
+        new_values = self._of_now(optimizer, counter, states,
+                                  slopes if scale is None else [g / scale for g in slopes])
         context.updates.update({state: OPS.stop_gradient(value) for state, value in constrained(
             new_values, listed, context).items()})  # later losses are no functions of this one
-        self.changed.update(states)
+
+    def _of_now(self, optimizer: Optimizer, counter: Value, states: Sequence[Value],
+                slopes: Sequence[Value]) -> dict[Value, Value]:
+        """The new values of an optimizer's states, computed from what the step has made of them so
+        far: layers write weights, and an optimizer may be applied several times."""
+        places = [leaf("input", f"gradient {k}", g.shape, g.dtype) for k, g in enumerate(slopes)]
+        new_values = optimizer.new_values(states, places, counter)
+        now = dict(zip(places, slopes, strict=True))
+        used = [v for v in topological([*new_values, *new_values.values()])
+                 if v.attrs.get("role") == "state"]
+        same = {v: self.kept.setdefault(v.attrs["name"], v) for v in used}
+        now |= {v: self.context.updates.get(first, first) for v, first in same.items()}
+        return dict(zip((same[v] for v in new_values),
+                        substituted(list(new_values.values()), now), strict=True))
 
     def _states_under(self, optimizer: Optimizer) -> str:
         """How the states of an optimizer begin: those of others than compile's have their name."""

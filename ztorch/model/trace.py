@@ -52,7 +52,7 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
         name: axis for name, axis in open_sizes.items() if name not in single}})
     computed, narrow = float_dtypes(dtype_)
     own = own_functions(model, loss, targets)
-    loss_of = losses_of(model, loss, None if "train" in own else optimizer, metrics)
+    loss_of = losses_of(model, loss, *((None, ()) if "train" in own else (optimizer, metrics)))
     decode = rows_at_once(decode)
     optimizer = None if optimizer is None else Optimizer.get(optimizer)
     model.build()
@@ -72,7 +72,8 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
             model, batch, {**single, **dict(zip(names, others, strict=True))},
             len(buckets) > 1 or bool(names), states,
             optimizer, lambda outputs: objectives_of(model, outputs, loss_of, metrics,
-                                                     loss_weights), own, targets or {},
+                                                     loss_weights, targets or {}),
+            own, targets or {},
             weighted or {})
 
     with products_of(narrow):
@@ -264,6 +265,6 @@ def _training(outputs: Mapping[str, Value], objectives: Mapping[str, Objective])
         "target_shape": each(lambda o: o.target.shape[1:]),
         "target_dtype": each(lambda o: o.target.dtype),
         "classes": each(lambda o: o.target.classes),
-        "probabilities": each(lambda o: o.loss.probabilities, False),
-        "loss": each(lambda o: NamedConfig(o.loss.name, o.loss.get_config())),
+        "probabilities": each(lambda o: o.loss is not None and o.loss.probabilities, False),
+        "loss": each(lambda o: o.loss and NamedConfig(o.loss.name, o.loss.get_config())),
     }

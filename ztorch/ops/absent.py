@@ -37,7 +37,8 @@ INSTEAD = {
     "polar": _COMPLEX,
     "view_as_complex": _COMPLEX,
     "view_as_real": _COMPLEX,
-    "backward": "use zt.grad or zt.value_and_grad on a function",
+    "backward": "use zt.grad or zt.value_and_grad on a function, and self.gradients(loss, weights) "
+                "in a train_step",
     "clone": "values never change, so nothing needs a copy",
     "column_stack": "use ops.stack(axis=1) of vectors, or ops.concat(axis=1)",
     "contiguous": "elements always lie in C order",

@@ -161,7 +161,8 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
             trainable_variables: The weights; None: all that the model trains. Default: `None`.
 
         Raises:
-            ConfigError: No `train_step` is being traced, or it changes a weight twice.
+            ConfigError: No `train_step` is being traced, or another optimizer changes one of the
+                weights.
 
         Examples:
             ```python

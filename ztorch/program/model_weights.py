@@ -39,11 +39,14 @@ class ModelWeights:
         self._taken = {name: w.version for name, w in self._alive()}  # what the program has
 
     def move_in(self) -> None:
-        """Makes the program the home of all weights, as they are there. Training calls it, too."""
+        """Makes the program the home of all weights, as they are there. Training calls it, too. A
+        program that trains remains their home: a callback may compile a model of the same layers.
+        """
         self._executable.steps += 1
         if self._exact:
             for name, w in self._alive():
-                w.move(self, name)
+                if w.lives_in(self) or not w.home_trains:
+                    w.move(self, name)
 
     def move_out(self) -> None:
         """Leaves the weights that live here on the host. The program is about to end."""
@@ -60,8 +63,12 @@ class ModelWeights:
 
     # -- the program as a home ---------------------------------------------------------------------
 
+    @property
+    def busy(self) -> bool:
+        return self._training.locked()
+
     def version(self, name: str) -> object:
-        if self._training.locked():  # it may change at any moment
+        if self.busy:  # it may change at any moment
             return object()
         return self._executable.steps, self._executable.writes.get(name, 0)
 

@@ -19,7 +19,7 @@ from ztorch.layers.wiring import Wiring, layers_in_order
 def has_branches(layer: Any) -> bool:
     """Whether a layer holds branches, which are layers beside it in Keras."""
     layer = layer.stands_for
-    return (isinstance(layer, Merge) and bool(layer.inner)) or type(layer) in (Residual, Parallel)
+    return (isinstance(layer, Merge) and bool(layer.adopted)) or type(layer) in (Residual, Parallel)
 
 
 def is_row(network: Network) -> bool:
@@ -27,7 +27,7 @@ def is_row(network: Network) -> bool:
     branches; a Sequential of others is a functional model."""
     return type(network).__name__ == "Sequential" and not any(
         isinstance(layer, (MultiHeadAttention, Attention)) or has_branches(layer)
-        for layer in network.inner)
+        for layer in network.adopted)
 
 
 @dataclass
@@ -116,7 +116,7 @@ class _Flattening:
                 y = self.branch(layer, inner, y)
             parts = [y, x if layer.shortcut is None else self.branch(layer, layer.shortcut, x)]
         else:
-            parts = [self.branch(layer, inner, x) for inner in layer.inner]
+            parts = [self.branch(layer, inner, x) for inner in layer.adopted]
         if layer not in self.mergers:
             self.mergers[layer] = _merger(layer, self.network.names.get(layer, layer.name))
         merger = self.mergers[layer]

@@ -70,7 +70,7 @@ class KerasWriter:
         common = {"name": network.name, "trainable": network.trainable}
         if is_row(network):
             layers = [self.input(x, x.name) for x in network.inputs_by_name.values()]
-            layers += [self.layer(layer.stands_for) for layer in network.inner]
+            layers += [self.layer(layer.stands_for) for layer in network.adopted]
             return _spec("keras", "Sequential", {**common, "layers": layers})
         if network.own_call is not None:
             return self.own(network)

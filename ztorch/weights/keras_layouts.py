@@ -67,10 +67,10 @@ def _keras_class(layer: Layer) -> str:
 def _flat(layer: Layer) -> Iterator[Layer]:
     """The layers of a model. Branches, which we nest, are flat in a functional model of Keras."""
     if isinstance(layer, Network) and layer.own_call is None and any(
-            map(has_branches, layer.inner)):
+            map(has_branches, layer.adopted)):
         yield from flat(layer).layers
         return
-    for inner in (layer.stands_for for layer in layer.inner):
+    for inner in (layer.stands_for for layer in layer.adopted):
         if isinstance(inner, Container):
             yield from _flat(inner)
         else:
@@ -104,7 +104,7 @@ def _walk(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
         yield part([layer.kernel, layer.vector_u])  # the kernel is the layer's as well
         yield from _walk(layer.layer.stands_for, f"{path}/layer", f"{name}/{layer.layer.name}")
     elif isinstance(layer, TransformerBlock):
-        for inner in layer.inner:
+        for inner in layer.adopted:
             if inner.name in _BLOCK:
                 yield from _walk(inner, f"{path}/{_BLOCK[inner.name]}", f"{name}/{inner.name}")
     elif is_own(layer):
@@ -145,7 +145,7 @@ def _cell(cell: Layer, path: str, name: str) -> Iterator[ModelPart]:
         yield from _walk(cell, path, name)
         return
     counts: dict[str, int] = {}
-    for inner in cell.inner:
+    for inner in cell.adopted:
         kind = snake_case(type(inner).__name__)
         k = counts[kind] = counts.get(kind, -1) + 1
         yield from _cell(inner, f"{path}/cells/{kind}{f'_{k}' if k else ''}",

@@ -65,8 +65,8 @@ def _walk(layer: Layer, name: str, channels: Channels, missing: list[Layer]) -> 
 
 def _children(layer: Layer) -> list[tuple[str, Layer]]:
     if not isinstance(layer, TransformerBlock):
-        return [(inner.name, inner.stands_for) for inner in layer.inner]
-    named = {inner.name: inner for inner in layer.inner}
+        return [(inner.name, inner.stands_for) for inner in layer.adopted]
+    named = {inner.name: inner for inner in layer.adopted}
     norms = [named[ours] for ours in _NORMS if ours in named]
     return [*((theirs, named[ours]) for ours, theirs in _PARTS if ours in named),
             *((f"norm{k}", norm) for k, norm in enumerate(norms, 1))]
