@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -45,8 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     if asked.one:
         what, name, exporter = asked.one
-        report = _exported if what == "export" else _imported
-        print(json.dumps(report(name, exporter == "dynamo", asked.files, asked.time)))
+        report = {"export": _exported, "import": _imported, "time": _timed}[what]
+        print(json.dumps(report(name, exporter == "dynamo", asked.files)))
         return 0
     asked.out.mkdir(parents=True, exist_ok=True)
     path = asked.out / f"networks-{machine.slug()}.json"
@@ -58,26 +59,41 @@ def main(arguments: list[str] | None = None) -> int:
         for name in networks:
             for exporter in asked.exporters.split(","):
                 key = f"{name} {exporter}"
-                row = rows.get(key, {})
-                lacks = "what is wrong" in row or (asked.time and "ztorch ms" not in row)
-                if asked.again or not row or lacks:
-                    rows[key] = _row(name, exporter, files, asked.time)
+                row = {} if asked.again else rows.get(key, {})
+                if "error" not in row or "what is wrong" in row:
+                    row = _row(name, exporter, files)
+                if asked.time and "ztorch ms" not in row and "what is wrong" not in row:
+                    row = _grown(row, ("export", "time"), files)
+                if row != rows.get(key):
+                    rows[key] = row
                     path.write_text(json.dumps(rows, indent=1) + "\n")
                     path.with_suffix(".md").write_text(page(rows, machine.describe()))
                 print(key, {k: v for k, v in rows[key].items() if k != "date"}, flush=True)
     return int(any(row.get("what is wrong") for row in rows.values()))
 
 
-def _row(name: str, exporter: str, files: Path, timed: bool) -> dict[str, Any]:
-    """What is known of one network. Both halves run in processes of their own, so that what one of
-    them does to memory is its own."""
-    row: dict[str, Any] = {"network": name, "exporter": exporter,
-                           "package": NETWORKS[name].package}
-    for part in ("export", "import"):
-        command = [sys.executable, "-m", "benchmarks.networks", "--one", part, name, exporter,
-                   "--files", str(files), *(["--time"] if timed else [])]
+def _row(name: str, exporter: str, files: Path) -> dict[str, Any]:
+    """What is known of one network but its milliseconds."""
+    row = _grown({"network": name, "exporter": exporter, "package": NETWORKS[name].package},
+                 ("export", "import"), files)
+    if row.get("error", 0) > BOUND:
+        row["what is wrong"] = f"the error is above {BOUND}"
+    return row
+
+
+def _grown(row: dict[str, Any], parts: tuple[str, ...], files: Path) -> dict[str, Any]:
+    """A row and what these parts find out. Each runs in a process of its own, so that what one of
+    them does to memory is its own. Compiling begins with nothing in the cache."""
+    cache = _place(files, row["network"], row["exporter"] == "dynamo").with_suffix(".cache")
+    environment = {**os.environ, "ZTORCH_CACHE": str(cache)}
+    for part in parts:
+        if part == "import":
+            shutil.rmtree(cache, ignore_errors=True)
+        command = [sys.executable, "-m", "benchmarks.networks", "--one", part, row["network"],
+                   row["exporter"], "--files", str(files)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST,
+                                  env=environment)
         except subprocess.TimeoutExpired:
             return {**row, "what is wrong": f"{part}: no end after {LONGEST} s"}
         if done.returncode:
@@ -86,9 +102,7 @@ def _row(name: str, exporter: str, files: Path, timed: bool) -> dict[str, Any]:
                         len(said) - 1)
             return {**row, "what is wrong": f"{part}: " + " ".join(
                 line.strip() for line in said[last:])[:600]}
-        row |= json.loads(done.stdout.strip().splitlines()[-1])
-    if row["error"] > BOUND:
-        row["what is wrong"] = f"the error is above {BOUND}"
+        row = row | json.loads(done.stdout.strip().splitlines()[-1])
     return row
 
 
@@ -96,13 +110,13 @@ def _place(files: Path, name: str, dynamo: bool) -> Path:
     return files / f"{name.replace(' ', '_')}-{EXPORTERS[dynamo]}.onnx"
 
 
-def _exported(name: str, dynamo: bool, files: Path, timed: bool) -> dict[str, Any]:
+def _exported(name: str, dynamo: bool, files: Path) -> dict[str, Any]:
     """Writes the file, and beside it what PyTorch computes, unless both are there."""
-    torch = peers.module("torch")
     path = _place(files, name, dynamo)
     results = path.with_suffix(".npz")
     if path.exists() and results.exists():
         return {}
+    torch = peers.module("torch")
     network = NETWORKS[name]
     x, net = example(network), module_of(network)
     dynamic = export(net, x, path, dynamo)
@@ -122,42 +136,51 @@ def _tensors(results: Any) -> list[Any]:
     return [results]
 
 
-def _imported(name: str, dynamo: bool, files: Path, timed: bool) -> dict[str, Any]:
-    """Loads the file, compiles it for one thread and compares with what PyTorch computed."""
-    import ztorch as zt
-
-    path = _place(files, name, dynamo)
+def _example(path: Path) -> tuple[str, dict[str, np.ndarray], list[np.ndarray]]:
+    """What lies beside a file: "any" or "fixed" batches, inputs, and what PyTorch computed."""
     with np.load(path.with_suffix(".npz")) as stored:
         arrays = dict(stored)
     batch = str(arrays.pop("batch"))
     x = {k[2:]: v for k, v in arrays.items() if k.startswith("x/")}
-    expected = [arrays[f"y{k}"] for k in range(len(arrays) - len(x))]
+    return batch, x, [arrays[f"y{k}"] for k in range(len(arrays) - len(x))]
+
+
+def _imported(name: str, dynamo: bool, files: Path) -> dict[str, Any]:
+    """Loads the file, compiles it for one thread and compares with what PyTorch computed."""
+    import ztorch as zt
+
+    path = _place(files, name, dynamo)
+    batch, x, expected = _example(path)
     model = zt.onnx.load(path)
-    rows = len(next(iter(x.values())))
     begun = perf_counter()
-    program = model.compile("cpu", batch_size=rows, threads=1)
+    program = model.compile("cpu", batch_size=len(next(iter(x.values()))), threads=1)
     compiling = perf_counter() - begun
-    given: Any = x if len(x) > 1 else next(iter(x.values()))
-    results = _tensors(program.predict(given))
+    results = _tensors(program.predict(x if len(x) > 1 else next(iter(x.values()))))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     assert [y.shape for y in results] == [y.shape for y in expected], (
         [y.shape for y in results], [y.shape for y in expected])
     error = max(float(np.abs(y - e).max() / max(np.abs(e).max(), 1e-30))
                 for y, e in zip(results, expected, strict=True))
     nodes = sum(len(layer.nodes) for layer in model.layers if hasattr(layer, "nodes"))
-    row = {"nodes": nodes, "batch": batch, "error": error, "compiling": compiling, "memory": memory}
-    return row | (_timed(path, x, lambda: program.predict(given)) if timed else {})
+    return {"nodes": nodes, "batch": batch, "error": error, "compiling": compiling,
+            "memory": memory}
 
 
-def _timed(path: Path, x: dict[str, np.ndarray], predict: Any) -> dict[str, Any]:
+def _timed(name: str, dynamo: bool, files: Path) -> dict[str, Any]:
     """Milliseconds of a prediction on one thread, in turns with ONNX Runtime."""
+    import ztorch as zt
+
+    path = _place(files, name, dynamo)
+    _, x, _ = _example(path)
+    program = zt.onnx.load(path).compile("cpu", batch_size=len(next(iter(x.values()))), threads=1)
+    given: Any = x if len(x) > 1 else next(iter(x.values()))
     runtime = peers.module("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
     session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = {i.name for i in session.get_inputs()}
     feed = {k: v for k, v in x.items() if k in names}
-    ours, theirs = compare([Contestant("ztorch", predict),
+    ours, theirs = compare([Contestant("ztorch", lambda: program.predict(given)),
                             Contestant("ONNX Runtime", lambda: session.run(None, feed))],
                            True, FULL)
     return {"ztorch ms": 1e3 * ours.seconds, "ONNX Runtime ms": 1e3 * theirs.seconds,

@@ -257,11 +257,10 @@ def test_another_opset(tmp_path: Path) -> None:
         assert onnx.load(tmp_path / "m.onnx").opset_import[0].version == opset
         np.testing.assert_allclose(runtime(tmp_path / "m.onnx", x)[0], ours(model, x)[0],
                                    rtol=1e-5)
-    newer = zt.Sequential([L.Input((4,)), L.BatchNormalization()])
-    with pytest.raises(Unsupported, match=r"cannot be written with opset 13: .*Take a later opset"):
-        zt.onnx.save(newer, tmp_path / "m.onnx", opset=13)
+    with pytest.raises(Unsupported, match=r"cannot be written with opset 7: .*Take a later opset"):
+        zt.onnx.save(model, tmp_path / "m.onnx", opset=7)
     with pytest.raises(ConfigError, match="opset"):
-        zt.onnx.save(newer, tmp_path / "m.onnx", opset=0)
+        zt.onnx.save(model, tmp_path / "m.onnx", opset=0)
 
 
 def test_ops_that_an_older_opset_lacks(tmp_path: Path) -> None:

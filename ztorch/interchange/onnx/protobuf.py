@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -188,52 +188,6 @@ def _set_attributes(nodes: Any, own: Mapping[str, Any]) -> None:
                 _set_attributes(a.g.node, own)
         del node.attribute[:]
         node.attribute.extend(kept)
-
-
-def converted(data: bytes, opset: int, label: str) -> bytes:
-    """The bytes of a file in another version of the ops, by the converter of the package onnx. Ops
-    that this version lacks become those that the standard defines them by."""
-    onnx = package()
-    try:
-        model = onnx.version_converter.convert_version(
-            _without_newer(onnx, onnx.load_from_string(data), opset), opset)
-        onnx.checker.check_model(model, full_check=True)
-    except Exception as error:
-        reason = str(error).splitlines()[0].rpartition("failed: ")[2]
-        raise Unsupported(f"{label} cannot be written with opset {opset}: {reason}; an op of it is "
-                          "newer. Take a later opset") from None
-    return bytes(model.SerializeToString())
-
-
-def _without_newer(onnx: Any, model: Any, opset: int) -> Any:
-    """A model whose newer ops are replaced by what the standard defines them by, as often as
-    there are some."""
-    before: set[str] = set()
-    while (newer := {op for op in _ops(model.graph) if not _has(onnx, op, opset)}) - before:
-        before |= newer
-        typed = [onnx.helper.make_tensor_value_info(a.name, a.data_type, a.dims)
-                 for a in model.graph.initializer]  # definitions may depend on types
-        model.graph.value_info.extend(typed)
-        model = onnx.inliner.inline_selected_functions(
-            model, [("", op) for op in sorted(newer)], inline_schema_functions=True)
-        del model.graph.value_info[:]
-    return model
-
-
-def _ops(graph: Any) -> Iterator[str]:
-    """The ops of a graph and of those in it."""
-    for node in graph.node:
-        yield node.op_type
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _ops(attribute.g)
-
-
-def _has(onnx: Any, op: str, opset: int) -> bool:
-    try:
-        return not onnx.defs.get_schema(op, opset).deprecated
-    except onnx.defs.SchemaError:
-        return False
 
 
 def packed(name: str, nodes: list[Row], inputs: list[Port], outputs: list[Port],

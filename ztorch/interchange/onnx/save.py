@@ -17,7 +17,8 @@ from ztorch.files.atomic import need_name, write_atomic
 from ztorch.graph.op import OpCall, remember_calls
 from ztorch.graph.value import Value, topological
 from ztorch.interchange.onnx import writers as _writers  # noqa: F401 (fills the registries)
-from ztorch.interchange.onnx.protobuf import Port, converted, packed
+from ztorch.interchange.onnx.opset import converted
+from ztorch.interchange.onnx.protobuf import Port, packed
 from ztorch.interchange.onnx.selection import WriteSelector
 from ztorch.interchange.onnx.writer import BATCH, SymbolicAxis, Writer
 from ztorch.interchange.onnx.writing import name_output, write_values
@@ -54,8 +55,8 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
         dtype: "float32" or "float64". Default: `"float32"`.
         sizes: The size of each axis that an Input leaves open, by name; None: the file takes any.
             All rows of a batch have one size then: nothing is filled up. Default: `None`.
-        opset: The version of ONNX's ops. Others than 21 are what the converter of the package onnx
-            makes of it. Default: `21`.
+        opset: The version of ONNX's ops, 13 or later. Others than 21 are what the converter of the
+            package onnx makes of it. Default: `21`.
 
     Raises:
         Unsupported: ONNX lacks something that the model computes; the message lists all of it.

@@ -193,7 +193,8 @@ class Writer:
         for size, axis in self.open_sizes.items():
             while rest % size == 0:
                 rest //= size
-                now = self.node("Shape", [axis.source], start=axis.number, end=axis.number + 1)
+                now = self.node("Gather", [self.node("Shape", [axis.source]),
+                                           self.integers([axis.number])])
                 product = self.node("Mul", [product, now]) if product else now
         return product if rest == 1 else self.node("Mul", [product, self.integers([rest])])
 

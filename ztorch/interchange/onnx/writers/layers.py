@@ -109,19 +109,21 @@ def _recurrent(w: Writer, v: Value, layer: Any, x: Value, weight: Weights) -> No
     functions = [_FUNCTIONS[f] for f in _functions(layer)]
     attrs: dict[str, Any] = {
         "hidden_size": layer.units, "activations": [name for name, _, _ in functions],
-        "direction": "reverse" if layer.go_backwards else "forward"}
+        "direction": "reverse" if layer.go_backwards and not layer.return_sequences else "forward"}
     if any(alpha for _, alpha, _ in functions):
         attrs["activation_alpha"] = [alpha for _, alpha, _ in functions if alpha]
         attrs["activation_beta"] = [beta for _, alpha, beta in functions if alpha]
     if isinstance(layer, GRU):
         attrs["linear_before_reset"] = int(layer.reset_after)
     op = "RNN" if isinstance(layer, SimpleRNN) else type(layer).__name__
-    every, last = w.outputs(op, [w.name(x, (1, 0, 2)), *arrays], 2, **attrs)
-    if not layer.return_sequences:
+    steps = w.name(x, (1, 0, 2))
+    if layer.go_backwards and layer.return_sequences:
+        # The layer gives steps in the order in which it read them. OpenVINO 2026.4 misreads two
+        # nodes of opposite directions on one tensor, but not a tensor whose steps are turned.
+        steps = w.node("Slice", [steps, w.integers([-1]), w.integers([np.iinfo(np.int64).min]),
+                                 w.integers([0]), w.integers([-1])])
+    every, last = w.outputs(op, [steps, *arrays], 2, **attrs)
+    if layer.return_sequences:
+        w.give(v, w.node("Squeeze", [every, w.integers([1])]), (1, 0, 2))
+    else:
         w.give(v, w.node("Squeeze", [last, w.integers([0])]))
-        return
-    name = w.node("Squeeze", [every, w.integers([1])])
-    if layer.go_backwards:  # the layer gives steps in the order in which it read them
-        name = w.node("Slice", [name, w.integers([-1]), w.integers([np.iinfo(np.int64).min]),
-                                w.integers([0]), w.integers([-1])])
-    w.give(v, name, (1, 0, 2))

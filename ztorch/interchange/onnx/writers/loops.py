@@ -22,28 +22,33 @@ def _loop(w: Writer, v: Value) -> None:
     body: Body = v.attrs["body"]
     inits, sequences, shared = arguments(body, v.args)
     inner = w.inside()
-    for leaf, outside in zip(body.shared, shared, strict=True):
-        inner.give(leaf, w.name(outside))
-    names = [w.name(x) for x in (*inits, *sequences)]
-    ports = [_port(inner, leaf, "before" if leaf in body.carries else "element")
-             for leaf in (*body.carries, *body.slices)]
-    for leaf, port in zip((*body.carries, *body.slices), ports, strict=True):
+    around = {leaf: w.name(x) for leaf, x in zip(body.shared, shared, strict=True)}
+    computed = [leaf for leaf, name in around.items() if name not in w.arrays]
+    kept = computed if len(computed) > 1 else []  # as states: OpenVINO takes a Scan that reads one
+    for leaf in (leaf for leaf in around if leaf not in kept):
+        inner.give(leaf, around[leaf])
+    names = [*map(w.name, inits), *(around[leaf] for leaf in kept), *map(w.name, sequences)]
+    ports = [_port(inner, leaf, "element" if leaf in body.slices else "before")
+             for leaf in (*body.carries, *kept, *body.slices)]
+    for leaf, port in zip((*body.carries, *kept, *body.slices), ports, strict=True):
         inner.give(leaf, port.name)
     if not sequences:  # a Scan counts its turns by a sequence
         names.append(w.array(np.zeros(body.turns, np.float32)))
         ports.append(Port(inner.unique("turn"), (), f32))
     write_values(inner, WriteSelector(Context(), {}, Counter()), list(body.roots))
     results = []
-    for root in body.roots:  # each under a name of its own, even where a state stays as it is
+    for root in (*body.news, *kept, *body.outs):  # under other names, even what stays
         result = _port(inner, root, "after")
         inner.nodes.append(("Identity", result.name, [inner.name(root)], [result.name], {}))
         results.append(result)
     reads, keeps = max(len(sequences), 1), len(body.outs)
     order = int(body.reverse)
-    w.loops[v] = w.outputs(
-        "Scan", names, len(body.roots), num_scan_inputs=reads,
+    outputs = w.outputs(
+        "Scan", names, len(results), num_scan_inputs=reads,
         scan_input_directions=[order] * reads, scan_output_directions=[order] * keeps or None,
         body=Subgraph(w.unique("body"), ports, results, inner.nodes))
+    states = len(body.news)
+    w.loops[v] = outputs[:states] + outputs[states + len(kept):]
 
 
 def _port(w: Writer, v: Value, name: str) -> Port:
