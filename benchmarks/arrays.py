@@ -81,6 +81,11 @@ def run(threads: list[int], effort: Effort) -> Section:
                       most=1.0)
                 _case(s, n, effort, "x ** 2 + y", lambda lib, x, y: x**2 + y, size, 2,
                       text="x ** 2 + y")
+                _case(s, n, effort, "where(x > y, x, y)",
+                      lambda lib, x, y: lib.where(x > y, x, y), size, 2,
+                      text="where(x > y, x, y)")
+                _case(s, n, effort, "x + y + x", lambda lib, x, y: x + y + x, size, 2,
+                      text="x + y + x")
                 _case(s, n, effort, "chain of ten", chain, size, text=CHAIN)
                 _case(s, n, effort, "sum", lambda lib, x: x.sum(), size, text="sum(x)")
                 _case(s, n, effort, "max", lambda lib, x: x.max(), size, text="max(x)")
@@ -88,6 +93,7 @@ def run(threads: list[int], effort: Effort) -> Section:
             _case(s, n, effort, "Black-Scholes", black_scholes, 1_000_000, numpy_too=False)
             _k_means(s, n, effort)
             _network(s, n, effort)
+            _loop(s, n, effort)
     programs.forget()
     return s
 
@@ -222,6 +228,43 @@ def _network(s: Section, threads: int, effort: Effort) -> None:
     error = peers.checked("a network", 1e-4, **errors)
     s.compared("a step of training, 32-64-1, batch 64", threads,
                compare(contestants, threads == 1, effort), error)
+
+
+def _loop(s: Section, threads: int, effort: Effort) -> None:
+    """Fifty steps of Adam by hand, beside an epoch of `fit`."""
+    random = np.random.default_rng(0)
+    steps, batch = 50, 64
+    xs, ys = (random.normal(size=(steps * batch, n)).astype(np.float32) for n in (32, 1))
+    model = zt.Sequential([zt.layers.Input((32,)), zt.layers.Dense(64, activation="tanh"),
+                           zt.layers.Dense(1)], seed=1)
+    by_fit = model.compile("cpu", batch_size=batch, optimizer=zt.optimizers.Adam(1e-3), loss="mse")
+    first = [zt.tensor(w, device="cpu") for w in by_fit.get_weights()]
+    data = [[zt.tensor(a[k:k + batch], device="cpu") for k in range(0, len(a), batch)]
+            for a in (xs, ys)]
+    optimizer = zt.optimizers.Adam(1e-3)
+
+    def loss(weights: Any, x: Any, y: Any) -> Any:
+        w, b, v, c = weights
+        return ((zt.ops.tanh(x @ w + b) @ v + c - y) ** 2).mean()
+
+    @zt.compiled
+    def step(weights: Any, x: Any, y: Any) -> Any:
+        value, slopes = zt.value_and_grad(loss)(weights, x, y)
+        return optimizer.update(weights, slopes), value
+
+    def by_hand(weights: Any = first) -> Any:
+        for x, y in zip(*data, strict=True):
+            weights, _ = step(weights, x, y)
+        return weights
+
+    weights = by_hand()
+    by_fit.fit(xs, ys, epochs=1, verbose=0, shuffle=False)
+    pairs = zip(weights, by_fit.get_weights(), strict=True)
+    error = peers.checked("Adam", 1e-4, ztorch=max(_error(w.numpy(), true) for w, true in pairs))
+    s.compared("50 steps of Adam by hand, 32-64-1, batch 64", threads, compare(
+        [Contestant("zt.compiled", by_hand),
+         Contestant("fit", lambda: by_fit.fit(xs, ys, epochs=1, verbose=0, shuffle=False))],
+        threads == 1, effort), error)
 
 
 def _error(y: np.ndarray, true: np.ndarray) -> float:

@@ -164,3 +164,31 @@ def test_threads_compute_one_tensor() -> None:
         for thread in threads:
             thread.join()
         assert not wrong
+
+
+def test_a_step_of_training_by_hand(long_ways: list[int]) -> None:
+    x, t = _pair(6)
+    w, b = zt.tensor(np.float32(1.5)), zt.tensor(np.float32(0.5))
+
+    def loss(params: list[zt.Tensor]) -> zt.Tensor:
+        return ((params[0] * t + params[1]) ** 2).mean()
+
+    def step() -> tuple[list[zt.Tensor], list[zt.Tensor]]:
+        value, slopes = zt.value_and_grad(loss)([w, b])
+        return [value, *(p - 0.25 * s for p, s in zip((w, b), slopes, strict=True))], slopes
+
+    error = 1.5 * x.astype(np.float64) + 0.5
+    slopes = [(2 * error * x).mean(), 2 * error.mean()]
+    want = [(error**2).mean(), 1.5 - slopes[0] / 4, 0.5 - slopes[1] / 4, *slopes]
+    for _ in range(4):
+        new, _ = step()
+        del _
+        realize([y.node for y in new])
+        np.testing.assert_allclose([y.item() for y in new], want[:3], rtol=1e-5)
+    assert long_ways == [3, 3]
+    for count in (3, 4):  # gradients that somebody has are computed with the rest
+        new, kept = step()
+        realize([y.node for y in new])
+        got = [*new, *kept]
+        assert len(long_ways) == count and all(y.node.block is not None for y in got)
+        np.testing.assert_allclose([y.item() for y in got], want, rtol=1e-5)

@@ -59,28 +59,42 @@ def structure_of(pending: Pending, apart: bool) -> Matching | None:
     """
     at = slot_places(TensorNode)
     m = Matching(len(pending.roots))
-    entries = {node: k for k, node in enumerate(pending.roots)}
+    order = [*pending.roots]
+    entries = {node: k for k, node in enumerate(order)}
     uses: dict[TensorNode, int] = {}  # of nodes on the way, as operands
-    leaves: list[TensorNode] = []
-    for node in pending.order:
-        entry, call, operands = entries[node], node.call, node.operands
-        if call is None or node.siblings is not None:
+    results: dict[int, list[int]] = {}  # of one call: entries of their operands, by its id
+    for node in order:  # which grows
+        operands, call = node.operands, node.call  # in this order; see `settle`
+        if call is None:
             return None
-        m.same(m.slot(entry, at["call"]), call)
-        for x, own in zip(operands, m.items_of_known(m.slot(entry, at["operands"]), operands),
-                          strict=True):
+        m.same(m.slot(entries[node], at["call"]), call)
+        all_operands = m.slot(entries[node], at["operands"])
+        if node.siblings is not None:
+            m.number(m.slot(entries[node], at["index"]), node.index)
+            own = results.setdefault(id(operands), [])
+            own.append(all_operands)
+            if len(own) > 1:
+                m.one(all_operands, own[0])
+                continue
+        for x, entry in zip(operands, m.items_of_known(all_operands, operands), strict=True):
             if type(x) is not TensorNode:
-                m.number(own, x)
+                m.number(entry, x)
                 continue
-            if pending.slots[x] >= len(pending.roots):
+            slot = pending.slots[x]
+            if slot >= len(pending.roots):
                 uses[x] = uses.get(x, 0) + 1
-            if x in entries and not apart:
-                m.one(own, entries[x])
-                continue
-            entries[x] = own
-            if pending.slots[x] < 0:
-                m.blocks.append(m.slot(own, at["block"]))
-                leaves.append(x)
+            if apart:
+                m.blocks.append(m.slot(entry, at["block"]))
+            elif x in entries:
+                m.one(entry, entries[x])
+            else:
+                entries[x] = entry
+                if slot >= 0:
+                    order.append(x)
     for node, count in uses.items():
         m.references(entries[node], count)
-    return m if apart or leaves == pending.leaves else None
+    for own in results.values():  # whoever wants more of them finds all computed
+        m.references(own[0], len(own))
+    if not apart:
+        m.blocks = [m.slot(entries[leaf], at["block"]) for leaf in pending.leaves]
+    return m
