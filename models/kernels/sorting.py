@@ -1,9 +1,12 @@
-"""The rows of a matrix, sorted: neighbours that are in the wrong order change places.
+"""The rows of a matrix, sorted by a network: pairs that are in the wrong order change places.
 
-In every round all pairs are compared at once: first (0, 1), (2, 3) and so on, in the next round
-(1, 2), (3, 4). After as many rounds as there are columns every row is in order. `row` is an array
-of the kernel's own.
+Runs of 2 elements are sorted, then of 4, of 8 ... First each element of a run meets its mirror image,
+so that all of one half are less than all of the other; then the halves are divided in the same way,
+with partners half as far away in each step. All pairs of a step are compared at once, and `tuple`
+has the loops over steps written out, so that each knows how far away partners are.
 """
+
+import math
 
 import numpy as np
 
@@ -14,15 +17,15 @@ import ztorch as zt
 def sort_rows(x):
     """Each row from its least to its largest element."""
     rows, n = x.shape
-    out = np.empty_like(x)
-    for i in range(rows):
-        row = x[i].copy()
-        for turn in range(n):
-            swapped = row.copy()
-            for j in range(n):
-                k = j + 1 - 2 * ((j + turn) % 2)  # the partner in this round
-                if 0 <= k < n:
-                    swapped[j] = min(row[j], row[k]) if j < k else max(row[j], row[k])
-            row = swapped
-        out[i] = row
-    return out
+    columns = x.T.copy()  # neighbours are of different rows: whole vectors are compared
+    for size in tuple(range(1, math.ceil(math.log2(n)) + 1)):
+        for step in tuple(range(size)):
+            distance = 2 ** size - 1 if step == 0 else 2 ** (size - step - 1)
+            after = columns.copy()
+            for j, i in zt.grid(n, rows):
+                k = j ^ distance  # the partner; those behind the last would be infinite
+                if k < n:
+                    low, high = min(columns[j, i], columns[k, i]), max(columns[j, i], columns[k, i])
+                    after[j, i] = low if j < k else high
+            columns = after
+    return columns.T

@@ -244,3 +244,22 @@ def test_windows_and_distances_are_read_where_they_lie() -> None:
     points, centres = np.ones((64, 4), np.float32), np.ones((16, 4), np.float32)
     said = k_means_step.on("cpu:avx2").explain(points, centres)
     assert len(re.findall(r"^k\d+_copy", said, re.MULTILINE)) == 1
+
+
+def test_defaults_are_compiled_in_and_names_may_move_on() -> None:
+    """A kernel of six written-out steps over two names, with a matrix of a known dtype."""
+
+    @zt.kernel
+    def steps(x, rate=0.5, first=0):
+        row = x.copy()
+        for _ in tuple(range(first, 6)):
+            after = np.eye(x.shape[0], dtype=x.dtype)
+            for i, j in zt.grid(*x.shape):
+                after[i, j] = after[i, j] + row[j, i] * rate
+            row = after
+        return row
+
+    x = X[:, :3]
+    np.testing.assert_allclose(steps(x), steps.debug(x), rtol=1e-12)
+    np.testing.assert_allclose(steps(x, first=5), steps.debug(x, first=5), rtol=1e-12)
+    np.testing.assert_allclose(steps(x, 0.25), steps.debug(x, 0.25), rtol=1e-12)

@@ -63,11 +63,16 @@ def _arange(a: TileArithmetic, *ends: Any, dtype: Any = None) -> Any:
     return a.cast(numbers, dtype_from(dtype)) if dtype is not None else numbers
 
 
+def _numpy(x: Any) -> Any:
+    return x.numpy if isinstance(x, DType) else x
+
+
 def _of_known(function: Any) -> Word:
     """An array of numbers that are known while compiling."""
     def word(a: TileArithmetic, *args: Any, **named: Any) -> Any:
         if any(isinstance(x, (LoopTensor, Affine)) for x in (*args, *named.values())):
             raise BadCall(f"np.{function.__name__} takes numbers that are known while compiling")
+        args, named = tuple(map(_numpy, args)), {n: _numpy(x) for n, x in named.items()}
         return LoopTensor(constant(function(*args, **named)))
     return word
 

@@ -45,6 +45,17 @@ def written(statements: Sequence[ast.stmt]) -> dict[str, list[tuple[ast.Subscrip
     return out
 
 
+def written_from_before(statements: Sequence[ast.stmt]) -> set[str]:
+    """The arrays from before that statements write elements of: not those that they make first."""
+    out: set[str] = set()
+    made: set[str] = set()
+    for s in statements:
+        out.update(n for n in written([s]) if n not in made)
+        if isinstance(s, ast.Assign):
+            made.update(t.id for t in s.targets if isinstance(t, ast.Name) and t.id not in out)
+    return out
+
+
 @dataclass(frozen=True)
 class Counters:
     """What is known of a loop before its body is translated."""

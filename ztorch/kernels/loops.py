@@ -8,7 +8,7 @@ from typing import Any
 
 from ztorch.graph.op import OPS
 from ztorch.kernels.assignments import AssignmentRules
-from ztorch.kernels.dependence import Counters, conflict, written
+from ztorch.kernels.dependence import Counters, conflict, written_from_before
 from ztorch.kernels.plainer import ENDS
 from ztorch.kernels.scope import Loop, Variable
 from ztorch.kernels.thread_loops import run_threads
@@ -24,7 +24,7 @@ class LoopRules(AssignmentRules):
     """Runs loops."""
 
     def _run_for(self, s: ast.For) -> None:
-        self.mark_parts(written(s.body))
+        self.mark_parts(written_from_before(s.body))
         call = s.iter if isinstance(s.iter, ast.Call) else None
         function = self.value(call.func) if call is not None else None
         if call is not None and function is threads:

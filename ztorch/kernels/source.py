@@ -70,8 +70,9 @@ class Source:
                         known.keys() <= whole.keys()):
                     return whole
         bound = inspect.signature(function).bind(*args, **named)
-        bound.apply_defaults()
-        return dict(bound.arguments)
+        return {n: bound.arguments[n] if n in bound.arguments else _default(p.default)
+                for n, p in bound.signature.parameters.items()
+                if n in bound.arguments or p.default is not p.empty}
 
     def lookup(self, name: str) -> Any:
         """What a name means outside of the function; raises KeyError for unknown ones."""
@@ -80,13 +81,22 @@ class Source:
         return getattr(builtins, name) if hasattr(builtins, name) else self.names[name]
 
 
+class DefaultNumber(float):
+    """A number that a call left at its default, which is compiled in: what depends on it alone is
+    computed once."""
+
+
 @functools.lru_cache(1024)
 def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...] | None, dict[str, Any]]:
     """The names of plain parameters and their defaults; no names where some are not plain."""
     known = inspect.signature(function).parameters
     plain = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in known.values())
     return tuple(known) if plain else None, {
-        n: p.default for n, p in known.items() if p.default is not p.empty}
+        n: _default(p.default) for n, p in known.items() if p.default is not p.empty}
+
+
+def _default(x: Any) -> Any:
+    return DefaultNumber(x) if type(x) is float else x
 
 
 def source_of(function: Callable[..., Any]) -> Source:
