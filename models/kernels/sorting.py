@@ -1,14 +1,12 @@
 """The rows of a matrix, sorted by a network: pairs that are in the wrong order change places.
 
-Runs of 2 elements are sorted, then of 4, of 8 ... First each element of a run meets its mirror image,
-so that all of one half are less than all of the other; then the halves are divided in the same way,
+Runs of 2 elements are sorted, then of 4, of 8 ... First each element of a run meets its mirror
+image, so that all of one half are less than all of the other; then halves are divided likewise,
 with partners half as far away in each step. All pairs of a step are compared at once, and `tuple`
 has the loops over steps written out, so that each knows how far away partners are.
 """
 
 import math
-
-import numpy as np
 
 import ztorch as zt
 
