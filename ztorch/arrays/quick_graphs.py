@@ -1,5 +1,5 @@
-"""Pending tensors of a structure that ran before: computed by one native function, which compares
-them with that structure itself."""
+"""Computes pending tensors whose structure ran before with one native function, which also checks
+that they have this structure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ztorch.backends.python_calls import slot_places
 
 
 def compute_again(roots: Sequence[TensorNode]) -> bool:
-    """Computes several pending nodes in one memory, if their structure is known, and nobody else
-    refers to a node on the way, which is worth keeping then. Returns whether it did.
+    """Computes pending nodes, if their structure is known and no other reference keeps an
+    intermediate node alive, which would be worth storing then. Returns whether it did.
 
     Args:
         roots: The nodes, each once.
@@ -31,13 +31,13 @@ def compute_again(roots: Sequence[TensorNode]) -> bool:
 
 
 def learn(pending: Pending, program: ArrayProgram, apart: bool = False) -> None:
-    """Has nodes of a structure computed by a native function from now on, if they can be.
+    """From now on, computes nodes of a structure by a native function, if that is possible.
 
     Args:
         pending: Nodes, before they are settled. All of their roots are pending.
         program: Their program, which ran with their numbers.
-        apart: Whether it reads each operand of its own, also those that are one tensor. Default:
-            `False`.
+        apart: Whether the program has an input for each operand, even if two are one tensor.
+            Default: `False`.
     """
     if pending.roots and program.is_quick and may_know_natives() and device_of_block() is None and (
             not keeps_operands()) and (matching := structure_of(pending, apart)):
@@ -50,18 +50,18 @@ def learn(pending: Pending, program: ArrayProgram, apart: bool = False) -> None:
 
 
 def structure_of(pending: Pending, apart: bool) -> Matching | None:
-    """How to tell nodes of the same structure: the same calls, the same numbers, operands that are
-    one where they were one. None if they never run so.
+    """How to recognise nodes of the same structure: the same calls, the same numbers, and the same
+    operands shared. None if such nodes cannot be computed by a native function.
 
     Args:
         pending: Nodes, before they are computed. All of their roots are pending.
-        apart: Whether computed operands are read each of its own, also where they are one.
+        apart: Whether the program has an input for each operand, even if two are one tensor.
     """
     at = slot_places(TensorNode)
     m = Matching(len(pending.roots))
     order = [*pending.roots]
     entries = {node: k for k, node in enumerate(order)}
-    uses: dict[TensorNode, int] = {}  # of nodes on the way, as operands
+    uses: dict[TensorNode, int] = {}  # of intermediate nodes, as operands
     results: dict[int, list[int]] = {}  # of one call: entries of their operands, by its id
     for node in order:  # which grows
         operands, call = node.operands, node.call  # in this order; see `settle`

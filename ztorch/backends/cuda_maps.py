@@ -1,4 +1,4 @@
-"""What CUDA's launches hand to kernels: addresses, and the tensor maps that copies go by."""
+"""Parameters of CUDA's launches: addresses, and the tensor maps of asynchronous copies."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How a native function of Python looks at what it is given, and what it makes of the results.
+"""How a native function for Python checks its arguments, and builds the tree that it returns.
 
-What it sees are entries of a list: its first arguments, then what each step adds. A step looks at
-an entry, and may add others: what a slot of it refers to, its items, the value of a key.
+It works on a list of entries: first its arguments, then what each step adds. A step checks an
+entry, or adds others: the object in a slot, the items of a sequence, the value of a key.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ztorch.abi import PYTHON_BUILDS, PYTHON_STEPS
 
 
 class Matching:
-    """Steps by which a native function tells what its program was compiled for, and finds the
-    memory that it reads.
+    """Steps by which a native function checks that its program was compiled for these arguments,
+    and finds the memory that it reads.
 
     Attributes:
-        arguments: How many of its arguments are looked at.
+        arguments: How many of its arguments are checked.
         entries: Length of the list when all steps are done.
-        blocks: Entries that are memory, or None where there is none yet: then they do not match.
+        blocks: Entries that are memory. Where one is None, there is no memory yet: no match.
         inputs: How many of those the program reads.
         words: The steps, three words each.
         objects: What the steps refer to, which must be kept.
@@ -46,7 +46,7 @@ class Matching:
         return self._added(1)[0]
 
     def constant(self, x: Any) -> int:
-        """Adds an object, whatever the arguments are."""
+        """Adds an object that does not depend on the arguments."""
         self._step("constant", 0, self._kept(x))
         return self._added(1)[0]
 
@@ -67,21 +67,21 @@ class Matching:
         self._step("number", entry, self._kept(x))
 
     def references(self, entry: int, count: int) -> None:
-        """There must be so many references to an entry."""
+        """An entry must have this many references."""
         self._step("references", entry, count)
 
     def items(self, entry: int, like: Sequence[Any]) -> list[int]:
-        """Adds the items of a tuple or list, which an entry must be and as long as another."""
+        """Adds the items of an entry, which must have the class and length of `like`."""
         self.kind(entry, type(like))
         return self.items_of_known(entry, like)
 
     def items_of_known(self, entry: int, like: Sequence[Any]) -> list[int]:
-        """Adds the items of what is known to be a tuple or list."""
+        """Adds the items of an entry that is known to be a tuple or list."""
         self._step("tuple" if type(like) is tuple else "list", entry, len(like))
         return self._added(len(like))
 
     def values(self, entry: int, keys: Sequence[str]) -> list[int]:
-        """Adds the values of a dict, which an entry must be and have these keys alone."""
+        """Adds the values of an entry, which must be a dict with exactly these keys."""
         self.kind(entry, dict)
         self._step("dict", entry, len(keys))
         return [self._value(entry, key) for key in keys]

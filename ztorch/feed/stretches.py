@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Stretch:
-    """Stands in an epoch where several batches would. Its scores are added as it runs.
+    """Takes the place of several batches of an epoch. Its scores are added as it runs.
 
     Args:
         native: What runs the batches.

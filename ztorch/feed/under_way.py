@@ -1,4 +1,4 @@
-"""Runs that a device is at work on while the host fetches the next batch."""
+"""Runs in flight: the device computes one while the host fetches the next batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class UnderWay:
     next batch is fetched and begun.
 
     Args:
-        done: What is done with each when its outputs are there, in the order of runs.
+        done: Called with each run when its outputs are there, in the order of runs.
     """
 
     def __init__(self, done: Callable[[int, Any], object]):
@@ -26,7 +26,7 @@ class UnderWay:
         return len(self._begun)
 
     def begin(self, step: int, batch: Batch | Stretch, ahead: bool = True) -> None:
-        """Runs the call of a batch. It may still run afterwards if it goes `ahead`."""
+        """Runs the call of a batch. With `ahead`, it may still run when this returns."""
         call = batch.call
         if ahead and call.overlaps:
             call.start()
@@ -39,7 +39,7 @@ class UnderWay:
         self._done(step, batch)
 
     def finish(self, most: int = 0) -> None:
-        """Waits until at most so many are under way."""
+        """Waits until at most `most` runs are in flight."""
         while len(self._begun) > most:
             step, batch = self._begun.popleft()
             batch.call.finish()

@@ -29,7 +29,7 @@ class GridLimits:
     load_width: int = 1  # neighbouring elements that one thread loads at once
     implicit_simd: bool = False  # the compiler vectorizes across neighbouring threads
     scalar_stores_readable_as_vectors: bool = True  # False: a memory has one access width only
-    asynchronous_copies: bool = False  # from global to shared memory, beside which threads go on
+    asynchronous_copies: bool = False  # from global to shared memory, while threads go on
     mma_shapes: tuple[MmaShape, ...] = ()  # shapes of matrix instructions, fastest first
     mma_layout: str = ""  # which thread has what of a matrix of 16 bits; empty: not known
     asynchronous_products: bool = False  # of 16 bits from shared memory, of four subgroups each

@@ -221,7 +221,7 @@ _row("atomic_exchange", 2, "an element becomes x (index, x)", attrs=("mem", "off
 _row("atomic_cas", 3, "an element becomes x if its bits are those of the expected number (index, "
      "expected, x)", attrs=("mem", "off"), by_dtype=True, cost=20)
 
-# -- copies beside which threads go on -----------------------------------------------------------
+# -- copies, while threads go on -----------------------------------------------------------------
 _row("copy_async", 3, "start to copy neighbours of a global memory that is only read into shared "
      "memory; zeros where not inside (target index, source index, inside)", kinds="fsu",
      result="none", attrs=("mem", "off", "align", "source", "source_off", "elements"), cost=2,
@@ -242,7 +242,7 @@ _row("mma_store", 2, "a matrix c into memory (index, c)", kinds="f", result="non
 _row("mma_join", 1, "elements of a thread as its part of a matrix a or c of a known layout, "
      "rounded to its dtype", kinds="f", result="attr", variadic=True)
 
-# -- products beside which threads go on -----------------------------------------------------------
+# -- products, while threads go on -----------------------------------------------------------------
 # Four neighbouring subgroups multiply a, of which each has m rows, by b, which has as many columns
 # as the variables c together. Both lie in swizzled memories, in lines of 128 bytes. Lines of a run
 # along k, and with `turned` along its rows. Lines of b run along its columns, and those of the next

@@ -21,7 +21,7 @@ class Rings(Expressions):
         return name
 
     def mbarrier_init(self, mem: str, index: Arg, count: int, off: int = 0) -> None:
-        """Begin a barrier whose phases end with so many arrivals each."""
+        """Begin a barrier. Each of its phases ends after this many arrivals."""
         self._token("mbarrier_init", self._place(index), mem=mem, off=off, count=count)
 
     def mbarrier_fence(self) -> None:
@@ -67,7 +67,7 @@ class Rings(Expressions):
                     cluster=cluster)
 
     def team_barrier(self, count: int) -> None:
-        """Wait for a team of so many threads of the workgroup."""
+        """Wait for a team of `count` threads of the workgroup."""
         self._token("team_barrier", count=count)
 
     def cluster_barrier(self) -> None:

@@ -1,8 +1,8 @@
 """Runs the branches of an `if` side by side where their threads wait for each other.
 
-One of them runs at a time, until it waits for what has not happened. The first that can go on is
-always preferred, so a producer, which stands first, runs as far ahead as its waits allow: what they
-do not protect is overwritten, and found.
+One of them runs at a time, until it has to wait. The first one that can go on is always preferred,
+so a producer, which comes first, runs as far ahead as its waits allow. Memory that the waits fail
+to protect is then overwritten, and tests notice.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Roles:
 
     def until(self, m: Any, ready: Callable[[], bool], waits: str,
               fail: Callable[[str], InterpretError]) -> None:
-        """Returns when something is so; others run until then."""
+        """Returns when `ready()` holds; other roles run until then."""
         me = self.current
         if me is None:
             if not ready():

@@ -1,4 +1,4 @@
-"""The maps of memories that copies of tiles go by: what a launch has to hand to such a kernel."""
+"""The tensor maps that copies of tiles need: a launch hands them to the kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TileMap(NamedTuple):
 
 
 def map_of(instr: Instr) -> TileMap:
-    """The map that a copy of a tile goes by."""
+    """The map that a copy of a tile uses."""
     a = instr.attrs
     return TileMap(a["source"], a["source_off"], a["extents"], a["pitches"], a["box"])
 

@@ -90,7 +90,7 @@ def _tuples(x: Any) -> Any:
 def _word(function: Any) -> Any:
     try:
         word = WORDS.get(function)
-    except TypeError:  # of no hashable kind
+    except TypeError:  # not hashable
         return None
     if word is None and isinstance(function, type) and issubclass(function, np.generic):
         return cast_word(function)

@@ -1,4 +1,4 @@
-"""Arrays that hold what turns of a loop write at places that are sums of loop variables."""
+"""Arrays written by the turns of a loop, each at a position that is a sum of loop variables."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def arranged(tile: LoopTensor, own: Axes, index: ElementIndex) -> Value:
 
 def placed(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, ...]
             ) -> tuple[Value, Value | None]:
-    """What turns write at each element of the array, and which elements they write; None: all."""
+    """What turns write to each element of the array, and a mask of the elements that they write;
+    None: all of them."""
     value = arranged(tile, own, index)
     covered: Value | None = None
     for k, (place, n) in enumerate(zip(index.places, shape, strict=True)):
@@ -63,7 +64,7 @@ def placed(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, .
 
 
 def positions(place: Affine) -> np.ndarray:
-    """The positions along an axis, in the order of `_arranged`."""
+    """The positions along an axis, in the order of `arranged`."""
     at = np.full((), place.const + sum(c * (v.extent - 1) for v, c in _terms(place) if c < 0))
     for v, c in _terms(place):
         at = at[..., None] + np.arange(v.extent) * abs(c)
@@ -78,7 +79,7 @@ def contiguous(index: ElementIndex) -> bool:
 
 def padded(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, ...], number: Any
             ) -> Value:
-    """What turns write, inside an array that is one number elsewhere."""
+    """What turns write into an array that holds one number everywhere else."""
     value = arranged(tile, own, index)
     low = (*[0] * len(own), *(int(positions(p)[0]) for p in index.places
                              if isinstance(p, Affine)))
@@ -88,7 +89,7 @@ def padded(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, .
 
 
 def joined(old: Value, tile: LoopTensor, own: Axes, index: ElementIndex) -> Value | None:
-    """What turns write between what lies before and behind it, where that is along one axis."""
+    """The old array with what turns write in the middle, if that is a range of one axis."""
     value = arranged(tile, own, index)
     axes = [k for k, (n, m) in enumerate(zip(old.shape, value.shape, strict=True)) if n != m]
     if len(axes) != 1:
@@ -103,7 +104,7 @@ def joined(old: Value, tile: LoopTensor, own: Axes, index: ElementIndex) -> Valu
 
 
 def _part(x: Value, axis: int, start: int, end: int) -> Value:
-    """Elements of one axis; of a padded value those inside, if it is they."""
+    """A range along one axis: the value before padding, where the range is exactly that."""
     if x.op.name == "pad" and (start, end) == (x.attrs["low"][axis],
                                                x.shape[axis] - x.attrs["high"][axis]) and (
             x.args[0].shape[:axis] + x.args[0].shape[axis + 1:]

@@ -84,7 +84,7 @@ def result_of(name: str, y: Value, result: Strided, v: Mapping[str, Value],
 
 
 def _op(name: str, tensors: int) -> Public:
-    """The op of that name, if it takes so many tensors and gives one."""
+    """The op of that name, if it takes this many tensors and gives one."""
     known = REGISTRY.get(name)
     if known is None or _tensors(known) != tensors:
         raise unknown(f"op of {tensors} tensor{'s' * (tensors > 1)}", name,

@@ -122,7 +122,7 @@ def _readable(v: Value) -> bool:
 
 
 def _wanted(v: Value, grid: GridLimits) -> bool:
-    """Whether v may be the last product of an attention that one kernel shall compute. One of
+    """Whether v may be the last product of an attention that is worth one kernel. One of
     threads is slower than products by matrix instructions, also with scores in memory."""
     if v.op.kind != "contract" or v.size == 0 or v.shape[-2] < ATTENTION_ROWS:
         return False
@@ -225,7 +225,7 @@ class _Search:
 
     def attention(self, product: Value, score: Value, shift: Value, largest: Value,
                   totals: list[Value]) -> Softened | None:
-        """The expressions; None where they need more than elements of their own place."""
+        """The expressions; None if they read elements at other positions than their own."""
         names = {product: "scores", largest: "largest", **dict.fromkeys(totals, "total")}
         new = {v: leaf("attention", name, v.shape, f32) for v, name in names.items()}
         total = new[totals[0]] if totals else leaf("attention", "total", largest.shape, f32)

@@ -1,5 +1,5 @@
-"""The order in which kernels run, and where workers meet: before a kernel that depends on one that
-ran since they met last."""
+"""The order of kernels, and where workers meet: before a kernel that depends on one that ran since
+their last meeting."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LoopSpan:
     first: int  # number of the first kernel
     end: int  # number of the kernel after the last one
     turns: int  # how often they run, at most
-    proceed: Location | None = None  # of a bool, where the loop ends before a turn if it is false
+    proceed: Location | None = None  # of a bool: the loop ends before a turn in which it is false
 
 
 Step = TypeVar("Step", bound=Any)  # has `locations`

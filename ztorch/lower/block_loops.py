@@ -95,7 +95,7 @@ class BlockLoops:
 
     def _blocks(self, operands: dict[Use, BlockOperand], start: int, turns: int,
                 columns: int) -> list[Value]:
-        """The results of so many whole blocks."""
+        """The results of `turns` whole blocks."""
         moving = [u for u, o in operands.items() if o.rows is not None]
         sequences = []
         for u in moving:

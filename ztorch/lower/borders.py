@@ -1,5 +1,5 @@
-"""Borders of images that windows are summed over, or the largest elements of which are taken, on a
-processor: such loops leave out what lies in no image, so no image with a border is written."""
+"""Borders of images under sliding windows, on a processor: loops of sums and maxima skip positions
+outside of an image, so no copy with a border is written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ztorch.lower.sliding import propose
 
 
 def without_borders(graph: Graph, limits: Limits) -> Graph:
-    """The graph with borders that are only looked through wherever windows slide over them."""
+    """The graph with borders as views, wherever windows slide over them."""
     if limits.grid is not None or not any(_is_border(v) for v in graph.nodes()):
         return graph
     new: dict[Value, Value] = {}

@@ -24,7 +24,7 @@ from ztorch.lower.tuning import DEEP_PRODUCT_SIZE, PRODUCT_DEPTH
 
 
 def in_depth_loops(graph: Graph, limits: Limits) -> Graph:
-    """The graph with deep products of operands that lie by k as loops over parts of k."""
+    """The graph with deep products as loops over parts of k, where operands are stored along k."""
     if limits.grid is not None:
         return graph
     new: dict[Value, Value] = {}
@@ -59,7 +59,7 @@ def _lies_by_depth(a: Value) -> bool:
 
 
 def _looped(v: Value) -> Value:
-    """The product as a loop, and the product of what is left of k."""
+    """The product as a loop, plus the product of the remaining steps along k."""
     a, b = v.args
     k = a.shape[1]
     least = math.ceil(k / PRODUCT_DEPTH)

@@ -97,7 +97,7 @@ def power_of_two(n: int) -> int:
 
 
 def width_refusal(width: int, grid: GridLimits, possible: bool) -> str:
-    """Why a thread cannot compute so many neighbours at once; empty if it can."""
+    """Why a thread cannot compute this many neighbours at once; empty if it can."""
     if width not in (1, grid.load_width):
         return f"width({width}) must be 1, or the {grid.load_width} that a thread loads at once"
     if width > 1 and not possible:

@@ -1,4 +1,4 @@
-"""Matrix products by instructions beside which threads go on.
+"""Matrix products by asynchronous instructions: threads go on while they multiply.
 
 Strips of both operands pass through stages of swizzled shared memory. Four subgroups start the
 product of a strip and go on to copy a later one. So copies to two stages or more and products of

@@ -1,4 +1,4 @@
-"""The operands of a matrix product as boxes that machines copy by a map."""
+"""The operands of a matrix product as boxes, which machines copy with a tensor map."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Boxes:
 
 
 def boxes_of(product: Value, side: int) -> Boxes | None:
-    """An operand as boxes; None where it does not lie so, or not aligned."""
+    """An operand as boxes; None if its layout has none, or is not aligned."""
     operand, k = product.args[side], product.args[0].shape[-1]
     extent, batch = product.shape[-2 + side], math.prod(product.shape[:-2])
     place, step, number = Var("x", extent), Var("k", k), Var("b", batch)

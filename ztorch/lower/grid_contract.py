@@ -53,7 +53,7 @@ def emit_matrix(b: Builder, region: Region, memory: Mapping[Value, str],
 
 def emit_async(b: Builder, region: Region, memory: Mapping[Value, str],
                target: Mapping[Value, str], limits: Limits, s: GridAsyncSchedule) -> None:
-    """The same by matrix instructions beside which threads go on."""
+    """The same by asynchronous matrix instructions."""
     product = product_of(region)
     shape = grid_async.shape_for(product, limits)
     assert shape is not None and limits.grid is not None

@@ -1,4 +1,4 @@
-"""How the operands of a matrix product lie in memory, as far as tiles that read them must know."""
+"""The layout of a matrix product's operands in memory: what tiles that read them need to know."""
 
 from __future__ import annotations
 

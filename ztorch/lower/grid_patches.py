@@ -26,7 +26,7 @@ class Patch:
     """A patch of positions: lines of a strip."""
 
     sizes: dict[Var, int]  # of each part, in the order of lines, the outermost first
-    tap: Var | None  # the place of a window along which strips reach further; None: none
+    tap: Var | None  # the window's axis along which strips reach further, if any
     step: int = 0  # how far it moves along the outermost part
 
     @property

@@ -1,4 +1,4 @@
-"""Which tiles, stages and clusters matrix products have whose workgroups have roles."""
+"""Chooses tiles, stages and clusters of matrix products whose workgroups have roles."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def tile_of(s: GridRolesSchedule, shape: MmaShape, grid: GridLimits) -> RolesTil
 
 
 def cut_of(region: Region, limits: Limits) -> tuple[MmaShape, tuple[Boxes, Boxes]] | None:
-    """The shape in which a machine multiplies, and both operands as boxes, if it can so."""
+    """The shape in which a machine multiplies, and both operands as boxes; None if it cannot."""
     product, grid = product_of(region), limits.grid
     assert grid is not None
     shape = grid_async.shape_for(product, limits) if grid.tile_copies else None

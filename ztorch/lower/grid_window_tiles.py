@@ -1,4 +1,4 @@
-"""Which tiles, patches and stages convolutions have whose workgroups have roles."""
+"""Chooses tiles, patches and stages of convolutions whose workgroups have roles."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _tried(w: WindowAxes, n: int, shape: MmaShape,
 
 
 def _powers(parts: Sequence[Var], size: int) -> Iterator[tuple[int, ...]]:
-    """Patches of so many positions, that may reach over the edges."""
+    """Patches of this many positions, which may reach over the edges."""
     first, *others = parts
     if not others:
         yield from [(size,)] if size <= MAX_BOX else []

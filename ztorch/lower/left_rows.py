@@ -51,7 +51,7 @@ class Reading:
         return rows - 1 if 0 < self.shift < steps_of_turn(self.depths, K_UNROLL) else 0
 
     def runs(self, m: int, size: int) -> tuple[Run, ...]:
-        """The tiles of so many of m rows, as equal as possible."""
+        """The m rows cut into tiles of at most this many, as equal as possible."""
         if self.period == m:
             return split(m, size)
         if size in self.even:

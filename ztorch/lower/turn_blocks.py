@@ -64,8 +64,8 @@ class TurnBlocks:
     """A loop over blocks of turns.
 
     Args:
-        loop: The loop that there is.
-        new: The values that take the place of those around it.
+        loop: The loop as it is.
+        new: The replacements of the values around it.
         readers: How many values read each value.
     """
 
@@ -77,8 +77,8 @@ class TurnBlocks:
         self.products = [product for s in self.sequences for product in self._products(s)]
 
     def turns(self, room: tuple[int, int]) -> int:
-        """The turns of a block that has this room, in the second cache or at least in the third; 0
-        where the loop is better left as it is."""
+        """The turns of a block that fits the second cache, or at least the third; 0 if the loop is
+        better left as it is. `room` has the bytes that a block may fill of either."""
         count = self.body.turns
         size = sum(p.size * p.dtype.bytes for p in self.products)
         kept = sum(v.size * v.dtype.bytes for v in self.body.outs) * count  # is copied from blocks
@@ -126,7 +126,7 @@ class TurnBlocks:
         return [*states, *stacks]
 
     def _read(self, v: Value, read: dict[Value, None]) -> None:
-        """Adds the values that blocks of a value are made of, each by turn."""
+        """Adds the values from which a block of `v` is computed."""
         if not self._products(v):
             if not _is_spread(v):
                 read[v] = None
@@ -137,7 +137,7 @@ class TurnBlocks:
                 self._read(a, read)
 
     def _by_turn(self, v: Value) -> Value:
-        """A value that blocks read, its first axis that of turns."""
+        """A value that blocks read, with turns as its first axis."""
         rows = v.shape[0] // self.body.turns
         x = self.new[v]
         if rows == 1 and v.shape[0] == self.body.turns:

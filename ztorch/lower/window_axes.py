@@ -94,8 +94,8 @@ class WindowAxes:
 
 
 def seen_through(v: Value) -> Value:
-    """A product's operand with nothing written down on the way, borders of zeros neither. What is
-    rounded on the way is rounded before it is moved, where it has fewest elements."""
+    """A product's operand as views alone, without copies, not even of borders of zeros. Rounding
+    comes before movement, where there are the fewest elements."""
     moves, rounding, x = [], None, v
     while len(x.args) == 1 and (x.op.movement or x.op is ROUNDED or _is_border(x)):
         if x.op is ROUNDED:
@@ -116,7 +116,7 @@ def _is_border(v: Value) -> bool:
 
 
 def windows_of(product: Value) -> WindowAxes | None:
-    """The operands of a product as boxes; None where they do not lie so, or not aligned."""
+    """The operands of a product as boxes; None if their layout has none, or is not aligned."""
     (m, n), k = product.shape[-2:], product.args[0].shape[-1]
     batch = Var("b", math.prod(product.shape[:-2]))
     down, along, deep = Var("m", m), Var("n", n), Var("k", k)

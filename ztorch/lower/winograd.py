@@ -24,7 +24,6 @@ from ztorch.lower.region import COPY, is_view, view_of
 from ztorch.lower.tiling import product_cycles
 from ztorch.lower.tuning import PAGE_BYTES
 from ztorch.lower.winograd_tuning import (
-    MEMORY_BYTES_PER_CYCLE,
     TRANSFORM_CHANNELS,
     TRANSFORM_CYCLES,
     TRANSFORM_GAIN,
@@ -73,7 +72,7 @@ def transformed(v: Value, left: Value, fixed: bool,
 
     Args:
         v: A product, which may be one of windows and a kernel.
-        left: Its left operand with nothing written down on the way.
+        left: Its left operand as views alone, without copies.
         fixed: Whether the kernel is the same at every call.
         limits: Those of the machine.
     """
@@ -143,8 +142,8 @@ def _transformed_cycles(tiles: int, channels: int, filters: int, fixed: bool,
     stored = POINTS * f32.bytes * tiles * (channels + filters)
     kernel = POINTS * f32.bytes * channels * filters
     rate = cpu.l2_bytes_per_cycle if stored + kernel <= cpu.l2_bytes else (
-        cpu.outer_bytes_per_cycle if stored <= cpu.l3_bytes else MEMORY_BYTES_PER_CYCLE)
-    kernel_rate = (MEMORY_BYTES_PER_CYCLE if kernel > cpu.l3_bytes and fixed
+        cpu.outer_bytes_per_cycle if stored <= cpu.l3_bytes else cpu.memory_bytes_per_cycle)
+    kernel_rate = (cpu.memory_bytes_per_cycle if kernel > cpu.l3_bytes and fixed
                    else cpu.outer_bytes_per_cycle)
     products = POINTS * product_cycles(tiles, filters, channels, limits, f32)
     return (products + tiles * vectors * TRANSFORM_CYCLES + 2 * stored / rate

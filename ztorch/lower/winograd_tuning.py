@@ -19,9 +19,6 @@ TRANSFORM_FAR = row(
 TRANSFORM_CYCLES = row(
     "TRANSFORM_CYCLES", 150.0, "cycles", "to transform a vector of a tile, or of its results",
     "on Zen 5, 128 x 128 x 16 is as fast either way, 64 x 64 x 32 takes 0.67 of the time")
-MEMORY_BYTES_PER_CYCLE = row(
-    "MEMORY_BYTES_PER_CYCLE", 5.0, "bytes per cycle", "of one core to memory and back", "on Zen 5, "
-    "32 x 56 x 56 x 64, whose tiles and products are 116 MB, takes 0.67 of the time")
 TRANSFORM_SLOTS = row(
     "TRANSFORM_SLOTS", 8, "issue slots", "for each element of a transform", "counted")
 TRANSFORM_GAIN = row(

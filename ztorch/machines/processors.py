@@ -44,6 +44,7 @@ class Processor(NamedTuple):
     l3_bytes: int = 8 * MIB  # last cache, as much of it as one core may fill
     l2_bytes_per_cycle: float = 24.0  # from the second cache while the core computes (Zen 4)
     outer_bytes_per_cycle: float = 16.0  # from what lies beyond the second cache
+    memory_bytes_per_cycle: float = 5.0  # of one core to memory and back (measured on Zen 5)
     fma_ports: int = 2  # vector multiply-adds that start in a cycle
     load_ports: int = 2  # vector loads that start in a cycle
     port_bits: int = 512  # width of these ports; a wider vector takes several turns

@@ -46,7 +46,7 @@ def compile_config(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def compile_arguments(config: Mapping[str, Any]) -> dict[str, Any] | None:
     """The arguments of `compile` from Keras' description; None where it was not compiled, or with
-    something that there is not here."""
+    something that is missing here."""
     try:
         read = {room.__name__.rpartition(".")[2]: as_members(room, config.get(key))
                 for room, key in ((optimizers, "optimizer"), (losses, "loss"),

@@ -27,7 +27,7 @@ class SamplingInputs:
 
     seeds: Value  # uint32 (2, rows): of the random numbers of each row
     temperature: Value  # the logits are divided by it; 0: take the likeliest
-    top_k: Value  # int32: keep so many of the likeliest
+    top_k: Value  # int32: how many of the likeliest are kept
     top_p: Value  # keep the likeliest that together have this probability
     repetition_penalty: Value  # divides the logits of numbers that were seen, if positive
 

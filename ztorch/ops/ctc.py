@@ -52,7 +52,7 @@ def ctc_loss(target: Value, output: Value, target_length: Value, output_length: 
     steps = OPS.reshape(OPS.cast(output_length, "int32"), (-1, 1))
 
     def later(paths: Value, places_back: int) -> Value:
-        """Paths that come from so many places before."""
+        """Paths that come from this many places earlier."""
         moved = OPS.pad(paths, (0, places_back), (0, 0))[:, :places]
         return OPS.where(place >= places_back, moved, _NEVER)
 

@@ -21,7 +21,7 @@ _FLAT = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]])  # of rank 1
 
 
 def _share(x: Value, rcond: float | None, rtol: float | None) -> float:
-    """The share of the largest singular value up to which others count as 0."""
+    """Singular values up to this share of the largest one count as 0."""
     share = rcond if rtol is None else rtol
     return max(x.shape[-2:]) * 2.0 ** (1 - x.dtype.significand) if share is None else share
 

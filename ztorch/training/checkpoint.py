@@ -78,7 +78,7 @@ def _training(text: str, where: str) -> Training:
 
 def _values(tensors: safetensors.Tensors, states: Mapping[str, StateSpec], program: str,
             where: str) -> dict[str, np.ndarray]:
-    """What each stored state shall be, or an error that names the first one that does not fit."""
+    """The value that each stored state gets, or an error that names the first that does not fit."""
     values: dict[str, np.ndarray] = {}
     for name, state in states.items():
         if state.derived:

@@ -83,7 +83,7 @@ class TrainingLoop:
     batches: BatchSource
     validation: BatchSource | None
     validation_calls: Calls
-    validation_freq: int | Collection[int]  # after every so many epochs, or after these (from 1)
+    validation_freq: int | Collection[int]  # every how many epochs, or after which ones (from 1)
     validation_steps: int | None  # batches to validate on; None: all
     first_epoch: int
     epochs: int  # the epoch to train up to

@@ -19,7 +19,7 @@ from ztorch.lower.region_kernel import KernelStep
 from ztorch.tune.race import Race
 
 TURNS = 40_000  # of the loop of multiply-adds: long enough that calling it costs nothing beside it
-MOST_READ = 8 << 20  # small buffers are read again and again, up to so many bytes a thread
+MOST_READ = 8 << 20  # small buffers are read again and again, up to this many bytes a thread
 ROUNDS = 9  # of the race
 READ = tuple(1 << k for k in (15, 18, 20, 21, 22, 24, 26))  # bytes a thread: caches, then memory
 

@@ -173,7 +173,7 @@ def _iq4_xs(rows: np.ndarray) -> np.ndarray:
 
 
 def _by_bits(rows: np.ndarray, bits: int) -> np.ndarray:
-    """Codes of so many bits one after another, the first in the lowest ones."""
+    """Codes of this many bits, packed one after another from the lowest bits on."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     return (rows[:, :, None] >> shifts & (1 << bits) - 1).reshape(len(rows), -1)
 
