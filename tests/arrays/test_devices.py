@@ -50,6 +50,21 @@ def default() -> Iterator[None]:
 # -- devices with memory of their own ----------------------------------------------------------------
 
 
+def test_dlpack_finds_memory_that_the_host_sees_on_the_cpu(device: str) -> None:
+    for n in (10, 100_000):
+        x = zt.tensor(np.arange(n, dtype=np.float32), device=device) + 1
+        try:
+            where = x.__dlpack_device__()
+        except DeviceError as error:
+            assert "lends no memory of" in str(error) and not device.startswith("opencl")
+        else:
+            assert where == (1, 0) and not device.startswith("webgpu")
+            array = np.from_dlpack(x)
+            assert np.shares_memory(array, x.numpy()) and not array.flags.writeable
+            np.testing.assert_array_equal(array, np.arange(1, n + 1))
+        np.testing.assert_array_equal(np.from_dlpack(x, device="cpu"), np.arange(1, n + 1))
+
+
 def test_tensors_there_and_back(device: str) -> None:
     for dtype in ("float32", "int32", "bool"):
         a = A.astype(dtype)

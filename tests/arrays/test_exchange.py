@@ -391,3 +391,12 @@ def test_blocks_are_reused() -> None:
     assert y.node.block.place == place
     pool.release()
     assert pool._kept == 0 and y[0].item() == 1.0
+
+
+def test_numpy_writes_into_no_tensor() -> None:
+    x = zt.tensor([1.0, 2.0])
+    with pytest.raises(TypeError, match="out="):
+        np.add(np.ones(2), 1, out=x)
+    array = np.ones(2, np.float32)
+    array += x
+    assert array.tolist() == [2.0, 3.0] and x.tolist() == [1.0, 2.0]

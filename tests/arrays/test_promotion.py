@@ -248,3 +248,15 @@ def test_tensors_of_one_shape_keep_their_dtypes() -> None:
     for name in ("broadcast_arrays", "meshgrid"):
         results = getattr(zt.ops, name)(*map(zt.tensor, arrays))
         assert [str(y.numpy().dtype) for y in results] == [str(a.dtype) for a in arrays]
+
+
+def test_sums_and_extremes_of_bools_are_their_logic() -> None:
+    a, b = np.array([[True, False, True], [False, False, True]]), np.array([True, True, False])
+    x, y = zt.tensor(a, device="cpu"), zt.tensor(b, device="cpu")
+    for f in (lambda m, a, b: a + b, lambda m, a, b: a * b, lambda m, a, b: m.maximum(a, b),
+              lambda m, a, b: m.minimum(b, a), lambda m, a, b: a + True, lambda m, a, b: a * 2,
+              lambda m, a, b: a.max(axis=1), lambda m, a, b: a.min(), lambda m, a, b: a.sum()):
+        np.testing.assert_array_equal(f(zt.ops, x, y).numpy(), f(np, a, b), strict=True)
+    for refused in (lambda: x - y, lambda: zt.ops.matmul(x, x.T), lambda: zt.ops.inner(x, y)):
+        with pytest.raises(ShapeError, match="does not take bool"):  # here, not when it is computed
+            refused()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ztorch.arrays.promotion import integer_range, need_in_range, operand_dtypes
+from ztorch.arrays.promotion import integer_range, name_for, need_in_range, operand_dtypes
 from ztorch.arrays.specs import Spec, spec
 from ztorch.dtypes import DType, dtype
 from ztorch.errors import ConfigError, DataError, UnknownName, ZtorchError
@@ -215,8 +215,8 @@ def call_for(bound: Bound, operands: tuple[Operand, ...], memory: str) -> Call:
     key = (bound.name, memory, operands, tuple(bound.counts.items()), repr(bound.attributes))
     known = _calls.get(key)
     if known is None:
-        public = REGISTRY[bound.name]
         kinds = [o.kind if isinstance(o, Spec) else o for o in operands]
+        public = REGISTRY[name_for(bound.name, kinds)]
         try:
             dtypes = operand_dtypes(public, kinds)
             known = Call(bound.name, operands, dtypes, _builder(public, bound), memory)

@@ -38,13 +38,30 @@ def device_of(place: str) -> tuple[int, int]:
         return CPU, 0
     if backend not in TYPES:
         raise DeviceError(f"DLPack lends no memory of {place}: its buffers have no address that "
-                          "another library could use; use .to('cpu')")
+                          "the host or another library could use; use .to('cpu')")
     return TYPES[backend], int(ordinal)
+
+
+def device_of_tensor(x: Any) -> tuple[int, int]:
+    """DLPack's type and number of the device that another library finds a tensor on: the CPU, if
+    its device works in memory that the host sees.
+
+    Raises:
+        DeviceError: Other libraries cannot use its memory.
+    """
+    if x.device != "cpu" and x.device.partition(":")[0] not in TYPES:
+        node = x.realize().node
+        if memory(x.device).seen(node.block, node.spec.nbytes) is not None:
+            return CPU, 0
+    return device_of(x.device)
 
 
 def capsule_of(x: Any, stream: Any, max_version: Any, dl_device: Any, copy: Any) -> Any:
     """What `__dlpack__` of a tensor gives; the arguments are its own, and as DLPack has them."""
-    here = device_of(x.device)
+    if dl_device is not None and dl_device[0] == CPU and x.device.partition(":")[0] not in TYPES:
+        here = CPU, 0  # it comes by way of NumPy, wherever it lies
+    else:
+        here = device_of_tensor(x)
     if dl_device is not None and tuple(dl_device) != here:
         if dl_device[0] != CPU or copy is False:
             raise BufferError(f"a tensor of {x.device} is lent there, or copied to the CPU, not to "

@@ -28,6 +28,22 @@ _OF_BOOLS = {**dict.fromkeys(("less", "less_equal", "greater", "greater_equal"),
              **dict.fromkeys(("sum", "prod", "cumsum", "cumprod", "trace"), i64),
              **dict.fromkeys(("mean", "var", "std"), f64)}
 
+# What NumPy computes of bools alone, which are no numbers.
+_LOGIC = {"add": "logical_or", "maximum": "logical_or", "max": "any",
+          "mul": "logical_and", "minimum": "logical_and", "min": "all"}
+
+
+def name_for(name: str, operands: Sequence[DType | type]) -> str:
+    """The name of the op that computes such operands: of bools alone, sums are true where one of
+    them is.
+
+    >>> name_for("add", [boolean, bool]), name_for("add", [boolean, int])
+    ('logical_or', 'add')
+    """
+    if name in _LOGIC and all(d is boolean or d is bool for d in operands):
+        return _LOGIC[name]
+    return name
+
 
 def operand_dtypes(public: Public, operands: Sequence[DType | type]) -> list[DType]:
     """The dtype that each operand of an op is computed in.

@@ -207,7 +207,7 @@ class Tensor(Handle, Operators):
         return dlpack.capsule_of(self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return dlpack.device_of(self.device)
+        return dlpack.device_of_tensor(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return restored_tensor, (stored_array(self.node), self.dtype.long, self.device)
@@ -224,6 +224,8 @@ class Tensor(Handle, Operators):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """NumPy's functions of elements give tensors where there is such an op, else arrays."""
+        if any(isinstance(x, Tensor) for x in options.get("out", ())):
+            return NotImplemented  # a tensor never changes
         name = ALIASES.get(ufunc.__name__, ufunc.__name__)
         if method == "__call__" and not options and name in REGISTRY:
             return compute(name, inputs, {})

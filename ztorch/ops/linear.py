@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, f64
+from ztorch.dtypes import DType, boolean, f64
 from ztorch.dtypes import dtype as as_dtype
 from ztorch.graph.narrow import ROUNDED, operand, rounded
 from ztorch.graph.op import OPS, Sample, as_value, broadcast_shapes, op, shape_error
@@ -17,6 +17,8 @@ Shape = tuple[int, ...]
 
 
 def _infer(a: Value, b: Value, dtype: DType | None = None) -> tuple[Shape, DType]:
+    if a.dtype is boolean:
+        raise shape_error("ops.matmul does not take bool", fix="cast it to a number first")
     return (*a.shape[:-1], b.shape[-1]), dtype or a.dtype
 
 
