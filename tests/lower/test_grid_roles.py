@@ -29,6 +29,7 @@ from ztorch.ir.parse import parse
 from ztorch.ir.text import show
 from ztorch.ir.tile_maps import tile_maps
 from ztorch.ir.verify import verify
+from ztorch.lower import pitches
 from ztorch.lower.schedule import IllegalSchedule
 
 
@@ -54,6 +55,11 @@ CASES: list[tuple[Make, tuple, DType, str]] = [  # at ragged edges, all ways rou
      "tile(rows=64, columns=128) stages(2) epilogue(bands=2) cluster(2)"),
     (lambda a, b: ops.matmul(a, b[8:, 64:]), ((128, 64), (72, 192)), f16,
      "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(1)"),
+    # sizes that are no multiple of 16 bytes: the boxes' ends bring zeros
+    (lambda a, b: ops.matmul(a[:, :69], ops.transpose(b[:131, :69])), ((72, 72), (136, 72)), bf16,
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1)"),
+    (lambda a, b: ops.matmul(ops.transpose(a[:70, :67]), b[:70, :131]), ((72, 72), (72, 136)), f16,
+     "tile(rows=64, columns=128) stages(2) epilogue(bands=2) cluster(1)"),
 ]
 
 
@@ -195,6 +201,20 @@ def test_what_takes_them() -> None:
     for t in TARGETS.values():
         if t.limits.grid is not None and t.name != "cuda:sm_90a":
             assert not t.limits.grid.tile_copies
+
+
+def test_rows_that_no_box_begins_at_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy of a matrix has longer rows, and serves a product with it and one with its transpose."""
+    monkeypatch.setattr(pitches, "PITCH_REUSE", 64)
+    a, b, c = (leaf("input", name, shape, bf16) for name, shape in (("a", (128, 134)), ("b", (134, 128)), ("c", (128, 198))))
+    rng = np.random.default_rng(4)
+    feeds = {v: rng.integers(-1, 2, v.shape).astype(np.float32) for v in (a, b, c)}
+    one = Job(Graph({"y": ops.matmul(a, b), "z": ops.matmul(ops.transpose(a), c)}), feeds)
+    steps = plan_of(one.alone("j"), ONE)[0].steps
+    assert sorted(s.schedule.kind for s in steps) == ["grid_elements"] * 2 + ["grid_roles"] * 2
+    for got, want in zip(interpreted(one, ONE), one.oracle(), strict=True):  # sums below 256 are exact
+        assert np.abs(want).max() < 257
+        np.testing.assert_array_equal(got.reshape(want.shape), want)
 
 
 @pytest.mark.parametrize(("schedule", "why"), [

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.cases.random_graphs import random_graph
 from ztorch import ops
+from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
@@ -77,6 +78,15 @@ def test_sums_that_keep_axes_in_another_order_are_turned_behind_them() -> None:
     rows = ops.sum(y, axis=2)  # (batch, channels, columns)
     graph = turned(ops.concat(ops.reshape(back(y), (-1,)), ops.reshape(rows, (-1,)), axis=0))
     assert [v.size for v in graph.nodes() if v.op.name == "transpose"] == [rows.size]
+
+
+def test_the_gradient_of_pooling_keeps_channels_together() -> None:
+    """What is made of windows that overlap is read wherever it lies, so nothing turns it."""
+    [slope] = gradients(ops.sum(ops.max_pool(X, 3, 1) * 2.0), [X])
+    better = turned(slope)
+    assert {v.shape for v in better.nodes() if v.rank == 6 and v.op.opcode} == {(2, 4, 3, 3, 3, 3)}
+    assert all(v.attrs["axes"] == (3, 4) for v in better.nodes() if v.op.kind == "reduce" and v.args[0].rank == 6
+               and v.args[0].op.name == "cast")
 
 
 def test_a_graph_without_gain_stays() -> None:

@@ -403,10 +403,12 @@ def test_borders_of_other_axes_leave_vectors_whole(backend: str) -> None:
 
 
 def test_threads_that_share_a_result() -> None:
-    """Four elements each where there are results for all threads of all units, else two."""
+    """Four elements each where there are results for all threads of all units, else two; all of them where
+    neighbours belong to other results."""
     assert team(512, 64, False, GridLimits(compute_units=2)) == Team(16, 16, False)
     assert team(511, 64, False, GridLimits(compute_units=2)) == Team(8, 32, False)
-    assert team(512, 64, True, GridLimits(compute_units=2)) == Team(32, 8, True)  # 32 neighbours are read together
+    assert team(512, 64, True, GridLimits(compute_units=2)) == Team(256, 1, True)
+    assert team(256, 64, True, GridLimits(compute_units=2)) == Team(32, 8, True)  # 32 neighbours are read together
 
 
 def test_rows_that_threads_hold_are_read_once() -> None:

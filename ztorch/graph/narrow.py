@@ -101,7 +101,9 @@ def narrowed(v: Value, known: dict[Value, Value]) -> Value | None:
     if v not in known:
         result = None
         if v.op is ROUNDED:
-            result = OPS.cast(v.args[0], v.attrs["dtype"])
+            result = narrowed(v.args[0], known)  # it may be rounded already
+            if result is None or result.dtype is not v.attrs["dtype"]:
+                result = OPS.cast(v.args[0], v.attrs["dtype"])
         elif v.op.name == "cast" and v.args[0].dtype in HALVES:
             result = v.args[0]
         elif (v.op.movement or _carries(v)) and len(v.args) == 1:

@@ -97,13 +97,21 @@ def tile_of(rows: int, columns: int, shape: MmaShape, grid: GridLimits, stages: 
                      bands)
 
 
-def shape_for(product: Value, limits: Limits) -> MmaShape | None:
+def async_shape(product: Value, limits: Limits) -> MmaShape | None:
     """The shape in which a machine multiplies the operands of a product asynchronously, if it
-    does, and asynchronous copies can bring them."""
+    does, however they come."""
     assert limits.grid is not None
     shape = grid_mma.shape_for(product, limits)
-    if shape is None or not limits.grid.asynchronous_products or shape.of.bits != f16.bits:
+    able = shape and limits.grid.asynchronous_products and shape.of.bits == f16.bits
+    return shape if able else None
+
+
+def shape_for(product: Value, limits: Limits) -> MmaShape | None:
+    """The same where threads can copy them asynchronously."""
+    shape = async_shape(product, limits)
+    if shape is None:
         return None
+    assert limits.grid is not None
     tile = tile_of(*ASYNC_TILES[0], shape, limits.grid, ASYNC_STAGES_LEAST)
     widest = COPY_BYTES[0] // shape.of.bytes
     copied = all(copy_width(product, side, tile, shape.of) == widest for side in (0, 1))

@@ -19,7 +19,7 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower import grid_async, grid_mma
 from ztorch.lower.contract import product_of
-from ztorch.lower.grid import threads, workgroups
+from ztorch.lower.grid import threads, where, workgroups
 from ztorch.lower.grid_epilogue import Bands, Block
 from ztorch.lower.grid_operands import lies_along_k
 from ztorch.lower.grid_strips import Strip, Strips
@@ -139,8 +139,9 @@ class ThreadNest(Strips):
         for i in range(tile.high):
             for j in range(tile.wide):
                 x = b.cast(b.get(sums[i][j]), dtype=self.product.dtype)
-                self.element_epilogue(at, batch, b.add(first, b.add(row, i)),
-                                      b.add(left, b.add(column, self._column(j))), x)
+                place = b.add(left, b.add(column, self._column(j)))
+                with where(b, self.inside_columns(place)):
+                    self.element_epilogue(at, batch, b.add(first, b.add(row, i)), place, x)
 
     def _multiply(self, sums: Sequence[Sequence[Operand]], down: Operand, along: Operand,
                   ahead: int) -> None:

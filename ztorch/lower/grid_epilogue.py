@@ -4,7 +4,7 @@ code is emitted once and neighbouring threads have neighbouring elements."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ztorch.dtypes import DType
@@ -94,21 +94,40 @@ class TileOfProduct:
             t: The number of the thread.
             store: Emits the stores of a band.
         """
-        b, tile, n = self.b, self.block, self._epilogue_width(bands.width)
+        b, n = self.b, self._epilogue_width(bands.width)
         array = b.memory("tile", dtype, bands.lines * bands.pitch, "shared", "rw")
         columns = bands.width // n
         for band in range(bands.count):
             store(array, band)
             self.meet()
-            with b.loop(t, bands.lines * columns, tile.threads) as number:
-                line, column = b.div(number, columns), b.mul(b.rem(number, columns), n)
+            across = band * bands.width if bands.beside else 0
+            for line, column in self._places(t, bands.lines, columns, n, left, across):
                 offset = b.add(b.mul(line, bands.pitch), column)
                 align = n * dtype.bytes if n > 1 else 0
                 x = b.cast(b.load(array, offset, lanes=n, align=align), dtype=self.product.dtype)
                 row = self.row_at(first, bands.row(b, line, band))
-                across = band * bands.width if bands.beside else 0
                 self.element_epilogue(at, batch, row, b.add(left, b.add(column, across)), x)
             self.meet()  # before the next band, or another tile's
+
+    def _places(self, t: Operand, lines: int, columns: int, n: int, left: Operand,
+                across: int) -> Iterator[tuple[Operand, Operand]]:
+        """A thread's lines and columns of a band. Where it has one column, what it reads for it,
+        such as a bias, is read once."""
+        b, threads = self.b, self.block.threads
+        if threads % columns:
+            with b.loop(t, lines * columns, threads) as number:
+                column = b.mul(b.rem(number, columns), n)
+                with where(b, self.inside_columns(b.add(left, b.add(column, across)))):
+                    yield b.div(number, columns), column
+            return
+        column = b.mul(b.rem(t, columns), n)
+        with where(b, self.inside_columns(b.add(left, b.add(column, across)))), \
+                b.loop(b.div(t, columns), lines, threads // columns) as line:
+            yield line, column
+
+    def inside_columns(self, column: Operand) -> Operand | None:
+        """Whether a column of a tile is one of the product; None: all are."""
+        return self.b.lt(column, self.n) if self.n % self.block.columns else None
 
     @property
     def rows_whole(self) -> bool:
@@ -138,12 +157,8 @@ class TileOfProduct:
     def element_epilogue(self, at: dict[Var, Operand], batch: tuple[Index, ...], row: Operand,
                          column: Operand, x: Operand) -> None:
         """The epilogue of one element, or of as many neighbours along a row as x has lanes."""
-        b, inside = self.b, None
-        for offset, extent, whole in ((row, self.m, self.rows_whole),
-                                      (column, self.n, self.n % self.block.columns == 0)):
-            if not whole:
-                test = b.lt(offset, extent)
-                inside = test if inside is None else b.and_(inside, test)
+        b = self.b
+        inside = None if self.rows_whole else b.lt(row, self.m)
         m, n = Var("m", self.m), Var("n", self.n)
         with where(b, inside):
             e = Emitter(b, self.memory, {**at, m: row, n: column}, members=self.region.flat)

@@ -86,15 +86,19 @@ def cut_of(region: Region, limits: Limits) -> tuple[MmaShape, tuple[Boxes, Boxes
     """The shape in which a machine multiplies, and both operands as boxes; None if it cannot."""
     product, grid = product_of(region), limits.grid
     assert grid is not None
-    shape = grid_async.shape_for(product, limits) if grid.tile_copies else None
-    left, right = (boxes_of(product, side) for side in (0, 1)) if shape else (None, None)
-    return (shape, (left, right)) if shape and left and right else None
+    shape = grid_async.async_shape(product, limits) if grid.tile_copies else None
+    if shape is None:
+        return None
+    left, right = (boxes_of(product, side) for side in (0, 1))
+    if left is None or right is None or {left.source.dtype, right.source.dtype} != {shape.of}:
+        return None
+    return shape, (left, right)
 
 
 def propose(region: Region, limits: Limits) -> GridRolesSchedule | None:
     """The tile that asynchronous products would have, with as many stages as have room."""
     cut = cut_of(region, limits)
-    like = grid_tiles.propose_async(region, limits) if cut else None
+    like = grid_tiles.propose_async_of(cut[0], region, limits) if cut else None
     if cut is None or like is None:
         return None
     product, grid = product_of(region), limits.grid

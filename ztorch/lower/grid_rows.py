@@ -25,6 +25,7 @@ from ztorch.lower.grid import (
     workgroups,
 )
 from ztorch.lower.grid_tuning import (
+    COLUMN_ELEMENTS,
     COLUMN_NEIGHBOURS,
     GROUP_THREADS,
     HELD_ELEMENTS,
@@ -73,6 +74,8 @@ def team(outer: int, inner: int, beside: bool, grid: GridLimits, lanes: int = 1)
     most = min(GROUP_THREADS, grid.threads)
     enough = outer >= most * grid.compute_units
     share = THREAD_ELEMENTS if enough else THREAD_ELEMENTS_FEW
+    if beside and enough:  # neighbours read whole lines whoever adds up, so nobody has to help
+        share = COLUMN_ELEMENTS
     ways = min(most, power_of_two(math.ceil(inner / share)))
     rows = most // ways
     if beside:

@@ -134,10 +134,14 @@ def propose_matrix(region: Region, limits: Limits) -> GridMatrixSchedule | None:
 def propose_async(region: Region, limits: Limits) -> GridAsyncSchedule | None:
     """The tile of asynchronous products with the least estimated time, if that is less than of any
     other way."""
+    shape = grid_async.shape_for(product_of(region), limits)
+    return propose_async_of(shape, region, limits) if shape else None
+
+
+def propose_async_of(shape: grid_mma.MmaShape, region: Region,
+                     limits: Limits) -> GridAsyncSchedule | None:
+    """The same, however operands come."""
     product = product_of(region)
-    shape = grid_async.shape_for(product, limits)
-    if shape is None:
-        return None
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
     assert limits.grid is not None
     best = grid_async.choose(m, n, k, math.prod(product.shape[:-2]), limits.grid, shape)

@@ -13,6 +13,10 @@ THREAD_ELEMENTS = row(
 THREAD_ELEMENTS_FEW = row(
     "THREAD_ELEMENTS_FEW", 2, "elements", "the same where there are too few results to occupy the "
     "machine", CHOSEN)
+COLUMN_ELEMENTS = row(
+    "COLUMN_ELEMENTS", 64, "elements", "the same where results occupy the machine and neighbours "
+    "belong to different ones", "predicted for an H200: the gradient of a pooling of 3 x 3 takes "
+    "half the time of four threads for a result")
 HELD_ELEMENTS = row(
     "HELD_ELEMENTS", 32, "elements", "of a row that a thread holds in registers at most, where "
     "several passes look at it", "chosen: with what is made of them, half of the registers")
@@ -112,6 +116,10 @@ ATTENTION_SHARE = row(
     "ATTENTION_SHARE", 0.5, "share of a buffer", "that scores take from which on attention is one "
     "kernel of threads", "predicted for an H200 without matrix instructions: it takes 2.5 to 5 "
     "times as long as products that keep scores in memory")
+PITCH_REUSE = row(
+    "PITCH_REUSE", 512, "products", "that an element is part of from which on a copy pays whose "
+    "rows lie as boxes of them are copied", "public figures of an H200: a copy takes as long as "
+    "460 multiply-adds of an element; without it products take four times as long")
 ROLES_STAGES_LEAST = row(
     "ROLES_STAGES_LEAST", 2, "stages", "of a ring: products read one, and copies fill the others",
     CHOSEN)

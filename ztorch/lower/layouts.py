@@ -76,13 +76,13 @@ class _Group:
         total = sum(_turned_to_enter(v, order) for v in self.sources)
         whole: dict[Value, None] = {}  # members that are read as they were
         for v, reader in self.exits:
+            if (v, reader) in self.planes:
+                continue
             if reader is not None and reader.op.name == "transpose":
                 shape = tuple(v.shape[k] for k in order)
                 total += _turned(shape, tuple(back[k] for k in reader.attrs["axes"]))
             elif reader is not None and reader.op.kind == "reduce":
                 total += _turned(*_kept(reader, order))
-            elif (v, reader) in self.planes:
-                continue
             else:
                 whole[v] = None
         return total + sum(_turned(v.shape, order) for v in whole)
@@ -116,7 +116,8 @@ def _orders(graph: Graph) -> dict[Value, Order]:
             readers.setdefault(a, []).append(v)
     for group in group_of.values():
         group.planes = {(v, reader) for v, reader in group.exits if reader is not None
-                        and v.shape[-1] <= PLANES_MAX and _multiplied(reader, readers)}
+                        and ((v.shape[-1] <= PLANES_MAX and _multiplied(reader, readers))
+                             or _placed(reader, readers))}
     orders: dict[Value, Order] = {}
     for group in {id(g): g for g in group_of.values()}.values():
         order = group.best_order()
@@ -136,6 +137,14 @@ def _multiplied(v: Value, readers: Mapping[Value, list[Value]]) -> bool:
             return reader.args[0] is v
         v = reader
     return False
+
+
+def _placed(v: Value, readers: Mapping[Value, list[Value]]) -> bool:
+    """Whether v is turned for a map that looks for each element in the place where it lies, as that
+    which adds up windows does."""
+    return v.op.name == "transpose" and bool(readers.get(v)) and all(
+        r.op.kind == "map" and not (r.op.movement or r.op.opcode or _flexible(r))
+        for r in readers[v])
 
 
 def _flexible(v: Value) -> bool:
@@ -161,7 +170,7 @@ def _turned_to_enter(v: Value, order: Order) -> int:
     if v.op.name == "broadcast_to":
         [x] = v.args
         return _turned((1,) * (v.rank - x.rank) + x.shape, order)
-    if v.op.name == "transpose":
+    if _turns_computed(v):
         axes = v.attrs["axes"]
         return _turned(v.args[0].shape, tuple(axes[k] for k in order))
     return _turned(v.shape, order)

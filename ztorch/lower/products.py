@@ -20,6 +20,7 @@ from ztorch.lower.index import Index, Var
 from ztorch.lower.left_rows import reading
 from ztorch.lower.long_reductions import split_reduction, widened
 from ztorch.lower.loops import summing
+from ztorch.lower.pitches import Pitches
 from ztorch.lower.region import COPY, view_of
 from ztorch.lower.tiling import choose, pack, panel_columns, product_cycles
 from ztorch.lower.tuning import (
@@ -53,6 +54,7 @@ class ProductRewrites:
         self.narrow: dict[Value, Value] = {}  # operands in 16 bits
         self.seen: dict[Value, Value] = {}  # operands without what is written on their way
         self.packed: dict[tuple[Value, int], Value] = {}  # by the columns of panels
+        self.pitched = Pitches(limits)
 
     def prepared(self, v: Value, fixed: bool) -> Value:
         """The product, of operands that its tiles can read.
@@ -121,7 +123,11 @@ class ProductRewrites:
         if windowed is not None:
             return windowed
         bordered = self._bordered(v)
-        v = _product_of(v, *map(_bare, v.args)) if bordered is None else bordered
+        if bordered is None:
+            v = self._in_halves(v)  # which may find more that is written on the way
+            v = _product_of(v, *map(_bare, v.args))
+        else:
+            v = bordered
         a, b = v.args
         m, n, k = *v.shape[-2:], a.shape[-1]
         batch = v.shape[:-2]
@@ -129,7 +135,7 @@ class ProductRewrites:
             column = OPS.broadcast_to(OPS.reshape(widened(a), (*batch, k, 1)), b.shape)
             y = split_reduction(OPS.sum(OPS.mul(column, widened(b)), axis=-2), grid)
             return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
-        v = self._in_halves(v)
+        v = _product_of(v, *(self.pitched(v, side) for side in (0, 1)))
         tiles = math.ceil(m / SPLIT_TILE) * math.ceil(n / SPLIT_TILE) * math.prod(batch)
         wanted = min(k // SPLIT_DEPTH, grid.compute_units // tiles)
         parts = next((p for p in range(wanted, 1, -1) if k % p == 0), 1)

@@ -20,7 +20,7 @@ from ztorch.performance.ring_clock import (
     stages_of,
     strip_bytes,
 )
-from ztorch.performance.work import FREE, LOOP_SLOTS, Work
+from ztorch.performance.work import LOOP_SLOTS, Work
 
 INNER_TRIPS = 12  # of a loop without others inside that are run: more than copies have stages
 OUTER_TRIPS = 3  # the same of a loop with others inside
@@ -149,7 +149,7 @@ class _Clock:
             self.ready[i.args[0].id] = max(
                 self.start, self.ready.get(i.args[1].id, 0.0) if i.args[1].id >= 0 else 0.0)
             return
-        if i.opcode in FREE:
+        if self.work.is_free(i):
             self.ready[i.dest.id] = at
             if i.opcode == "copies_commit":
                 self.copies.append(0.0)

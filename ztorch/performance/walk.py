@@ -13,10 +13,11 @@ import numpy as np
 
 from ztorch.ir.kernel import WARPGROUP, Grid, Instr, Kernel, branches, matching
 from ztorch.ir.opcodes import OPCODES
+from ztorch.performance.absorbed import absorbed
 from ztorch.performance.footprint import Footprint, joined, repeated
 from ztorch.performance.memory_work import MemoryWork, subgroups_in
 from ztorch.performance.thread_values import ThreadValues
-from ztorch.performance.work import ACCESSES, FREE, LOOP_SLOTS, Work
+from ztorch.performance.work import ACCESSES, LOOP_SLOTS, Work
 
 SPECIAL = frozenset({"sqrt", "rsqrt", "exp2", "raw_exp2", "raw_rcp", "div"})  # of floats
 
@@ -45,7 +46,7 @@ class _Walk:
         self.values = ThreadValues(kernel, grid, middle)
         self.threads = math.prod(kernel.workgroup)
         self.ends = dict(matching(kernel.body))
-        self.work = Work()
+        self.work = Work(absorbed=absorbed(kernel))
         self.memory = MemoryWork(kernel, self.values, subgroup, self.work)
 
     def block(self, at: int, stop: int, active: np.ndarray, weight: float,
@@ -62,7 +63,7 @@ class _Walk:
                 part = self._step(at, i, active, weight)
                 if part:
                     parts.append(part)
-                if loop is not None and i.opcode not in FREE:
+                if loop is not None and not self.work.is_free(i):
                     self.work.loop_slots[loop][i.opcode] += 1
             at = self.ends.get(at, at) + 1
         return joined(parts)
@@ -121,7 +122,7 @@ class _Walk:
             self.work.copies_pending = max(self.work.copies_pending, i.attrs["pending"])
         if i.opcode == "mbarrier_expect":  # one stage is read, and all others may be on their way
             self.work.copies_pending = self.kernel.memory(i.attrs["mem"]).size - 1
-        if i.opcode in FREE:
+        if self.work.is_free(i):
             return {}
         if i.opcode in ("mma", "mma_async"):
             self._multiply(i, active, weight)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from ztorch.ir.kernel import Instr
 from ztorch.performance.accesses import AccessCost
 from ztorch.performance.footprint import Footprint
 
@@ -31,7 +32,12 @@ class Work:
     loop_slots: dict[int, Counter[str]] = field(default_factory=dict)  # opcodes in one trip
     loop_runs: Counter[int] = field(default_factory=Counter)  # trips of each loop in all, by place
     async_flops: Counter[str] = field(default_factory=Counter)  # of asynchronous products, the same
+    absorbed: frozenset[int] = frozenset()  # results of instructions that others take in
     copies_pending: int = 0  # groups of copies on their way while others are waited for
+
+    def is_free(self, i: Instr) -> bool:
+        """Whether assemblers leave nothing of an instruction."""
+        return i.opcode in FREE or i.dest.id in self.absorbed
 
     @property
     def main_loop(self) -> int | None:

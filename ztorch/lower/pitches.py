@@ -1,0 +1,46 @@
+"""Operands of matrix products whose rows lie at distances that copies of boxes ask for."""
+
+from __future__ import annotations
+
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Value
+from ztorch.ir.limits import Limits
+from ztorch.ir.product_rules import CHUNK
+from ztorch.lower.grid_async import async_shape
+from ztorch.lower.grid_boxes import boxes_of
+from ztorch.lower.grid_tuning import PITCH_REUSE
+from ztorch.lower.index import Index, Var
+from ztorch.lower.region import COPY, view_of
+
+
+class Pitches:
+    """The operands of one graph: a copy serves all products that read the same matrix."""
+
+    def __init__(self, limits: Limits):
+        self.limits = limits
+        self.copies: dict[tuple[Value, Index], Value] = {}  # by what lies in memory, and how
+
+    def __call__(self, product: Value, side: int) -> Value:
+        """An operand of a product, as it is or from a copy with longer rows."""
+        operand, grid = product.args[side], self.limits.grid
+        assert grid is not None
+        reuse = product.shape[-1 - side]
+        if not grid.tile_copies or operand.rank != 2 or reuse < PITCH_REUSE or (
+                async_shape(product, self.limits) is None or boxes_of(product, side)):
+            return operand
+        for matrix in (operand, OPS.transpose(operand)):
+            rows, columns = (Var(f"d{k}", n) for k, n in enumerate(matrix.shape))
+            base = view_of(matrix, (Index.of(rows), Index.of(columns)))
+            if base and base[1].is_affine and base[1].factor(columns) == 1 and (
+                    base[0].dtype is operand.dtype):
+                copied = self._copy(base, matrix)
+                return copied if matrix is operand else OPS.transpose(copied)
+        return operand
+
+    def _copy(self, base: tuple[Value, Index], matrix: Value) -> Value:
+        """A matrix from a copy whose rows are whole chunks apart."""
+        if base not in self.copies:
+            lacking = -matrix.shape[1] % (CHUNK // matrix.dtype.bytes)
+            wide = COPY(OPS.pad(matrix, (0, 0), (0, lacking)))
+            self.copies[base] = OPS.slice(wide, (0, 0), (1, 1), matrix.shape)
+        return self.copies[base]
