@@ -144,7 +144,7 @@ def export(model: str, optimizer: str | None, **settings: Any) -> None:
 @main.command()
 @options.model
 @options.custom
-@click.argument("sources", metavar="INPUT...", nargs=-1, required=True, type=click.Path())
+@click.argument("sources", metavar="[INPUT...]", nargs=-1, type=click.Path())
 @click.option("-o", "--out", type=click.Path(), metavar="FILE",
               help="Write to an .npy, .npz or .csv file. Default: CSV on standard output.")
 @click.option("--classes", is_flag=True, help="Write each row's likeliest class, not its scores.")
@@ -157,10 +157,11 @@ def export(model: str, optimizer: str | None, **settings: Any) -> None:
 def run(**settings: Any) -> None:
     """Predict with a trained model.
 
-    INPUT holds rows: .npy, .npz with x, or .csv without labels; - reads CSV from standard input.
-    Several inputs or outputs are arrays of an .npz, by name. An artifact that was trained on a
-    table takes tables with its columns in any order, one of images takes files and folders. What
-    `ztorch export --shapes` wrote takes a file or a number for each argument.
+    INPUT holds rows: .npy, .npz with x, or .csv without labels; -, or nothing in a pipe, reads CSV
+    or a picture from standard input. Several inputs or outputs are arrays of an .npz, by name. An
+    artifact that was trained on a table takes tables with its columns in any order, one of images
+    takes files and folders. What `ztorch export --shapes` wrote takes a file or a number for each
+    argument.
     """
     from ztorch.commands.run import run
 

@@ -14,6 +14,7 @@ import pytest
 import ztorch as zt
 from tests.cases.covering import pairs
 from tests.commands.results import Run, fails
+from ztorch import layers as L
 
 ROOT = Path(zt.__file__).parents[1]
 
@@ -117,3 +118,16 @@ def test_help_is_quick() -> None:
         best = min(best, end.children_user - start.children_user
                    + end.children_system - start.children_system)
     assert best < 0.4  # about 0.06
+
+
+def test_a_picture_and_a_table_come_through_a_pipe(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    zt.Sequential([L.Input((4, 4, 1)), L.Flatten(), L.Dense(1, kernel_initializer="ones")]).compile(
+        "cpu:scalar", batch_size=1).save(tmp_path / "net.zt")
+    image.new("L", (4, 4), 51).save(tmp_path / "grey.png")
+    table = ",".join(["0.2"] * 16).encode() + b"\n"
+    for source, arguments in (((tmp_path / "grey.png").read_bytes(), ["-"]), (table, [])):
+        ran = subprocess.run([sys.executable, str(ROOT / "cli.py"), "run", "net.zt", *arguments],
+                             cwd=tmp_path, input=source, capture_output=True, check=True,
+                             env={**os.environ, "PYTHONPATH": str(ROOT)})
+        assert float(ran.stdout) == pytest.approx(3.2)

@@ -38,8 +38,8 @@ def _scores(examined: Examined) -> dict[str, Any]:
         spread = float(np.square(truth - truth.mean(0)).mean()) or 1.0
         unit = f" {target.unit}" if target.unit else ""
         square = float(np.square(error).mean())
-        return {"scores": [("mean absolute error", f"{np.abs(error).mean():.4g}{unit}"),
-                           ("root of the mean square", f"{square**0.5:.4g}{unit}"),
+        return {"scores": [("mean absolute error", f"{np.abs(error).mean():.3g}{unit}"),
+                           ("root of the mean square", f"{square**0.5:.3g}{unit}"),
                            ("explained variance (R²)", f"{1 - square / spread:.3f}")],
                 "matrix": [], "classes": [], "calibration": [], "calibration_error": 0.0}
     predicted, bins = examined.outputs.argmax(1), calibration(truth, examined.outputs)
@@ -50,7 +50,7 @@ def _scores(examined: Examined) -> dict[str, Any]:
     most = max(1, int(matrix.max(initial=1)))
     return {"scores": [("accuracy", f"{np.mean(predicted == truth):.1%}"),
                        (f"always {target.classes[usual]}", f"{np.mean(truth == usual):.1%}"),
-                       ("log loss", f"{examined.losses.mean():.4g}"),
+                       ("log loss", f"{examined.losses.mean():.3g}"),
                        ("calibration error", f"{error_of_bins:.1%}")],
             "matrix": [(target.classes[k], [(int(n), round(float(n) / most, 3)) for n in row])
                        for k, row in enumerate(matrix)],
@@ -69,7 +69,7 @@ def _curves(program: Program) -> list[dict[str, Any]]:
             continue
         low, high = min(values), max(values)
         span = (high - low) or 1.0
-        charts.append({"name": name, "low": f"{low:.4g}", "high": f"{high:.4g}",
+        charts.append({"name": name, "low": f"{low:.3g}", "high": f"{high:.3g}",
                        "epochs": len(history[name]), "lines": [
                            (label, " ".join(
                                f"{WIDTH * k / max(len(line) - 1, 1):.1f},"
@@ -92,7 +92,7 @@ def _worst(examined: Examined) -> list[dict[str, Any]]:
         rows.append({"place": f"line {table.lines[row]}" if table and table.lines is not None
                      else f"row {row}", "text": text, "picture": picture,
                      "truth": examined.true_name(row), "predicted": predictions.best(row),
-                     "loss": f"{losses[row]:.4g}"})
+                     "loss": f"{losses[row]:.3g}"})
     return rows
 
 

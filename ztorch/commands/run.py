@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ztorch.tabular.predictions import Predictions
 
 STDIN = "-"  # names standard input
+_HEADS = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")  # of files of pictures
 _MOST_UNSEEN = 5  # categories that a warning names
 
 
@@ -32,6 +34,10 @@ def run(model: str, sources: tuple[str, ...], out: str | None, classes: bool,
         threads: int | None) -> None:
     """Predicts for rows, a table or images, and writes the outputs, the classes or their names."""
     data.need_writable(out, (".npy", ".csv", ".txt", ".npz"))
+    if not sources:
+        if sys.stdin.isatty():
+            raise ConfigError("give an INPUT: a file, or - for standard input")
+        sources = (STDIN,)
     with nullcontext() if STDIN in sources else working(f"run {model}"):  # people may type
         write = _predicted(model, sources, out, classes, threads)
     write()
@@ -52,6 +58,11 @@ def _predicted(model: str, sources: tuple[str, ...], out: str | None, classes: b
 
     if of_images and all(map(is_image, sources)):
         return _run_images(program, sources, out, classes)
+    if of_images and sources == (STDIN,) and _begins_as_picture():
+        with NamedTemporaryFile() as file:
+            file.write(sys.stdin.buffer.read())
+            file.flush()
+            return _run_images(program, (file.name,), out, classes)
     if len(sources) > 1:
         raise ConfigError(f"give one INPUT; several are for images, and {sources[1]} is none "
                           "that this model takes")
@@ -70,6 +81,12 @@ def _predicted(model: str, sources: tuple[str, ...], out: str | None, classes: b
     outputs = [y] if names == [""] else list(y.values()) if isinstance(y, dict) else y
     outputs = [output.argmax(-1) if classes else output for output in outputs]
     return lambda: _write_outputs(names, outputs, out)
+
+
+def _begins_as_picture() -> bool:
+    """Whether what comes on standard input is no text but a picture."""
+    head = sys.stdin.buffer.peek(len(_HEADS[0])) if hasattr(sys.stdin.buffer, "peek") else b""
+    return head.startswith(_HEADS)
 
 
 def _write_outputs(names: list[str], outputs: list[np.ndarray], out: str | None) -> None:
