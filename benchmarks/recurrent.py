@@ -57,6 +57,7 @@ def run_compile(threads: list[int], effort: Effort) -> Section:
 def _compile_seconds(steps: int, trains: bool) -> float:
     model = _model("LSTM", (steps, 16, 64))
     more: dict[str, Any] = {"optimizer": "sgd", "loss": "mse"} if trains else {}
+    model.get_weights()  # drawn now, by threads of NumPy's that spin where cores are shared
     with using(cache=None):  # else all but the first are found in the cache
         begun = process_time()  # all of it is the compiler's own work
         model.compile("cpu", batch_size=16, **more)

@@ -58,3 +58,11 @@ def test_what_the_second_cache_holds_is_computed_at_once() -> None:
     assert longer.arena < 1000 * 16 * 256 * 4 / 2  # half of what the product takes
     wide = plan(256, 16, 256)  # eight turns would fit the second cache, and be too few rows
     assert len(wide.loops) == 2 and wide.arena < 256 * 16 * 1024 * 4 / 2
+
+
+def test_blocks_change_the_states_of_the_loop_around_them_in_place() -> None:
+    """Inside the loop over blocks are the product, and the two kernels of a turn: no copies."""
+    steps = plan(1000, 16, 64)
+    first, last = steps.loops[0].first, steps.loops[0].end
+    assert [step.key.rsplit("_lstm_")[1] for step in steps.steps[first:last]] == [
+        "matmul_add_f32", "matmul_add_f32", "sigmoid_mul_f32"]

@@ -83,7 +83,7 @@ class Placement:
 
     def _carry_states(self) -> None:
         """A state that only a loop reads and changes is carried where it lies, without copies
-        before and after the loop."""
+        before and after the loop. So is a carry of the loop around it."""
         region_of = {v: r for r in self.regions for v in r.flat}
         for name, new in self.graph.updates.items():
             last = new.args[0] if new.op is COPY else new
@@ -92,8 +92,8 @@ class Placement:
                 continue
             first = loop.args[last.attrs["index"]]
             state = first.args[0] if first.op is COPY else None
-            if state is None or (
-                    state.attrs.get("role"), state.attrs.get("name")) != ("state", name):
+            if state is None or state.attrs.get("role") not in ("state", CARRY) or (
+                    state.attrs.get("name") != name):
                 continue
             copies = [region_of[first], region_of[new]]
             others = [r for r in self.regions if r not in copies]
