@@ -20,7 +20,14 @@ from ztorch.graph.narrow import ROUNDED
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower import grid_tuning, recurrence_tuning, sliding_tuning, tuning, winograd_tuning
+from ztorch.lower import (
+    grid_tuning,
+    recurrence_tuning,
+    sliding_tuning,
+    tile_tuning,
+    tuning,
+    winograd_tuning,
+)
 from ztorch.lower.frozen import Derived
 from ztorch.lower.grid_rows import Team, team
 from ztorch.lower.order import ordered
@@ -39,7 +46,8 @@ from ztorch.lower.tiling import (
 from ztorch.machines.processors import ANY, PROCESSORS, processor
 
 LOWER = Path(tuning.__file__).parent
-TABLES = ("tuning.py", "grid_tuning.py", "recurrence_tuning.py", "sliding_tuning.py", "winograd_tuning.py")
+TABLES = ("tuning.py", "grid_tuning.py", "recurrence_tuning.py", "sliding_tuning.py", "tile_tuning.py",
+          "winograd_tuning.py")
 AVX2 = TARGETS["avx2"].limits
 ZEN3 = replace(AVX2, processor=processor("zen3"))
 
@@ -54,9 +62,16 @@ def x(*shape: int) -> Value:
 def test_a_tile_fills_the_registers_but_one() -> None:
     assert choose(96, 32, 96, AVX2, f32) == ProductSchedule(6, 2, 1, 0, 4, 1)
     assert choose(96, 96, 96, AVX2, f32) == ProductSchedule(6, 2, 1, 0, 4, 1)  # 4 x 3 takes all 16
-    wide = choose(96, 96, 96, TARGETS["avx512"].limits, f32)
+    wide = choose(97, 96, 96, TARGETS["avx512"].limits, f32)
     assert registers(wide.tile_rows, wide.tile_vectors) <= 32 < registers(wide.tile_rows + 2, wide.tile_vectors)
     assert choose(9, 9, 9, TARGETS["scalar"].limits, f32) == ProductSchedule(3, 3, 1, 0, 4, 1)
+
+
+def test_tiles_of_one_height_are_half_the_code() -> None:
+    """Unless they take clearly more time, or the product is so long that code does not matter."""
+    wide = TARGETS["avx512"].limits
+    assert [choose(m, 256, 64, wide, f32).tile_rows for m in (400, 401, 402)] == [10, 14, 14]
+    assert choose(4000, 512, 512, wide, f32).tile_rows == 14
 
 
 def test_rows_wait_in_the_second_cache_where_the_right_operand_does_not_fit() -> None:
@@ -451,6 +466,7 @@ def test_every_constant_says_what_it_is_and_is_used() -> None:
     used = {node.id for path in LOWER.glob("*.py") if path.name not in TABLES
             for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
     constants = {**vars(tuning), **vars(grid_tuning), **vars(recurrence_tuning), **vars(sliding_tuning),
+                 **vars(tile_tuning),
                  **vars(winograd_tuning)}
     for name, row in tuning.TABLE.items():
         assert name == row.name and constants[name] == row.value and name in used

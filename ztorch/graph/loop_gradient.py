@@ -136,13 +136,16 @@ class Backward:
         return dict(zip(slopes, roots, strict=True))
 
     def _read_stacks(self) -> None:
-        """Makes what the forward loop keeps known here. A carry before the turn is what it was
-        after the last one, which the forward loop has in a register when it stores it."""
+        """Makes what the forward loop keeps known here. A carry before the turn is kept where the
+        forward loop has it in a register: as it is, or as what it becomes, of the turn before."""
         body = self.body
         numbers = {c: k for k, c in enumerate(body.carries)}
-        kept = {v: body.news[numbers[v]] if v in numbers else v for v in self.stored}
-        self.known |= {v: self.inits[numbers[v]] for v, new in kept.items()
-                       if v is new and v in numbers}  # it never changes
+        self.known |= {v: self.inits[k] for v, k in numbers.items()
+                       if v in self.stored and body.news[k] is v}  # it never changes
+        whole = {a for v in topological(body.roots) if v.op.kind != "map" or v.op.movement
+                 for a in v.args}
+        kept = {v: body.news[numbers[v]] if v in numbers and v in whole else v
+                for v in self.stored}
         kept = {v: new for v, new in kept.items() if v not in self.known}
         if self.in_segments:
             again = [v for v in kept if v not in numbers]
@@ -157,7 +160,7 @@ class Backward:
         _, stacks = results_of(self.forward.op(*self.forward.args, body=replace(
             body, proceed=self.proceed, outs=(*body.outs, *outs))))
         stack_of = dict(zip(outs, stacks[len(body.outs):], strict=True))
-        before = {v: self._later(stack_of[new], self.inits[numbers[v]])
+        before = {v: stack_of[v] if new is v else self._later(stack_of[new], self.inits[numbers[v]])
                   for v, new in kept.items() if v in numbers}
         self.states = [before.get(c) for c in body.carries]
         for v in self.stored:
@@ -186,11 +189,14 @@ class Backward:
         if self.body.recompute:
             return v.op.kind != "leaf"
         if v.op.movement and not v.op.written and v.args:
-            return True
+            sources = self._sources(v, turning)  # a part of them is stored rather than all
+            return v.size >= sum(s.size for s in sources) or all(map(self._is_kept, sources))
         if v.op.kind != "map" or not v.args or v.op.cost > CHEAP:
             return False
-        return all(s in self.known or s in self.stored or s in self.body.slices
-                   for s in self._sources(v, turning))
+        return all(map(self._is_kept, self._sources(v, turning)))
+
+    def _is_kept(self, v: Value) -> bool:
+        return v in self.known or v in self.stored or v in self.body.slices
 
     def _sources(self, v: Value, turning: set[Value]) -> list[Value]:
         """What v is computed from, where all that is cheap is computed again."""

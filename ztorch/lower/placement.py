@@ -17,6 +17,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
 from ztorch.lower.grid_rows import stored_between_passes
 from ztorch.lower.index import Index
+from ztorch.lower.overwritten import Overwritten
 from ztorch.lower.params import Params
 from ztorch.lower.positions import unflatten
 from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT, buffer_reads
@@ -168,15 +169,23 @@ class Placement:
             for m in map(memory_of, touched):
                 if m in self._writers:
                     last[m, self._time(m, k)] = k
+        align = self.limits.buffer_align
+        readers: dict[Value, list[int]] = {}
+        for k, touched in enumerate(self.reads):
+            for m in map(memory_of, touched):
+                readers.setdefault(m, []).append(k)
+        self.parts = Overwritten(self.regions, readers, self._writers, self.bodies, align).parts
+        for v, part in self.parts.items():  # what they lie in is needed as long as they are
+            last[part.buffer, 0] = max([last[part.buffer, 0], *readers.get(v, ())])
         self.sizes = {v: self.bodies[v].arena if v in self.bodies else self._bytes(v)
                       for v in self._writers}
         buffers = {(v, time): ArenaBuffer((v.serial, time), self.sizes[v], k,
-                                          last.get((v, time), k), self.limits.buffer_align)
-                   for v, writers in self._writers.items() for time, k in enumerate(writers)}
+                                          last.get((v, time), k), align)
+                   for v, writers in self._writers.items() if v not in self.parts
+                   for time, k in enumerate(writers)}
         for k, region in enumerate(self.regions):
             if self.runs_again(k):  # what it has stored outside of the arena stays as it is
-                buffers |= {(v, -k): ArenaBuffer((v.serial, -k), self._bytes(v), k, k,
-                                                 self.limits.buffer_align)
+                buffers |= {(v, -k): ArenaBuffer((v.serial, -k), self._bytes(v), k, k, align)
                             for v in region.stores if v in self.locations}
         offsets, total = place_buffers(list(buffers.values()))
         for (v, time), buffer in buffers.items():
@@ -187,6 +196,9 @@ class Placement:
                 self.locations[v] = location
             else:
                 self._again.setdefault(v, []).append(location)
+        for v, part in self.parts.items():
+            at = self.locations[part.buffer].offset + part.start
+            self.locations[v] = Location("arena", at, self._bytes(v))
         for region in self.regions:
             self.locations |= {v: self.locations[memory_of(v)] for v in region.stores}
         for k, region in enumerate(self.regions):

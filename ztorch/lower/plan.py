@@ -164,10 +164,16 @@ class _LoopPlaces:
         align = placement.limits.buffer_align
         results = {v.attrs["index"]: v for r in placement.regions if loop in r.flat
                    for v in r.members if v.op.kind == "result"}
-        moving = [(at(x), row_elements(s, align) * s.dtype.bytes)
+
+        def row(stack: Value, part: Value) -> int:
+            """The bytes from one turn's part of a stack to the next."""
+            lies = placement.parts.get(stack)
+            return lies.row if lies else row_elements(part, align) * part.dtype.bytes
+
+        moving = [(at(x), row(x, s))
                   for s, x in zip(self.body.slices, sequences, strict=True)]
         count = len(self.body.carries)
-        stacks = [(at(results[count + k]), row_elements(v, align) * v.dtype.bytes)
+        stacks = [(at(results[count + k]), row(results[count + k], v))
                   for k, v in enumerate(self.body.outs)]
         self.slots = {"carries": [(at(x), 0) for x in inits],
                       "inputs": [*moving, *((at(x), 0) for x in shared)], "outputs": stacks}

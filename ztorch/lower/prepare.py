@@ -18,6 +18,7 @@ from ztorch.lower.independent import as_recurrence, turns_last
 from ztorch.lower.index import Index, Var
 from ztorch.lower.layouts import with_fewest_turns
 from ztorch.lower.long_reductions import split_reduction
+from ztorch.lower.overwritten import is_stack
 from ztorch.lower.products import ProductRewrites
 from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT
 from ztorch.lower.region import COPY, is_view, view_of
@@ -155,7 +156,8 @@ def _roots(roots: list[tuple[Value, str]]) -> list[Value]:
     """Each root computed by a kernel, and none of them twice the same."""
     out: dict[Value, None] = {}
     for r, layer in roots:
-        if r in out or r.op.kind in ("leaf", "result", "threads_result") or is_view(r):
+        if r in out or r.op.kind in ("leaf", "threads_result") or is_view(r) or (
+                r.op.kind == "result" and not is_stack(r)):
             with layer_scope(layer):
                 r = COPY(r)
         out[r] = None

@@ -14,19 +14,23 @@ from ztorch.lower.index import Index, Var
 from ztorch.lower.left_rows import Reading, Run, equal_runs, plain, split
 from ztorch.lower.region import COPY, view_of
 from ztorch.lower.schedule import ProductSchedule
+from ztorch.lower.tile_tuning import (
+    FETCH_SHARE,
+    ONE_HEIGHT_CYCLES,
+    ONE_HEIGHT_GAIN,
+    TILE_RESULT_CYCLES,
+    TILE_START_CYCLES,
+    TILING_GAIN,
+)
 from ztorch.lower.tuning import (
     BLOCK_TILES,
     BLOCK_TURNS,
-    FETCH_SHARE,
     K_UNROLL,
     L1_SHARE,
     L2_SHARE,
     PREFETCH_STEPS,
     SPARE_REGISTERS,
-    TILE_RESULT_CYCLES,
-    TILE_START_CYCLES,
     TILE_VECTORS_MAX,
-    TILING_GAIN,
 )
 from ztorch.machines.processors import Processor
 
@@ -58,7 +62,7 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     lanes, cpu = limits.lanes(d), limits.processor
     vectors = math.ceil(n / lanes)
     way = way or plain(m, k)
-    best: tuple[float, int, int] | None = None
+    best: dict[int, tuple[float, int, int]] = {}  # by how many heights tiles have, at most
     gain = TILING_GAIN if m > 1 else 1.0  # a single row waits for long runs of B
     for rows in (h for h in way.heights if h <= m):
         for wide in range(1, min(vectors, TILE_VECTORS_MAX) + 1):
@@ -69,10 +73,12 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
                 continue
             tiles = tiling(rows, wide, m, n, lanes, packed, way)
             time = estimated_cycles(tiles, k, d, cpu)
-            if best is None or time < best[0] * gain:
-                best = (time, rows, wide)
-    assert best is not None
-    _, rows, wide = best
+            for heights in {len(tiles.rows), 2}:
+                if heights not in best or time < best[heights][0] * gain:
+                    best[heights] = (time, rows, wide)
+    time, rows, wide = best[2]
+    if 1 in best and time > best[1][0] * ONE_HEIGHT_GAIN and time <= ONE_HEIGHT_CYCLES:
+        _, rows, wide = best[1]
     close = k * wide * lanes * d.bytes <= cpu.l1_bytes * L1_SHARE
     tiles = tiling(rows, wide, m, n, lanes, packed, way)
     for_rows = int(cpu.l2_bytes * L2_SHARE)

@@ -1,10 +1,10 @@
 """Every tuned constant of lowering: its value, its unit, what it means, and how it was found.
 
 The loop nests and cost models take their numbers from here by name, those of grids from
-`grid_tuning.py`, those of recurrences from `recurrence_tuning.py`, those of transformed
-convolutions from `winograd_tuning.py`, those of sliding windows from `sliding_tuning.py`. What
-differs from processor to processor is no constant: it is a field of
-`machines.processors.Processor`.
+`grid_tuning.py`, those of tiles from `tile_tuning.py`, those of recurrences from
+`recurrence_tuning.py`, those of transformed convolutions from `winograd_tuning.py`, those of
+sliding windows from `sliding_tuning.py`. What differs from processor to processor is no constant:
+it is a field of `machines.processors.Processor`.
 """
 
 from __future__ import annotations
@@ -51,19 +51,6 @@ SPARE_REGISTERS = row(
     "SPARE_REGISTERS", 1, "vector registers",
     "that a tile leaves free: with none left, LLVM keeps some of its sums in memory",
     "on Zen 3, 4 rows of 3 vectors (all 16 registers) reach 45 GFLOP/s, 6 rows of 2 reach 97")
-TILE_START_CYCLES = row(
-    "TILE_START_CYCLES", 12.0, "cycles", "to begin a register tile: counters, addresses, zeros",
-    CHOSEN)
-TILE_RESULT_CYCLES = row(
-    "TILE_RESULT_CYCLES", 2.0, "cycles per vector", "to store a finished vector of a tile", CHOSEN)
-FETCH_SHARE = row(
-    "FETCH_SHARE", 0.25, "share of the time", "of the way of a tile's operands from the second "
-    "cache, that multiply-adds do not hide: large tiles need fewer bytes for each",
-    "on Sapphire Rapids, 512 x 512 x 512: 7 rows of 3 vectors reach 180 GFLOP/s, 14 of 2 reach "
-    "195; 2048 x 2048 x 2048: 6 of 3 reach 139, 14 of 2 reach 150")
-TILING_GAIN = row(
-    "TILING_GAIN", 0.999, "ratio",
-    "a later tiling must take less than this share of the best time so far", CHOSEN)
 L1_SHARE = row(
     "L1_SHARE", 0.5, "share of the cache",
     "how much of the first cache a panel of the right operand may fill", CHOSEN)

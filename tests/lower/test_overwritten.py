@@ -1,0 +1,71 @@
+"""Stacks of loops over sequences that they read: how little is stored, and that it changes no bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests.cases.available import device
+from ztorch import layers as L
+from ztorch.host.settings import using
+from ztorch.lower.overwritten import Overwritten
+
+TRAINED: dict[str, Any] = {"loss": "mse", "optimizer": "sgd"}
+
+
+def trained(place: str) -> tuple[int, list[np.ndarray]]:
+    """The arena of a net with loops in both directions, some of whose steps are masked, and what it
+    learns."""
+    model = zt.Sequential([
+        L.Input((7, 4)), L.Masking(), L.Bidirectional(L.LSTM(16, return_sequences=True)),
+        L.GRU(16, return_sequences=True), L.LSTM(16, go_backwards=True)], seed=2)
+    x = np.random.default_rng(0).normal(size=(8, 7, 4)).astype(np.float32)
+    x[2, 4:] = 0
+    with using(cache=None):
+        program = model.compile(place, batch_size=8, **TRAINED)
+    for _ in range(2):
+        program.train_on_batch(x, np.ones((8, 16)))
+    return program.executable.spec.arena_bytes, program.get_weights()
+
+
+@pytest.mark.parametrize("place", ["cpu", "cpu:scalar", "vulkan", "opencl"])
+def test_it_changes_no_bit(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = place if place.startswith("cpu") else device(place).id
+    arena, weights = trained(place)
+    monkeypatch.setattr(Overwritten, "_write_over", lambda *_: None)
+    larger, others = trained(place)
+    assert arena < larger
+    for got, want in zip(weights, others, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_the_interpreter_plays_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It finds races, and what is read before it is written."""
+    def learned() -> list[np.ndarray]:
+        model = zt.Sequential([L.Input((3, 2)), L.LSTM(2)], seed=2)
+        with using(cache=None):
+            program = model.compile("cpu:scalar", batch_size=8, **TRAINED)
+        program.train_on_batch(np.ones((8, 3, 2)), np.ones((8, 2)))
+        return program.get_weights()
+
+    weights = learned()
+    monkeypatch.setenv("ZTORCH_INTERPRET", "1")
+    for got, want in zip(learned(), weights, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def arena_of(layer: type[L.Layer], steps: int, batch: int, width: int) -> float:
+    """The arena of a training step, in outputs of all steps."""
+    traced = zt.Sequential([L.Input((steps, width)), layer(width)]).compile(
+        "cpu", batch_size=batch, **TRAINED)
+    return traced.executable.spec.arena_bytes / (steps * batch * width * 4)
+
+
+def test_an_lstm_stores_seven_numbers_for_each_output() -> None:
+    """Four gates, which lie where the product of the inputs lay, both states, and the activation of
+    one; and what does not grow with the steps."""
+    assert 7 <= arena_of(L.LSTM, 1000, 16, 64) < 7.25
+    assert arena_of(L.LSTM, 2000, 16, 64) < 7.15
