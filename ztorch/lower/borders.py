@@ -7,9 +7,9 @@ from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
+from ztorch.lower import correlation, sliding
 from ztorch.lower.index import Index
 from ztorch.lower.region import Region, as_view, is_view, map_region, reduce_domain
-from ztorch.lower.sliding import propose
 
 
 def without_borders(graph: Graph, limits: Limits) -> Graph:
@@ -22,10 +22,14 @@ def without_borders(graph: Graph, limits: Limits) -> Graph:
         if v.op.kind == "reduce":
             with layer_scope(v.layer):
                 seen = rebuilt(out, (_seen(out.args[0], out),))
-            if seen is not out and propose(_region(seen), limits) is not None:
+            if seen is not out and _skips_borders(_region(seen), limits):
                 out = seen
         new[v] = out
     return graph.with_roots(new[r] for r in graph.roots)
+
+
+def _skips_borders(region: Region, limits: Limits) -> bool:
+    return any(nest.propose(region, limits) is not None for nest in (correlation, sliding))
 
 
 def _is_border(v: Value) -> bool:

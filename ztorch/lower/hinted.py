@@ -16,6 +16,7 @@ FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
     "elements": {"vector_width": ("lanes",)},
     "rows": {"vector_width": ("lanes",)},
     "sliding": {"vector_width": ("lanes",)},
+    "correlation": {"vector_width": ("lanes",)},
     "recurrence": {"vector_width": ("lanes",), "unroll": ("vectors",)},
     "product": {"unroll": ("unroll",), "tile": ("tile_rows", "tile_vectors")},
     "grid_elements": {"workgroup": ("threads",), "vector_width": ("width",)},

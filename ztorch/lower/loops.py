@@ -16,7 +16,7 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import unflatten
-from ztorch.lower.region import Region
+from ztorch.lower.region import Region, view_of
 
 
 def widest(region: Region) -> DType:
@@ -35,6 +35,21 @@ def multiply_add(b: Builder, limits: Limits, x: Operand, y: Operand, total: Oper
     if limits.fma and total.dtype.is_float:
         return b.fma(x, y, total)
     return b.add(total, b.mul(x, y))
+
+
+def added(e: Emitter, region: Region, limits: Limits, v: Value, full: dict[Var, Index],
+          total: Operand) -> Operand:
+    """A reduction with one more element, at the place of the region that `full` names."""
+    b, x = e.b, v.args[0]
+    index = unflatten(region.full.replace(full), x.shape)
+    base = view_of(x, index)
+    if base and v.op.opcode == "add" and base[0].op.opcode == "mul" and (
+            base[0] in region.flat and base[0].dtype is total.dtype):
+        at = unflatten(base[1], base[0].shape)
+        left, right = (b.splat(e.element(a, at), total.lanes) for a in base[0].args)
+        return multiply_add(b, limits, left, right, total)
+    new = b.splat(b.cast(e.element(x, index), dtype=total.dtype), total.lanes)
+    return b.emit(v.op.opcode, total, new)
 
 
 def vectors(e: Emitter, var: Var, lanes: int, parallel: bool = False,

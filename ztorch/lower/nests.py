@@ -13,6 +13,7 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.limits import Limits
 from ztorch.lower import (
     contract,
+    correlation,
     elements,
     grid_attention,
     grid_attention_matrix,
@@ -59,6 +60,7 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
         LoopNest("transpose", transpose.propose, transpose.refusal, transpose.emit),
         LoopNest("elements", elements.propose, elements.refusal, elements.emit)),
     ("reduce", False): (
+        LoopNest("correlation", correlation.propose, correlation.refusal, correlation.emit),
         LoopNest("sliding", sliding.propose, sliding.refusal, sliding.emit),
         LoopNest("rows", rows.propose, rows.refusal, rows.emit)),
     ("contract", False): (

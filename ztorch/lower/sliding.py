@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import groupby
 from math import prod
 
 from ztorch.graph.value import Value
@@ -23,10 +22,10 @@ from ztorch.ir.opcodes import identity
 from ztorch.lower.elements import lanes_refusal
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
-from ztorch.lower.left_rows import Run, split
+from ztorch.lower.left_rows import Run
 from ztorch.lower.loops import (
+    added,
     evaluate,
-    multiply_add,
     side_by_side,
     spread,
     summing,
@@ -34,7 +33,7 @@ from ztorch.lower.loops import (
 )
 from ztorch.lower.positions import unflatten
 from ztorch.lower.reduction import Phases, axes_of
-from ztorch.lower.region import Region, is_view, reads, real_reads, view_of
+from ztorch.lower.region import Region, real_reads, view_of
 from ztorch.lower.schedule import SlidingSchedule
 from ztorch.lower.sliding_tuning import (
     SLIDING_BORDERS,
@@ -42,21 +41,7 @@ from ztorch.lower.sliding_tuning import (
     SLIDING_REGISTERS,
     SLIDING_VALUES,
 )
-
-
-@dataclass(frozen=True)
-class _Edge:
-    """What an image has of one of its axes with a border."""
-
-    at: Index  # where an element of a window lies on that axis
-    low: int
-    high: int
-
-    def surely(self, at: dict[Var, Index]) -> bool | None:
-        """Whether all elements at these places lie inside; None if only some do."""
-        least, most = self.at.replace(at).range
-        return True if self.low <= least and most < self.high else (
-            False if most < self.low or least >= self.high else None)
+from ztorch.lower.window_edges import Edges, all_inside, edges_of, runs
 
 
 @dataclass(frozen=True)
@@ -71,25 +56,15 @@ class _Axes:
     full: dict[Var, Index]  # the region's own two variables as sums of these loops
     step: int  # elements from the window of one result to that of the next
     gap: int  # elements from one place of the window to the next
-    edges: tuple[_Edge, ...] = ()
+    edges: Edges = ()
 
     def inside(self, at: dict[Var, Index]) -> bool | None:
         """Whether elements at these columns lie inside; None if only some do."""
-        known = {edge.surely(at) for edge in self.edges if edge.at.mentions(self.across)}
-        return False if False in known else None if None in known else True
+        return all_inside([edge for edge in self.edges if edge.at.mentions(self.across)], at)
 
     def runs(self, places: int) -> Iterator[Run]:
         """Groups of neighbouring results: those that meet a border each alone."""
-        for run in split(self.across.extent, places):
-            neighbours = Index.of(Var("p", run.size))
-            starts = range(run.start, run.start + run.size * run.count, run.size)
-            groups = ((self.inside({self.across: neighbours + start}), start) for start in starts)
-            for inside, group in groupby(groups, lambda known: known[0]):
-                first, *others = (start for _, start in group)
-                if inside:
-                    yield Run(first, run.size, 1 + len(others))
-                else:
-                    yield from (Run(start, run.size, 1) for start in (first, *others))
+        return runs(self.across.extent, places, lambda at: self.inside({self.across: at}))
 
 
 def _axes(region: Region) -> _Axes | None:
@@ -105,7 +80,7 @@ def _axes(region: Region) -> _Axes | None:
     edges = _edges(region, axes.full, (across, last), inner)
     if edges is None:
         return None
-    for source, flat in _reads(region):
+    for source, flat in read_for_sums(region):
         at = flat.replace(axes.full)
         step, gap = at.factor(across), at.factor(last)
         shared = step > 0 and gap > 0 and ((step % gap == 0 and step // gap < last.extent)
@@ -116,14 +91,10 @@ def _axes(region: Region) -> _Axes | None:
 
 
 def _edges(region: Region, full: dict[Var, Index], columns: tuple[Var, Var],
-           inner: Sequence[Var]) -> tuple[_Edge, ...] | None:
+           inner: Sequence[Var]) -> Edges | None:
     """The axes on which windows reach over the border of an image: one for each loop over a window.
     None where loops cannot leave the border out."""
-    edges: dict[_Edge, None] = {}
-    for v in region.members:
-        index = [i.replace(full) for i in region.index(v)]
-        if not region.is_row(v) or v.op.kind == "reduce":
-            edges |= dict.fromkeys(_borders(v, index))
+    edges = edges_of(region, full)
     across, last = columns
     for loop in (last, *inner):
         mine = [edge for edge in edges if edge.at.mentions(loop)]
@@ -133,24 +104,10 @@ def _edges(region: Region, full: dict[Var, Index], columns: tuple[Var, Var],
                                 ) or others != ([across] if mine and loop == last else []):
             return None
     known = all(any(edge.at.mentions(loop) for loop in (last, *inner)) for edge in edges)
-    return tuple(edges) if known else None
+    return edges if known else None
 
 
-def _borders(v: Value, index: Sequence[Index]) -> Iterator[_Edge]:
-    """The borders in the views that v reads."""
-    for x, at in reads(v, index):
-        if not is_view(x):
-            continue
-        if x.op.name == "pad":
-            low, sizes = x.attrs["low"], x.args[0].shape
-            for i, a, n in zip(at, low, sizes, strict=True):
-                edge = _Edge(i, a, a + n)
-                if edge.surely({}) is not True:
-                    yield edge
-        yield from _borders(x, at)
-
-
-def _reads(region: Region) -> list[tuple[Value, Index]]:
+def read_for_sums(region: Region) -> list[tuple[Value, Index]]:
     """What is read for an element of a window, and where."""
     sources: list[tuple[Value, Index]] = []
     for v in region.members:
@@ -237,7 +194,8 @@ class _Neighbours:
             for j, k in pairs:
                 scope = replace(inside, here=dict(inside.here))  # shares what has been loaded
                 for v in self.sums:
-                    totals[v, j] = self._more(scope, v, j, k, totals[v, j])
+                    totals[v, j] = added(scope, self.region, self.limits, v, self._full(j, k),
+                                         totals[v, j])
             for key, variable in variables.items():
                 b.set(variable, totals[key])
         done = e.within()
@@ -270,19 +228,6 @@ class _Neighbours:
     def _full(self, j: int, k: int) -> dict[Var, Index]:
         at = self._columns(j, k)
         return {whole: flat.replace(at) for whole, flat in self.axes.full.items()}
-
-    def _more(self, e: Emitter, v: Value, j: int, k: int, total: Operand) -> Operand:
-        """A sum with one more element of the window of result j."""
-        b, x = e.b, v.args[0]
-        index = unflatten(self.region.full.replace(self._full(j, k)), x.shape)
-        base = view_of(x, index)
-        if base and v.op.opcode == "add" and base[0].op.opcode == "mul" and (
-                base[0] in self.region.flat and base[0].dtype is total.dtype):
-            at = unflatten(base[1], base[0].shape)
-            left, right = (b.splat(e.element(a, at), total.lanes) for a in base[0].args)
-            return multiply_add(b, self.limits, left, right, total)
-        new = b.splat(b.cast(e.element(x, index), dtype=total.dtype), total.lanes)
-        return b.emit(v.op.opcode, total, new)
 
 
 def _quotient(e: Emitter, index: Index, by: int) -> Operand:

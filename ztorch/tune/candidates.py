@@ -24,6 +24,7 @@ STAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "transpose": (("lanes",),),
     "rows": (("sums",), ("columns",), ("lanes",)),
     "sliding": (("places",), ("lanes",)),
+    "correlation": (("steps",), ("lanes",)),
     "recurrence": (("vectors",), ("lanes",)),
 }
 VALUES: dict[str, Iterable[int]] = {
@@ -37,6 +38,7 @@ VALUES: dict[str, Iterable[int]] = {
     "share": range(4),
     "columns": POWERS,
     "places": range(1, SIDE_BY_SIDE_MAX + 1),
+    "steps": range(1, SIDE_BY_SIDE_MAX + 1),
     "vectors": POWERS,
 }
 

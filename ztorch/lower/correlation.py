@@ -1,0 +1,192 @@
+"""Sums over all positions of images, one for each place of a window, on a processor: gradients of
+depthwise kernels.
+
+All places of a window are summed together, one vector of channels each: what lies at a position is
+loaded once for all of them. Positions whose windows reach over a border have code of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.limits import Limits
+from ztorch.ir.opcodes import identity
+from ztorch.lower.elements import lanes_refusal
+from ztorch.lower.emit import Emitter
+from ztorch.lower.index import Index, Var
+from ztorch.lower.loops import added, evaluate, side_by_side, summing, widest
+from ztorch.lower.reduction import Phases, axes_of
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import CorrelationSchedule
+from ztorch.lower.sliding import read_for_sums
+from ztorch.lower.sliding_tuning import (
+    CORRELATION_CODE,
+    CORRELATION_PAIRS,
+    CORRELATION_REGISTERS,
+    CORRELATION_RESULTS,
+)
+from ztorch.lower.window_edges import Edges, all_inside, edges_of, runs
+
+_Places = dict[Var, Index]
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """The loops of a region that correlates images."""
+
+    window: list[Var]  # over results, but for channels
+    column: Var  # over channels, which lie side by side
+    inner: list[Var]  # over positions
+    full: dict[Var, Index]  # the region's own two variables as sums of these loops
+    edges: Edges
+
+    def groups(self, registers: int) -> list[list[_Places]]:
+        """The places of the window, in whole rows, as many together as there are registers."""
+        across = self.window[-1].extent
+        rows = [*product(*(range(v.extent) for v in self.window[:-1]))]
+        size = registers // across
+        return [[{v: Index.of(at) for v, at in zip(self.window, (*row, k), strict=True)}
+                 for row in rows[start:start + size] for k in range(across)]
+                for start in range(0, len(rows), size)]
+
+    def inside(self, group: Sequence[_Places], v: Var, at: Index) -> bool | None:
+        """Whether all that places of a group see at some positions lies inside."""
+        edges = [edge for edge in self.edges if edge.at.mentions(v)]
+        known = {all_inside(edges, {**place, v: at}) for place in group}
+        return known == {True} or None
+
+
+def _axes(region: Region) -> _Axes | None:
+    """The loops of a region, if all it does is to sum what windows see and what lies beside it over
+    more positions than windows have places."""
+    axes = axes_of(region)
+    if not axes.beside or len(axes.outer) < 2 or not axes.inner or Phases(region).count != 2:
+        return None
+    *window, column = axes.outer
+    if not prod(v.extent for v in window) < prod(v.extent for v in axes.inner):
+        return None
+    if any(not region.is_row(v) and v.op.kind != "reduce" for v in region.stores):
+        return None
+    edges = edges_of(region, axes.full)
+    if any(not edge.at.is_affine or sum(edge.at.mentions(v) for v in axes.inner) != 1
+           for edge in edges):
+        return None
+    moves = [at for source, flat in read_for_sums(region) if source not in region.flat
+             and (at := flat.replace(axes.full)).is_affine and at.factor(column) == 1]
+    if any(at.factor(window[-1]) > 0 and at.factor(axes.inner[-1]) > 0 for at in moves):
+        return _Axes(window, column, axes.inner, axes.full, edges)
+    return None
+
+
+def propose(region: Region, limits: Limits) -> CorrelationSchedule | None:
+    """All lanes, and as many positions without a loop as keep the code small."""
+    lanes = limits.lanes(widest(region))
+    axes = _axes(region) if lanes > 1 and region.axes else None
+    if axes is None:
+        return None
+    registers = _registers(region, limits)
+    if axes.window[-1].extent > registers:
+        return None
+    steps = min(axes.inner[-1].extent, max(1, CORRELATION_PAIRS // len(axes.groups(registers)[0])))
+    s = CorrelationSchedule(lanes, steps)
+    return None if refusal(s, region, limits) else s
+
+
+def refusal(s: CorrelationSchedule, region: Region, limits: Limits) -> str:
+    """Why a region cannot have a schedule; empty if it can."""
+    if why := lanes_refusal(s.lanes, limits.lanes(widest(region))):
+        return why
+    axes, registers = _axes(region), _registers(region, limits)
+    if axes is None or s.lanes == 1 or axes.window[-1].extent > registers:
+        return "it sums no windows over positions, or not in vectors"
+    if prod(v.extent for v in axes.window) > CORRELATION_RESULTS:
+        return f"its windows have more than {CORRELATION_RESULTS} places"
+    if not 1 <= s.steps <= axes.inner[-1].extent:
+        return f"steps({s.steps}) must be between 1 and {axes.inner[-1].extent}"
+    code = sum(len(group) * prod(_code(axes, group, v, s) for v in axes.inner)
+               for group in axes.groups(registers))
+    return "" if code <= CORRELATION_CODE else "its code would be too long"
+
+
+def _registers(region: Region, limits: Limits) -> int:
+    sums = sum(v.op.kind == "reduce" for v in region.members)
+    return int(limits.vector_registers * CORRELATION_REGISTERS) // sums
+
+
+def _most(axes: _Axes, v: Var, s: CorrelationSchedule) -> int:
+    return s.steps if v == axes.inner[-1] else 1
+
+
+def _code(axes: _Axes, group: Sequence[_Places], v: Var, s: CorrelationSchedule) -> int:
+    """How many positions along a loop have code of their own."""
+    return sum(run.size for run in runs(v.extent, _most(axes, v, s),
+                                        lambda at: axes.inside(group, v, at)))
+
+
+def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
+         limits: Limits, s: CorrelationSchedule) -> None:
+    """All results; workers share out channels."""
+    axes = _axes(region)
+    assert axes is not None
+    e = Emitter(b, memory, members=region.flat)
+    for group in axes.groups(_registers(region, limits)):
+        for [scope] in side_by_side(e, axes.column, s.lanes, True, 1):
+            _Group(region, target, limits, axes, s, group).results(scope)
+
+
+class _Group:
+    """Places of a window for one vector of channels."""
+
+    def __init__(self, region: Region, target: Mapping[Value, str], limits: Limits, axes: _Axes,
+                 s: CorrelationSchedule, places: Sequence[_Places]):
+        self.region, self.target, self.limits, self.axes = region, target, limits, axes
+        self.schedule, self.places = s, places
+        self.sums = [v for v in region.members if v.op.kind == "reduce"]
+
+    def results(self, e: Emitter) -> None:
+        b, lanes = e.b, e.lanes if e.lane else 1
+        variables = {(v, j): b.var(summing(v.dtype), lanes, identity(v.op.opcode, v.dtype))
+                     for v in self.sums for j in range(len(self.places))}
+        for scope, positions in self._positions(e, self.axes.inner, {}):
+            totals = {key: b.get(variable) for key, variable in variables.items()}
+            for at in positions:
+                for j, place in enumerate(self.places):
+                    if all_inside(self.axes.edges, place | at) is False:
+                        continue
+                    for v in self.sums:
+                        one = replace(scope, here=dict(scope.here))  # shares what has been loaded
+                        totals[v, j] = added(one, self.region, self.limits, v,
+                                             self._full(place | at), totals[v, j])
+            for key, variable in variables.items():
+                b.set(variable, totals[key])
+        rows = Phases(self.region).rows(self.target)
+        for j, place in enumerate(self.places):
+            scope = e.within()
+            for v in self.sums:
+                scope.here[v] = b.cast(b.get(variables[v, j]), dtype=v.dtype)
+            evaluate(scope, rows, self.region, self._full(place), self.target)
+
+    def _positions(self, e: Emitter, loops: Sequence[Var],
+                   at: _Places) -> Iterator[tuple[Emitter, list[_Places]]]:
+        """Scopes that cover all positions, and the neighbours along the last axis in each."""
+        v, *others = loops
+        for run in runs(v.extent, _most(self.axes, v, self.schedule),
+                        lambda start: self.axes.inside(self.places, v, start)):
+            turn = Var(f"{v.name} turn", run.count)
+            with e.b.loop(0, run.count) if run.count > 1 else nullcontext() as counter:
+                bound = e.bound if counter is None else {**e.bound, turn: counter}
+                scope = e.within(bound=bound, inside=bool(self.axes.edges))
+                start = Index.of(turn) * run.size + run.start
+                if others:
+                    yield from self._positions(scope, others, at | {v: start})
+                else:
+                    yield scope, [at | {v: start + k} for k in range(run.size)]
+
+    def _full(self, at: _Places) -> dict[Var, Index]:
+        return {whole: flat.replace(at) for whole, flat in self.axes.full.items()}

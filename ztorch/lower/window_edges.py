@@ -1,0 +1,73 @@
+"""Where windows reach over the border of an image. Loops over them leave out what lies in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from ztorch.graph.value import Value
+from ztorch.lower.index import Index, Var
+from ztorch.lower.left_rows import Run, split
+from ztorch.lower.region import Region, is_view, reads
+
+
+@dataclass(frozen=True)
+class Edge:
+    """What an image has of one of its axes with a border."""
+
+    at: Index  # where an element of a window lies on that axis
+    low: int
+    high: int
+
+    def inside(self, at: dict[Var, Index]) -> bool | None:
+        """Whether all elements at these places lie inside; None if only some do."""
+        least, most = self.at.replace(at).range
+        return True if self.low <= least and most < self.high else (
+            False if most < self.low or least >= self.high else None)
+
+
+Edges = tuple[Edge, ...]
+
+
+def edges_of(region: Region, full: dict[Var, Index]) -> Edges:
+    """The axes of images over which the windows of a reducing region reach."""
+    edges: dict[Edge, None] = {}
+    for v in region.members:
+        if not region.is_row(v) or v.op.kind == "reduce":
+            edges |= dict.fromkeys(_borders(v, [i.replace(full) for i in region.index(v)]))
+    return tuple(edges)
+
+
+def _borders(v: Value, index: Sequence[Index]) -> Iterator[Edge]:
+    """The borders in the views that v reads."""
+    for x, at in reads(v, index):
+        if not is_view(x):
+            continue
+        if x.op.name == "pad":
+            low, sizes = x.attrs["low"], x.args[0].shape
+            for i, a, n in zip(at, low, sizes, strict=True):
+                edge = Edge(i, a, a + n)
+                if edge.inside({}) is not True:
+                    yield edge
+        yield from _borders(x, at)
+
+
+def all_inside(edges: Sequence[Edge], at: dict[Var, Index]) -> bool | None:
+    """Whether elements at these places lie inside of all edges; None if only some do."""
+    known = {edge.inside(at) for edge in edges}
+    return False if False in known else None if None in known else True
+
+
+def runs(extent: int, most: int, inside: Callable[[Index], bool | None]) -> Iterator[Run]:
+    """Groups of at most so many neighbours: those that meet a border each alone."""
+    for run in split(extent, most):
+        neighbours = Index.of(Var("p", run.size))
+        starts = range(run.start, run.start + run.size * run.count, run.size)
+        groups = ((inside(neighbours + start), start) for start in starts)
+        for known, group in groupby(groups, lambda pair: pair[0]):
+            first, *others = (start for _, start in group)
+            if known:
+                yield Run(first, run.size, 1 + len(others))
+            else:
+                yield from (Run(start, run.size, 1) for start in (first, *others))
