@@ -16,6 +16,7 @@ from tests.parity import (
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import f32
+from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
@@ -47,6 +48,8 @@ JOBS = {
     "one row": job(ops.matmul, (1, 24), (24, 70)),
     "batch of products": job(ops.matmul, (2, 9, 8), (2, 8, 24)),
     "windows": job(lambda x, w: ops.conv(x, w, padding="same"), (1, 4, 8, 4), (3, 3, 4, 16)),
+    "kernel gradient": job(lambda x, w, g: gradients(ops.sum(ops.conv(x, w, padding="same", groups=12) * g), [w])[0],
+                           (1, 4, 9, 12), (3, 3, 1, 12), (1, 4, 9, 12)),
     "depthwise": job(lambda x, w: ops.tanh(ops.conv(x, w, padding="same", groups=12)), (1, 4, 9, 12), (3, 3, 1, 12)),
     "softmax": job(lambda x: ops.softmax(x, axis=-1), (3, 88)),
     "layer norm": job(normalised, (2, 3, 72)),

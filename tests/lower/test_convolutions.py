@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.parity import HERE, WIDE, Job, Module, agree, plan_of
+from tests.parity import HERE, NARROW, WIDE, Job, Module, agree, plan_of
 from ztorch import ops
 from ztorch.dtypes import f32
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
+from ztorch.lower.correlation import CorrelationSchedule
 from ztorch.lower.schedule import SlidingSchedule
 
 # (batch, rows, columns, channels), (window, channels / groups, filters), and the rest
@@ -80,3 +81,14 @@ def test_windows_slide_over_no_border_in_memory() -> None:
     assert len(steps) <= len(outputs)
     assert {type(s.schedule) for s in steps} == {SlidingSchedule}
     assert max(m.size for s in steps for m in s.kernel.memories) == image.size
+
+
+def test_kernel_gradients_sum_all_places_together() -> None:
+    """Of images whose borders lie in no memory."""
+    image, kernel = leaf("input", "x", (2, 20, 23, 32), f32), leaf("state", "k", (3, 5, 1, 32), f32)
+    y = ops.conv(image, kernel, 1, "same", groups=32)
+    [dk] = gradients(ops.sum(y * leaf("input", "slope", y.shape, f32)), [kernel])
+    for limits in (WIDE, NARROW):
+        [step] = plan_of(Graph({"dk": dk}), limits)[0].steps
+        assert isinstance(step.schedule, CorrelationSchedule)
+        assert max(m.size for m in step.kernel.memories) == image.size

@@ -51,7 +51,8 @@ NUMBERS: dict[str, tuple[int, ...]] = {
     "tile_columns": (4, 8, 16, 24, 32, 64), "tile_depth": (4, 8, 16, 24, 32), "thread_rows": (1, 2, 3, 4, 8),
     "thread_columns": (1, 2, 3, 4, 8), "subgroups_down": (1, 2, 4), "subgroups_across": (1, 2, 4), "epilogue_bands": (1, 1, 2, 4), "stages": (1, 2, 3),
     "cluster": (1, 2), "taps": (1, 3), "patch": ((1, 8, 8),),
-    "ways": POWERS[:5], "block": (16, 32, 48, 64), "step": (1, 2, 3), "subgroups": (1, 2, 4), "high": (1, 2), "held": (0, 1)}
+    "ways": POWERS[:5], "block": (16, 32, 48, 64), "step": (1, 2, 3), "subgroups": (1, 2, 4), "high": (1, 2), "held": (0, 1),
+    "steps": (1, 3, 4)}
 
 
 def main_step(one: Job, limits: Limits) -> KernelStep:
@@ -68,7 +69,7 @@ def random_schedules(one: Job, limits: Limits, count: int) -> list[Schedule]:
     regions = [r for r in fuse(prepare(passes.run(one.alone("j")), limits)) if r.size]
     region = regions[int(step.key.partition("/k")[2].split("_")[0])]
     legal: list[Schedule] = []
-    for _ in range(3000):
+    for _ in range(9000):
         nest = rng.choice(NESTS[region.kind, limits.grid is not None])
         values: dict[str, Any] = {}
         for f in fields(KINDS[nest.kind]):
@@ -193,6 +194,7 @@ REFUSED = [
     ("elements", AVX2, {"share": 9}, r"share\(9\) must be between 1 and"),
     ("depthwise", AVX2, {"places": 9}, r"places\(9\) must be between 1 and 8"),
     ("depthwise", AVX2, {"lanes": 1}, "it sums no windows that overlap, or not in vectors"),
+    ("kernel gradient", AVX2, {"steps": 10}, r"steps\(10\) must be between 1 and 9"),
     ("softmax", AVX2, {"sums": (4,)}, r"takes a number for each of \d passes, not 1"),
     ("softmax", AVX2, {"columns": 2}, "since lanes do not run along columns"),
     ("sums of columns", AVX2, {"sums": (2,)}, "since lanes do not run along the rows"),

@@ -23,7 +23,7 @@ from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import added, evaluate, side_by_side, summing, widest
 from ztorch.lower.reduction import Phases, axes_of
 from ztorch.lower.region import Region
-from ztorch.lower.schedule import CorrelationSchedule
+from ztorch.lower.schedule import Schedule
 from ztorch.lower.sliding import read_for_sums
 from ztorch.lower.sliding_tuning import (
     CORRELATION_CODE,
@@ -31,13 +31,25 @@ from ztorch.lower.sliding_tuning import (
     CORRELATION_REGISTERS,
     CORRELATION_RESULTS,
 )
-from ztorch.lower.window_edges import Edges, all_inside, edges_of, runs
+from ztorch.lower.window_edges import Edges, all_inside, edges_of, overlap, runs
 
 _Places = dict[Var, Index]
 
 
+@dataclass(frozen=True, repr=False)
+class CorrelationSchedule(Schedule):
+    """Sums over all positions of images for each place of a window, on a processor."""
+
+    kind = "correlation"
+    lanes: int  # channels computed at once
+    steps: int  # neighbouring positions that are added without a loop
+
+    def tile(self, lanes: int) -> str:
+        return f"{self.steps}x{self.lanes}"
+
+
 @dataclass(frozen=True)
-class _Axes:
+class _Correlation:
     """The loops of a region that correlates images."""
 
     window: list[Var]  # over results, but for channels
@@ -62,7 +74,7 @@ class _Axes:
         return known == {True} or None
 
 
-def _axes(region: Region) -> _Axes | None:
+def _axes(region: Region) -> _Correlation | None:
     """The loops of a region, if all it does is to sum what windows see and what lies beside it over
     more positions than windows have places."""
     axes = axes_of(region)
@@ -79,8 +91,8 @@ def _axes(region: Region) -> _Axes | None:
         return None
     moves = [at for source, flat in read_for_sums(region) if source not in region.flat
              and (at := flat.replace(axes.full)).is_affine and at.factor(column) == 1]
-    if any(at.factor(window[-1]) > 0 and at.factor(axes.inner[-1]) > 0 for at in moves):
-        return _Axes(window, column, axes.inner, axes.full, edges)
+    if any(overlap(at, window[-1], axes.inner[-1]) for at in moves):
+        return _Correlation(window, column, axes.inner, axes.full, edges)
     return None
 
 
@@ -102,8 +114,9 @@ def refusal(s: CorrelationSchedule, region: Region, limits: Limits) -> str:
     """Why a region cannot have a schedule; empty if it can."""
     if why := lanes_refusal(s.lanes, limits.lanes(widest(region))):
         return why
-    axes, registers = _axes(region), _registers(region, limits)
-    if axes is None or s.lanes == 1 or axes.window[-1].extent > registers:
+    axes = _axes(region) if s.lanes > 1 else None
+    registers = _registers(region, limits)
+    if axes is None or axes.window[-1].extent > registers:
         return "it sums no windows over positions, or not in vectors"
     if prod(v.extent for v in axes.window) > CORRELATION_RESULTS:
         return f"its windows have more than {CORRELATION_RESULTS} places"
@@ -119,11 +132,11 @@ def _registers(region: Region, limits: Limits) -> int:
     return int(limits.vector_registers * CORRELATION_REGISTERS) // sums
 
 
-def _most(axes: _Axes, v: Var, s: CorrelationSchedule) -> int:
+def _most(axes: _Correlation, v: Var, s: CorrelationSchedule) -> int:
     return s.steps if v == axes.inner[-1] else 1
 
 
-def _code(axes: _Axes, group: Sequence[_Places], v: Var, s: CorrelationSchedule) -> int:
+def _code(axes: _Correlation, group: Sequence[_Places], v: Var, s: CorrelationSchedule) -> int:
     """How many positions along a loop have code of their own."""
     return sum(run.size for run in runs(v.extent, _most(axes, v, s),
                                         lambda at: axes.inside(group, v, at)))
@@ -137,14 +150,14 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     e = Emitter(b, memory, members=region.flat)
     for group in axes.groups(_registers(region, limits)):
         for [scope] in side_by_side(e, axes.column, s.lanes, True, 1):
-            _Group(region, target, limits, axes, s, group).results(scope)
+            _Window(region, target, limits, axes, s, group).results(scope)
 
 
-class _Group:
+class _Window:
     """Places of a window for one vector of channels."""
 
-    def __init__(self, region: Region, target: Mapping[Value, str], limits: Limits, axes: _Axes,
-                 s: CorrelationSchedule, places: Sequence[_Places]):
+    def __init__(self, region: Region, target: Mapping[Value, str], limits: Limits,
+                 axes: _Correlation, s: CorrelationSchedule, places: Sequence[_Places]):
         self.region, self.target, self.limits, self.axes = region, target, limits, axes
         self.schedule, self.places = s, places
         self.sums = [v for v in region.members if v.op.kind == "reduce"]

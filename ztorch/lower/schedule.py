@@ -121,18 +121,6 @@ class SlidingSchedule(Schedule):
 
 
 @dataclass(frozen=True, repr=False)
-class CorrelationSchedule(Schedule):
-    """Sums over all positions of images for each place of a window, on a processor."""
-
-    kind = "correlation"
-    lanes: int  # channels computed at once
-    steps: int  # neighbouring positions that are added without a loop
-
-    def tile(self, lanes: int) -> str:
-        return f"{self.steps}x{self.lanes}"
-
-
-@dataclass(frozen=True, repr=False)
 class RecurrenceSchedule(Schedule):
     """A loop in which each element takes its turns by itself, on a processor."""
 

@@ -41,7 +41,7 @@ from ztorch.lower.sliding_tuning import (
     SLIDING_REGISTERS,
     SLIDING_VALUES,
 )
-from ztorch.lower.window_edges import Edges, all_inside, edges_of, runs
+from ztorch.lower.window_edges import Edges, all_inside, edges_of, overlap, runs
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,9 @@ def _axes(region: Region) -> _Axes | None:
         return None
     for source, flat in read_for_sums(region):
         at = flat.replace(axes.full)
-        step, gap = at.factor(across), at.factor(last)
-        shared = step > 0 and gap > 0 and ((step % gap == 0 and step // gap < last.extent)
-                                           or (gap % step == 0 and gap // step < across.extent))
-        if source not in region.flat and at.is_affine and shared and at.factor(column) == 1:
+        if source not in region.flat and at.is_affine and overlap(at, across, last) and (
+                at.factor(column) == 1):
+            step, gap = at.factor(across), at.factor(last)
             return _Axes(rows, across, column, inner, last, axes.full, step, gap, edges)
     return None
 
@@ -144,8 +143,8 @@ def refusal(s: SlidingSchedule, region: Region, limits: Limits) -> str:
     """Why a region cannot have a schedule; empty if it can."""
     if why := lanes_refusal(s.lanes, limits.lanes(widest(region))):
         return why
-    axes = _axes(region)
-    if axes is None or s.lanes == 1:
+    axes = _axes(region) if s.lanes > 1 else None
+    if axes is None:
         return "it sums no windows that overlap, or not in vectors"
     most = _most_places(axes, region, limits)
     if not 1 <= s.places <= most:

@@ -59,6 +59,13 @@ def all_inside(edges: Sequence[Edge], at: dict[Var, Index]) -> bool | None:
     return False if False in known else None if None in known else True
 
 
+def overlap(at: Index, across: Var, last: Var) -> bool:
+    """Whether neighbouring results along one loop meet the same elements along the other."""
+    step, gap = at.factor(across), at.factor(last)
+    return step > 0 and gap > 0 and ((step % gap == 0 and step // gap < last.extent)
+                                     or (gap % step == 0 and gap // step < across.extent))
+
+
 def runs(extent: int, most: int, inside: Callable[[Index], bool | None]) -> Iterator[Run]:
     """Groups of at most so many neighbours: those that meet a border each alone."""
     for run in split(extent, most):

@@ -44,8 +44,8 @@ def _not_evaluated(*args: Any, **attrs: Any) -> Any:
     raise AssertionError("convolutions are transformed after graphs are evaluated")
 
 
-def _kernel_shape(kernel: Value) -> tuple[Shape, DType]:
-    return (POINTS, kernel.shape[0] // WINDOW ** 2, kernel.shape[1]), kernel.dtype
+def _kernel_shape(kernel: Value, rows: int) -> tuple[Shape, DType]:
+    return (POINTS, rows, kernel.shape[1]), kernel.dtype
 
 
 def _tiles_shape(image: Value, low: Shape, down: int, across: int,
@@ -57,7 +57,7 @@ def _results_shape(products: Value, shape: Shape) -> tuple[Shape, DType]:
     return shape, products.dtype
 
 
-# A kernel (9 * channels, filters) at each point: (points, channels, filters).
+# A kernel (9 * channels, filters) at each point: (points, rows, filters), in the first rows.
 AT_POINTS = Op("at_points", KIND, _kernel_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
 # The tiles of an image that cover it at each point: (points, rows, channels), in the first rows.
 TILES = Op("tiles", KIND, _tiles_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
@@ -87,9 +87,23 @@ def transformed(v: Value, left: Value, fixed: bool,
     after = _transformed_cycles(batch * down * across, channels, filters, fixed, limits)
     if after > TRANSFORM_GAIN * product_cycles(v.shape[0], filters, left.shape[1], limits, f32):
         return None
-    return (_tiles(image, down, across),
-            AT_POINTS(COPY(v.args[1]) if is_view(v.args[1]) else v.args[1]),
+    kernel = COPY(v.args[1]) if is_view(v.args[1]) else v.args[1]
+    rows = _rows_apart(channels, filters)
+    return (_tiles(image, down, across), _first_rows(AT_POINTS(kernel, rows=rows), channels),
             (batch, height, width, filters))
+
+
+def _rows_apart(rows: int, columns: int) -> int:
+    """As many rows at each point that points do not lie whole pages apart: they would evict one
+    another."""
+    return rows + (rows * columns * f32.bytes % PAGE_BYTES == 0)
+
+
+def _first_rows(at_points: Value, rows: int) -> Value:
+    _, stored, columns = at_points.shape
+    whole = (POINTS, rows, columns)
+    return at_points if rows == stored else OPS.slice(
+        at_points, (0,) * len(whole), (1,) * len(whole), whole)
 
 
 def _image_of(v: Value, left: Value) -> Value | None:
@@ -111,19 +125,15 @@ def _image_of(v: Value, left: Value) -> Value | None:
 
 
 def _tiles(image: Value, down: int, across: int) -> Value:
-    """The tiles of an image at each point, which read zeros outside of it. If points lay whole
-    pages apart, they would evict one another: then there is a row more."""
+    """The tiles of an image at each point, which read zeros outside of it."""
     low = (0,) * len(IMAGE)
     if image.op.name == "pad" and not is_view(image) and not image.attrs["value"] and (
             image.shape[::len(IMAGE) - 1] == image.args[0].shape[::len(IMAGE) - 1]):
         [image], low = image.args, image.attrs["low"]
-    tiles, channels = image.shape[0] * down * across, image.shape[-1]
-    rows = tiles + (tiles * channels * f32.bytes % PAGE_BYTES == 0)
+    tiles = image.shape[0] * down * across
     at_points = TILES(image if _lies(image) else COPY(image), low=low[1:-1], down=down,
-                      across=across, rows=rows)
-    whole = (POINTS, tiles, channels)
-    return at_points if rows == tiles else OPS.slice(
-        at_points, (0,) * len(whole), (1,) * len(whole), whole)
+                      across=across, rows=_rows_apart(tiles, image.shape[-1]))
+    return _first_rows(at_points, tiles)
 
 
 def _lies(image: Value) -> bool:

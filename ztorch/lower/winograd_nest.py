@@ -91,7 +91,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
 def _kernel(e: Emitter, v: Value, memory: str, limits: Limits, lanes: int) -> None:
     """A kernel at each point."""
     [kernel] = v.args
-    channel, column = (Var(name, n) for name, n in zip("cf", v.shape[1:], strict=True))
+    channel, column = Var("c", kernel.shape[0] // WINDOW ** 2), Var("f", v.shape[-1])
     with e.b.loop(0, channel.extent, kind="parallel") as r:
         for scope, _ in vectors(e.within(bound={channel: r}), column, lanes):
             at = [[scope.element(kernel, (Index.of(channel) + (i * WINDOW + j) * channel.extent,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,35 +22,60 @@ ROWS: Op = Op("rows", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
                 movement=True, written=True, batch=pointwise)
 
 
-# The gradient of a convolution with respect to its input. It is a convolution too, over the
-# gradients with `stride - 1` zeros between them, which is faster than folding windows.
+# The gradient of a convolution with respect to its input. It is a convolution too: where the stride
+# is 1, and for each of the places of an input between two windows where it is not.
 def _convolved_grad(o: Any, g: Value, y: Value, result: Value, x: Value, kernel: Value, low: Shape,
                     stride: Shape, dilation: Shape, groups: int) -> tuple:
     size, (into, filters) = kernel.shape[:-2], kernel.shape[-2:]
-    last, span = len(size), spans(size, dilation)
-    g_wide = _with_gaps(g, stride)
-    before = tuple(k - 1 - a for k, a in zip(span, low, strict=True))
-    after = tuple(n + a - m for n, a, m in zip(x.shape[1:], low, g_wide.shape[1:], strict=False))
+    last, lengths = len(size), x.shape[1:-1]
     flipped = o.flip(kernel, tuple(range(last)))
     flipped = o.reshape(flipped, (*size, into, groups, filters // groups))
     flipped = o.reshape(o.transpose(flipped, (*range(last), last + 2, last + 1, last)),
                         (*size, filters // groups, groups * into))
-    padding = tuple(zip(before, after, strict=True))
-    return g, conv(g_wide, flipped, 1, padding, dilation, groups), None
-
-
-def _with_gaps(g: Value, stride: Shape) -> Value:
-    """g with zeros between its elements along the axes between batch and channels."""
     if set(stride) == {1}:
-        return g
-    batch, *axes, channels = g.shape
-    pairs = [m for n in axes for m in (n, 1)]
-    zeros = [m for s in stride for m in (0, s - 1)]
-    wide = OPS.pad(OPS.reshape(g, (batch, *pairs, channels)), (0,) * (len(pairs) + 2),
-                   (0, *zeros, 0))
-    wide = OPS.reshape(wide, (batch, *(n * s for n, s in zip(axes, stride, strict=True)), channels))
-    seen = tuple((n - 1) * s + 1 for n, s in zip(axes, stride, strict=True))
-    return OPS.slice(wide, (0,) * g.rank, (1,) * g.rank, (batch, *seen, channels))
+        before = tuple(k - 1 - a for k, a in zip(spans(size, dilation), low, strict=True))
+        return g, _shifted_conv(g, flipped, before, lengths, dilation, groups), None
+    counts = tuple(-(-n // s) for n, s in zip(lengths, stride, strict=True))
+    dx = o.zeros(x.shape, x.dtype)
+    for phase in itertools.product(*map(range, stride)):
+        first = tuple((p + a) % s for p, a, s in zip(phase, low, stride, strict=True))
+        places = tuple(len(range(f, k, s)) for f, k, s in zip(first, size, stride, strict=True))
+        if not all(places):
+            continue
+        skipped = tuple((k - 1 - f) % s for k, f, s in zip(size, first, stride, strict=True))
+        seen = o.slice(flipped, (*skipped, 0, 0), (*stride, 1, 1), (*places, *flipped.shape[last:]))
+        before = tuple(t - 1 - (p + a) // s for t, p, a, s in zip(
+            places, phase, low, stride, strict=True))
+        part = _shifted_conv(g, seen, before, counts, dilation, groups)
+        dx = dx + _spread(part, phase, stride, x.shape)
+    return g, dx, None
+
+
+def _shifted_conv(g: Value, kernel: Value, before: Shape, counts: Shape, dilation: Shape,
+                  groups: int) -> Value:
+    """As many outputs of a convolution as `counts`, with padding before the first element that may
+    be negative, and as much behind the last one as it takes."""
+    size = spans(kernel.shape[:-2], dilation)
+    after = tuple(n + k - 1 - a - m for n, k, a, m in zip(
+        counts, size, before, g.shape[1:-1], strict=True))
+    start = tuple(max(0, -a) for a in before)
+    kept = tuple(m - f - max(0, -b) for m, f, b in zip(g.shape[1:-1], start, after, strict=True))
+    g = OPS.slice(g, (0, *start, 0), (1,) * g.rank, (g.shape[0], *kept, g.shape[-1]))
+    padding = tuple((max(0, a), max(0, b)) for a, b in zip(before, after, strict=True))
+    return conv(g, kernel, 1, padding, dilation, groups)
+
+
+def _spread(v: Value, phase: Shape, stride: Shape, shape: Shape) -> Value:
+    """A tensor of a shape that has the elements of v at every so many places along the axes between
+    batch and channels, and zeros elsewhere."""
+    batch, *counts, channels = v.shape
+    pairs = [m for n in counts for m in (n, 1)]
+    before = [m for p in phase for m in (0, p)]
+    behind = [m for p, s in zip(phase, stride, strict=True) for m in (0, s - 1 - p)]
+    wide = OPS.pad(OPS.reshape(v, (batch, *pairs, channels)), (0, *before, 0), (0, *behind, 0))
+    room = tuple(n * s for n, s in zip(counts, stride, strict=True))
+    wide = OPS.reshape(wide, (batch, *room, channels))
+    return OPS.slice(wide, (0,) * len(shape), (1,) * len(shape), shape)
 
 
 def _convolved_batch(one: Value, many: Examples, **attrs: Any) -> Value:
@@ -157,8 +183,8 @@ def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dil
     if met < MULTIPLIED:
         return _in_parts(x, kernel, parts, stride, dilation, groups)
     alone = groups > 1 and into == filters // groups == 1
-    full = groups == 1 and set(stride) == {1}  # else the gaps would be multiplied too
-    if (alone or full) and math.prod(size) > 1 and x.shape[-1] >= WIDE and all(
+    even = set(stride) == {1} or set(dilation) == {1}
+    if (alone or groups == 1) and even and math.prod(size) > 1 and x.shape[-1] >= WIDE and all(
             max(a, b) < k for a, b, k in zip(low, high, span, strict=True)):
         result = _products(OPS.stop_gradient(x), kernel, low, high, stride, dilation, groups)
         return _CONVOLVED(result, x, kernel, low=low, stride=stride, dilation=dilation,
@@ -250,8 +276,10 @@ def _depthwise(seen: Value, kernel: Value, places: Shape) -> Value:
     channels, filters = seen.shape[-1], kernel.shape[-1]
     each = filters // channels
     taps = OPS.reshape(kernel, (*kernel.shape[:-2], channels, each))
-    products = OPS.expand_dims(seen, -1) * taps
-    return OPS.sum(OPS.reshape(products, (*seen.shape[:-1], filters)), axis=places)
+    products = OPS.reshape(OPS.expand_dims(seen, -1) * taps, (*seen.shape[:-1], filters))
+    if all(seen.shape[k] == 1 for k in places):
+        return OPS.reshape(products, (*seen.shape[:places[0]], filters))
+    return OPS.sum(products, axis=places)
 
 
 def _grouped(seen: Value, kernel: Value, positions: Shape, groups: int) -> Value:
