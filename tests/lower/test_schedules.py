@@ -69,6 +69,7 @@ def random_schedules(one: Job, limits: Limits, count: int) -> list[Schedule]:
     regions = [r for r in fuse(prepare(passes.run(one.alone("j")), limits)) if r.size]
     region = regions[int(step.key.partition("/k")[2].split("_")[0])]
     legal: list[Schedule] = []
+    tried: set[Schedule] = set()
     for _ in range(9000):
         nest = rng.choice(NESTS[region.kind, limits.grid is not None])
         values: dict[str, Any] = {}
@@ -81,7 +82,9 @@ def random_schedules(one: Job, limits: Limits, count: int) -> list[Schedule]:
             else:
                 values[f.name] = rng.choice(NUMBERS[f.name])
         schedule = KINDS[nest.kind](**values)
-        if schedule not in legal and not nest.refusal(schedule, region, limits):
+        known = schedule in tried
+        tried.add(schedule)
+        if not known and not nest.refusal(schedule, region, limits):
             legal.append(schedule)
             if len(legal) == count:
                 break
