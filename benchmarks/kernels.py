@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import math
-import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import ztorch as zt
-from benchmarks import peers
+from benchmarks import limits, machine, numba_twins, peers, report
 from benchmarks.report import Section
 from benchmarks.timing import Contestant, Effort, compare
 from ztorch.arrays import programs
 from ztorch.host import settings
 
 Arrays = list[np.ndarray]
+GALLERY = Effort(block=2.5e-3, least=11, most=41, seconds=1.0)
 TOLERANCE = 2e-4  # of float32, as a share of the largest number
 DIFFERENT = 0.01  # share of whole numbers that may differ, where roundings decide
 
@@ -32,7 +33,13 @@ class Case:
     inputs: Callable[[np.random.Generator], list[np.ndarray]]
     torch: Callable[..., Any]  # (torch, *tensors) -> results
     options: dict[str, Any] = field(default_factory=dict)
+    flops: float = 0  # of its products
+    summed: tuple[str, ...] = ()  # arrays that several turns add to
     compiles: bool = True  # False: torch.compile would write out a long loop, for minutes
+
+    @property
+    def name(self) -> str:
+        return self.path.partition(".")[2]
 
     @property
     def kernel(self) -> Any:
@@ -168,33 +175,42 @@ CASES = [
     Case("sorting.sort_rows", _normal((256, 32)), lambda torch, x: x.sort(1).values),
     Case("histogram.weighted_histogram", lambda r: [
         r.integers(0, 64, 100_000).astype(np.int32), r.normal(size=100_000).astype(np.float32)],
-        lambda torch, x, w: torch.bincount(x, w, 64).to(w.dtype), {"bins": 64}),
+        lambda torch, x, w: torch.bincount(x, w, 64).to(w.dtype), {"bins": 64},
+        summed=("sums",)),
     Case("mandelbrot.mandelbrot", _plane, _mandelbrot, compiles=False),
-    Case("k_means.k_means_step", _normal((20_000, 8), (16, 8)), _k_means),
+    Case("k_means.k_means_step", _normal((20_000, 8), (16, 8)), _k_means,
+         flops=20_000 * 16 * 8 * 3, summed=("sums", "members")),
     Case("matmul.linear_relu", _normal((512, 512), (512, 512), (512,)),
-         lambda torch, x, w, b: torch.relu(torch.addmm(b, x, w))),
+         lambda torch, x, w, b: torch.relu(torch.addmm(b, x, w)), flops=2 * 512 ** 3),
     Case("convolution.conv2d", _normal((1, 56, 56, 32), (3, 3, 32, 32)), _conv2d,
-         {"padding": 1}),
+         {"padding": 1}, flops=2 * 56 * 56 * 9 * 32 * 32),
     Case("convolution.depthwise_conv2d", _normal((1, 56, 56, 64), (3, 3, 64)), _depthwise,
-         {"padding": 1}),
-    Case("swiglu.swiglu", _normal((128, 512), (512, 1376), (512, 1376), (1376, 512)), _swiglu),
-    Case("attention.attention", _masked, _attention),
-    Case("flash_attention.flash_attention", _normal(*[HEADS] * 3), _attention),
+         {"padding": 1}, flops=2 * 56 * 56 * 9 * 64),
+    Case("swiglu.swiglu", _normal((128, 512), (512, 1376), (512, 1376), (1376, 512)), _swiglu,
+         flops=6 * 128 * 512 * 1376),
+    Case("attention.attention", _masked, _attention, flops=4 * 4 * 512 * 512 * 64),
+    Case("flash_attention.flash_attention", _normal(*[HEADS] * 3), _attention,
+         flops=4 * 4 * 512 * 512 * 64),
     Case("transformer_block.transformer_block", _block, _transformer_block,
-         {"heads": 4, "block": 64}),
+         {"heads": 4, "block": 64},
+         flops=256 * (8 * 256 ** 2 + 6 * 256 * 688 + 4 * 256 * 256)),
 ]
 
 
-def run(threads: list[int], effort: Effort) -> Section:
-    """Each kernel as its users call it, on tensors."""
+def run(threads: list[int], effort: Effort, names: Sequence[str] = ()) -> Section:
+    """Each kernel as its users call it, on tensors; with `names` only these."""
     s = Section("kernels", "Kernels: the gallery, float32",
                 "what it would be for the same computation written as a layer: kernels become "
-                "graphs of the same ops. Some 5 µs of each call are Python's.")
+                "graphs of the same ops. Some 2 µs of each call are Python's. Shares are of what a "
+                "copy of as many bytes as it reads and writes reaches, and of multiply-adds in "
+                "registers; convolutions of 3 x 3 do fewer than are counted.")
     for n in threads:
         peers.set_threads(n)
         with settings.using(threads=n):
             programs.forget()
             for case in CASES:
+                if names and case.name not in names:
+                    continue
                 try:
                     _case(s, case, n, effort)
                 except zt.errors.ZtorchError as error:
@@ -227,14 +243,17 @@ def _case(s: Section, case: Case, threads: int, effort: Effort) -> None:
             fused = _inferring(torch, fast, theirs)
             contestants.append(Contestant("torch.compile", fused))
             errors["torch.compile"] = _error(_first(fused()), true)
-    jitted = _numba(case) if threads == 1 else None
+    jitted = numba_twins.twin(kernel, arrays, case.options, threads, case.summed)
     if jitted:
         contestants.append(Contestant("numba", lambda: jitted(*arrays, **case.options)))
         errors["numba"] = _error(_first(jitted(*arrays, **case.options)), true)
     tolerance = TOLERANCE if true.dtype.kind == "f" else DIFFERENT
     error = peers.checked(case.path, tolerance, **errors)
-    s.compared(case.path.partition(".")[2], threads, compare(contestants, threads == 1, effort),
-               error)
+    timings = compare(contestants, threads == 1, effort)
+    whole = kernel(*arrays, **case.options)
+    results = [np.asarray(y) for y in (whole if isinstance(whole, tuple) else (whole,))]
+    s.compared(case.name, threads, timings, error, **limits.shares(
+        arrays, results, case.flops, timings[0].seconds, threads))
 
 
 def _first(result: Any) -> Any:
@@ -256,23 +275,22 @@ def _inferring(torch: Any, function: Callable[..., Any], inputs: list[Any]) -> C
     return call
 
 
-def _numba(case: Case) -> Callable[..., Any] | None:
-    """The same source compiled by numba; None where numba is missing or does not take it."""
-    numba = peers.module("numba")
-    if not numba:
-        return None
-    source = inspect.getsource(importlib.import_module(case.kernel.__module__))
-    source = re.sub(r"zt\.grid\(\*(\w+)\.shape\)", r"np.ndindex(\1.shape)", source)
-    source = re.sub(r"zt\.grid\(", "np.ndindex(", source)
-    source = re.sub(r"^(@zt\.kernel.*\n)?def ", "@numba.njit(fastmath=True)\ndef ", source,
-                    flags=re.MULTILINE)
-    names: dict[str, Any] = {"numba": numba, "__name__": case.kernel.__module__,
-                             "__package__": "models.kernels"}
-    try:
-        exec(source, names)
-        function = names[case.kernel.__name__]
-        function(*case.inputs(np.random.default_rng(0)), **case.options)
-    except Exception as error:
-        print(f"  without numba in {case.path}: {type(error).__name__}", flush=True)
-        return None
-    return function
+def main(names: Sequence[str]) -> None:
+    """Measures kernels, and writes them beside those of earlier runs on this machine."""
+    stem, folder = f"kernels-{machine.slug()}", Path(__file__).parent / "results"
+    facts = machine.describe()
+    section = run([1, 2], GALLERY, names)
+    before = report.sections(folder / f"{stem}.json").get(section.key)
+    order = {case.name: k for k, case in enumerate(CASES)}
+    for key in ("lines", "results"):
+        new = getattr(section, key)
+        known = {(r["case"], str(r["threads"])) for r in new}
+        old = getattr(before, key) if before else []
+        kept = [r for r in old if (r["case"], str(r["threads"])) not in known]
+        setattr(section, key, sorted((*kept, *new), key=lambda r: (
+            str(r["threads"]), order.get(r["case"], len(order)))))
+    print(*report.write(folder, stem, facts, [section], False))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

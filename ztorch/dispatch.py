@@ -24,6 +24,7 @@ on_arrays: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # an op, its a
 function_of_tensors: Callable[[str], Any]  # a name of `zt.ops` -> the function
 on_loop: Callable[..., Any]  # "scan", "while_loop" or "cond", its arguments -> its results
 on_kernel: Callable[..., Any]  # a kernel, its arguments by name, a device -> its results
+on_known_kernel: Callable[..., Any]  # a kernel, arguments by place, by name -> results or None
 grad: Callable[[Any, Any], Any]  # a function, its arguments' numbers -> a function
 schedules_of: Callable[..., list[str]]  # a name, the results of a kernel, a device -> sentences
 array_namespace: Callable[[str | None], Any]  # a version of the array API -> the module

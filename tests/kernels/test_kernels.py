@@ -263,3 +263,21 @@ def test_defaults_are_compiled_in_and_names_may_move_on() -> None:
     np.testing.assert_allclose(steps(x), steps.debug(x), rtol=1e-12)
     np.testing.assert_allclose(steps(x, first=5), steps.debug(x, first=5), rtol=1e-12)
     np.testing.assert_allclose(steps(x, 0.25), steps.debug(x, 0.25), rtol=1e-12)
+
+
+def test_calls_like_one_before_are_known_by_how_they_are_written() -> None:
+    """Numbers, names, dtypes and devices tell calls apart; so do 1, 1.0 and True."""
+
+    @zt.kernel
+    def scaled(x, y, by=2, bias=0.5):
+        return x * by + y * bias
+
+    x, y = zt.tensor(X[0]), zt.tensor(X[1])
+    calls = [((x, y), {}), ((y, x), {}), ((x, y, 3), {}), ((x, y, 3.0), {}), ((x, y, True), {}),
+             ((), {"y": y, "x": x}), ((x,), {"y": y, "bias": 2.0}), ((x, X[1]), {}), ((x, y, 2, 0.25), {})]
+    for _ in range(2):
+        for args, named in calls:
+            plain = [np.asarray(a) if isinstance(a, zt.Tensor) else a for a in args]
+            expected = scaled.debug(*plain, **{n: np.asarray(a) for n, a in named.items()})
+            np.testing.assert_allclose(scaled(*args, **named).numpy(), expected, rtol=1e-12)
+    assert scaled(zt.tensor(X[0], dtype="float32"), y).numpy().dtype == np.float64

@@ -53,10 +53,13 @@ class KernelFunction:
     def __call__(self, *args: Any, **named: Any) -> Any:
         if _debugging.get():
             return self._plain(*args, **named)
+        known = dispatch.on_known_kernel(self, args, named)
+        if known is not None:
+            return known
         bound = self.bind(args, named)
         if any(isinstance(x, Value) for x in bound.values()):
             return self.trace(bound)
-        return dispatch.on_kernel(self, bound)
+        return dispatch.on_kernel(self, bound, None, (args, named))
 
     def __repr__(self) -> str:
         return f"<kernel {self.source.name}>"
