@@ -193,6 +193,10 @@ def test_messages(call: Callable[[], Any], kind: type[Exception], message: str) 
     (lambda: zt.datasets, r"has no attribute 'datasets'; here it is zt\.data$"),
     (lambda: zt.Sequental, r"did you mean 'Sequential'\?$"),
     (lambda: zt.zzz, "has no attribute 'zzz'$"),
+    (lambda: zt.stack, r"; here it is zt\.ops\.stack$"), (lambda: zt.cat, r"; here it is zt\.ops\.cat$"),
+    (lambda: zt.float32, "; here it is the string 'float32'$"), (lambda: zt.checkpoint, "'checkpoint'$"),
+    (lambda: zt.masked_fill, r"; use ops\.where"), (lambda: zt.linspce, "; did you mean 'linspace'"),
+    (lambda: zt.tensor(1.0).add_, "a tensor never changes"),
     (lambda: zt.callbacks.ProgbarLogger, r"here it is verbose=1 of fit"),
     (lambda: zt.callbacks.EarlyStoping, "did you mean 'EarlyStopping'"),
 ])

@@ -141,6 +141,15 @@ _REPLACEMENTS = {
     "optim": "zt.optimizers", "datasets": "zt.data",
     "save": "program.save(path)",
     "manual_seed": "zt.set_seed for tensors, and the seed= of models",
+    "array": "zt.tensor(data)", "as_tensor": "zt.asarray(data)",
+    "from_numpy": "zt.tensor(array), or zt.asarray(array), which shares memory",
+    "seed": "zt.set_seed", "custom_vjp": "zt.custom_gradient",
+    **{name: f"the string {name!r}" for name in (
+        "float16", "bfloat16", "float32", "float64", "int8", "int32", "int64", "uint8")},
+    "jit": "zt.compiled", "pmap": "zt.vmap, on one device", "lax": "zt.ops",
+    **dict.fromkeys(("jacobian", "jacfwd", "jacrev"), "zt.vmap of what zt.vjp or zt.jvp gives"),
+    "no_grad": "nothing: only functions that zt.grad is given are differentiated",
+    "set_printoptions": "np.set_printoptions, which tensors heed",
     "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists what is there"}
 
 
@@ -156,9 +165,14 @@ def __getattr__(name: str) -> Any:
     hint = ""
     if not name.startswith("_"):
         from ztorch.errors import nearest
+        from ztorch.graph.op import ALIASES, REGISTRY
+        from ztorch.ops.absent import INSTEAD
 
         replacement = _REPLACEMENTS.get(name)
-        hint = f"; here it is {replacement}" if replacement else nearest(name, __dir__())
+        if replacement is None and (name in REGISTRY or name in ALIASES):
+            replacement = f"zt.ops.{name}"
+        hint = (f"; here it is {replacement}" if replacement else
+                f"; {INSTEAD[name]}" if name in INSTEAD else nearest(name, __dir__(), 0.7))
     raise AttributeError(f"module 'ztorch' has no attribute {name!r}{hint}")
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 _SIZES = "the shape of its result depends on numbers, and shapes are fixed here"
 _SETS = "zt.array_api has it, for tensors whose numbers are known"
 _SETS_OF_TWO = "use zt.array_api.unique_values, and ops.isin of the other one"
+_DTYPE = "use x.astype('{}')"
+_CHANGES = "a tensor never changes; use the op without _, which makes another one"
 _COMPLEX = "there are no complex numbers"
 _EIGEN = "ops.eigh takes symmetric matrices; others have complex eigenvalues"
 
@@ -39,6 +41,15 @@ INSTEAD = {
     "view_as_real": _COMPLEX,
     "backward": "use zt.grad or zt.value_and_grad on a function, and self.gradients(loss, weights) "
                 "in a train_step",
+    "choose": "use ops.where, or ops.take_along_axis",
+    "convolve": "use ops.conv, whose kernel is not turned round", "copy": "values never change, so "
+    "nothing needs a copy", "copy_": _CHANGES, "add_": _CHANGES, "fill_": _CHANGES,
+    "mul_": _CHANGES, "sub_": _CHANGES, "zero_": _CHANGES,
+    "double": _DTYPE.format("float64"), "float": _DTYPE.format("float32"),
+    "frac": "use x - ops.trunc(x)", "half": _DTYPE.format("float16"),
+    "int": _DTYPE.format("int32"), "long": _DTYPE.format("int64"),
+    "logit": "use ops.log(x / (1 - x))", "to_numpy": "use x.numpy()",
+    "type": "use x.astype(dtype)",
     "clone": "values never change, so nothing needs a copy",
     "column_stack": "use ops.stack(axis=1) of vectors, or ops.concat(axis=1)",
     "contiguous": "elements always lie in C order",
