@@ -335,6 +335,36 @@ def test_metrics_without_a_loss_and_compute_loss_as_keras_has_it():
     assert accuracies == [(p.argmax(1) == y).mean()] * 2
 
 
+def test_an_epoch_adds_up_what_metrics_of_the_model_keep():
+    class Keeping(zt.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = L.Dense(1, activation="sigmoid")
+            self.area, self.positives = zt.metrics.AUC(), zt.metrics.Sum()
+
+        def call(self, x):
+            return self.dense(x)
+
+        def train_step(self, data):
+            x, y = data
+            p = self(x, training=True)
+            self.optimizer.apply(self.gradients(zt.ops.mean((p - y) ** 2)))
+            self.area.update_state(y, p)
+            self.positives.update_state(y)
+            self.positives.update_state(zt.ops.ones_like(p), sample_weight=0.5)
+            return {"auc": self.area.result(), "count": self.positives.result()}
+
+    x = rng.normal(size=(20, 3)).astype("f")
+    y = (x.sum(1, keepdims=True) > 0).astype("f")
+    model = Keeping()
+    model.compile("cpu:scalar", optimizer=zt.optimizers.SGD(0.0))
+    history = model.fit(x, y, batch_size=8, epochs=2, verbose=0).history
+    area = zt.metrics.AUC()
+    area.update_state(y, model.predict(x))
+    assert history["count"] == [y.sum() + 10] * 2
+    assert history["auc"] == pytest.approx([float(area.result())] * 2, abs=1e-6)
+
+
 def test_wrong_steps_are_named():
     def fitted(step, **options):
         class Wrong(zt.Model):

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.errors import ConfigError, Unsupported
+from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS
-from ztorch.graph.running_step import running_step
+from ztorch.graph.running_step import need_step, running_step
 from ztorch.graph.value import Value
 from ztorch.metrics.metric import Metric
 
@@ -52,7 +52,7 @@ class Mean(Metric, abstract=True):
         elif sample_weight is None:
             self._mean = OPS.mean(values)
         else:
-            weights = OPS.broadcast_to(OPS.cast(sample_weight, values.dtype), values.shape)
+            weights = _spread(sample_weight, values)
             self._mean = OPS.sum(values * weights) / OPS.sum(weights)
 
     def result(self) -> Any:
@@ -76,7 +76,9 @@ class Mean(Metric, abstract=True):
 
 
 class Sum(Metric, abstract=True):
-    """The sum of what `update_state` is given outside of programs, as in Keras.
+    """The sum of what `update_state` is given, as in Keras.
+
+    In a `train_step` or `test_step` it is the sum over the steps of an epoch.
 
     Args:
         name: Name in the history. Default: `"sum"`.
@@ -101,8 +103,9 @@ class Sum(Metric, abstract=True):
             sample_weight: The weight of each value; None: all count alike. Default: `None`.
         """
         if isinstance(values, Value):
-            raise Unsupported(f"metric {self.name!r} adds up numbers outside of programs; in a "
-                              "train_step use a metric with variables of its own, or Mean")
+            counted = values if sample_weight is None else values * _spread(sample_weight, values)
+            need_step(f"{type(self).__name__}.update_state").add(self, OPS.sum(counted))
+            return
         weights = 1.0 if sample_weight is None else np.asarray(sample_weight, np.float64)
         total = (np.asarray(values, np.float64) * weights).sum()
         self.totals = {"total": self.totals.get("total", 0.0) + total}
@@ -118,3 +121,9 @@ class Sum(Metric, abstract=True):
         """Adds values, and gives the sum of all so far."""
         self.update_state(values, sample_weight)
         return self.result()
+
+
+def _spread(weights: Any, values: Value) -> Value:
+    """Weights, or one number, for each of the values."""
+    each = OPS.ones_like(values)
+    return each * (OPS.cast(weights, values.dtype) if isinstance(weights, Value) else weights)

@@ -16,6 +16,7 @@ from ztorch.layers.network import Network
 from ztorch.layers.real_positions import Padding
 from ztorch.layers.weight import Weight
 from ztorch.losses import TargetSpec
+from ztorch.metrics import Metric
 from ztorch.model.loss_scale import scaled_updates
 from ztorch.model.objectives import Objective
 from ztorch.model.row_scores import RowScores, RowWeights, labelled
@@ -45,6 +46,8 @@ class ScoringGraphs:
     targets: Mapping[str, TargetSpec] = field(default_factory=dict)  # of outputs without a loss
     # How many axes of steps the weights of an output have, where it has weights of its own.
     weighted: Mapping[str, int] = field(default_factory=dict)
+    # Metrics that the class of the model keeps, and its step returns, by their names there.
+    kept: dict[str, Metric] = field(default_factory=dict)
 
     def results(self, scores: Mapping[str, Value]) -> Graph | None:
         """Totals of the sums of batches -> the metrics that are computed from them, by name; None
@@ -54,7 +57,8 @@ class ScoringGraphs:
             if name.startswith(SUMS):
                 label, _, key = name.removeprefix(SUMS).rpartition("/")
                 totals.setdefault(label, {})[key] = leaf("input", name, x.shape, x.dtype)
-        metrics = {label: metric for label, _, metric in labelled(self.objectives)}
+        metrics = {**self.kept, **{label: metric
+                                   for label, _, metric in labelled(self.objectives)}}
         outputs = {}
         for label, sums in totals.items():
             with layer_scope(label):

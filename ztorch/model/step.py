@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from ztorch.dtypes import f16
 from ztorch.errors import ConfigError, Unsupported
@@ -17,7 +17,7 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import OPS, leaf, shape_error
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.running_step import running_step
-from ztorch.graph.value import Graph, Value, layer_scope, topological
+from ztorch.graph.value import Graph, Value, topological
 from ztorch.layers.context import Context
 from ztorch.layers.symbol import leaves
 from ztorch.layers.weight import Weight
@@ -25,16 +25,9 @@ from ztorch.losses import TargetSpec
 from ztorch.metrics import Metric
 from ztorch.model.function_graphs import BatchInputs, ScoringGraphs, constrained
 from ztorch.model.row_scores import RowScores, labelled
+from ztorch.model.step_metrics import CompiledMetric, KeptSums, Scores, logged
 from ztorch.optimizers import Optimizer
 from ztorch.runtime.spec import SUMS
-
-Scores = dict[str, Value]
-
-
-class Result(NamedTuple):
-    """What a metric of `compile` gives in a step: a number, or sums that an epoch adds up."""
-
-    scores: Scores
 
 
 @dataclass
@@ -98,7 +91,13 @@ class TracedStep:
         if metric not in self.results:
             raise ConfigError(f"metric {metric.name!r} has no result before update_state, which a "
                               "step calls for its batch")
-        return self.results[metric][metric.name]
+        return self.results[metric].get(metric.name) or KeptSums(metric, self.results[metric])
+
+    def add(self, metric: Metric, total: Value) -> None:
+        """Adds to the sum that a metric keeps of the batch."""
+        label = f"{SUMS}{metric.name}/total"
+        before = self.results.get(metric)
+        self.results[metric] = {label: total if before is None else before[label] + total}
 
     def _scores(self, sample_weight: Any) -> RowScores:
         weights = self.batch.weights
@@ -181,36 +180,6 @@ class TracedStep:
                           "as self.generator_optimizer")
 
 
-@dataclass(frozen=True)
-class CompiledMetric:
-    """The loss or a metric of compile within a step, with Keras' methods."""
-
-    step: TracedStep
-    name: str
-    output: str  # that it measures
-    metric: Metric | None  # None: the loss
-
-    def update_state(self, y_true: Any, y_pred: Any = None, sample_weight: Any = None) -> None:
-        """Measures the batch; the loss takes its value alone."""
-        if self.metric is None:
-            self.step.loss = y_true
-            return
-        if isinstance(y_pred, (list, tuple, dict)):
-            y_true, y_pred = (named[self.output] for named in self.step._named(y_true, y_pred))
-        self.step.results[self.metric] = self.step._scores(sample_weight).metric(
-            self.metric, self.name, y_true, y_pred)
-
-    def result(self) -> Any:
-        """What was measured: what a step returns under the name."""
-        if self.metric is None:
-            if self.step.loss is None:
-                raise ConfigError("the loss has no result before compute_loss")
-            return self.step.loss
-        if self.metric not in self.step.results:
-            raise ConfigError(f"metric {self.name!r} has no result before update_state")
-        return Result(self.step.results[self.metric])
-
-
 # -- tracing ---------------------------------------------------------------------------------------
 
 
@@ -257,7 +226,8 @@ def traced_step(graphs: ScoringGraphs, method: str, optimizer: Optimizer | None)
     for name, axes in model.open_axes.items():
         context.padding.begin(batch.x[name], {k + 1: axis for k, axis in axes.items()})
     with _running(step):
-        scores = _logged(getattr(model, method)(step.data()), f"{type(model).__name__}.{method}")
+        scores = logged(getattr(model, method)(step.data()), f"{type(model).__name__}.{method}",
+                        graphs.kept)
     if method == "test_step":
         return Graph(scores, context.memories)
     if not step.changed:
@@ -275,25 +245,3 @@ def _running(step: TracedStep) -> Iterator[None]:
             yield
     finally:
         running_step.reset(token)
-
-
-def _logged(logs: Any, method: str) -> Scores:
-    """What a step returned, as outputs of a function."""
-    if not isinstance(logs, Mapping) or not logs:
-        raise ConfigError(f"{method} returned {logs!r}; return a dict of scalars by name, such as "
-                          "{'loss': loss}")
-    scores: Scores = {}
-    for name, x in logs.items():
-        if isinstance(x, Result):
-            scores |= x.scores
-        elif isinstance(x, Value) and (x.shape == () or name.startswith(SUMS)):
-            with layer_scope(name):
-                scores[name] = x
-        else:
-            shape = getattr(x, "shape", None)
-            raise ConfigError(f"{method} returned {name}={x!r}" + (
-                "" if shape is None else f" of shape {tuple(shape)}") + "; return a scalar tensor, "
-                "such as zt.ops.mean(x)")
-    return scores
-
-

@@ -1,0 +1,82 @@
+"""What a step of one's own measures, and what it returns of that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ztorch.errors import ConfigError
+from ztorch.graph.value import Value, layer_scope
+from ztorch.metrics import Metric
+from ztorch.runtime.spec import SUMS
+
+Scores = dict[str, Value]
+
+
+class Result(NamedTuple):
+    """What a metric of `compile` gives in a step: a number, or sums that an epoch adds up."""
+
+    scores: Scores
+
+
+class KeptSums(NamedTuple):
+    """What a metric that the model keeps gives in a step, where an epoch adds up its sums."""
+
+    metric: Metric
+    sums: Scores
+
+
+@dataclass(frozen=True)
+class CompiledMetric:
+    """The loss or a metric of compile within a step, with Keras' methods."""
+
+    step: Any  # the `TracedStep`
+    name: str
+    output: str  # that it measures
+    metric: Metric | None  # None: the loss
+
+    def update_state(self, y_true: Any, y_pred: Any = None, sample_weight: Any = None) -> None:
+        """Measures the batch; the loss takes its value alone."""
+        if self.metric is None:
+            self.step.loss = y_true
+            return
+        if isinstance(y_pred, (list, tuple, dict)):
+            y_true, y_pred = (named[self.output] for named in self.step._named(y_true, y_pred))
+        self.step.results[self.metric] = self.step._scores(sample_weight).metric(
+            self.metric, self.name, y_true, y_pred)
+
+    def result(self) -> Any:
+        """What was measured: what a step returns under the name."""
+        if self.metric is None:
+            if self.step.loss is None:
+                raise ConfigError("the loss has no result before compute_loss")
+            return self.step.loss
+        if self.metric not in self.step.results:
+            raise ConfigError(f"metric {self.name!r} has no result before update_state")
+        return Result(self.step.results[self.metric])
+
+
+def logged(logs: Any, method: str, kept: dict[str, Metric]) -> Scores:
+    """What a step returned, as outputs of a function; `kept` gets the metrics that are computed
+    from sums, by the names under which the step returned them."""
+    if not isinstance(logs, Mapping) or not logs:
+        raise ConfigError(f"{method} returned {logs!r}; return a dict of scalars by name, such as "
+                          "{'loss': loss}")
+    scores: Scores = {}
+    for name, x in logs.items():
+        if isinstance(x, Result):
+            scores |= x.scores
+        elif isinstance(x, KeptSums):
+            kept[name] = x.metric
+            scores |= {f"{SUMS}{name}/{key.rpartition('/')[2]}": part
+                       for key, part in x.sums.items()}
+        elif isinstance(x, Value) and (x.shape == () or name.startswith(SUMS)):
+            with layer_scope(name):
+                scores[name] = x
+        else:
+            shape = getattr(x, "shape", None)
+            raise ConfigError(f"{method} returned {name}={x!r}" + (
+                "" if shape is None else f" of shape {tuple(shape)}") + "; return a scalar tensor, "
+                "such as zt.ops.mean(x)")
+    return scores
