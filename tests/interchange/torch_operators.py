@@ -110,7 +110,8 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: torch.std_mean(x, 3)[0] + torch.std_mean(x, 3)[1],
     # -- products and attention
     lambda x: x @ x.mT, lambda x: torch.bmm(x[:, 0], x[:, 1]),
-    lambda x: torch.einsum("bchw,bcwk->bhk", x, x),
+    lambda x: torch.einsum("bchw,bcwk->bhk", x, x), torch.linalg.det,
+    lambda x: x.scatter_reduce(3, (x[..., :2] > 0).long(), x[..., :2], "amax"),
     lambda x: torch.baddbmm(x[:, 0], x[:, 0], x[:, 1], beta=0.5, alpha=2.0),
     lambda x: F.scaled_dot_product_attention(x, x, x),
     lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True, scale=0.3),
@@ -136,6 +137,8 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: F.interpolate(x[:, 0], scale_factor=2, mode="linear"),
     lambda x: F.grid_sample(x, x[..., :2].tanh(), align_corners=False),
     lambda x: F.grid_sample(x, x[..., :2], "nearest", "border", align_corners=True),
+    lambda x: F.affine_grid(x[:, 0, :2, :3], [x.shape[0], 3, 5, 4], align_corners=False),
+    lambda x: F.affine_grid(x[:, 0, :3, :4], [x.shape[0], 3, 5, 1, 4], align_corners=True),
     lambda x: F.unfold(x, (2, 3), padding=1, stride=2, dilation=(1, 2)),
     lambda x: F.fold(F.unfold(x, 2, padding=1), (6, 6), 2, padding=1),
     # -- normalisations

@@ -1,4 +1,4 @@
-"""Images that are read between their elements: GridSample, RoiAlign, DeformConv."""
+"""Images that are read between their elements: AffineGrid, GridSample, RoiAlign, DeformConv."""
 
 from __future__ import annotations
 
@@ -63,6 +63,21 @@ def linear_taps(x: Value) -> Taps:
 def _cubic_taps(x: Value) -> Taps:
     low = OPS.floor(x)
     return [(low + (k - 1.0), w) for k, w in enumerate(cubic_weights(x - low))]
+
+
+@node("AffineGrid")
+def _affine_grid(n: Node) -> Result:
+    """The standard's definition of it is wrong for one image."""
+    theta, shape, corners = n.value(0), n.ints("size", 1), n.attr("align_corners", 0)
+    if shape is None or len(shape) != theta.shape[1] + 2 or shape[0] != theta.shape[0]:
+        raise ValueError(f"theta of {theta.shape} makes no grids of {shape}")
+    sizes = shape[2:]
+    lines = [np.linspace(-1, 1, size) if corners and size > 1 else
+             (2 * np.arange(size) + 1) / size - 1 for size in reversed(sizes)]
+    points = np.stack([*np.meshgrid(*reversed(lines), indexing="ij")[::-1], np.ones(sizes)], -1)
+    y = OPS.matmul(constant(points.reshape(1, -1, len(sizes) + 1), theta.dtype),
+                   OPS.swapaxes(theta, 1, 2))
+    return OPS.reshape(y, (*theta.shape[:1], *sizes, len(sizes)))
 
 
 @node("GridSample")

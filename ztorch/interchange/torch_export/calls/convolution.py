@@ -115,6 +115,12 @@ def _grid_sampler(c: OperatorCall) -> Result:
                   align_corners=int(c.get("align_corners")))
 
 
+@call("affine_grid_generator")
+def _affine_grid(c: OperatorCall) -> Result:
+    return c.node("AffineGrid", c.x("theta"), c.ints(*c.get("size")),
+                  align_corners=int(c.get("align_corners")))
+
+
 @call("col2im")
 def _fold(c: OperatorCall) -> Result:
     return c.node("Col2Im", c.x(), c.ints(*c.integers("output_size")),

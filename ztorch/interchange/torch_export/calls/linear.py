@@ -36,6 +36,11 @@ def _outer(c: OperatorCall) -> Result:
     return c.node("Mul", c.node("Unsqueeze", c.x(), c.ints(1)), c.x("vec2"))
 
 
+@call("linalg_det")
+def _determinant(c: OperatorCall) -> Result:
+    return c.node("Det", c.x("A"))
+
+
 @call("einsum")
 def _einsum(c: OperatorCall) -> Result:
     return c.node("Einsum", *(x.name for x in c.get("tensors")), equation=c.get("equation"))

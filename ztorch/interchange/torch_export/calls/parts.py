@@ -197,6 +197,19 @@ def _scatter(c: OperatorCall) -> Result:
                   reduction="add" if c.op == "scatter_add" else None)
 
 
+_REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+
+
+@call("scatter_reduce.two")
+def _scatter_reduce(c: OperatorCall) -> Result:
+    x, index, source = c.tensor(), c.tensor("index"), c.tensor("src")
+    reduction = _REDUCTIONS.get(c.get("reduce"))
+    if reduction is None or not c.get("include_self", True) or source.dims != index.dims:
+        c.unsupported("a mean, or one without what is there, or of a source of another shape")
+    return c.node("ScatterElements", x.name, index.name, source.name, axis=axis_of(c, x),
+                  reduction=reduction)
+
+
 @call("index_add", "index_copy")
 def _index_add(c: OperatorCall) -> Result:
     x, index, source = c.tensor(), c.tensor("index"), c.tensor("source")
