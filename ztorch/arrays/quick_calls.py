@@ -93,5 +93,7 @@ def native_call(call: HostMemoryCall, matching: Matching, outputs: Sequence[Outp
         return native
     if len(large) == 1:
         alloc, = large
+        if matching.arguments == 1:  # which takes less time
+            return lambda argument: native(argument, alloc())
         return lambda *args: native(*args, alloc())
     return lambda *args: native(*args, *[f() for f in large])
