@@ -11,6 +11,7 @@ import ztorch as zt
 from tests.cases.available import device
 from ztorch import layers as L
 from ztorch.host.settings import using
+from ztorch.lower import deep_products
 from ztorch.lower.overwritten import Overwritten
 
 TRAINED: dict[str, Any] = {"loss": "mse", "optimizer": "sgd"}
@@ -29,6 +30,13 @@ def trained(place: str) -> tuple[int, list[np.ndarray]]:
     for _ in range(2):
         program.train_on_batch(x, np.ones((8, 16)))
     return program.executable.spec.arena_bytes, program.get_weights()
+
+
+def test_weight_gradients_read_slopes_in_parts_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deep products go through the slopes in other steps than the loop that stored them."""
+    monkeypatch.setattr(deep_products, "PRODUCT_DEPTH", 14)
+    monkeypatch.setattr(deep_products, "DEEP_PRODUCT_SIZE", 4)
+    test_it_changes_no_bit("cpu", monkeypatch)
 
 
 @pytest.mark.parametrize("place", ["cpu", "cpu:scalar", "vulkan", "opencl"])

@@ -25,7 +25,7 @@ class Overlay:
 
     buffer: Value
     start: int  # in bytes
-    row: int  # bytes from one turn's part to the next
+    row: int | None  # bytes from one turn's part to the next, where others lie between
 
 
 class Overwritten:
@@ -64,7 +64,10 @@ class Overwritten:
             here = [v for v, written in stacks.items() if written > read and v not in self.parts]
             whole = [v for v in here if row_bytes(v, self.align) == row]
             start = 0
-            for v in whole[:1] or filter(self._is_read_by_loops, here):
+            if whole:
+                self.parts[whole[0]] = Overlay(buffer, 0, None)
+                continue
+            for v in filter(self._is_read_by_turns, here):
                 if start + row_bytes(v, self.align) <= row:
                     self.parts[v] = Overlay(buffer, start, row)
                     start += row_bytes(v, self.align)
@@ -82,17 +85,21 @@ class Overwritten:
             others = (x for x, part in self.parts.items() if part.buffer is buffer and x not in xs)
             if any(max(self.readers.get(x, (-1,))) >= number for x in others):
                 continue
-            leaf = body.slices[sequences.index(xs[0])]
-            row = row_elements(leaf, self.align) * leaf.dtype.bytes
-            yield (buffer, self.parts[xs[0]].row if xs[0] in self.parts else row,
-                   max(free[x] for x in xs))
+            row = self.parts[xs[0]].row if xs[0] in self.parts else None
+            if row is None:
+                leaf = body.slices[sequences.index(xs[0])]
+                row = row_elements(leaf, self.align) * leaf.dtype.bytes
+            yield buffer, row, max(free[x] for x in xs)
 
-    def _is_read_by_loops(self, v: Value) -> bool:
-        """Whether nobody reads a stack but loops, as a sequence."""
+    def _is_read_by_turns(self, v: Value) -> bool:
+        """Whether nobody reads a stack but loops, each turn what a turn has stored."""
         for k in self.readers.get(v, ()):
             [loop, *_] = self.regions[k].members
-            if self.regions[k].kind != "loop" or loop.args.count(v) != 1 or (
-                    v not in arguments(loop.attrs["body"], loop.args)[1]):
+            if self.regions[k].kind != "loop" or loop.args.count(v) != 1:
+                return False
+            body: Body = loop.attrs["body"]
+            sequences = arguments(body, loop.args)[1]
+            if v not in sequences or body.turns != v.args[0].attrs["body"].turns:
                 return False
         return True
 

@@ -168,7 +168,8 @@ class _LoopPlaces:
         def row(stack: Value, part: Value) -> int:
             """The bytes from one turn's part of a stack to the next."""
             lies = placement.parts.get(stack)
-            return lies.row if lies else row_elements(part, align) * part.dtype.bytes
+            own = row_elements(part, align) * part.dtype.bytes
+            return own if lies is None else lies.row or own
 
         moving = [(at(x), row(x, s))
                   for s, x in zip(self.body.slices, sequences, strict=True)]
