@@ -40,7 +40,8 @@ class EpochScores:
         self.finite = finite
 
     def add(self, call: BoundCall, weight: float) -> float:
-        """Adds the scores of the batch that a call has just computed; returns its loss."""
+        """Adds the scores of the batch that a call has just computed; returns its loss, or
+        0 where a step of one's own gives sums alone."""
         readers = self._readers.get(call)
         if readers is None:
             readers = self._begin(call)
@@ -51,7 +52,7 @@ class EpochScores:
         self._weight += weight
         for name, total in self._totals.items():
             total += np.asarray(call.outputs[name])
-        return values[0]
+        return values[0] if values else 0.0
 
     def places(self, call: BoundCall, weight: float) -> list[ScorePlace]:
         """Where `steps` of a call add the scores of a batch of this weight, the loss first."""
@@ -67,7 +68,8 @@ class EpochScores:
         """Takes note of what the steps of a call have added, with the weight of all their batches;
         returns the last loss."""
         self._weight += weight
-        return self._readers[call][0]()
+        readers = self._readers[call]
+        return readers[0]() if readers else 0.0
 
     def means(self) -> dict[str, float]:
         """The scores so far."""

@@ -52,8 +52,8 @@ class Mean(Metric, abstract=True):
         elif sample_weight is None:
             self._mean = OPS.mean(values)
         else:
-            weights = _spread(sample_weight, values)
-            self._mean = OPS.sum(values * weights) / OPS.sum(weights)
+            each = _spread(sample_weight, values)
+            self._mean = OPS.sum(values * each) / OPS.sum(each)
 
     def result(self) -> Any:
         """The mean."""
