@@ -417,6 +417,18 @@ def test_borders_of_other_axes_leave_vectors_whole(backend: str) -> None:
     np.testing.assert_array_equal(got, np.pad(data, ((0, 0), (1, 3), (2, 1), (0, 0)), constant_values=0.5))
 
 
+def test_random_numbers_of_neighbours_are_one_vector() -> None:
+    """Each lane has the number of its own place."""
+    seed, step, image = leaf("input", "seed", (2,), "uint32"), leaf("input", "step", (), "uint32"), x(8, 9, 64)
+    graph = Graph({"y": image * ops.cast(ops.random_bits(image.shape, seed, step) < 1 << 30, "float32")})
+    assert proposed(graph.outputs["y"], grid()).endswith("width(4)")
+    data = np.arange(1, 8 * 9 * 64 + 1, dtype=np.float32).reshape(8, 9, 64)
+    one = Job(graph, {image: data, seed: np.array([3, 4], np.uint32), step: np.array(5, np.uint32)})
+    [got], [want] = interpreted(one, grid()), one.oracle()
+    np.testing.assert_array_equal(got, want)
+    assert 0.2 < np.mean(want != 0) < 0.3
+
+
 def test_threads_that_share_a_result() -> None:
     """Four elements each where there are results for all threads of all units, else two; all of them where
     neighbours belong to other results."""
@@ -427,8 +439,9 @@ def test_threads_that_share_a_result() -> None:
 
 
 def test_rows_that_threads_hold_are_read_once() -> None:
-    """And nothing is stored between passes: where all threads have as much of all rows, 32 elements at most."""
-    for columns, loads, buffers in ((64, 4, 0), (8192, 8, 0), (63, 2, 1), (16384, 2, 1)):
+    """And nothing is stored between passes: where all threads have as much of all rows, 32 elements at most. Else
+    a pass that stores loads one at a time, and one that only adds up eight where that divides its share."""
+    for columns, loads, buffers in ((64, 4, 0), (8192, 8, 0), (63, 2, 1), (16384, 9, 1)):
         [plan, *_] = plan_of(Graph({"y": ops.softmax(x(512, columns))}), grid(subgroup=32))
         [step] = plan.steps
         assert sum(i.opcode == "load" and i.attrs["mem"] in ("m0", "m1") for i in step.kernel.body) == loads

@@ -68,7 +68,7 @@ def can_be_wide(region: Region, full: dict[Var, Index], last: Var, n: int,
                 members: Sequence[Value] | None = None) -> bool:
     """Whether one thread can compute n neighbours along a loop at once: all that is read and
     stored either lies side by side, aligned, or is the same for all of them, and none asks where
-    along the loop it lies. `members` are those that read; all if None."""
+    along the loop it lies to read there. `members` are those that read; all if None."""
     if n == 1:
         return True
     if last.extent % n:
@@ -78,9 +78,11 @@ def can_be_wide(region: Region, full: dict[Var, Index], last: Var, n: int,
     touched = [(v, region.flat[v]) for v in region.stores] + [
         (source, flat) for v, index in members_at for source, flat in real_reads(v, index)
         if source not in region.flat]
-    asked = (i for v, index in members_at for i in computed(v, [x.replace(full) for x in index]))
-    if any(i.mentions(last) for i in asked):
-        return False
+    for v, index in members_at:
+        place = [i.replace(full) for i in index]
+        asks = any(i.mentions(last) for i in computed(v, place))
+        if asks and any(flat.mentions(last) for _, flat in real_reads(v, place)):
+            return False  # of what it reads there, some lanes may have none
     for v, flat in touched:
         at = flat.replace(full)
         step = at.factor(last)

@@ -29,6 +29,7 @@ from ztorch.lower.grid_tuning import (
     COLUMN_NEIGHBOURS,
     GROUP_THREADS,
     HELD_ELEMENTS,
+    REDUCTION_LOADS,
     THREAD_ELEMENTS,
     THREAD_ELEMENTS_FEW,
 )
@@ -215,8 +216,18 @@ class _TeamNest:
         """A thread's share of a row: a loop, or all of it side by side where it is held."""
         b, ways = self.b, self.team.ways
         if not self.turns_held:
-            with b.loop(way, self.columns, ways) as i:
-                self._element(along(scope, i, self.inner, self.lanes), kept, variables)
+            # several loads at once, if none has to wait for what was stored before it
+            times = 1 if kept else next(n for n in REDUCTION_LOADS if self.columns % (n * ways) == 0
+                                        or n == 1)
+            if times == self.columns:  # one thread has all, at places that are known
+                for k in range(times):
+                    at = b.const(k, b.index)
+                    self._element(along(scope, at, self.inner, self.lanes), kept, variables)
+                return
+            with b.loop(way, self.columns, ways * times) as i:
+                for k in range(times):
+                    at = b.add(i, k * ways) if k else i
+                    self._element(along(scope, at, self.inner, self.lanes), kept, variables)
             return
         if not self.held:
             self.held = [along(scope, b.add(way, k * ways), self.inner, self.lanes)

@@ -156,6 +156,8 @@ WINDOW_UNITS = row(
     "WINDOW_UNITS", 0.5, "of all compute units", "that tiles of a convolution occupy at least, or "
     "its steps along k are cut up instead", CHOSEN)
 
+# Loads that a thread of a reduction starts in one turn of its loop, the most that divide its share.
+REDUCTION_LOADS = (9, 8, 4, 3, 2, 1)
 # What is tried of convolutions: rows and columns of a tile, and how deep a strip of positions is,
 # at least and at most.
 WINDOW_ROWS_TRIED = (256, 192, 128, 64)
