@@ -86,7 +86,7 @@ ztorch.load(sys.argv[1], threads=1).predict(np.load(sys.argv[2]))
 print(*sorted(set(sys.modules) - before))
 """
 PREDICTS = {
-    "ztorch.errors", "ztorch.arguments", "ztorch.dtypes", "ztorch.config", "ztorch.abi",
+    "ztorch.errors", "ztorch.arguments", "ztorch.dtypes", "ztorch.config", "ztorch.abi", "ztorch.locks",
     "ztorch.machines", "ztorch.machines.processors", "ztorch.host.memory", "ztorch.real_sizes",
     "ztorch.host", "ztorch.host.settings", "ztorch.files", "ztorch.files.safetensors",
     "ztorch.files.schema", "ztorch.files.kinds", "ztorch.files.parsing", "ztorch.work_line",
