@@ -202,6 +202,8 @@ def test_explain(run: Run) -> None:
     known = json.loads(ok(run(*how, "--gpu", "h200", "--json")))
     assert known["launches"] == len(known["kernels"]) <= 60
     assert f"launches  {known['launches']} in {known['waves']} waves" in page
+    each = sum(k["launches"] * k["l2_bytes"] for k in known["kernels"]) / known["launches"]
+    assert f"waves, which read and write {each / 1e3:,.4g} KB each on average" in page
     assert f"{known['seconds'] * 1e6:,.1f} µs" in page
     longest = max(known["kernels"], key=lambda k: k["seconds"])
     assert lines[3].split()[:3] == [longest["kernel"], "1", f"{longest['seconds'] * 1e6:.2f}"]

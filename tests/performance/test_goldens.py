@@ -11,10 +11,15 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu_predictions import GPUS, KERNELS, predict_kernel_row
+from models import digits_mlp
+from ztorch.codegen.targets import target
 from ztorch.machines.gpus import gpu
 from ztorch.performance.prediction import KernelPrediction
+from ztorch.performance.step import predict_functions
 
 GOLDENS = Path(__file__).parent / "goldens" / "kernels.json"
+STEP = GOLDENS.with_name("digits_mlp.json")
+MOST_LAUNCHES = 60  # of a step
 SLACK = 16  # registers more that another version of the assembler may take
 
 
@@ -47,6 +52,22 @@ def test_main_kernels(name: str, pytestconfig: pytest.Config) -> None:
         for now, then in zip(kernels, known[row], strict=True):
             assert now["registers"] <= then["registers"] + SLACK and now["spilled"] <= then["spilled"]
             assert now["shared"] == then["shared"] and now["conflicts"] == then["conflicts"]
+
+
+def test_a_step_of_a_small_model(pytestconfig: pytest.Config) -> None:
+    """Its launches, those that wait for others, and what all of them read and write."""
+    found = {}
+    for name in GPUS:
+        row = gpu(name)
+        functions = {"train": digits_mlp.build().trace(
+            32, optimizer="adam", loss=digits_mlp.LOSS).functions["train"]}
+        p = predict_functions(functions, target(row.targets[0]), row)["train"]
+        assert p.launches <= MOST_LAUNCHES
+        found[name] = {"launches": p.launches, "waves": p.waves,
+                       "bytes": round(p.moved_bytes)}
+    if pytestconfig.getoption("--update-goldens"):
+        STEP.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    assert found == json.loads(STEP.read_text())
 
 
 def test_no_main_kernel_spills() -> None:

@@ -29,7 +29,8 @@ def as_text(title: str, device: str, predicted: FunctionPrediction, rows: int) -
     totals = (
         ("time", f"{predicted.seconds * 1e6:,.1f} µs, of them {predicted.gaps * 1e6:,.1f} between "
                  "launches"),
-        ("launches", f"{predicted.launches:,} in {predicted.waves:,} waves"),
+        ("launches", f"{predicted.launches:,} in {predicted.waves:,} waves, which read and write "
+         f"{predicted.moved_bytes / predicted.launches / 1e3:,.4g} KB each on average"),
         ("work", f"{predicted.flops / 1e9:,.4g} GFLOP, {predicted.memory_bytes / 1e6:,.4g} MB of "
                  f"memory{resident}"),
         ("bound", shares))

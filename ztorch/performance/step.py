@@ -53,6 +53,11 @@ class FunctionPrediction:
         return sum(k.launches * k.kernel.memory_bytes for k in self.kernels)
 
     @property
+    def moved_bytes(self) -> float:
+        """Bytes of one call between the units and the cache that they share."""
+        return sum(k.launches * k.kernel.l2_bytes for k in self.kernels)
+
+    @property
     def waves(self) -> int:
         """Groups of launches that wait for one another."""
         return sum(wave[0].launches for wave in self._waves())
@@ -90,6 +95,7 @@ class FunctionPrediction:
             "function": self.name, "gpu": self.gpu.name, "cached": self.cached,
             "seconds": self.seconds, "launches": self.launches, "waves": self.waves,
             "launch_gaps": self.gaps, "flops": self.flops, "memory_bytes": self.memory_bytes,
+            "moved_bytes": self.moved_bytes,
             "kernels": [{**k.kernel.to_json(), "launches": k.launches, "waits": k.waits}
                         for k in self.kernels]}
 
