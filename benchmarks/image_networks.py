@@ -187,3 +187,27 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Sizes]] = {
     "EfficientNet-B0": (efficientnet_b0, (1, 3, 224, 224)),
     "U-Net, 128 x 128": (unet, (1, 3, 128, 128)),
 }
+
+
+def _of_torchvision(name: str, **more: Any) -> Any:
+    """A network of torchvision with random weights; of a segmentation its classes of pixels."""
+    torchvision = peers.module("torchvision")
+    section, _, function = name.rpartition(".")
+    models = getattr(torchvision.models, section) if section else torchvision.models
+    net = getattr(models, function)(weights=None, **more)
+    return _of(lambda m, x: m.net(x)["out"], net=net) if section else net
+
+
+_SIDE = (1, 3, 224, 224)
+# Networks that only torchvision has here: left out where it is not installed.
+TORCHVISION: dict[str, tuple[Callable[[], Any], Sizes]] = {
+    "MNASNet": (lambda: _of_torchvision("mnasnet1_0"), _SIDE),
+    "DeepLabV3-MobileNet": (lambda: _of_torchvision(
+        "segmentation.deeplabv3_mobilenet_v3_large", weights_backbone=None), _SIDE),
+    "ConvNeXt-T": (lambda: _of_torchvision("convnext_tiny"), _SIDE),
+    "Inception-V3": (lambda: _of_torchvision(
+        "inception_v3", init_weights=False, aux_logits=False), (1, 3, 299, 299)),
+    "FCN-ResNet-50": (lambda: _of_torchvision(
+        "segmentation.fcn_resnet50", weights_backbone=None), _SIDE),
+    "VGG-11": (lambda: _of_torchvision("vgg11"), _SIDE),
+}
