@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
 import ztorch as zt
 from tests.interchange.onnx_files import evaluated, info, layer, model_of, tensor, written
@@ -48,7 +49,7 @@ def test_integers_are_resized_as_numbers(mode: str, tmp_path: Path) -> None:
     wide = onnx.ModelProto.FromString(made.SerializeToString())
     for port in (*wide.graph.input, *wide.graph.output):
         port.type.tensor_type.elem_type = TensorProto.FLOAT
-    [y] = onnx.reference.ReferenceEvaluator(wide).run(None, {"x": pixels.astype(np.float32)})
+    [y] = ReferenceEvaluator(wide).run(None, {"x": pixels.astype(np.float32)})
     right = np.clip(np.round(y), 0, 255)
     assert right.min() == 0 and right.max() == 255 and len(np.unique(right)) > 9
     np.testing.assert_array_equal(np.asarray(graph([zt.tensor(pixels)])), right)
