@@ -194,6 +194,9 @@ def page(rows: dict[str, dict[str, Any]], facts: dict[str, Any]) -> str:
     order = list(NETWORKS)
     rows = dict(sorted(rows.items(), key=lambda row: (order.index(row[1]["network"]), row[0])))
     equal = sum(not row.get("what is wrong") for row in rows.values())
+    timed = [row for row in rows.values() if "ztorch ms" in row]
+    slower = [f"{row['network']} ({row['exporter']})" for row in timed
+              if row["ztorch ms"] > row["ONNX Runtime ms"]]
     lines = [
         "# Networks of others", "",
         f"`python -m benchmarks.networks` on {facts['cpu']}, {facts['cores']}, "
@@ -206,6 +209,8 @@ def page(rows: dict[str, dict[str, Any]], facts: dict[str, Any]) -> str:
         "on it (the load average was up to "
         f"{max(row.get('load', 0) for row in rows.values()):.0f}), and compiling is by the clock.",
         "",
+        f"{len(timed) - len(slower)} of the {len(timed)} files with times take less than in ONNX "
+        f"Runtime; slower: {', '.join(slower) or 'none'}.", "",
         "| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS),
         *("| " + " | ".join(_cell(row, c) for c in COLUMNS) + " |" for row in rows.values()), ""]
     return "\n".join(lines)
