@@ -294,7 +294,12 @@ def test_dtypes_of_the_file_are_kept_on_request(kind: str, tmp_path: Path) -> No
     number = {"float16": 10, "bfloat16": 16, "float64": 11}[kind]
     wide = "float64" if kind == "float64" else "float32"
     kernel, x = KERNEL / 3, np.linspace(-3.0, 2.0, 8).reshape(2, 4)
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["z"]), helper.make_node("Add", ["z", "b"], ["y"])]
+    one = helper.make_tensor("one", number, (1,), [1.0])
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["z"]), helper.make_node("Add", ["z", "b"], ["s"]),
+             helper.make_node("Constant", [], ["c"], value=one),
+             helper.make_node("Shape", ["w"], ["columns"], start=1),
+             helper.make_node("ConstantOfShape", ["columns"], ["ones"], value=one),
+             helper.make_node("Mul", ["s", "c"], ["t"]), helper.make_node("Mul", ["t", "ones"], ["y"])]
     made = model_of(nodes, [helper.make_tensor_value_info("x", number, ["batch", 4])],
                     [helper.make_tensor_value_info("y", number, ["batch", 3])],
                     [helper.make_tensor("w", number, kernel.shape, kernel.ravel()),
@@ -304,6 +309,8 @@ def test_dtypes_of_the_file_are_kept_on_request(kind: str, tmp_path: Path) -> No
     def rounded(a: np.ndarray) -> np.ndarray:
         return from_storage(dtype(kind), to_storage(dtype(kind), a)).astype(np.float64)
 
+    np.testing.assert_allclose(ours(load(path), x)[0], x @ rounded(kernel) + [1, 2, 3],
+                               rtol=1e-5)
     model = load(path, keep_dtypes=True)
     program = model.compile("cpu", batch_size=2, dtype=wide, loss="mse", optimizer="sgd")
     y = program.predict(x)

@@ -8,12 +8,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ztorch.dtypes import DType, dtype
+from ztorch.dtypes import DType, dtype, from_storage
 from ztorch.errors import Unsupported
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value, topological
-from ztorch.interchange.onnx.contents import Foreign, InnerGraph, NodeSpec
+from ztorch.interchange.onnx.contents import Foreign, InnerGraph, NodeSpec, StoredCodes
 from ztorch.interchange.onnx.formats import CodeFormat
 from ztorch.interchange.onnx.protobuf import DTYPES
 from ztorch.layers.context import Context
@@ -167,6 +167,15 @@ class Node:
         widens = x.dtype.kind == "f" and not self.keeps_floats
         d = self.context.dtype if widens else dtype(x.dtype)
         return constant(x, d) if x.ndim else OPS.full((), x.item(), d)
+
+    def stored(self, x: np.ndarray | StoredCodes) -> Tensor:
+        """A constant in an attribute of the node."""
+        if isinstance(x, np.ndarray):
+            return x
+        if isinstance(x.format, CodeFormat):
+            return Coded(constant(x.codes), x.format)
+        array = from_storage(x.format, x.codes)
+        return constant(array, x.format) if self.keeps_floats else array
 
     def values(self) -> list[Value]:
         """All inputs as tensors of the graph."""

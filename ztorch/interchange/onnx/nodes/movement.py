@@ -19,7 +19,7 @@ def _constant(n: Node) -> Result:
     if name.startswith(("sparse", "value_string")) or isinstance(value, Foreign):
         n.unsupported(f"a constant with {name!r}")
     if name == "value":
-        return value
+        return n.stored(value)
     return np.asarray(value, np.int64 if "int" in name else np.float32)
 
 
@@ -37,11 +37,11 @@ def _size(n: Node) -> Result:
 @node("ConstantOfShape")
 def _constant_of_shape(n: Node) -> Result:
     shape = tuple(int(m) for m in n.array(0))
-    value = n.attr("value", np.zeros(1, np.float32)).reshape(())
+    value = n.stored(n.attr("value", np.zeros(1, np.float32)))
     if min(shape, default=0) < 0:
         raise ValueError(f"the shape {shape}")
-    if math.prod(shape) <= LIMIT:
-        return np.full(shape, value, value.dtype)
+    if isinstance(value, np.ndarray) and math.prod(shape) <= LIMIT:
+        return np.full(shape, value.reshape(()), value.dtype)
     return OPS.broadcast_to(n.as_value(value), shape)
 
 
