@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -293,4 +294,6 @@ def main(names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    # Threads of one contestant that spin while they wait would keep the next from its cores.
+    os.environ.update(OMP_WAIT_POLICY="PASSIVE", GOMP_SPINCOUNT="0", KMP_BLOCKTIME="0")
     main(sys.argv[1:])

@@ -36,10 +36,10 @@ def rotary_halves(x, base=10000.0):
     out = np.empty_like(x)
     batch, heads, positions, features = x.shape
     half = features // 2
-    for b, h, t, d in zt.grid(batch, heads, positions, half):
+    for b, h, t, side, d in zt.grid(batch, heads, positions, 2, half):  # each with its partner
         c = math.cos(angle(t, d, features, base))
         s = math.sin(angle(t, d, features, base))
-        first, second = x[b, h, t, d], x[b, h, t, d + half]
-        out[b, h, t, d] = first * c - second * s
-        out[b, h, t, d + half] = first * s + second * c
+        partner = x[b, h, t, (1 - side) * half + d]
+        turned = partner * (s if side == 1 else -s)
+        out[b, h, t, side * half + d] = x[b, h, t, side * half + d] * c + turned
     return out
