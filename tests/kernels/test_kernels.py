@@ -281,3 +281,15 @@ def test_calls_like_one_before_are_known_by_how_they_are_written() -> None:
             expected = scaled.debug(*plain, **{n: np.asarray(a) for n, a in named.items()})
             np.testing.assert_allclose(scaled(*args, **named).numpy(), expected, rtol=1e-12)
     assert scaled(zt.tensor(X[0], dtype="float32"), y).numpy().dtype == np.float64
+
+
+def test_explain_says_why_threads_stay_apart() -> None:
+    @zt.kernel
+    def doubled(x):
+        out = np.empty_like(x)
+        for block, thread in zt.threads(2, 32):
+            out[block * 32 + thread] = x[block * 32 + thread] * 2.0
+        return out
+
+    said = zt.explain(lambda x: zt.ops.exp(doubled(x * 3.0)), "f32[64]", device="cpu:avx2")
+    assert said.count("a loop over threads is a kernel as it is written") >= 2

@@ -95,6 +95,8 @@ def _read(v: Value) -> list[Value]:
 
 
 def _reason(v: Value, source: Value, region: Region, other: Region) -> str:
+    if "threads" in (region.kind, other.kind):
+        return "a loop over threads is a kernel as it is written: nothing else can join it"
     if v.op.kind not in ("map", "reduce"):
         return f"{v.op.name} reads all of it again and again"
     if other.kind not in ("map", "reduce", "contract"):
