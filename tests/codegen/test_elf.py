@@ -152,6 +152,8 @@ def test_only_functions_are_exported() -> None:
     obj = compiled(source + "@p = global ptr @i\ndefine void @f() { ret void }")
     with pytest.raises(LinkError, match="cannot export 'w': it is data"):
         link(obj, soname="l.so", exports=["f", "w"])
+    with pytest.raises(LinkError, match="cannot export 'g': the object defines no such"):
+        link(obj, soname="l.so", exports=["f", "g"])
     with pytest.raises(LinkError, match="cannot export 'g', 'i'"):
         link(obj, soname="l.so", exports=["i", "g"])
     with pytest.raises(LinkError, match=r"exported twice: \['f', 'f'\]"):
