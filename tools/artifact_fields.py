@@ -29,6 +29,7 @@ from ztorch.runtime.snapshot import (
     WeightRow,
 )
 from ztorch.runtime.spec import FunctionSpec, LaunchSpec, ProgramSpec, StateSpec, TensorSpec
+from ztorch.runtime.state_order import StateOrder
 from ztorch.tabular.record import (
     ColumnRecord,
     EncoderRecord,
@@ -48,6 +49,7 @@ RECORDS: dict[type[Record], str] = {  # in the order of the page, with their pat
     TensorSpec: "`inputs[]` and `outputs[]` of a function",
     LaunchSpec: "`launches[]` of a function",
     StateSpec: "`targets[].spec.states[]`",
+    StateOrder: "`order` of a state",
     Metadata: "`program`",
     Declaration: "`program.declaration`",
     NamedConfig: "`loss`, `metrics[]` and `optimizer` of these two",

@@ -98,12 +98,13 @@ def test_an_old_checkpoint_resumes(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_old_artifact_says_that_it_declares_no_model(version: int) -> None:
-    path = OLD / str(version) / "cpu.zt"
-    written_by = open_artifact(path).manifest.ztorch
+def test_an_artifact_without_a_declaration_says_so(version: int, tmp_path: Path) -> None:
+    data = (OLD / str(version) / "cpu.zt").read_bytes()
+    (tmp_path / "cpu.zt").write_bytes(changed(lambda m: m["program"].pop("declaration"), data))
+    written_by = open_artifact(tmp_path / "cpu.zt").manifest.ztorch
     with pytest.raises(zt.errors.ArtifactError, match=f"cpu.zt lacks the declaration of its model: "
                        f"ztorch {written_by} wrote it"):
-        zt.load_model(path)
+        zt.load_model(tmp_path / "cpu.zt")
 
 
 def test_a_key_that_an_old_artifact_lacks_gets_its_default(tmp_path: Path) -> None:

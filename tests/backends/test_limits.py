@@ -15,7 +15,7 @@ from ztorch.backends import registry
 from ztorch.backends.drivers import dummy
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.device_code import device_code
-from ztorch.compile.pipeline import compile_functions, place_states, plan_functions, simplify
+from ztorch.compile.pipeline import compile_functions, declare_states, plan_functions, simplify
 from ztorch.compile.watch import Watch
 from ztorch.dtypes import f32
 from ztorch.errors import DeviceError, OutOfMemory, Unsupported
@@ -142,7 +142,7 @@ def test_what_a_device_says_counts(name: str) -> None:
     """No kernel has more threads or shared memory than the row or the device allows."""
     target = TARGETS[name].on_device({"threads": 64, "shared_bytes": 2048})
     graphs = simplify(functions(), DEFAULT, Watch())
-    plans = plan_functions(graphs, target, place_states(graphs, target), Watch(),
+    plans = plan_functions(graphs, target, declare_states(graphs, target), Watch(),
                            prepare_once=False)
     kernels = {s.kernel.name: s.kernel for plan in plans.values() for s in plan.steps}
     assert len(kernels) > 5

@@ -133,17 +133,29 @@ def test_train_an_own_model(run: Run, own: Path, data: str) -> None:
            "--epochs", 1))
 
 
+DOUBLED = """
+import ztorch as zt
+class Doubled(zt.layers.Layer):
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(64, 10))
+    def call(self, x):
+        return x @ (self.kernel + self.kernel)
+model = zt.Sequential([zt.layers.Input((64,)), Doubled()])
+"""
+
+
 def test_what_runs_by_itself_is_not_offered(run: Run) -> None:
-    """Weights laid out once are a function of the program, and none of the user's."""
+    """What is computed of weights once is a function of the program, and none of the user's."""
+    Path("own.py").write_text(DOUBLED)
     level = best_level()
     assert f"Wrote d.zt: predict for cpu:{level}, " in ok(run(
-        "export", "digits_mlp", "-o", "d.zt", "--device", "cpu", "--random"))
+        "export", "own.py:model", "-o", "d.zt", "--device", "cpu", "--random"))
     program, said = zt.load("d.zt"), []
     assert "prepare" in program.executable.functions
     program.summary(said.append)
     assert said[-1].startswith("Functions: predict; ")
     page = ok(run("inspect", "d.zt"))
-    assert "predict  x (32, 8, 8, 1) float32  y (32, 10) float32" in page and "prepare" not in page
+    assert "predict  x (32, 64) float32  y (32, 10) float32" in page and "prepare" not in page
     with pytest.raises(zt.errors.UnknownName, match=r"function 'none'\. Known: predict$"):
         program.plot(function="none")
 

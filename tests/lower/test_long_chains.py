@@ -10,7 +10,7 @@ import pytest
 import ztorch as zt
 from ztorch import layers as L
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile.pipeline import place_states, plan_functions, simplify
+from ztorch.compile.pipeline import declare_states, plan_functions, simplify
 from ztorch.compile.watch import Watch
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
@@ -27,7 +27,7 @@ def planned(graph: Graph) -> Plan:
     """The plan of a graph for a processor without vectors."""
     watch, target = Watch(), TARGETS["scalar"]
     graphs = simplify({"f": graph}, ("fold", "movement", "cse", "prune"), watch)
-    return plan_functions(graphs, target, place_states(graphs, target), watch)["f"]
+    return plan_functions(graphs, target, declare_states(graphs, target), watch)["f"]
 
 
 def chain(x: Value, count: int) -> Value:

@@ -9,7 +9,7 @@ import ztorch as zt
 from tests.parity import HERE
 from ztorch import layers as L
 from ztorch.codegen.targets import TARGETS
-from ztorch.compile.pipeline import place_states
+from ztorch.compile.pipeline import declare_states
 from ztorch.host.settings import using
 from ztorch.lower.plan import Plan, lower
 from ztorch.lower.turn_blocks import TurnBlocks
@@ -47,7 +47,7 @@ def plan(steps: int, batch: int, width: int) -> Plan:
     """That of an LSTM which predicts."""
     traced = zt.Sequential([L.Input((steps, width)), L.LSTM(width)]).trace(batch)
     target = TARGETS[HERE[-1]]
-    return lower("predict", traced.functions["predict"], target.limits, place_states(traced.functions, target))
+    return lower("predict", traced.functions["predict"], target.limits, declare_states(traced.functions, target))
 
 
 def test_what_the_second_cache_holds_is_computed_at_once() -> None:

@@ -95,6 +95,7 @@ PREDICTS = {
     "ztorch.runtime", "ztorch.files.container", "ztorch.runtime.executable",
     "ztorch.runtime.load", "ztorch.runtime.manifest", "ztorch.runtime.program_checks",
     "ztorch.runtime.spec",
+    "ztorch.runtime.state_order",
     "ztorch.runtime.snapshot", "ztorch.runtime.buckets",
     "ztorch.feed", "ztorch.feed.columns", "ztorch.feed.call_pool", "ztorch.feed.adapter",
     "ztorch.feed.ports", "ztorch.feed.sources", "ztorch.feed.frames", "ztorch.feed.texts",

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,9 +78,19 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+class Positive(L.Layer):
+    """A product with the absolute values of a matrix."""
+
+    def build(self, shape: tuple[int, ...]) -> None:
+        self.kernel = self.add_weight(shape=(64, 100))
+
+    def call(self, x: Any) -> Any:
+        return x @ zt.ops.abs(self.kernel)
+
+
 def packed() -> zt.Program:
-    """A program that predicts from weights it lays out anew whenever they change."""
-    model = zt.Sequential([L.Input((64,)), L.Dense(100)])  # no whole number of tiles
+    """A program that predicts from what it computes of its weights whenever they change."""
+    model = zt.Sequential([L.Input((64,)), Positive()])
     program = model.compile("cpu", batch_size=256)
     assert PREPARE in program.executable.functions
     return program

@@ -102,7 +102,6 @@ PORTS = [
     ("train", {"x": (2, 4), "y": (2, 3), "w": (2,)}, {"loss": (), "accuracy": ()}),
     ("train", {"x/a": (2, 4), "x/b": (2, 1), "y": (2, 3), "w": (2,)}, {"loss": ()}),
     ("predict", {"x/a": (2, 4), "x/b": (2, 1)}, {"y/c": (2, 4), "y/d": (2, 1)}),
-    ("decode", {"x": (1, 1), "position": (1,)}, {"logits": (1, 9)}),
     ("prefill", {"x": (2, 9), "length": (2,)}, {"position": (2,)}),
     ("prepare", {}, {}),
 ]
@@ -121,7 +120,6 @@ WRONG_PORTS = [
     ("predict", {"x/": (2, 4)}, {"y": (2, 4)}, "inputs is ['x/']; it must be the inputs x"),
     ("predict", {"x": (2, 4)}, {"y": (2, 4), "z": (2,)}, "outputs is ['y', 'z']; it must be"),
     ("predict", {"x": (2, 4)}, {"y": ()}, "outputs[0].shape is []; it must be a shape that begins"),
-    ("decode", {"x": (1, 1), "position": (1,)}, {"y": (1, 9)}, "outputs is ['y']; it must be a li"),
     ("prefill", {"x": (2, 9)}, {}, "inputs is ['x']; it must be the inputs length, x"),
     ("generate", {"x": (2,)}, {"tokens": (2, 9)}, "inputs is ['x']; it must be the inputs count, l"),
     ("beams", {"x": (2,)}, {"tokens": (2, 9)}, "inputs is ['x']; it must be the inputs beams, cou"),

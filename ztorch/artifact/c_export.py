@@ -132,6 +132,5 @@ def put_states(spec: ProgramSpec, params: np.ndarray, values: Mapping[str, Any])
             raise WeightsError(f"{name} has shape {s.shape} in the model {spec.name!r}, but the "
                                f"array has {array.shape}; use weights of a model with the same "
                                "layers")
-        stored = np.ascontiguousarray(to_storage(lying(s.dtype), array))
-        params[s.offset:s.offset + s.nbytes] = stored.reshape(-1).view(np.uint8)
+        s.write(params, to_storage(lying(s.dtype), array))
     return params

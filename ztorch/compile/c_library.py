@@ -17,8 +17,8 @@ from ztorch.compile.cpu_code import RenderedModule
 from ztorch.compile.description import describe_program
 from ztorch.compile.parameters import initial_parameters
 from ztorch.compile.pipeline import (
+    declare_states,
     garbage_collection_paused,
-    place_states,
     plan_functions,
     simplify,
 )
@@ -85,7 +85,7 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
     _need_processor(target)
     watch = Watch()
     graphs = simplify(functions, passes.DEFAULT, watch)
-    params = place_states(functions, target)
+    params = declare_states(functions, target)
     plans = plan_functions(graphs, target, params, watch, prepare_once=False)
     spec = describe_program(name, target, plans, params)
     interface = describe(spec, name, _functions_that_write_params(plans))
@@ -97,7 +97,7 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
     symbols = {function: f.symbol for function, f in spec.functions.items()}
     text = RenderedModule(plans, target, symbols, interface).text()
     watch.done("text", text)
-    first = initial_parameters(params.size, params.states, params.offsets, params.constants)
+    first = initial_parameters(spec, params.states, [data for _, data in params.constants])
     values = put_states(spec, first, weights or {})
     if target.emits_source:
         return CSource(interface, values, text, any_size)

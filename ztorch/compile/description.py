@@ -8,6 +8,7 @@ from ztorch.codegen.targets import Target
 from ztorch.lower.params import Params
 from ztorch.lower.plan import Plan
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec, entry_point
+from ztorch.runtime.state_order import StateOrder
 
 
 def describe_program(name: str, target: Target, plans: Mapping[str, Plan],
@@ -16,7 +17,8 @@ def describe_program(name: str, target: Target, plans: Mapping[str, Plan],
     arena_bytes = max(plan.arena for plan in plans.values())
     kernel_names = dict.fromkeys(step.kernel.name for plan in plans.values() for step in plan.steps)
     states = {state: StateSpec(state, v.shape, v.dtype, params.offsets[state],
-                               v.attrs.get("kind", "weight"), bool(v.attrs.get("trainable", False)))
+                               v.attrs.get("kind", "weight"), bool(v.attrs.get("trainable", False)),
+                              StateOrder(*order) if (order := params.orders.get(state)) else None)
               for state, v in params.states.items()}
     on_device = target.limits.grid is not None
     return ProgramSpec(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ztorch.codegen.targets import Target
-from ztorch.compile.pipeline import place_states, plan_functions, simplify
+from ztorch.compile.pipeline import declare_states, plan_functions, simplify
 from ztorch.compile.targeting import target_for
 from ztorch.compile.tuned_schedules import chooser as tuned_chooser
 from ztorch.compile.watch import Watch
@@ -52,7 +52,7 @@ def planned_kernels(functions: Mapping[str, Graph], target: Target,
 
     watch = Watch()
     graphs = simplify(functions, passes.DEFAULT, watch)
-    plans = plan_functions(graphs, target, place_states(graphs, target), watch, chooser=record)
+    plans = plan_functions(graphs, target, declare_states(graphs, target), watch, chooser=record)
     return {name: [PlannedKernel(step, turns, kernels[step.key])
                    for step, turns in zip(plan.steps, plan.turns(), strict=True)]
             for name, plan in plans.items()}

@@ -6,34 +6,31 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ztorch.dtypes import boolean, to_storage, u8
+from ztorch.dtypes import lying, to_storage
 from ztorch.graph.op import first_value
 from ztorch.graph.value import Value
 from ztorch.host.memory import aligned
 from ztorch.host.processor import need_memory
+from ztorch.runtime.spec import ProgramSpec
 
 
-def initial_parameters(size: int, states: Mapping[str, Value], offsets: Mapping[str, int],
-                       constants: Iterable[tuple[int, np.ndarray]]) -> np.ndarray:
-    """First values of states, and constants, each at its offset.
+def initial_parameters(spec: ProgramSpec, states: Mapping[str, Value],
+                       constants: Iterable[np.ndarray]) -> np.ndarray:
+    """First values of states, which are drawn now, and constants, each in its place.
 
     Args:
-        size: The bytes of the block.
+        spec: What the program is.
         states: The states by name. The function `prepare` computes those that have no first value,
             when the program is loaded.
-        offsets: The first byte of each state.
-        constants: The first byte and the numbers of each constant.
+        constants: The numbers of each constant.
     """
-    need_memory("the program", size, "make layers smaller")
-    block = aligned(max(size, 1))[:size]
-
-    def put(offset: int, data: np.ndarray) -> None:
-        block[offset:offset + data.nbytes] = data.reshape(-1).view(np.uint8)
-
-    for name, v in states.items():
+    need_memory("the program", spec.params_bytes, "make layers smaller")
+    block = aligned(max(spec.params_bytes, 1))[:spec.params_bytes]
+    # The largest first: numbers are drawn in more memory than they take, and pages of the block
+    # count when they are written.
+    for name, v in sorted(states.items(), key=lambda item: -item[1].size):
         if "data" in v.attrs:
-            stored = u8 if v.dtype is boolean else v.dtype
-            put(offsets[name], np.ascontiguousarray(to_storage(stored, first_value(v))))
-    for offset, data in constants:
-        put(offset, data)
+            spec.states[name].write(block, to_storage(lying(v.dtype), first_value(v)))
+    for (offset, size), data in zip(spec.constants, constants, strict=True):
+        block[offset:offset + size] = data.reshape(-1).view(np.uint8)
     return block

@@ -36,7 +36,7 @@ from ztorch.compile.tuned_schedules import chooser as tuned_chooser
 from ztorch.compile.watch import Watch
 from ztorch.errors import DeviceError, Unsupported, unknown
 from ztorch.graph import passes
-from ztorch.graph.value import Graph
+from ztorch.graph.value import Graph, Value
 from ztorch.host.settings import current
 from ztorch.lower.frozen import Derived
 from ztorch.lower.params import Params
@@ -63,8 +63,8 @@ class Compiled:
     @functools.cached_property
     def params(self) -> np.ndarray:
         """First weights, which are drawn now, and constants: one block of bytes."""
-        return initial_parameters(self.placed.size, self.placed.states, self.placed.offsets,
-                                  self.placed.constants)
+        return initial_parameters(self.spec, self.placed.states,
+                                  [data for _, data in self.placed.constants])
 
 
 def build(functions: Mapping[str, Graph], device: str, name: str,
@@ -165,7 +165,7 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
     watch = Watch()
     at("simplify graphs")
     graphs = simplify(functions, optional, watch)
-    params = place_states(functions, target)
+    params = declare_states(functions, target)
     plans = plan_functions(graphs, target, params, watch, fusion, schedules=schedules,
                            memory_limit=memory_limit, chooser=tuned_chooser(target, threads))
     spec = describe_program(name, target, plans, params)
@@ -184,13 +184,13 @@ def simplify(functions: Mapping[str, Graph], optional: tuple[str, ...],
     return graphs
 
 
-def place_states(functions: Mapping[str, Graph], target: Target) -> Params:
-    """The layout of the parameters: each state (weight, optimizer slot, counter) gets an offset.
-    Planning adds the constants that kernels read."""
+def declare_states(functions: Mapping[str, Graph], target: Target) -> Params:
+    """The states (weights, optimizer slots, counters), which planning gives a place in the block of
+    parameters, with the constants that kernels read."""
     params = Params(target.limits, earlier=lowered_before())
     for graph in functions.values():
         for state in graph.leaves("state"):
-            params.state(state)
+            params.declared.setdefault(state.attrs["name"], state)
     return params
 
 
@@ -203,12 +203,14 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
 
     A program that only predicts never changes its weights, only what stateful layers remember. With
     `prepare_once`, what depends on weights alone moves to a function of its own, which runs when
-    the program is loaded; its results are stored beside the weights.
+    the program is loaded; its results are stored beside the weights, or in their place.
     """
     changing = {name for graph in graphs.values() for name in graph.updates}
     memories = {v.attrs["name"] for graph in graphs.values() for v in graph.leaves("state")
                 if v.attrs.get("kind") == "memory"}
     derived = Derived(changing) if prepare_once and changing <= memories else None
+    if derived is None:
+        params.place_declared()
     plans, failures = {}, []
     for name, graph in graphs.items():
         try:
@@ -218,13 +220,24 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
             failures.append(error)
     if failures:  # the one that asks for most names a limit that all functions meet
         raise max(failures, key=lambda error: error.arena)
-    if derived is not None and derived.updates:
-        once = Graph({}, derived.updates)
-        plans[PREPARE] = lower(PREPARE, once, target.limits, params, fusion, None, schedules,
-                               chooser=chooser)
+    if derived is not None:
+        once = Graph({}, _place_derived(derived, params))
+        if once.updates:
+            plans[PREPARE] = lower(PREPARE, once, target.limits, params, fusion, None, schedules,
+                                   chooser=chooser)
+        params.place_declared()
     _need_known_keys(schedules, plans)
     watch.done("plan", plans)
     return plans
+
+
+def _place_derived(derived: Derived, params: Params) -> dict[str, Value]:
+    """Has packed weights lie in their derived states, and returns what `prepare` must compute."""
+    updates = {name: v for name, v in derived.updates.items() if name in params.offsets}
+    for state, (packed, order) in derived.packed(params.offsets).items():
+        params.lies_as(state, packed, order)
+        del updates[packed]
+    return updates
 
 
 def _need_known_keys(schedules: Schedules | None, plans: Mapping[str, Plan]) -> None:

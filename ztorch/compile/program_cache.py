@@ -85,10 +85,7 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
     spec, code, constants = parts
     at("load")
     need_room(spec, place.ordinal)
-    params = initial_parameters(
-        spec.params_bytes, states, {s.name: s.offset for s in spec.states.values()},
-        [(first, data) for (first, _), data in zip(spec.constants, constants, strict=True)])
-    return start(spec, code, params, threads, place.ordinal)
+    return start(spec, code, initial_parameters(spec, states, constants), threads, place.ordinal)
 
 
 def _has_all(spec: ProgramSpec, states: Mapping[str, Value]) -> bool:

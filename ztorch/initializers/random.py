@@ -10,6 +10,8 @@ from ztorch.config import number
 from ztorch.errors import ConfigError
 from ztorch.initializers.initializer import Initializer, Shape
 
+PART = 1 << 16  # numbers that are looked at together, which lie in a cache
+
 
 class RandomNormal(Initializer, names=("random_normal", "normal")):
     """Normally distributed values.
@@ -78,7 +80,10 @@ class TruncatedNormal(Initializer, names=("truncated_normal",)):
         self.seed = seed
 
     def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
-        return self.mean + self.stddev * truncated_normal(random, shape)
+        x = truncated_normal(random, shape)
+        x *= self.stddev
+        x += self.mean
+        return x
 
 
 class Orthogonal(Initializer, names=("orthogonal",)):
@@ -113,7 +118,9 @@ def truncated_normal(random: np.random.Generator, shape: Shape) -> np.ndarray:
     """Standard normal numbers; those beyond two standard deviations are drawn again."""
     x = random.standard_normal(shape)
     flat = x.reshape(-1)
-    far = np.flatnonzero(np.abs(flat) > 2)
+    # By parts: what only the search needs would take as much memory as a large weight itself.
+    far = np.concatenate([k + np.flatnonzero(np.abs(flat[k:k + PART]) > 2)
+                          for k in range(0, max(flat.size, 1), PART)])
     while far.size:
         flat[far] = random.standard_normal(far.size)
         far = far[np.abs(flat[far]) > 2]

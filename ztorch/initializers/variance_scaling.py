@@ -69,7 +69,9 @@ class VarianceScaling(Initializer, names=("variance_scaling",)):
         if self.distribution == "untruncated_normal":
             return random.normal(0.0, math.sqrt(variance), shape)
         # 0.8796 is the deviation of a standard normal distribution truncated at 2.
-        return math.sqrt(variance) / 0.87962566103423978 * truncated_normal(random, shape)
+        x = truncated_normal(random, shape)
+        x *= math.sqrt(variance) / 0.87962566103423978
+        return x
 
 
 class GlorotUniform(VarianceScaling, names=("glorot_uniform", "xavier_uniform")):

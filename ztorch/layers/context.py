@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -50,8 +49,8 @@ class States:
              first: Callable[[], Any], **more: Any) -> Value:
         """The state of this name. The first call makes it; `first` is asked when values are."""
         if name not in self.leaves:
-            drawn = functools.cache(lambda: np.asarray(first(), dtype(d).working))
-            self.leaves[name] = leaf("state", name, shape, d, drawn if self.data else None, **more)
+            data = (lambda: np.asarray(first(), dtype(d).working)) if self.data else None
+            self.leaves[name] = leaf("state", name, shape, d, data, **more)
         return self.leaves[name]
 
     def cache(self, name: str, shape: tuple[int, ...]) -> Value:
@@ -132,7 +131,7 @@ class Context:
     def stored(self, weight: Weight) -> Value:
         """The state that holds a weight, which training changes."""
         return self.states.leaf(self.states.name(weight), weight.shape,
-                                self.states.kept_as(weight), lambda: weight.value, kind="weight",
+                                self.states.kept_as(weight), weight.first_value, kind="weight",
                                 trainable=weight.trains)
 
     def keep(self, name: str, new: Value, axis: int) -> Value:

@@ -92,8 +92,7 @@ class Weight(StandIn):
             home, name = self._home
             self._value, self._version = home.read(name), version
         elif self._value is None:
-            drawn = self.initializer(self.shape, stream(self.layer.model_seed, self.path))
-            self._value = drawn.astype(np.float32)
+            self._value = self._drawn()
         return self._value
 
     @value.setter
@@ -105,6 +104,15 @@ class Weight(StandIn):
             home, name = self._home
             home.write(name, self._value)
             self._version = self.version
+
+    def first_value(self) -> np.ndarray:
+        """The array for a program that begins with it. If nobody has read it yet, it is drawn for
+        the program alone: the host need not keep what the program will hold."""
+        return self._drawn() if self._home is None and self._value is None else self.value
+
+    def _drawn(self) -> np.ndarray:
+        drawn = self.initializer(self.shape, stream(self.layer.model_seed, self.path))
+        return drawn.astype(np.float32)
 
     @property
     def version(self) -> object:

@@ -1,14 +1,18 @@
 """Work on weights that never change moves out of the step: done once, by a function of its own.
 
 In a program that only predicts, what is made of weights alone (packed for a product, transposed,
-scaled) is the same at every call. It becomes a state that is derived from the others; the function
-`prepare` fills all such states, and runs when the program is loaded and whenever weights are set.
+scaled) is the same at every call. It becomes a state that is derived from the others. Where it only
+moves the numbers of one weight that nothing else reads, the weight lies in memory as it is packed,
+once, and whoever loads or sets it packs it. The function `prepare` fills all other such states, and
+runs when the program is loaded and whenever weights are set.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ztorch.graph.body import first_values
 from ztorch.graph.op import leaf
@@ -18,9 +22,17 @@ from ztorch.lower.region import COPY, is_view
 from ztorch.lower.winograd import AT_POINTS
 
 
+class Order(NamedTuple):
+    """How the array of a state becomes what lies in its place: `reshape` to a shape, `transpose` by
+    axes, `pad` with so many zeros before and after each axis."""
+
+    shape: tuple[int, ...]  # of what lies there
+    steps: tuple[tuple[str, tuple[int, ...]], ...]
+
+
 @dataclass
 class Derived:
-    """The states that `prepare` computes, by what they are made of."""
+    """The states that are derived from others, by what they are made of."""
 
     changing: Collection[str] = ()  # names of states that functions change
     updates: dict[str, Value] = field(default_factory=dict)
@@ -49,6 +61,22 @@ class Derived:
             new[v] = self._state(v) if moves else rebuilt_value
         return graph.with_roots(new[r] for r in graph.roots)
 
+    def packed(self, read: Collection[str]) -> dict[str, tuple[str, Order]]:
+        """The weights that need to lie in memory only as they are packed: each with the derived
+        state that holds its numbers, and in which order. `read` are the names of the states that
+        kernels read as they are."""
+        kept = {name: v for name, v in self.updates.items() if name in read}
+        sources = {name: [w.attrs["name"] for w in topological([v]) if w.op.kind == "leaf"]
+                   for name, v in kept.items()}
+        readers = Counter(state for names in sources.values() for state in names)
+        packed_weights = {}
+        for name, v in kept.items():
+            order = _order(v)
+            state = sources[name][0]
+            if order is not None and state not in read and readers[state] == 1:
+                packed_weights[state] = name, order
+        return packed_weights
+
     def _state(self, v: Value) -> Value:
         number = self._number(v)
         if number not in self._known:
@@ -65,6 +93,26 @@ class Derived:
                        (w.op.name, attribute_key(w.attrs), *(self._numbers[a] for a in w.args)))
                 self._numbers[w] = self._keys.setdefault(key, len(self._keys))
         return self._numbers[v]
+
+
+def _order(v: Value) -> Order | None:
+    """The order in which a value holds the numbers of the state that it is made of; None if it does
+    more than move them, or holds some of them twice or not at all."""
+    shape, steps = v.shape, []
+    while v.args:
+        if v.op is COPY:
+            pass
+        elif v.op.name == "reshape":
+            steps.append(("reshape", v.shape))
+        elif v.op.name == "transpose":
+            steps.append(("transpose", tuple(v.attrs["axes"])))
+        elif v.op.name == "pad" and v.attrs["value"] == 0:
+            around = zip(v.attrs["low"], v.attrs["high"], strict=True)
+            steps.append(("pad", tuple(n for pair in around for n in pair)))
+        else:
+            return None
+        v = v.args[0]
+    return Order(shape, tuple(reversed(steps)))
 
 
 def _computed(v: Value) -> Iterator[Value]:

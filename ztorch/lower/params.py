@@ -12,6 +12,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
 from ztorch.lower.alike import RegionShape
+from ztorch.lower.frozen import Order
 from ztorch.lower.schedule import Schedule
 from ztorch.remembered import Remembered
 
@@ -23,8 +24,11 @@ class Params:
     """The layout of what lives as long as the program: states and constants, in one block."""
 
     limits: Limits
+    declared: dict[str, Value] = field(default_factory=dict)  # states of the functions
     offsets: dict[str, int] = field(default_factory=dict)
-    states: dict[str, Value] = field(default_factory=dict)
+    states: dict[str, Value] = field(default_factory=dict)  # that have a place
+    # of what lies in the place of a state, where that is not the state's own array
+    orders: dict[str, Order] = field(default_factory=dict)
     constants: list[tuple[int, np.ndarray]] = field(default_factory=list)
     size: int = 0
     # by the shape of their regions
@@ -38,6 +42,20 @@ class Params:
             self.offsets[name] = self._take(v.size * v.dtype.bytes)
             self.states[name] = v
         return self.offsets[name]
+
+    def lies_as(self, name: str, packed: str, order: Order) -> None:
+        """Has a state lie where a derived one does, which holds the same numbers in another order.
+        """
+        self.offsets[name] = self.offsets.pop(packed)
+        self.states[name] = self.declared[name]
+        del self.states[packed]
+        self.orders[name] = order
+
+    def place_declared(self) -> None:
+        """Gives a place to those states that no kernel has asked for."""
+        for v in self.declared.values():
+            self.state(v)
+        self.states = {name: self.states[name] for name in {**self.declared, **self.states}}
 
     def constant(self, v: Value) -> int:
         data = np.ascontiguousarray(to_storage(lying(v.dtype), v.attrs["data"]))

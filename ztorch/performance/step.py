@@ -8,7 +8,7 @@ from typing import Any
 
 from ztorch.codegen.targets import Target
 from ztorch.compile.kernels import Kernels, in_words
-from ztorch.compile.pipeline import place_states, plan_functions, simplify
+from ztorch.compile.pipeline import declare_states, plan_functions, simplify
 from ztorch.compile.watch import Watch
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
@@ -128,7 +128,7 @@ def predict_functions(functions: Mapping[str, Graph], target: Target, gpu: Gpu, 
         (1, True)
     """
     watch = Watch()
-    params = place_states(functions, target)
+    params = declare_states(functions, target)
     plans = plan_functions(simplify(functions, optional, watch), target, params, watch)
     if cached is None:
         io = [v.size * v.dtype.bytes for plan in plans.values() for v in plan.inputs]

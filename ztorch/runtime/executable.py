@@ -55,7 +55,7 @@ class HostProgram(Running):
 
     def lent_state(self, name: str) -> np.ndarray | None:
         state = self.states[name]
-        if state.nbytes < LENT_BYTES:
+        if state.nbytes < LENT_BYTES or state.order is not None:
             return None
         with self.lock:
             lent = self._lent and self._lent()
@@ -81,24 +81,21 @@ class HostProgram(Running):
         """Goes on with another block of params."""
         self._params = params
 
-    def _view(self, state: StateSpec) -> np.ndarray:
-        """The state itself, not a copy."""
-        part = self._params[state.offset:state.offset + state.nbytes]
-        return part.view(lying(state.dtype).numpy).reshape(state.shape)
-
     def _read_state(self, state: StateSpec) -> np.ndarray:
-        return self._view(state).copy()
+        return state.read(self._params).copy()
 
     def _write_state(self, state: StateSpec, value: np.ndarray) -> None:
         self._leave_lent()
-        self._view(state)[...] = value
+        state.write(self._params, value)
 
     def _copy_state(self, state: StateSpec, memory: int, into_state: bool) -> None:
+        block = np.ctypeslib.as_array((ctypes.c_uint8 * state.nbytes).from_address(memory))
+        there = block.view(lying(state.dtype).numpy).reshape(state.shape)
         if into_state:
             self._leave_lent()
-        places = self._params.ctypes.data + state.offset, memory
-        target, source = places if into_state else places[::-1]
-        ctypes.memmove(target, source, state.nbytes)
+            state.write(self._params, there)
+        else:
+            there[...] = state.read(self._params)
 
 
 class Executable(HostProgram):

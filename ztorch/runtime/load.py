@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ztorch.abi import WASM_ARCH
-from ztorch.dtypes import lying
 from ztorch.errors import ArtifactError, DeviceError, WeightsError
 from ztorch.files import safetensors
 from ztorch.files.container import AGAIN, MANIFEST, check, members, read_file
@@ -60,8 +59,7 @@ class Artifact(NamedTuple):
         block = aligned(target.spec.params_bytes)
         for s in target.spec.states.values():
             if not s.derived:
-                state = block[s.offset:s.offset + s.nbytes].view(lying(s.dtype).numpy)
-                state[...] = self.weights[s.name][1].reshape(-1)
+                s.write(block, self.weights[s.name][1])
         start = 0
         for offset, size in target.spec.constants:
             block[offset:offset + size] = np.frombuffer(target.constants, np.uint8, size, start)

@@ -18,8 +18,8 @@ from ztorch.runtime.snapshot import Metadata, Training
 from ztorch.runtime.spec import ARGUMENT, CALL, MAX_BYTES, ProgramSpec
 
 FORMAT = "ztorch artifact"
-VERSION = 6  # of the format: raised when what is written, or how its code is called, changes
-OLDEST = 5  # version that is still read: the one before VERSION
+VERSION = 7  # of the format: raised when what is written, or how its code is called, changes
+OLDEST = 6  # version that is still read: the one before VERSION
 
 
 class MemberEntry(Record):

@@ -33,7 +33,6 @@ _SIGNATURES = {
                   "top_p", "repetition_penalty", "seen", "stops"}, {"tokens", "position"}),
     "beams": ({"x", "position", "live", "score", "length", "count", "beams", "length_penalty",
                "stops"}, {"tokens", "parents", "score", "length", "live", "position"}),
-    "decode": ({"x", "position"}, {"logits"}),  # of version 5, which nobody calls any more
 }
 _SCORING: tuple[set[str], set[str]] = ({"x", "y", "w"}, set())
 # Roles of further inputs, which tell what only fills up a batch, or weigh outputs and steps.
@@ -90,7 +89,7 @@ def check_params(spec: ProgramSpec) -> None:
 def _parts(spec: ProgramSpec) -> Iterator[tuple[int, int, tuple[str | int, ...]]]:
     """First byte, byte after the last, and path of the offset of all that lies in params."""
     for k, state in enumerate(spec.states.values()):
-        yield state.offset, state.offset + state.nbytes, ("states", k, "offset")
+        yield state.offset, state.offset + state.memory.nbytes, ("states", k, "offset")
     for k, (offset, length) in enumerate(spec.constants):
         yield offset, offset + length, ("constants", k, 0)
 

@@ -95,12 +95,13 @@ class Remote(Running):
         self.weights_changed()
 
     def _read_state(self, state: StateSpec) -> np.ndarray:
-        value = np.empty(state.shape, lying(state.dtype).numpy)
+        memory = state.memory
+        value = np.empty(memory.shape, lying(state.dtype).numpy)
         self.opened_device.read(self._params, value.reshape(-1), state.offset)
-        return value
+        return value if state.order is None else state.order.read(value, state.shape).copy()
 
     def _write_state(self, state: StateSpec, value: np.ndarray) -> None:
-        stored = value.astype(lying(state.dtype).numpy)
+        stored = np.ascontiguousarray(state.laid_out(value.astype(lying(state.dtype).numpy)))
         self.opened_device.write(self._params, stored, state.offset)
 
     def _copy_state(self, state: StateSpec, memory: DeviceBuffer, into_state: bool) -> None:

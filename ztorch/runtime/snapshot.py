@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ztorch.dtypes import DType, lying
+from ztorch.dtypes import DType
 from ztorch.files.kinds import (
     DTYPE,
     FLAG,
@@ -203,7 +203,6 @@ class Snapshot(NamedTuple):
     training: Training | None = None  # None: it does not train
 
     def states(self) -> dict[str, tuple[DType, np.ndarray]]:
-        """The states that files keep, by name: views of params."""
-        return {s.name: (s.dtype, self.params[s.offset:s.offset + s.nbytes]
-                         .view(lying(s.dtype).numpy).reshape(s.shape))
+        """The states that files keep, by name; views of params where they can be."""
+        return {s.name: (s.dtype, s.read(self.params))
                 for s in self.spec.states.values() if not s.derived}

@@ -8,8 +8,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from ztorch.abi import AGAIN
-from ztorch.dtypes import DType
+from ztorch.dtypes import DType, lying
 from ztorch.files.kinds import (
     DTYPE,
     FLAG,
@@ -18,6 +20,7 @@ from ztorch.files.kinds import (
     ByName,
     ListOf,
     OneOf,
+    OrNone,
     Real,
     Row,
     String,
@@ -25,6 +28,7 @@ from ztorch.files.kinds import (
 )
 from ztorch.files.schema import Record, field
 from ztorch.machines.processors import SIMD_LEVELS
+from ztorch.runtime.state_order import MAX_AXES, StateOrder
 
 CALL = "call"  # the function of a program that is no model, but a function of tensors
 ARGUMENT = "x/"  # with the name of one of its arguments: the port that takes it
@@ -45,7 +49,6 @@ def score_of(output: str) -> str:
 
 
 MAX_BYTES = 1 << 40  # of anything; whether this machine has as much memory is checked later
-MAX_AXES = 16  # of a tensor
 MAX_LOOPS = 1 << 10  # of a function, inside one another or apart
 MAX_WORKGROUP = 1 << 16  # threads along one axis
 MAX_GRID = (1 << 31) - 1  # workgroups along one axis
@@ -95,6 +98,41 @@ class StateSpec(TensorSpec):
     offset: int = field(SIZE)  # its first byte in params
     role: str = field(TEXT)  # weight, slot, counter, ...; derived and cache are not stored
     trainable: bool = field(FLAG)  # whether the optimizer changes it
+    order: StateOrder | None = field(  # of its numbers in params; null: that of the state
+        OrNone(StateOrder), default=None)
+
+    @property
+    def memory(self) -> TensorSpec:
+        """What lies in params."""
+        return self if self.order is None else TensorSpec(self.name, self.order.shape, self.dtype)
+
+    def laid_out(self, array: np.ndarray) -> np.ndarray:
+        """An array of the state's shape, in any dtype, as it lies in params; maybe a view."""
+        return array if self.order is None else self.order.laid_out(array)
+
+    def read(self, block: np.ndarray) -> np.ndarray:
+        """The state as an array, from the bytes of params; maybe a view."""
+        array = self._numbers(block)
+        return array if self.order is None else self.order.read(array, self.shape)
+
+    def write(self, block: np.ndarray, array: np.ndarray) -> None:
+        """Puts an array of the state's shape into the bytes of params."""
+        self._numbers(block)[...] = self.laid_out(array)
+
+    def _numbers(self, block: np.ndarray) -> np.ndarray:
+        memory = self.memory
+        part = block[self.offset:self.offset + memory.nbytes]
+        return part.view(lying(self.dtype).numpy).reshape(memory.shape)
+
+    def check(self) -> None:
+        super().check()
+        if self.order is None:
+            return
+        try:
+            self.order.check_from(self.shape)
+            self.memory.check()
+        except BadValue as error:
+            raise error.inside("order") from None
 
     @property
     def derived(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ztorch.codegen.targets import Target
 from ztorch.compile import tuned_files
-from ztorch.compile.pipeline import place_states, plan_functions, simplify
+from ztorch.compile.pipeline import declare_states, plan_functions, simplify
 from ztorch.compile.tuned_files import TunedKernel, file_name, machine_of
 from ztorch.compile.watch import Watch
 from ztorch.errors import ConfigError, FileError, Unsupported
@@ -86,7 +86,7 @@ def works_of(functions: Mapping[str, Graph], target: Target) -> list[KernelWork]
 
     watch = Watch()
     graphs = simplify(functions, passes.DEFAULT, watch)
-    plans = plan_functions(graphs, target, place_states(functions, target), watch, chooser=record)
+    plans = plan_functions(graphs, target, declare_states(functions, target), watch, chooser=record)
     works: dict[str, KernelWork] = {}
     for plan in (plan for name, plan in plans.items() if name != PREPARE):
         for step, turns in zip(plan.steps, plan.turns(), strict=True):
