@@ -54,8 +54,8 @@ def _primitive(row: Opcode) -> Op:
                               fix="use ops.cast to change the dtype")
         if row.name == "select" and args[0].dtype.kind != "b":
             raise shape_error(f"ops.where needs a bool condition, not {args[0].dtype}",
-                              fix="compare it with something first, by <, >= or ops.equal; == "
-                                  "asks whether two tensors are one")
+                              fix="compare it with something first, by <, >= or ops.equal; in a "
+                                  "model == asks whether two tensors are one")
         result = {"same": last.dtype, "bool": dtypes.boolean, "attr": attrs.get("dtype")}
         return last.shape, result[row.result]  # type: ignore[return-value]
 
