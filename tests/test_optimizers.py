@@ -15,7 +15,6 @@ from ztorch.errors import ConfigError, UnknownName
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import first_value, leaf
 from ztorch.graph.value import Graph
-from ztorch.model.keras_compiling import compile_config
 from ztorch.model.sequential import Sequential
 from ztorch.optimizers import SGD, Adam, AdamW, RMSprop
 
@@ -150,9 +149,6 @@ def test_each_weight_may_have_an_optimizer_of_its_own():
     close([kernel, bias], [keras.ops.convert_to_numpy(w) for w in weights], 1e-5)
     with pytest.raises(ConfigError, match=r"weight 'a/b' matches a/\.\* and \.\*/b"):
         optimizers.OptimizerMap(Adam(), {"a/.*": SGD(), ".*/b": SGD()})["a/b"]
-    arguments = {"loss": "mse", "metrics": (), "loss_weights": None}
-    assert compile_config({**arguments, "optimizer": both}) is None  # its file for Keras is not compiled
-    assert compile_config({**arguments, "optimizer": Adam()})["optimizer"]["class_name"] == "Adam"
     with pytest.raises(ConfigError, match="optimizers of single weights"):
         optimizers.MultiOptimizer(optimizers.OptimizerMap(both))
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ztorch import losses, metrics, optimizers
 from ztorch.config import Named
-from ztorch.errors import Unsupported, ZtorchError
+from ztorch.errors import ZtorchError
 from ztorch.layers.symbol import nested
 from ztorch.losses import Loss
 from ztorch.metrics import Metric, MetricLists
-from ztorch.optimizers import MultiOptimizer, Optimizer
+from ztorch.optimizers import MultiOptimizer, Optimizer, OptimizerMap
 from ztorch.weights.keras_classes import own_class
 from ztorch.weights.keras_describing import named
 
@@ -19,13 +20,14 @@ from ztorch.weights.keras_describing import named
 _SHORT = frozenset(("acc", "accuracy", "ce", "crossentropy", "mae", "mape", "mse", "msle"))
 
 _FAMILIES: dict[Any, type[Named]] = {losses: Loss, metrics: Metric, optimizers: Optimizer}
+_USER = 5  # frames from a warning in this file up to the user's call of `save`
 # Arguments that Keras writes and that say what is so here anyway.
 _WITHOUT_EFFECT = (("axis", -1), ("reduction", "sum_over_batch_size"), ("staircase", False))
 
 
 def compile_config(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The arguments of `compile` as Keras writes them; None if it was compiled without a loss, or
-    with what a file for Keras cannot hold: functions, several optimizers."""
+    """The arguments of `compile` as Keras writes them; None if it was compiled without a loss, or,
+    with a warning, with what a file for Keras cannot hold, such as functions."""
     if arguments["loss"] is None:
         return None
     specs = arguments["metrics"]
@@ -40,7 +42,9 @@ def compile_config(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
             "weighted_metrics": nested(_written(_metric, "weighted_metrics"),
                                        _listed(listed.weighted)),
             "run_eagerly": False, "steps_per_execution": 1, "jit_compile": False}
-    except ZtorchError:
+    except ZtorchError as error:
+        warnings.warn(f"the file holds the model, and not how it was compiled: {error}",
+                      stacklevel=_USER)
         return None
 
 
@@ -75,17 +79,28 @@ def as_members(room: Any, x: Any) -> Any:
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments in a config of Keras that say something here."""
-    return {name: {"class_name": x["class_name"], "config": _settings(x["config"])}
-            if isinstance(x, Mapping) and "class_name" in x else x  # a schedule
-            for name, x in config.items() if x is not None and name not in ("name", "dtype")
-            and (name, x) not in _WITHOUT_EFFECT}
+    return {name: _setting(x) for name, x in config.items() if x is not None
+            and name not in ("name", "dtype") and (name, x) not in _WITHOUT_EFFECT}
 
 
-def _optimizer(optimizer: Optimizer) -> Any:
+def _setting(x: Any) -> Any:
+    if not isinstance(x, Mapping):
+        return x
+    if "class_name" in x:  # a schedule, or an optimizer of several
+        return {"class_name": x["class_name"], "config": _settings(x["config"])}
+    return {name: _setting(each) for name, each in x.items()}
+
+
+def _optimizer(optimizer: Optimizer) -> dict[str, Any]:
     """An optimizer as Keras writes it."""
-    if isinstance(optimizer, MultiOptimizer):
-        raise Unsupported("Keras counts the states of several optimizers in another way")
-    return named(optimizer, "compile(optimizer=...)")
+    described = named(optimizer, "compile(optimizer=...)")
+    if isinstance(optimizer, MultiOptimizer) and isinstance(optimizer.optimizer_map, OptimizerMap):
+        by_name = optimizer.optimizer_map
+        described["config"]["optimizer_map"] = {
+            "module": described["module"], "class_name": "OptimizerMap", "registered_name": None,
+            "config": {"default_optimizer": _optimizer(by_name.default_optimizer),
+                       "optimizer_map": {p: _optimizer(o) for p, o in by_name.patterns.items()}}}
+    return described
 
 
 def _listed(x: Any) -> Any:

@@ -150,7 +150,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         Args:
             path: A file that ends in .zt; or in .keras for Keras' own format, with layers, weights
                 and the arguments of `compile`, which `keras.models.load_model` and
-                `zt.load_keras` read.
+                `zt.load_keras` read. A warning says where it cannot hold these arguments.
 
         Raises:
             ConfigError: The path ends in a format that holds weights alone.

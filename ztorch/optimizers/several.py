@@ -76,8 +76,7 @@ class MultiOptimizer(Optimizer, names=("multi_optimizer",)):
                  loss_scale_factor: float | None = None):
         super().__init__(loss_scale_factor=loss_scale_factor)
         if isinstance(optimizer_map, dict):  # of a config
-            optimizer_map = OptimizerMap(optimizer_map["default_optimizer"],
-                                         optimizer_map["optimizer_map"])
+            optimizer_map = OptimizerMap(**optimizer_map["config"])
         if not isinstance(optimizer_map, OptimizerMap) and not callable(optimizer_map):
             raise ConfigError("MultiOptimizer(optimizer_map=...) takes an OptimizerMap or a "
                               f"function, not {optimizer_map!r}")
@@ -125,10 +124,10 @@ class MultiOptimizer(Optimizer, names=("multi_optimizer",)):
         if not isinstance(chosen, OptimizerMap):
             raise ConfigError("a MultiOptimizer by a function cannot be written down; give an "
                               "OptimizerMap")
-        return {"optimizer_map": {
+        return {"optimizer_map": {"class_name": "OptimizerMap", "config": {
             "default_optimizer": described(chosen.default_optimizer, "OptimizerMap"),
             "optimizer_map": {
-                p: described(o, "OptimizerMap") for p, o in chosen.patterns.items()}},
+                p: described(o, "OptimizerMap") for p, o in chosen.patterns.items()}}},
             "loss_scale_factor": self.loss_scale_factor}
 
 
