@@ -75,6 +75,7 @@ FAULTS = [
     Fault("codegen", "ztorch/codegen/elf.py", "relocation.offset + width > len(section.data)", "relocation.offset > len(section.data)", "codegen/test_elf_checks.py"),
     Fault("codegen", "ztorch/codegen/elf.py", "if not 0 <= value < ADDRESS_LIMIT:", "if value >= ADDRESS_LIMIT:", "codegen/test_elf_limits.py codegen/test_elf_checks.py"),
     Fault("codegen", "ztorch/codegen/elf.py", "if remaining:", "if len(remaining) > 1:", "codegen/test_elf_checks.py codegen/test_elf.py"),
+    Fault("codegen", "ztorch/codegen/elf.py", "                if symbol.undefined:", "                if False:", "codegen/test_elf_limits.py"),
     Fault("codegen", "ztorch/codegen/elf_contents.py", '.add(b"\\0\\0\\0\\0")  # end marker', '.add(b"")  # end marker', "codegen/test_elf.py codegen/test_elf_limits.py"),
     Fault("codegen", "ztorch/codegen/elf_unwind.py", "for row in sorted(rows))", "for row in rows)", "codegen/test_elf.py codegen/test_elf_limits.py"),
     Fault("codegen", "ztorch/codegen/elf_unwind.py", "if size < 4 or end > len(frame):", "if size < 4:", "codegen/test_elf_limits.py"),

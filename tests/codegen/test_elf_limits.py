@@ -127,6 +127,11 @@ def test_a_blob_lies_where_it_may_be_written_or_not() -> None:
         if stored:
             assert library[parts[name][4]:parts[name][4] + 4] == b"abcd"
         assert bool(parts[name][2] & 1) == (name != ".rodata")
+        strings = parts[".strtab"][4]
+        symbols = [struct.unpack_from("<IBBHQQ", library, parts[".symtab"][4] + at)
+                   for at in range(0, parts[".symtab"][5], 24)]
+        (symbol,) = [s for s in symbols if library[strings + s[0]:].startswith(b"w\0")]
+        assert (symbol[1] & 15, symbol[4], symbol[5]) == (1, parts[name][3], 4)  # an object, there, so long
 
 
 def section_names(library: bytes) -> list[str]:

@@ -102,7 +102,7 @@ def test_a_copy_is_one_transaction_a_request_at_the_rate_of_memory() -> None:
         assert p.bound == "memory" and p.memory_bytes == 8 * n
         assert p.seconds == pytest.approx(8 * n / row.copy_rate)
         for access in p.accesses:
-            assert access.transactions == 1 and access.efficiency == 1
+            assert access.transactions == 1 and access.sectors == 4 * access.requests
 
 
 @together()

@@ -29,7 +29,6 @@ class AccessCost:
     sectors: float = 0.0  # of 32 bytes that they touched in global memory
     turns: float = 0.0  # cycles for which they occupied shared memory
     least_turns: float = 0.0  # the same if no two threads wanted one bank
-    useful_bytes: float = 0.0  # that threads asked for, each address once
 
     @property
     def transactions(self) -> float:
@@ -40,11 +39,6 @@ class AccessCost:
     def conflicts(self) -> float:
         """How many times longer shared memory is occupied than without conflicts of banks."""
         return self.turns / self.least_turns if self.least_turns else 1.0
-
-    @property
-    def efficiency(self) -> float:
-        """Which share of the bytes that come in sectors is asked for."""
-        return self.useful_bytes / (self.sectors * SECTOR) if self.sectors else 1.0
 
 
 def sectors_touched(addresses: np.ndarray, size: int,

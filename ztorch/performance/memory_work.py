@@ -138,7 +138,6 @@ class MemoryWork:
         cost = self.work.accesses.setdefault(
             at, AccessCost(attrs["source"], "global", i.opcode))
         cost.sectors += weight * len(sectors)
-        cost.useful_bytes += weight * len(lines) * size
         self.from_shared(attrs["mem"], float(np.prod(attrs["box"])) * size * attrs["cluster"],
                          weight)
         self.met.add((attrs["source"], False))
@@ -164,7 +163,6 @@ class MemoryWork:
         every, sectors, lines = sectors_touched(addresses, size, active)
         cost.sectors += weight * sectors
         cost.lines += weight * lines
-        cost.useful_bytes += weight * size * len(np.unique(addresses[active]))
         writes = opcode in WRITES
         if writes and (mem, False) not in self.met:
             self.work.made_here.add(mem)
