@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,22 @@ class Method:
 
 
 class ExpressionRules(Scope):
-    """Evaluates expressions."""
+    """Evaluates expressions, and has statements run by the rules of their kinds."""
 
     def value(self, node: ast.expr) -> Any:
         """The value of an expression."""
-        rule = getattr(self, f"_{type(node).__name__.lower()}", None)
+        return self._by_rule(node, "_", "write loops, conditions and arithmetic")
+
+    def block(self, statements: Sequence[ast.stmt]) -> None:
+        """Runs statements in order."""
+        for s in statements:
+            self._by_rule(s, "_run_", "write loops, conditions and assignments")
+
+    def _by_rule(self, node: ast.expr | ast.stmt, prefix: str, fix: str) -> Any:
+        """What the method for this kind of node makes of it; errors name its line."""
+        rule = getattr(self, f"{prefix}{type(node).__name__.lower()}", None)
         if rule is None:
-            raise self.source.error(node, f"{kind_of(node)} is not supported in kernels",
-                                    "write loops, conditions and arithmetic")
+            raise self.source.error(node, f"{kind_of(node)} is not supported in kernels", fix)
         try:
             return rule(node)
         except KernelError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -142,10 +142,6 @@ class Scope:
         return read(self.arithmetic, tile, index, bool(self.masks))
 
     # -- what statements do ----------------------------------------------------------------------
-
-    def block(self, statements: Sequence[ast.stmt]) -> None:
-        """Runs statements in order."""
-        raise NotImplementedError
 
     def bind(self, name: str, x: Any, fixed: str = "", of: str = "") -> None:
         """Gives a variable a value."""

@@ -8,13 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ztorch.errors import KernelError, ZtorchError
 from ztorch.kernels.arithmetic import NUMBERS
-from ztorch.kernels.expressions import kind_of
 from ztorch.kernels.loops import LoopRules
 from ztorch.kernels.patterns import selection
 from ztorch.kernels.plainer import plainer
-from ztorch.kernels.reading import BadIndex
 from ztorch.kernels.scope import Variable
 from ztorch.kernels.selecting import selected
 from ztorch.kernels.source import source_of
@@ -63,20 +60,6 @@ class StatementRules(LoopRules):
             inner.env[name] = Variable(x, len(self.loops), changes, len(self.masks),
                                        fixed=f"{name} is an argument")
         return inner.function()
-
-    def block(self, statements: Sequence[ast.stmt]) -> None:
-        """Runs statements in order."""
-        for s in statements:
-            rule = getattr(self, f"_run_{type(s).__name__.lower()}", None)
-            if rule is None:
-                raise self.source.error(s, f"{kind_of(s)} is not supported in kernels",
-                                        "write loops, conditions and assignments")
-            try:
-                rule(s)
-            except KernelError:
-                raise
-            except (BadIndex, ZtorchError) as error:
-                raise self.source.error(s, str(error)) from None
 
     # -- simple statements -----------------------------------------------------------------------
 

@@ -8,15 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ztorch.dtypes import i32
-from ztorch.errors import KernelError, ZtorchError
 from ztorch.graph.thread_program import (
     Branch,
     CountedLoop,
     ThreadStatement,
 )
-from ztorch.kernels.expressions import ExpressionRules, kind_of
+from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.plainer import ENDS, inside_threads
-from ztorch.kernels.reading import BadIndex
 from ztorch.kernels.scope import Variable
 from ztorch.kernels.source import Source, source_of
 from ztorch.kernels.thread_calls import ThreadCalls
@@ -47,19 +45,6 @@ class ThreadRules(ThreadCalls):
         self.once = {n for s in body for n in assigned([s]) if every[n] == 1
                      and isinstance(s, (ast.Assign, ast.AnnAssign))}
         self.block(body)
-
-    def block(self, statements: Sequence[ast.stmt]) -> None:
-        for s in statements:
-            rule = getattr(self, f"_run_{type(s).__name__.lower()}", None)
-            if rule is None:
-                raise self.source.error(s, f"{kind_of(s)} is not supported in kernels",
-                                        "write loops, conditions and assignments")
-            try:
-                rule(s)
-            except KernelError:
-                raise
-            except (BadIndex, ZtorchError) as error:
-                raise self.source.error(s, str(error)) from None
 
     def inline(self, node: ast.Call, function: Callable[..., Any], args: tuple[Any, ...],
                named: dict[str, Any]) -> Any:

@@ -18,32 +18,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tests.machines.ptx import atomics, copies, products, rings, tensor, words
+from tests.machines.ptx.accesses import Accesses
 from tests.machines.ptx.memory import GlobalMemory
-from tests.machines.ptx.parse import (
-    BITS,
-    Address,
-    Array,
-    Entry,
-    Instruction,
-    Literal,
-    Operand,
-    Pack,
-    PtxError,
-    Register,
-    Symbol,
-)
+from tests.machines.ptx.parse import Array, Entry, Instruction, Literal, PtxError
+from tests.machines.ptx.registers import Grid
 from ztorch.ir.races import Detector
 
-RAW = {1: np.dtype(bool), 8: np.dtype(np.uint8), 16: np.dtype(np.uint16), 32: np.dtype(np.uint32),
-       64: np.dtype(np.uint64)}
-ODD = {1: False, 16: 0x7E5A, 32: 0x7FA55A5A, 64: 0x7FF5A5A55A5A5A5A}
-WARP = tensor.WARP
 CONTROL = ("bra", "ret", "bar")
 WAITS = (("mbarrier", "try_wait", "parity", "shared::cta", "b64"), ("barrier", "cluster", "wait", "acquire"))
 DYNAMIC = 227 << 10  # the most bytes of shared memory that a launch can ask for
 GAP = 256  # bytes between shared arrays
-Source = Callable[[], np.ndarray]
-Grid = tuple[int, int, int]
 
 
 def launch(entry: Entry, grid: Grid, pointers: list[int], memory: GlobalMemory,
@@ -78,7 +62,7 @@ def check(entry: Entry) -> None:
             machine.step(i)
 
 
-class _Machine:
+class _Machine(Accesses):
     """The code of an entry as functions, for launches of one grid."""
 
     def __init__(self, entry: Entry, grid: Grid, races: bool, shared: int):
@@ -268,37 +252,7 @@ class _Machine:
         """Threads say that they have come to the barrier of their cluster."""
         self.rings.arrivals += 1 if live is None else live
 
-    # -- operands --------------------------------------------------------------------------------------
-
-    def source(self, o: Operand, bits: int, text: str) -> Source:
-        """Reads the bits of an operand; a register must have as many."""
-        if isinstance(o, Literal):
-            if o.bits not in (None, bits) or (o.bits is None and not -(1 << bits) < o.number < 1 << bits):
-                raise PtxError(f"{text}: a literal of {bits} bits")
-            x = np.array([o.number & ((1 << bits) - 1)], np.uint64).astype(RAW[bits])
-            return lambda: x
-        if not isinstance(o, Register) or o.bits != bits:
-            raise PtxError(f"{text}: {o} is not {bits} bits")
-        regs, key = self.regs, o.key
-
-        def read() -> np.ndarray:
-            try:
-                return regs[key]
-            except KeyError:
-                if key in self.products.held:
-                    raise PtxError(f"{self.entry.name}: {text}: {key} is read while a product in flight "
-                                   "adds to it") from None
-                raise PtxError(f"{self.entry.name}: {text}: {key} was never written") from None
-        return read
-
-    def put(self, o: Operand, x: np.ndarray, live: np.ndarray | None) -> None:
-        assert isinstance(o, Register)
-        if live is not None:
-            old = self.regs.get(o.key)
-            if old is None:
-                old = np.array([ODD[o.bits]], RAW[o.bits])
-            x = np.where(live, x, old)
-        self.regs[o.key] = x
+    # -- what instructions do ----------------------------------------------------------------------------
 
     def step(self, i: Instruction) -> Callable[[], None]:
         work = self.work(i)
@@ -339,224 +293,3 @@ class _Machine:
             return getattr(products, name)(self, i)
         meaning, takes, gives = words.meaning(i)
         return self.plain(i, meaning, takes, gives)
-
-    def plain(self, i: Instruction, meaning: Callable[..., np.ndarray], takes: tuple[int, ...],
-              gives: int) -> Callable[[np.ndarray | None], None]:
-        d, *args = i.operands
-        if len(args) != len(takes) or not isinstance(d, Register) or d.bits != gives:
-            raise PtxError(f"{self.entry.name}: {i.text}: operands")
-        reads = [self.source(a, bits, i.text) for a, bits in zip(args, takes, strict=True)]
-
-        def work(live: np.ndarray | None) -> None:
-            x = meaning(*[r() for r in reads])
-            if live is None:
-                regs[key] = x
-            else:
-                self.put(d, x, live)
-        regs, key = self.regs, d.key
-        return work
-
-    def move(self, i: Instruction) -> Callable[[np.ndarray | None], None]:
-        (_, kind), (d, x) = i.opcode, i.operands
-        bits = BITS[kind]
-        if isinstance(x, Symbol):
-            value = self.special(x.name, bits)
-            return lambda live: self.put(d, value, live)
-        if isinstance(x, Pack):
-            halves = [self.source(p, bits // 2, i.text) for p in x.parts]
-            wide = RAW[bits]
-
-            def join(live: np.ndarray | None) -> None:
-                low, high = (h().astype(wide) for h in halves)
-                self.put(d, low | (high << wide.type(bits // 2)), live)
-            return join
-        read = self.source(x, bits, i.text)
-        if isinstance(d, Pack):
-            half = RAW[bits // 2]
-
-            def part(live: np.ndarray | None) -> None:
-                v = read()
-                for p, piece in zip(d.parts, (v, v >> v.dtype.type(bits // 2)), strict=True):
-                    self.put(p, piece.astype(half), live)
-            return part
-        if not isinstance(d, Register) or d.bits != bits:
-            raise PtxError(f"{i.text}: operands")
-        return lambda live: self.put(d, read(), live)
-
-    def special(self, name: str, bits: int) -> np.ndarray:
-        if name in self.entry.maps:
-            return np.array([rings.MAPS + 128 * self.entry.maps.index(name)], RAW[bits])
-        if name in self.places:
-            return np.array([self.places[name]], RAW[bits])
-        if name == "%laneid":
-            return (self.number % self.size % WARP).astype(RAW[bits])
-        which, axis = name.removeprefix("%").split(".")
-        k = "xyz".index(axis)
-        extent = self.grid if "cta" in which else self.entry.workgroup
-        if which.startswith("n"):
-            return np.array([extent[k]], RAW[bits])
-        linear = self.block if which == "ctaid" else self.number % self.size
-        return (linear // math.prod(extent[:k]) % extent[k]).astype(RAW[bits])
-
-    def shuffle(self, i: Instruction) -> Callable[[np.ndarray | None], None]:
-        d, x, distance, clamp, members = i.operands
-        if i.opcode != ("shfl", "sync", "bfly", "b32") or (clamp, members) != (
-                Literal(31), Literal(0xFFFFFFFF)) or not isinstance(distance, Literal):
-            raise PtxError(i.text)
-        read, place = self.source(x, 32, i.text), np.arange(WARP) ^ distance.number
-        if self.size % WARP:
-            raise PtxError(f"{self.entry.name}: a shuffle in a block of {self.size} threads")
-
-        def work(live: np.ndarray | None) -> None:
-            if live is not None:
-                some = live.reshape(-1, WARP)
-                if (some.any(1) != some.all(1)).any():
-                    raise PtxError(f"{self.entry.name}: a shuffle that not all of a warp reach")
-            v = np.broadcast_to(read(), self.threads).reshape(-1, WARP)
-            self.put(d, v[:, place].reshape(-1), live)
-        return work
-
-    # -- memory ----------------------------------------------------------------------------------------
-
-    def access(self, i: Instruction) -> Callable[[np.ndarray | None], None]:
-        name, space, *more = i.opcode
-        kind = more[-1]
-        through, wide = "nc" in more, [m for m in more if m in ("v2", "v4")]
-        if more[:-1] != ["nc"] * through + wide or (through and (name, space) != ("ld", "global")):
-            raise PtxError(i.text)
-        if wide:
-            return self.several(i, int(wide[0][1]), BITS[kind] // 8)
-        at, x = i.operands[::-1] if name == "ld" else i.operands
-        assert isinstance(at, Address)
-        if space == "param":
-            assert isinstance(at.base, Symbol)
-            which = at.base.name
-            return lambda live: self.put(x, np.array([self.parameters[which]], np.uint64), live)
-        place = self.places_of(i, at, through)
-        if name == "ld":
-            return self.load(x, kind, place)
-        bits = x.bits if isinstance(x, Register) else BITS[kind]
-        if bits < BITS[kind]:
-            raise PtxError(f"{i.text}: stores more than it has")
-        value, raw = self.source(x, bits, i.text), RAW[BITS[kind]]
-
-        def store(live: np.ndarray | None) -> None:
-            data, elements = place(live)
-            v = value().astype(raw)
-            if live is not None:
-                v = np.broadcast_to(v, self.threads)[live]
-            elif elements.size < v.size:  # all to one place
-                elements = np.broadcast_to(elements, v.shape)
-            data[elements] = v
-        return store
-
-    def places_of(self, i: Instruction, at: Address, through: bool = False
-                  ) -> Callable[[np.ndarray | None], tuple[np.ndarray, np.ndarray]]:
-        """The elements that an access reaches, and the memory that they are in."""
-        name, space, kind = i.opcode[0], i.opcode[1], i.opcode[-1]
-        assert isinstance(at.base, Register)
-        base = self.source(at.base, at.base.bits, i.text)
-        if at.base.bits != (64 if space == "global" else 32):
-            raise PtxError(f"{i.text}: an address of {at.base.bits} bits")
-        size, raw = BITS[kind] // 8, RAW[BITS[kind]]
-        offset = np.array(at.offset).astype(RAW[at.base.bits])
-
-        def place(live: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-            address = base() + offset
-            if live is None and address.size == 1:
-                chosen = address
-            else:
-                if address.size != self.threads:
-                    address = np.broadcast_to(address, self.threads)
-                chosen = address if live is None else address[live]
-            if not chosen.size:
-                return np.empty(0, raw), chosen.astype(np.int64)
-            if space == "global":
-                held, elements = self.memory.reach(chosen, size)
-                if through or name != "ld":
-                    self.mark(held, elements, size, through)
-                return held.data.view(raw), elements
-            return self.inside(space, chosen, live, size, name, raw)
-
-        return place
-
-    def load(self, x: Operand, kind: str, place: Callable) -> Callable[[np.ndarray | None], None]:
-        assert isinstance(x, Register)
-        widen = words.widening(kind, x.bits)
-
-        def load(live: np.ndarray | None) -> None:
-            data, elements = place(live)
-            found = widen(data[elements])
-            if live is not None:
-                spread = np.zeros(self.threads, found.dtype)
-                spread[live] = found
-                found = spread
-            self.put(x, found, live)
-        return load
-
-    def several(self, i: Instruction, count: int, size: int) -> Callable[[np.ndarray | None], None]:
-        """An aligned load or store of neighbours, as so many of one."""
-        at, pack = i.operands[::-1] if i.opcode[0] == "ld" else i.operands
-        if not (isinstance(at, Address) and isinstance(pack, Pack)
-                and len(pack.parts) == count and count * size <= 16):
-            raise PtxError(i.text)
-        assert isinstance(at.base, Register)
-        base = self.source(at.base, at.base.bits, i.text)
-        plain = tuple(m for m in i.opcode if m not in ("v2", "v4"))
-        places = [Address(at.base, at.offset + k * size) for k in range(count)]
-        each = [self.access(Instruction(plain, pair if i.opcode[0] == "ld" else pair[::-1],
-                                        text=i.text)) for pair in zip(pack.parts, places, strict=True)]
-
-        def together(live: np.ndarray | None) -> None:
-            address = base() + base().dtype.type(at.offset)
-            if live is not None:
-                address = np.broadcast_to(address, self.threads)[live]
-            if (address % (count * size)).any():
-                raise PtxError(f"{self.entry.name}: {i.text}: not aligned")
-            for one in each:
-                one(live)
-        return together
-
-    def mark(self, held: object, elements: np.ndarray, size: int, through: bool) -> None:
-        """Nothing may be both read through the cache for what never changes, and written."""
-        marks = self.through.setdefault(held.base, [None, None])  # type: ignore[attr-defined]
-        mine = 0 if through else 1
-        if marks[mine] is None:
-            marks[mine] = np.zeros(held.nbytes, bool)  # type: ignore[attr-defined]
-        first = elements * size
-        marks[mine][first] = True
-        if marks[1 - mine] is not None and marks[1 - mine][first].any():
-            raise PtxError(f"{self.entry.name}: .nc reads what the kernel writes")
-
-    def touched(self, threads: np.ndarray, places: np.ndarray) -> None:
-        """Copies of some threads have landed there, which counts as writes."""
-        self.products.written(np.repeat(threads, places.shape[1]), places.reshape(-1))
-        if self.races is not None:
-            each = [np.repeat(x[threads], places.shape[1]) for x in (self.number, self.block, self.epoch)]
-            if self.races.write(places.reshape(-1), *each).any():
-                raise PtxError(f"{self.entry.name}: a race of a copy that lands")
-
-    def inside(self, space: str, chosen: np.ndarray, live: np.ndarray | None, size: int, how: str,
-               raw: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-        valid = self.valid[space, size]
-        at = chosen.astype(np.int64)
-        if at.max() >= valid.size or not valid[at].all():
-            raise PtxError(f"{self.entry.name}: {space} memory at {at.min()} to {at.max() + size}")
-        owner = self.block if space == "shared" else self.number
-        owner = owner if live is None else owner[live]
-        at = at + owner * valid.size
-        if space == "shared" and self.in_flight.flying[[at, at + size - 1]].any():
-            raise PtxError(f"{self.entry.name}: shared memory is touched while a copy to it is in flight")
-        if space == "shared" and how != "ld" and self.accumulators:
-            writers = self.number if live is None else self.number[live]
-            for k in range(size):
-                self.products.written(writers, at + k)
-        if space == "shared" and self.races is not None:
-            who, epoch = (v if live is None else v[live] for v in (self.number, self.epoch))
-            if at.shape != who.shape:
-                at = np.broadcast_to(at, who.shape)
-            notice = {"ld": self.races.read, "st": self.races.write, "atom": self.races.atomic}[how]
-            clash = notice(at, who, owner, epoch)
-            if clash.any():
-                raise PtxError(f"{self.entry.name}: a race on shared memory at {at[clash][0] % valid.size}")
-        return (self.shared if space == "shared" else self.local).view(raw), at // size
