@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -121,10 +122,48 @@ def test_one_batch_may_have_more_rows_than_compile_said() -> None:
         model.program.train_on_batch(X, TARGETS)
 
 
+class Watcher(zt.callbacks.Callback):
+    """Looks at a program while another one trains for it, and ends training after two epochs."""
+
+    def __init__(self, program: Any):
+        super().__init__()
+        self.program_held, self.scores = program, []
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.scores.append([self.program_held.evaluate(X, TARGETS, verbose=0),
+                            self.model.evaluate(X, TARGETS, verbose=0)])
+        self.model.stop_training = epoch == 1
+
+
+def test_programs_take_them_as_their_models_do() -> None:
+    model, alike = two_outputs(zt), two_outputs(zt)
+    weights, more = {"words": STEPS, "value": ROWS}, {"shuffle": False, "verbose": 0, "epochs": 3}
+    model.evaluate(X, TARGETS, verbose=0)  # compiles
+    program, watch = model.program, Watcher(model.program)
+    history = program.fit(X, TARGETS, sample_weight=weights, callbacks=[watch], **more).history
+    want = alike.fit(X, TARGETS, sample_weight=weights, callbacks=[early := Watcher(alike)], **more).history
+    assert history == want and len(history["loss"]) == 2 and program.epoch == 2
+    assert watch.scores == early.scores and watch.scores[0][0] == watch.scores[0][1] != watch.scores[1][0]
+    for verb in ("train_on_batch", "test_on_batch", "evaluate"):
+        got, expected = (getattr(each, verb)(X, TARGETS, sample_weight=weights) for each in (program, alike))
+        assert got == expected
+    for ours, same in zip(model.get_weights(), alike.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, same)
+    assert program.evaluate(X, TARGETS, verbose=0) == alike.evaluate(X, TARGETS, verbose=0)
+
+
 def one_output() -> Any:
     model = zt.Sequential([zt.layers.Input((4, 3)), zt.layers.Dense(1)])
     model.compile("cpu:scalar", optimizer="sgd", loss="mse", batch_size=5)
     return model
+
+
+def loaded(model: Any) -> Any:
+    """The program of a model from its artifact."""
+    with TemporaryDirectory() as folder:
+        model.compile_if_due()
+        model.program.save(f"{folder}/m.zt")
+        return zt.load(f"{folder}/m.zt")
 
 
 WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
@@ -136,10 +175,12 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
                       ShapeError, "weights of the output have 3 axes"),
     "below zero": (lambda: one_output().evaluate(X, X[..., :1], sample_weight=-np.ones((10, 4)), verbose=0), DataError,
                    "sample_weight"),
-    "a program": (lambda: two_outputs(zt).program.evaluate(X, TARGETS, sample_weight={"words": ROWS}, verbose=0),
-                  Unsupported, "model.fit and model.evaluate take weights of outputs"),
-    "a program, steps": (lambda: one_output().program.evaluate(X, X[..., :1], sample_weight=STEPS, verbose=0), DataError,
-                         "one weight per row"),
+    "a program that was loaded": (lambda: loaded(two_outputs(zt)).evaluate(X, TARGETS, sample_weight={"words": ROWS}, verbose=0),
+                                  Unsupported, "while its model is held"),
+    "a program that was loaded, steps": (
+        lambda: loaded(one_output()).evaluate(X, X[..., :1], sample_weight=STEPS, verbose=0), DataError, "one weight per row"),
+    "another size": (lambda: one_output().program.evaluate(X, X[..., :1], sample_weight=STEPS, batch_size=4, verbose=0),
+                     ConfigError, "compiled for 5"),
 }
 
 

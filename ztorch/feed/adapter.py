@@ -215,13 +215,13 @@ class DataAdapter(NamedTuple):
         weights: np.ndarray | None = None
         if sample_weight is not None:
             if isinstance(sample_weight, Mapping):
-                raise Unsupported("a program takes one weight per row, the same for all outputs; "
-                                  "model.fit and model.evaluate take weights of outputs and steps "
-                                  "beside arrays")
+                raise Unsupported("this program takes one weight per row, the same for all "
+                                  "outputs; one that compile returned takes weights of outputs and "
+                                  "steps beside arrays while its model is held in a variable")
             array = as_array(sample_weight, "sample_weight")
             fitted = one_per_row(array)
             if fitted is None or len(fitted) != rows:
-                more = ("; model.fit and model.evaluate take weights of steps beside arrays"
+                more = ("; a program whose model is held in a variable takes weights of steps"
                         if array.ndim > 1 and len(array) == rows else "")
                 raise DataError(f"sample_weight has shape {array.shape}; it takes one weight "
                                 f"per row: ({rows},){more}")

@@ -3,6 +3,7 @@ weights of outputs and steps."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ class ModelPrograms:
         # by batch size, function, and what weights of outputs have
         self._others: dict[tuple[int, str, tuple[tuple[str, int], ...]], Program] = {}
         self.training = compiled  # the one that trains, where one does
+        compiled.relatives = weakref.ref(self)
 
     def fit(self, model: Network) -> bool:
         """Whether the model still has the layers that were compiled."""

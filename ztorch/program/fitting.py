@@ -38,8 +38,8 @@ def fit(program: Stateful, fitted: Any, x: Any, y: Any, *, batch_size: int | Non
         class_weight: Mapping[int, float] | None, sample_weight: Any, initial_epoch: int | None,
         steps_per_epoch: int | None, validation_steps: int | None,
         validation_freq: int | Collection[int], nan: str) -> History:
-    """Trains a program for `fitted`, the program itself or the model that it belongs to; the other
-    arguments are those of `Program.fit`."""
+    """Trains a program for `fitted`, the model that it belongs to, or a program that it is or
+    trains for; the other arguments are those of `Program.fit`."""
     offers = program.executable.functions
     if "w" not in offers["train"].inputs and (sample_weight is not None or class_weight):
         raise ConfigError("the train_step of this model ignores the weights of rows; take its loss "
@@ -70,7 +70,8 @@ def fit(program: Stateful, fitted: Any, x: Any, y: Any, *, batch_size: int | Non
                   "metrics": [*program.score_names("train"), *(
                       f"val_{name}" for name in (program.score_names("evaluate")
                                                  if "evaluate" in offers else ()))],
-                  "say": progress.say, "fitted": fitted}
+                  "say": progress.say,
+                  "fitted": program if isinstance(fitted, type(program)) else fitted}
         watches_nan = any(isinstance(c, TerminateOnNaN) for c in user_callbacks)
         hooks = Hooks([*user_callbacks, program.history], program, params)
         program.lend_weights()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
 from ztorch.errors import ArtifactError, ConfigError
+from ztorch.feed.adapter import checked_batch_size
 from ztorch.files.kinds import BadValue
 from ztorch.program.predictor import Predictor
 from ztorch.program.stateful import Path
@@ -48,12 +49,19 @@ class Program(Verbs, Predictor):
     """
 
     explainer: Callable[[str, bool], Any] | None = None  # tells what the kernels of a function cost
+    # Gives the programs of the model that this one was compiled from, or None where that is gone.
+    relatives: Callable[[], Any] | None = None
 
     def running(self, function: str, batch_size: int | None = None,
                 weighted: Mapping[str, int] | None = None) -> AbstractContextManager[Program]:
-        """The program itself, for a `with` block."""
+        """The program itself, for a `with` block; for weights of outputs and steps one of its
+        model that takes them, and whose states are those of this program."""
         if function != "predict":
             self.need(function)
+        programs = self.relatives() if self.relatives is not None else None
+        if programs is not None and (weighted or programs.training is not self):
+            size = checked_batch_size(batch_size, self.buckets) if weighted else None
+            return programs.running(function, size, weighted or {})
         return nullcontext(self)
 
     @property

@@ -25,8 +25,8 @@ class Verbs:
                 weighted: Mapping[str, int] | None = None) -> AbstractContextManager[Stateful]:
         """The program that runs "train", "evaluate" or "predict" on batches of this size, for a
         `with` block. With None the size is that of `compile`. `weighted` are the axes of steps
-        that weights of an output have, of outputs that have weights of their own: a model compiles
-        for them, a program refuses such weights."""
+        that weights of an output have, of outputs that have weights of their own: the model
+        compiles for them, and a program that was loaded refuses such weights."""
 
     @property
     @abstractmethod
@@ -91,9 +91,10 @@ class Verbs:
             shuffle: Whether to shuffle rows before each epoch. Default: `True`.
             class_weight: The weight of each class in the loss, by class number. It counts in
                 training only. Default: `None`.
-            sample_weight: The weight of each row in the loss, an array of shape (rows,). A model,
-                not a program, also takes one for each step, of shape (rows, steps), and for
-                several outputs a list or dict of such. Default: `None`.
+            sample_weight: The weight of each row in the loss, an array of shape (rows,); or of each
+                step, of shape (rows, steps), and for several outputs a list or dict of such, for
+                which the model is compiled again. A program that was loaded, or whose model is
+                held in no variable, takes weights of rows alone. Default: `None`.
             initial_epoch: The epoch to begin with, counted from 0; None: that of the checkpoint
                 after `load_checkpoint`, else 0. Default: `None`.
             steps_per_epoch: The steps of an epoch; the next epoch continues in the data where it
