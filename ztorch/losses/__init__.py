@@ -18,7 +18,7 @@ from ztorch.losses.classification import (
 )
 from ztorch.losses.ctc import CTC
 from ztorch.losses.focal import BinaryFocalCrossentropy, CategoricalFocalCrossentropy
-from ztorch.losses.loss import Loss, LossFunction, TargetSpec, get
+from ztorch.losses.loss import Loss, LossFunction, TargetSpec, UnfitTargets, get
 from ztorch.losses.overlap import Dice, Tversky
 from ztorch.losses.pairs import Circle
 from ztorch.losses.regression import (
@@ -38,7 +38,7 @@ __all__ = ["CTC", "BinaryCrossentropy", "BinaryFocalCrossentropy", "CategoricalC
            "Huber", "KLDivergence", "LogCosh", "Loss", "MeanAbsoluteError",
            "MeanAbsolutePercentageError", "MeanSquaredError", "MeanSquaredLogarithmicError",
            "Poisson", "SparseCategoricalCrossentropy", "SquaredHinge", "TargetSpec", "Tversky",
-           "get"]
+           "UnfitTargets", "get"]
 
 if TYPE_CHECKING:
     def __getattr__(name: str) -> LossFunction: ...
@@ -49,6 +49,6 @@ else:
             raise AttributeError(name)
         if name in Loss.known:  # mean_squared_error and its kin
             return LossFunction(Loss.known[name], name)
-        helpers = ("Loss", "TargetSpec", "get")
+        helpers = ("Loss", "TargetSpec", "UnfitTargets", "get")
         names = [other for other in __all__ if other not in helpers]
         raise AttributeError(str(unknown("loss", name, names)))

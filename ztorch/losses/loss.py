@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ztorch.ops  # noqa: F401 (fills OPS)
 from ztorch.config import Named
 from ztorch.dtypes import DType
-from ztorch.errors import ConfigError, unknown
+from ztorch.errors import ConfigError, ShapeError, unknown
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.tracing import traced
 from ztorch.graph.value import Value
@@ -34,6 +34,10 @@ class TargetSpec:
     shape: Shape  # with the batch
     dtype: DType
     classes: int | None = None  # number of classes, if targets are class numbers
+
+
+class UnfitTargets(ShapeError):
+    """A user's loss does not take the targets that it got."""
 
 
 def rows(x: Value) -> Value:
@@ -101,6 +105,11 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
         """The targets for predictions of this shape and dtype."""
         return TargetSpec(shape, d)
 
+    @property
+    def takes_any(self) -> bool:
+        """Whether it gets labels as users give them: no class says what targets are like."""
+        return type(self).target is Loss.target and type(self).values is Loss.values
+
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         """The loss of each element, or of each position.
 
@@ -112,7 +121,12 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
         Returns:
             A tensor whose first axis is the batch.
         """
-        return called(self.call, f"loss {self.name!r}", y_true, y_pred)
+        try:
+            return called(self.call, f"loss {self.name!r}", y_true, y_pred)
+        except (ShapeError, IndexError) as error:
+            raise UnfitTargets(f"{error}; the loss got targets of shape {y_true.shape} and "
+                               f"{y_true.dtype.long} for predictions of shape {y_pred.shape}"
+                               ) from error
 
     def call(self, y_true: Value, y_pred: Value) -> Value:
         """The loss of each element, or of each position: `values` as in Keras."""
@@ -136,7 +150,7 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
             ShapeError: Targets do not have the shape that `target` describes.
         """
         expected = self.target(y_pred.shape, y_pred.dtype)
-        if y_true.shape != expected.shape:
+        if y_true.shape != expected.shape and not self.takes_any:
             raise shape_error(f"loss {self.name!r} compares predictions of shape {y_pred.shape} "
                               f"with targets of shape {expected.shape}, not", y_true.shape)
         from_logits = getattr(self, "from_logits", False)
@@ -246,8 +260,8 @@ class _FunctionLoss(Loss, abstract=True):
     def __init__(self, function: Callable[[Value, Value], Value]):
         self.function = function
 
-    def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
-        return called(self.function, f"loss {self.name!r}", y_true, y_pred)
+    def call(self, y_true: Value, y_pred: Value) -> Value:
+        return self.function(y_true, y_pred)
 
     def get_config(self) -> dict[str, Any]:
         return {}

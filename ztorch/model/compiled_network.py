@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.config import ascending
 from ztorch.errors import ConfigError
+from ztorch.losses import UnfitTargets
 from ztorch.model.late_compile import LateCompile
 from ztorch.model.programs import ModelPrograms, hand_over
 from ztorch.model.tuning import ROWS, TunedNetwork
@@ -37,9 +38,16 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         of open axes. Returns the program, or the network where it waits for data."""
         waits = (not self.knows_inputs or bool({"train", "evaluate"} & self.own_functions)
                  or (arguments["sizes"] is None and bool(self.axis_names)))
-        self._late = LateCompile(arguments) if waits else None
+        self._late = LateCompile(arguments)
         if not waits:
-            return self.compile_now(**arguments)
+            try:
+                program = self.compile_now(**arguments)
+            except UnfitTargets:  # data will tell what they are like
+                self._late.needs_targets = True
+            else:
+                self._late.keep()
+                self._late = self._late if self._late.takes_any(self) else None
+                return program
         if self._programs is not None:
             self._programs.close()
             self._programs = None
@@ -59,6 +67,8 @@ class CompiledNetwork(TunedNetwork, abstract=True):
             self.build(row_shapes(x))
         if self._late is not None and self._late.follows_data and self.axis_names:
             self._late.hold(self, x)
+        if self._late is not None and function != "predict" and not self.axis_names:
+            self._late.hold_targets(x, y, self, self.program)
         if self._late is not None and function in self.own_functions - {"predict"}:
             self._late.hold_batches(x, y, batch_size or self.batch_sizes(
                 self._late.arguments["batch_size"])[-1], split)

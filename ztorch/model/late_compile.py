@@ -15,6 +15,7 @@ from ztorch.feed.row_sizes import sizes_seen
 from ztorch.feed.texts import TextReader, with_numbers
 from ztorch.layers.axes import whole_axes
 from ztorch.losses import TargetSpec
+from ztorch.model.objectives import losses_of
 from ztorch.model.open_axes import multiples_of
 
 if TYPE_CHECKING:
@@ -44,9 +45,18 @@ class LateCompile:
         self.resume = resume
         self.sizes: dict[str, tuple[int, ...]] = {}
         self._seen: dict[str, set[int]] = {}
-        self.targets: dict[str, TargetSpec] | None = None  # of a step of one's own; None: unknown
+        self.targets: dict[str, TargetSpec] | None = None  # that no loss describes; None: unknown
+        self.needs_targets = False  # before it evaluates or trains
         self.batches: tuple[int, ...] = ()  # sizes of the batches of such steps
         self._compiled: Any = None  # for which data
+
+    def keep(self) -> None:
+        """Notes that the model is compiled for what is known so far."""
+        self._compiled = self._known
+
+    @property
+    def _known(self) -> Any:
+        return dict(self.sizes), self.batches, self.targets
 
     @property
     def follows_data(self) -> bool:
@@ -87,19 +97,36 @@ class LateCompile:
         if not needed <= {*self.batches} or batch_size != self.batches[-1]:
             self.batches = tuple(sorted(needed | {n for n in self.batches if n < batch_size}))
 
+    def takes_any(self, model: Network) -> bool:
+        """Whether a loss takes targets as they are."""
+        loss = self.arguments["loss"]
+        return loss is not None and any(
+            each.takes_any for each in losses_of(model, loss, None, ()).values())
+
+    def hold_targets(self, x: Any, y: Any, model: Network, program: Program | None) -> None:
+        """Learns what targets are like that losses take as they are, where a program takes
+        others."""
+        if not self.takes_any(model):
+            return
+        if isinstance(y, (list, tuple)) and len(model.output_names) > 1:
+            y = dict(zip(model.output_names, y, strict=False))
+        targets = target_specs(x, y)
+        taken = {} if program is None else program.metadata.target_shape
+        if any((shape := taken.get(name)) is None or math.prod(shape) != math.prod(spec.shape[1:])
+               for name, spec in targets.items()):
+            self.targets, self.needs_targets = targets, False
+
     def due(self) -> dict[str, Any] | None:
         """The arguments to compile with now; None where what is compiled holds all data."""
-        now = dict(self.sizes), self.batches, self.targets
-        if self._compiled == now:
+        if self._compiled == self._known:
             return None
-        self._compiled = now
+        self.keep()
         arguments = {**self.arguments, "sizes": self.sizes or self.arguments["sizes"]}
         if self.batches:
             sizes = self.arguments["batch_size"]
             more = sizes if isinstance(sizes, (list, tuple)) else ()
-            arguments |= {"batch_size": tuple(sorted({*self.batches, *more})),
-                          "targets": self.targets}
-        return arguments
+            arguments["batch_size"] = tuple(sorted({*self.batches, *more}))
+        return arguments if self.targets is None else {**arguments, "targets": self.targets}
 
 
 def target_specs(x: Any, y: Any) -> dict[str, TargetSpec]:

@@ -191,7 +191,8 @@ class Model(RunnableNetwork):
             optimizer: An optimizer or its name, such as "adam"; None: the program does not train.
                 Default: `None`.
             loss: A loss or its name, such as "mse"; None: the program only predicts. For several
-                outputs a list in their order or a dict by their names. Default: `None`.
+                outputs a list in their order or a dict by their names. A function of (y_true,
+                y_pred) gets targets as `model.fit` does. Default: `None`.
             metrics: Metrics or their names, such as ["accuracy"]. For several outputs a list of
                 lists or a dict by their names. Default: `()`.
             dtype: "float32" or "float64". "mixed_bfloat16" and "mixed_float16" round the operands
@@ -220,8 +221,8 @@ class Model(RunnableNetwork):
                 `None`.
 
         Returns:
-            A Program; the model itself where the shapes of its inputs are not known yet, or the
-            sizes of open axes, and it compiles when they are.
+            A Program; the model itself where the shapes of its inputs are not known yet, the sizes
+            of open axes, or targets that its loss takes, and it compiles when they are.
 
         Raises:
             ConfigError: An argument makes no sense.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -70,23 +71,29 @@ def objectives_of(model: Network, outputs: Mapping[str, Value], loss_of: Mapping
         loss, measured = loss_of.get(name), {*metrics_of, *weighted_of}
         if loss is None and (name not in targets or name not in measured):
             continue
-        target = _measured(targets[name], y) if loss is None else _described(loss, name, y)
-        metrics_list = metrics_.resolve(metrics_of.get(name, ()), target, y.shape)
+        target = (_measured(targets[name], y) if loss is None else
+                  _described(loss, name, y, targets.get(name)))
+        seen = _measured(target, y) if target.classes is None else target
+        metrics_list = metrics_.resolve(metrics_of.get(name, ()), seen, y.shape)
         metrics_list += [
             m if isinstance(m, WeightedMetric) else WeightedMetric(m)
-            for m in metrics_.resolve(weighted_of.get(name, ()), target, y.shape)]
+            for m in metrics_.resolve(weighted_of.get(name, ()), seen, y.shape)]
         objectives[name] = Objective(loss, target, metrics_list, weight_of.get(name, 1.0))
     return objectives
 
 
-def _described(loss: Loss, output: str, y: Value) -> TargetSpec:
-    """The targets of an output that a loss compares with predictions."""
+def _described(loss: Loss, output: str, y: Value, fed: TargetSpec | None) -> TargetSpec:
+    """The targets of an output that a loss compares with predictions. `fed` are those of the
+    data, which a loss that takes any gets unless they have as many numbers as predictions."""
     with layer_scope(output):
         target = loss.target(y.shape, y.dtype)
     if loss.reduction not in REDUCTIONS:
         raise Unsupported(f"loss {loss.name!r} has reduction={loss.reduction!r}, and compile takes "
                           "one number for a batch; call such a loss yourself, in a train_step or "
                           "on numbers")
+    if fed is not None and loss.takes_any and (
+            math.prod(fed.shape[1:]) != math.prod(y.shape[1:])):
+        return fed  # its numbers may be no classes, such as -1 for none
     return target
 
 

@@ -30,7 +30,8 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         if self._programs is not None and not self._programs.fit(self):
             raise ConfigError(f"the layers of model {self.name!r} have changed since it was "
                               "compiled; compile it again")
-        waits = self._late is not None and self._late.resume is not None and not self.axis_names
+        waits = self._late is not None and not self.axis_names and (
+            self._late.resume is not None or self._late.needs_targets)
         if function == "predict" and waits:
             assert self._late is not None
             if self._programs is None:
