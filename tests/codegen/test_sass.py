@@ -16,7 +16,7 @@ from ztorch import ops, settings
 from ztorch.codegen import ptx, sass
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.kernels import Kernels, in_words
-from ztorch.compile.pipeline import compile_functions, place_states, plan_functions
+from ztorch.compile.pipeline import compile_functions, declare_states, plan_functions
 from ztorch.compile.watch import Watch
 from ztorch.dtypes import f32, u32
 from ztorch.errors import Unsupported
@@ -93,7 +93,7 @@ def test_what_the_model_counts_is_what_the_assembler_leaves() -> None:
     for graph in (Graph({"y": ops.random_bits((4096,), seed, step)}),
                   Graph({"y": ops.relu(ops.windows(x, (1, 2), 7, 2))})):
         hopper = TARGETS["cuda:sm_90a"]
-        plan = plan_functions({"f": graph}, hopper, place_states({"f": graph}, hopper), Watch())["f"]
+        plan = plan_functions({"f": graph}, hopper, declare_states({"f": graph}, hopper), Watch())["f"]
         kernels = Kernels(hopper)
         [kernel] = [step.kernel for step in plan.steps]
         kernels.number(kernel)

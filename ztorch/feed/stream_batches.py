@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from ztorch.errors import DataError
 from ztorch.feed.adapter import Columns, DataAdapter, rows_of
 from ztorch.feed.named_columns import parts_of_columns
+from ztorch.feed.read_ahead import ReadAhead
 from ztorch.feed.sequences import joined
 from ztorch.feed.sources import begin_pass
 from ztorch.feed.staging import Batch
@@ -24,7 +26,8 @@ class StreamBatches:
     """Batches of any size from an iterator, cut to one size.
 
     A source that counts its passes in an attribute `epoch`, as those of `zt.data` do, is told
-    which pass comes next. So a resumed run gets the batches that it would have got.
+    which pass comes next. So a resumed run gets the batches that it would have got. Where an epoch
+    is a whole pass, a source that takes long is read in a thread, two batches ahead.
 
     Args:
         adapter: Knows the inputs and targets of the program.
@@ -47,6 +50,7 @@ class StreamBatches:
         self._rest: Piece | None = None  # rows that were read and not used yet
         self._single_pass = iter(source) is source  # a generator, which cannot start again
         self._exhausted = False
+        self._to_the_end = False  # whether an epoch reads all that the source has
 
     def epoch(self, calls: BorrowedCalls, number: int | None = None,
               steps: int | None = None, scores: object = None) -> Iterator[Batch]:
@@ -54,6 +58,7 @@ class StreamBatches:
         an epoch is one pass over the source; with them, it continues where the one before it
         stopped."""
         done = first_row = 0
+        self._to_the_end = steps is None
         if number is None and not self._single_pass:  # evaluation: the same batches every time
             self._pieces = self._rest = None
         elif number is not None and self._pieces is None and self._rest is None:
@@ -81,11 +86,11 @@ class StreamBatches:
         parts: list[Piece] = []
         filled = 0
         while filled < self.batch_size and (piece := self._next()):
-            columns, weights = piece
             used = self._put_back(piece, self.batch_size - filled)
-            parts.append(({name: array[:used] for name, array in columns.items()},
-                          None if weights is None else weights[:used]))
             filled += used
+            part = _rows_from(piece, 0, used)
+            # A source may fill the same arrays for the next piece.
+            parts.append(part if filled == self.batch_size else copy.deepcopy(part))
         if len(parts) < 2:
             return parts[0] if parts else ({}, None)
         weights = None if all(w is None for _, w in parts) else np.concatenate([
@@ -106,11 +111,9 @@ class StreamBatches:
 
     def _put_back(self, piece: Piece, used: int) -> int:
         """Keeps the rows of a piece after those that are used; returns how many are."""
-        columns, weights = piece
-        rows = rows_of(columns)
+        rows = rows_of(piece[0])
         if used < rows:
-            self._rest = ({name: array[used:] for name, array in columns.items()},
-                          None if weights is None else weights[used:])
+            self._rest = _rows_from(piece, used, rows)
         return min(used, rows)
 
     def _next(self) -> Piece | None:
@@ -121,7 +124,7 @@ class StreamBatches:
             if self._single_pass and self._exhausted:
                 raise DataError("the generator has run out of batches; pass steps_per_epoch so "
                                 "that all epochs fit, or something that can be iterated again")
-            self._pieces = self._read()
+            self._pieces = ReadAhead(self._read(), copy.deepcopy) if self._to_the_end else self._read()
         for piece in self._pieces:
             return piece
         self._pieces, self._exhausted = None, True
@@ -159,6 +162,13 @@ class StreamBatches:
             raise DataError(f"batch {k} of the iterator has {len(item)} parts; it takes {expected}")
         x, y, sample_weight = (*item, None, None)[:3]
         return x, y, sample_weight
+
+
+def _rows_from(piece: Piece, first: int, end: int) -> Piece:
+    """Some rows of a piece, as they lie there."""
+    columns, weights = piece
+    return ({name: array[first:end] for name, array in columns.items()},
+            None if weights is None else weights[first:end])
 
 
 def _known_steps(source: Any, batch_size: int) -> int | None:
