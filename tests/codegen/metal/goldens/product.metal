@@ -164,21 +164,21 @@ kernel void k0_matmul_where_f32_8x8_0_ba030fe655cab4ee(device const float *m0 [[
   float v152 = x8;
   m5[v151] = v152;
   threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-  for (int v155 = v1; v155 < 16; v155 += 64) {
-  int v156 = (int)(v155 >> 1);
-  int v157 = (int)(v155 & 1);
-  int v158 = (int)((uint)v157 * (uint)4);
-  int v159 = (int)((uint)v156 * (uint)8);
-  int v160 = (int)((uint)v159 + (uint)v158);
-  float4 v161 = float4(*(threadgroup const packed_float4 *)&m5[v160]);
-  float v177 = v161[0];
-  float v178 = v161[1];
-  float v179 = v161[2];
-  float v180 = v161[3];
-  int v162 = (int)((uint)v5 + (uint)v156);
-  int v163 = (int)((uint)v158 + (uint)0);
-  int v164 = (int)((uint)v7 + (uint)v163);
-  bool v165 = v162 < 33;
+  int v155 = (int)(v1 & 1);
+  int v156 = (int)((uint)v155 * (uint)4);
+  int v157 = (int)((uint)v156 + (uint)0);
+  int v158 = (int)((uint)v7 + (uint)v157);
+  int v159 = (int)(v1 >> 1);
+  for (int v160 = v159; v160 < 8; v160 += 32) {
+  int v161 = (int)((uint)v160 * (uint)8);
+  int v162 = (int)((uint)v161 + (uint)v156);
+  float4 v163 = float4(*(threadgroup const packed_float4 *)&m5[v162]);
+  float v177 = v163[0];
+  float v178 = v163[1];
+  float v179 = v163[2];
+  float v180 = v163[3];
+  int v164 = (int)((uint)v5 + (uint)v160);
+  bool v165 = v164 < 33;
   if (v165) {
   bool v181 = v177 <= (0.00000000e+00f);
   bool v182 = v178 <= (0.00000000e+00f);
@@ -188,8 +188,8 @@ kernel void k0_matmul_where_f32_8x8_0_ba030fe655cab4ee(device const float *m0 [[
   float v186 = v182 ? (0.00000000e+00f) : v178;
   float v187 = v183 ? (0.00000000e+00f) : v179;
   float v188 = v184 ? (0.00000000e+00f) : v180;
-  int v169 = (int)((uint)v162 * (uint)40);
-  int v170 = (int)((uint)v169 + (uint)v164);
+  int v169 = (int)((uint)v164 * (uint)40);
+  int v170 = (int)((uint)v169 + (uint)v158);
   float4 v189 = float4(v185, v186, v187, v188);
   *(device packed_float4 *)&m2[v170] = v189;
   }
