@@ -3,11 +3,8 @@ whole models whose rendered PTX runs thread by thread."""
 
 from __future__ import annotations
 
-import functools
 import inspect
-import os
 import re
-import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,26 +19,22 @@ from tests.cases.device_programs import Module, all_agree
 from tests.cases.jobs import parts, sharing
 from tests.cases.pretended_cuda import close, install
 from tests.cases.zoo import BATCH, STEPS, rows, small
-from tests.machines.fake_cuda import FakeCuda, Node
-from tests.machines.ptx.parse import Entry, parse
-from tests.machines.ptx.running import rendered
+from tests.machines.fake_cuda import FakeCuda
+from tests.machines.ptx.parse import parse
 from tests.parity import Job, agree
 from ztorch import ops, settings
 from ztorch.backends import cuda_calls, registry
 from ztorch.backends.cuda_maps import encode
 from ztorch.backends.drivers import cuda
-from ztorch.backends.handles import Binding, KernelEntry, Launch, TensorMap
+from ztorch.backends.handles import TensorMap
 from ztorch.codegen import ptx
-from ztorch.codegen.render import shared_offsets
 from ztorch.codegen.targets import TARGETS
 from ztorch.commands.train import compiled
 from ztorch.compile.pipeline import compile_functions
-from ztorch.dtypes import DType, bf16, f16, f32, i8, i32
+from ztorch.dtypes import DType, bf16, f16, f32, i8
 from ztorch.errors import DeviceError, OutOfMemory, ZtorchError
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
-from ztorch.ir.builder import Builder
-from ztorch.lower.grid import threads
 from ztorch.machines import chips
 from ztorch.runtime.devices import devices, resolve
 
@@ -192,230 +185,6 @@ def test_why_there_is_no_device(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch)
     assert "pip install 'ztorch[cuda]'" in backend.refusal()
     with pytest.raises(DeviceError, match="there is no cuda device here: cuda-bindings is not"):
         registry.opened("cuda")
-
-
-# -- what goes wrong -------------------------------------------------------------------------------
-
-
-def everything() -> None:
-    """Every call that the driver makes."""
-    with cuda.BACKEND.open(0) as d:
-        module, launches, buffers = contract.loaded(d, chained=2)
-        d.write(buffers["inputs"], np.ones(contract.N, np.float32))
-        independent = [launches[0], launches[0]._replace(barrier=False), launches[1]]
-        d.run(d.record(module, independent))
-        d.synchronise()
-        out = np.empty(contract.N, np.float32)
-        d.read(buffers["outputs"], out)
-        assert (out == 4).all()
-        d.copy(buffers["inputs"], buffers["outputs"], 64)
-        d.memory()
-        one, other = d.stream(), d.stream()
-        first = one.event()
-        one.run(d.record(module, independent))
-        other.wait(one.event())
-        last = other.event()
-        last.synchronise()
-        assert last.done() and first.done() and last.seconds_since(first) > 0
-        one.synchronise()
-        d.run(d.record(module, launches))
-        one.run(d.record(module, launches))
-        more = np.full_like(out, 2)
-        d.finish(d.submit(d.record(module, launches), buffers["inputs"], more, buffers["outputs"], out))
-        assert (out == 8).all()
-        del first, last
-
-
-CALLS = sorted(name.removeprefix("do_") for name in vars(FakeCuda) if name.startswith("do_")
-               and name not in ("do_cuGetErrorString", "do_cuFuncSetAttribute", "do_cuMemHostRegister",
-                                "do_cuMemHostUnregister", "do_cuGetProcAddress"))
-
-
-@pytest.mark.parametrize("call", CALLS)
-def test_a_call_that_fails(call: str, fake: FakeCuda) -> None:
-    """It is an error with its name and code, and afterwards the device works."""
-    registry.opened("cuda")
-    fake.fail[call] = "NOT_PERMITTED"
-    with pytest.raises((DeviceError, IndexError)) as caught:
-        everything()
-    if call in ("cuInit", "cuDeviceGetCount"):
-        with pytest.raises(DeviceError, match=f"{call}: CUDA_ERROR_NOT_PERMITTED"):
-            cuda.BACKEND.refusal()
-    else:
-        assert f"cuda:0: {call}: CUDA_ERROR_NOT_PERMITTED (the driver's words" in str(caught.value)
-    fake.fail.clear()
-    fake.forget()
-    everything()
-
-
-def test_all_calls_are_made_and_all_is_given_back(fake: FakeCuda) -> None:
-    everything()
-    assert set(CALLS) <= set(fake.calls)
-    assert fake.pushed == 0
-    registry.opened("cuda").close()
-    owned = [h for h in fake.handles.values() if not isinstance(h, Entry | Node)]
-    assert not owned and not fake.memory.allocations and not fake.retained and not fake.used
-
-
-def test_a_step_is_waited_for_once(fake: FakeCuda) -> None:
-    """Copies and launches go into one stream, from and to memory that the driver knows; where it does
-    not want to know it, they are done all the same."""
-    program = compiled(small("digits_mlp"), "cuda", BATCH)
-    x, _ = rows(program.executable, program.metadata, small("digits_mlp"), 1)
-    want = program.predict(x)
-    pinned = dict(fake.pinned)
-    before = len(fake.calls)
-    np.testing.assert_array_equal(program.predict(x), want)
-    made = [c for c in fake.calls[before:] if not c.startswith("cuCtx")]
-    assert made == ["cuMemcpyHtoDAsync", "cuEventRecord", "cuStreamWaitEvent", "cuGraphLaunch",
-                    "cuMemcpyDtoHAsync", "cuEventRecord", "cuEventSynchronize"]
-    assert pinned and fake.pinned == pinned
-    registry.opened("cuda").close()
-    assert not fake.pinned
-    fake.fail["cuMemHostRegister"] = "NOT_PERMITTED"
-    np.testing.assert_array_equal(compiled(small("digits_mlp"), "cuda", BATCH).predict(x).shape, want.shape)
-
-
-def test_steps_of_fit_overlap(fake: FakeCuda) -> None:
-    """The next batch is copied while a step is under way, and scores are those of one step at a time; a
-    step whose loss is not finite is named though another one had begun."""
-    recipe, made, seen = small("digits_mlp"), [], ("cuMemcpyHtoDAsync", "cuEventSynchronize")
-    program = compiled(recipe, "cuda", BATCH)
-    x, y = rows(program.executable, program.metadata, recipe, 5)
-    first = program.get_weights()
-
-    class EachStep(zt.callbacks.Callback):
-        def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-            assert not fake.waiting, "scores of a step that is under way"
-
-    fit = functools.partial(program.fit, x, y, epochs=1, verbose=0, shuffle=False)
-    for run in (fit, lambda: fit(callbacks=[EachStep()]), lambda: program.evaluate(x, y, verbose=0),
-                lambda: program.predict(x)):
-        before = len(fake.calls)
-        run()
-        made.append([c for c in fake.calls[before:] if c in seen][-10:])
-    copy, wait = seen
-    overlapping = [copy, *[copy, wait] * 4, wait]
-    assert made == [overlapping, [copy, wait] * 5, overlapping, overlapping]
-    x[3 * BATCH] = np.nan
-    with pytest.raises(zt.errors.NonFiniteLoss, match="step 4;"):
-        program.fit(x, y, epochs=1, verbose=0, shuffle=False)
-    program.set_weights(first)
-    assert np.isfinite(program.predict(x[:BATCH])).all() and not fake.waiting
-
-
-def test_steps_come_one_by_one_where_a_second_batch_has_no_room(fake: FakeCuda) -> None:
-    """Scores and weights are those of steps that overlap."""
-    found = []
-    for short in (False, True):
-        recipe = small("digits_mlp")
-        program = compiled(recipe, "cuda", BATCH)
-        x, y = rows(program.executable, program.metadata, recipe, 4)
-        program.train_on_batch(x[:BATCH], y[:BATCH])  # binds the first call
-        total, bound = fake.total, len(registry.opened("cuda")._recordings)
-        fake.total = fake.used if short else total
-        history = program.fit(x, y, epochs=2, verbose=0, shuffle=False).history
-        fake.total = total
-        assert len(registry.opened("cuda")._recordings) == bound + (not short)
-        found.append([history["loss"], [w.tolist() for w in program.get_weights()]])
-    assert found[0] == found[1] and found[0][0][1] < found[0][0][0]
-
-
-def test_out_of_memory_says_how_much(fake: FakeCuda) -> None:
-    d = registry.opened("cuda")
-    with pytest.raises(OutOfMemory, match=r"cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY .* asked for "
-                                          "2,147,483,648 bytes, and 1,073,741,824 of 1,073,741,824"):
-        d.alloc(1 << 31)
-    d.free(d.alloc(1 << 20))
-
-
-def test_a_kernel_that_goes_wrong_loses_the_device_until_it_is_opened_again(fake: FakeCuda) -> None:
-    program = compiled(small("digits_mlp"), "cuda", BATCH)
-    x, _ = rows(program.executable, program.metadata, small("digits_mlp"), 1)
-    d = registry.opened("cuda")
-    fake.sick = "ILLEGAL_ADDRESS"
-    with pytest.raises(DeviceError, match=r"CUDA_ERROR_ILLEGAL_ADDRESS .* is lost: compile"):
-        program.predict(x)
-    for use in (lambda: program.predict(x), lambda: d.alloc(64), d.synchronise, d.memory):
-        with pytest.raises(DeviceError, match="ILLEGAL_ADDRESS"):
-            use()
-    again = compiled(small("digits_mlp"), "cuda", BATCH)  # nobody has to close it by hand
-    assert d.closed and registry.opened("cuda") is not d and fake.retained == 1
-    assert np.isfinite(again.predict(x)).all()
-
-
-def test_a_context_that_others_hold_is_left_to_them(fake: FakeCuda) -> None:
-    """Only a new process helps then, and the error says so."""
-    fake.shared = True
-    d = registry.opened("cuda")
-    fake.sick = "ILLEGAL_ADDRESS"
-    with pytest.raises(DeviceError, match="holds it too, start a new process"):
-        d.synchronise()
-    with pytest.raises(DeviceError, match="ILLEGAL_ADDRESS"):
-        registry.opened("cuda")
-    assert "cuDevicePrimaryCtxReset" not in fake.calls and not fake.retained
-
-
-def test_more_shared_memory_than_a_kernel_may_declare(fake: FakeCuda) -> None:
-    """Launches ask for it, and the function must allow it first."""
-    d, n = registry.opened("cuda"), 15_000
-    b = Builder("turn", i32)
-    b.memory("x", f32, n), b.memory("y", f32, n, access="w")
-    first, second = (b.memory(name, f32, n // 2, "shared", "rw") for name in "st")
-    with b.loop(0, 1, kind="grid"), threads(b, 250) as t:
-        with b.loop(t, n // 2, 250) as i:
-            b.store(first, i, b.load("x", i))
-            b.store(second, i, b.load("x", i, off=n // 2))
-        b.barrier()
-        with b.loop(t, n // 2, 250) as i:
-            b.store("y", i, b.load(second, i))
-            b.store("y", i, b.load(first, i), off=n // 2)
-    code = rendered([b.kernel()], "sm_90a").encode()
-    x = np.arange(n, dtype=np.float32)
-    source, target = d.alloc(x.nbytes), d.alloc(x.nbytes)
-    d.write(source, x)
-    entry = KernelEntry("k0", 0, len(code), (250, 1, 1), shared_offsets(b.kernel())[1])
-    launch = Launch(0, (1, 1, 1), (Binding(source, 0, x.nbytes, False), Binding(target, 0, x.nbytes, True)))
-    d.launch(d.load(code, [entry]), launch)
-    y = np.empty_like(x)
-    d.read(target, y)
-    np.testing.assert_array_equal(y, np.roll(x, n // 2))
-    with pytest.raises(DeviceError, match="INVALID_VALUE"):
-        d.launch(d.load(code, [entry._replace(shared=300 << 10)]), launch)
-
-
-def test_what_the_assembler_says_is_in_the_error(fake: FakeCuda) -> None:
-    d = registry.opened("cuda")
-    code, entries, _ = contract.doubling(d)
-    before = len(fake.handles)
-    for bad in (code.replace(b"add.rn.f32", b"frob.f32"), code.replace(b".target sm_90a", b".target sm_100")):
-        two = [*entries, entries[0]._replace(at=len(code), size=len(bad))]
-        with pytest.raises(DeviceError, match=r"cuModuleLoadDataEx: CUDA_ERROR_INVALID_PTX .*: (.*frob|sm_100 is)"):
-            d.load(code + bad, two)
-        assert len(fake.handles) == before, "the part that was good is still loaded"
-    with pytest.raises(DeviceError, match="cuModuleGetFunction: CUDA_ERROR_NOT_FOUND"):
-        d.load(code, [entries[0]._replace(name="other")])
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_forked_child_is_told(fake: FakeCuda) -> None:
-    d = registry.opened("cuda")
-    buffer = d.alloc(64)
-    child = os.fork()
-    if not child:  # nothing of the parent's may be touched: the fake fails where it is
-        code = 1
-        try:
-            with pytest.raises(DeviceError, match="was forked"):
-                d.write(buffer, np.zeros(4))
-            assert "spawn" in cuda.BACKEND.refusal() and not cuda.BACKEND.devices()
-            d.close()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    d.write(buffer, np.zeros(4))
 
 
 # -- artifacts -------------------------------------------------------------------------------------

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.cases.available import PLAYED, device
-from tests.cases.device_programs import Module
-from tests.cases.schedules import JOBS, MACHINES
+from tests.cases.proposals import AVX2, proposed, x
+from tests.cases.schedules import JOBS
 from tests.parity import HERE, Job, agree, compiled, interpreted, plan_of
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
@@ -19,17 +16,11 @@ from ztorch.dtypes import DType, bf16, f32
 from ztorch.graph.narrow import ROUNDED
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.ir.limits import GridLimits, Limits
+from ztorch.ir.limits import Limits
 from ztorch.lower import (
-    grid_tuning,
-    recurrence_tuning,
-    sliding_tuning,
-    tile_tuning,
     tuning,
-    winograd_tuning,
 )
 from ztorch.lower.frozen import Derived
-from ztorch.lower.grid_rows import Team, team
 from ztorch.lower.order import ordered
 from ztorch.lower.placement import Location
 from ztorch.lower.prepare import prepare
@@ -43,17 +34,9 @@ from ztorch.lower.tiling import (
     registers,
     tiling,
 )
-from ztorch.machines.processors import ANY, PROCESSORS, processor
+from ztorch.machines.processors import ANY, processor
 
-LOWER = Path(tuning.__file__).parent
-TABLES = ("tuning.py", "grid_tuning.py", "recurrence_tuning.py", "sliding_tuning.py", "tile_tuning.py",
-          "winograd_tuning.py")
-AVX2 = TARGETS["avx2"].limits
 ZEN3 = replace(AVX2, processor=processor("zen3"))
-
-
-def x(*shape: int) -> Value:
-    return leaf("input", f"x{len(shape)}", shape, f32)
 
 
 # -- products --------------------------------------------------------------------------------------
@@ -269,10 +252,6 @@ def test_blocks_of_rows_cover_what_is_left(block: int) -> None:
 # -- elementwise and reducing loops ----------------------------------------------------------------
 
 
-def proposed(y: Value, limits: Limits = AVX2) -> str:
-    return repr(plan_of(Graph({"y": y}), limits)[0].steps[-1].schedule)
-
-
 def test_rows_are_summed_side_by_side_where_they_are_long_and_cheap() -> None:
     assert "sums(4)" in proposed(ops.sum(x(5, 64), axis=1))
     assert "sums(1)" in proposed(ops.sum(x(5, 63), axis=1))  # less than eight vectors
@@ -382,144 +361,3 @@ def test_what_is_made_of_weights_alone_is_made_once_if_it_is_no_larger() -> None
 
     assert [v.shape for v in derived(ops.exp(w))] == [(40, 40)]
     assert not derived(ops.matmul(w[:, :1], w[:1]))  # twenty times as large
-
-
-# -- grids -----------------------------------------------------------------------------------------
-
-
-def grid(**changes: int) -> Limits:
-    return Limits(0, 64, True, grid=replace(GridLimits(load_width=4, compute_units=2), **changes))
-
-
-def test_a_thread_takes_four_elements_if_enough_threads_are_left() -> None:
-    """256 threads for each of two units."""
-    assert proposed(ops.exp(x(2048)), grid()) == "grid_elements threads(256) width(4)"
-    assert proposed(ops.exp(x(2044)), grid()) == "grid_elements threads(256) width(1)"
-    assert proposed(ops.exp(x(100)), grid()) == "grid_elements threads(128) width(1)"
-    assert proposed(ops.exp(x(256)), grid(compute_units=0)) == "grid_elements threads(64) width(4)"
-
-
-@pytest.mark.parametrize("backend", ["", *PLAYED[1:2]])
-def test_borders_of_other_axes_leave_vectors_whole(backend: str) -> None:
-    """All elements of a vector lie in the border, or none; those inside are what they are beside numbers
-    that are none."""
-    image = x(8, 9, 7, 8)
-    graph = Graph({"y": ops.pad(image, (0, 1, 2, 0), (0, 3, 1, 0), 0.5)})
-    limits = TARGETS[backend].on_device({"compute_units": 2}).limits if backend else grid()
-    assert proposed(graph.outputs["y"], limits).endswith("width(4)")
-    assert proposed(ops.pad(image, (0, 0, 0, 1), (0, 0, 0, 7)), limits).endswith("width(1)")
-    data = np.arange(8 * 9 * 7 * 8, dtype=np.float32).reshape(8, 9, 7, 8)
-    data[0, 0, 0] = np.nan  # the first vector, which threads in the border read in vain
-    one = Job(graph, {image: data})
-    if backend:
-        device(backend)
-    [got] = Module([one], backend, compute_units=2).run(0) if backend else interpreted(one, limits)
-    np.testing.assert_array_equal(got, np.pad(data, ((0, 0), (1, 3), (2, 1), (0, 0)), constant_values=0.5))
-
-
-def test_random_numbers_of_neighbours_are_one_vector() -> None:
-    """Each lane has the number of its own place."""
-    seed, step, image = leaf("input", "seed", (2,), "uint32"), leaf("input", "step", (), "uint32"), x(8, 9, 64)
-    graph = Graph({"y": image * ops.cast(ops.random_bits(image.shape, seed, step) < 1 << 30, "float32")})
-    assert proposed(graph.outputs["y"], grid()).endswith("width(4)")
-    data = np.arange(1, 8 * 9 * 64 + 1, dtype=np.float32).reshape(8, 9, 64)
-    one = Job(graph, {image: data, seed: np.array([3, 4], np.uint32), step: np.array(5, np.uint32)})
-    [got], [want] = interpreted(one, grid()), one.oracle()
-    np.testing.assert_array_equal(got, want)
-    assert 0.2 < np.mean(want != 0) < 0.3
-
-
-def test_threads_that_share_a_result() -> None:
-    """Four elements each where there are results for all threads of all units, else two; all of them where
-    neighbours belong to other results."""
-    assert team(512, 64, False, GridLimits(compute_units=2)) == Team(16, 16, False)
-    assert team(511, 64, False, GridLimits(compute_units=2)) == Team(8, 32, False)
-    assert team(512, 64, True, GridLimits(compute_units=2)) == Team(256, 1, True)
-    assert team(256, 64, True, GridLimits(compute_units=2)) == Team(32, 8, True)  # 32 neighbours are read together
-
-
-def test_rows_that_threads_hold_are_read_once() -> None:
-    """And nothing is stored between passes: where all threads have as much of all rows, 32 elements at most. Else
-    a pass that stores loads one at a time, and one that only adds up eight where that divides its share."""
-    for columns, loads, buffers in ((64, 4, 0), (8192, 8, 0), (63, 2, 1), (16384, 9, 1)):
-        [plan, *_] = plan_of(Graph({"y": ops.softmax(x(512, columns))}), grid(subgroup=32))
-        [step] = plan.steps
-        assert sum(i.opcode == "load" and i.attrs["mem"] in ("m0", "m1") for i in step.kernel.body) == loads
-        assert len(plan.buffers) == buffers
-    assert proposed(ops.sum(x(512, 64), -1), grid(subgroup=32)).endswith("turns(held=0)")  # which is one pass
-
-
-@pytest.mark.parametrize(("subgroup", "wanted"), [(0, Team(1, 2, False)), (8, Team(4, 2, False))])
-def test_a_team_fills_a_subgroup(subgroup: int, wanted: Team) -> None:
-    assert team(1, 4, False, GridLimits(subgroup=subgroup)) == wanted
-
-
-@pytest.mark.parametrize(("count", "loops"), [(7, 1), (8, 2)])
-def test_more_groups_than_a_grid_has_take_turns(count: int, loops: int) -> None:
-    [step] = plan_of(Graph({"y": ops.exp(x(count * 256))}), grid(max_groups=7, load_width=1))[0].steps
-    kinds = [i.attrs["kind"] for i in step.kernel.body if i.opcode == "loop"]
-    assert kinds.count("grid") == 1 and len(kinds) == 1 + loops
-
-
-def test_a_deep_product_of_few_tiles_is_cut() -> None:
-    """A part of 256 steps for each unit that has no tile, and no more parts."""
-    def parts(m: int, n: int, k: int) -> int:
-        y = ops.matmul(leaf("input", "a", (m, k), f32), leaf("input", "b", (k, n), f32))
-        product = next(v for v in prepare(Graph({"y": y}), grid(compute_units=8)).nodes() if v.op.kind == "contract")
-        return product.shape[0] if product.rank == 3 else 1
-
-    assert parts(64, 64, 1024) == 4 and parts(64, 64, 511) == 1
-    assert parts(64, 128, 4096) == 4 and parts(128, 256, 4096) == 1
-
-
-# -- the table -------------------------------------------------------------------------------------
-
-
-def test_every_constant_says_what_it_is_and_is_used() -> None:
-    used = {node.id for path in LOWER.glob("*.py") if path.name not in TABLES
-            for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
-    constants = {**vars(tuning), **vars(grid_tuning), **vars(recurrence_tuning), **vars(sliding_tuning),
-                 **vars(tile_tuning),
-                 **vars(winograd_tuning)}
-    for name, row in tuning.TABLE.items():
-        assert name == row.name and constants[name] == row.value and name in used
-        assert row.unit and row.meaning and row.evidence
-
-
-# Numbers that are no choices: widths of registers and words, ranks of shapes, sizes of memos.
-KNOWN = {("grid_mma.py", 16), ("grid_rows.py", 32), ("grid_operands.py", 3), ("grid_strips.py", 4), ("index.py", 14),
-         ("positions.py", 14), ("products.py", 3), ("tiling.py", 3), ("tiling.py", 8), ("winograd.py", 3)}
-
-
-def test_no_other_number_hides_in_lowering() -> None:
-    found = {(path.name, node.value) for path in LOWER.glob("*.py") if path.name not in (*TABLES, "passes.py")
-             for node in ast.walk(ast.parse(path.read_text()))
-             if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value not in (0, 1, 2)}
-    assert found <= KNOWN
-
-
-def test_the_row_of_no_processor_in_particular_is_what_targets_assume() -> None:
-    assert all(t.limits.processor is ANY for t in TARGETS.values())
-    assert TARGETS["avx2"].on_processor(PROCESSORS["zen3"]).limits == ZEN3
-
-
-def test_schedules_do_not_ask_for_the_machine_they_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What this host is comes in through the target alone."""
-    def asked() -> None:
-        raise AssertionError("lowering asks for this host")
-
-    monkeypatch.setattr("ztorch.host.detect.detected", asked)
-    for one in (JOBS["product"], JOBS["softmax"]):
-        assert plan_of(one.alone("j"), MACHINES["avx2"])[0].steps
-
-
-@pytest.mark.slow
-def test_processors_change_schedules_and_no_bit() -> None:
-    rng = np.random.default_rng(2)
-    a, b = leaf("input", "a", (30, 300), f32), leaf("input", "b", (300, 256), f32)
-    one = Job(Graph({"y": ops.softmax(ops.matmul(a, b))}),
-              {v: rng.normal(size=v.shape).astype(np.float32) for v in (a, b)})
-    tiny = replace(AVX2, processor=ANY._replace(l1_bytes=1 << 10, l2_bytes=1 << 14, l2_ways=2))
-    plans = [plan_of(one.alone("j"), limits)[0] for limits in (AVX2, tiny)]
-    assert len(plans[0].steps) < len(plans[1].steps)  # one packs
-    np.testing.assert_array_equal(*(interpreted(one, limits)[0] for limits in (AVX2, tiny)))

@@ -48,8 +48,8 @@ def apply(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
 
 
 def apply_again(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """What `apply` returns, if a tensor is among the arguments and the op was applied to such
-    before; else None."""
+    """What `apply` returns, if there is a tensor among the arguments and the op was applied to
+    arguments like these before; else None."""
     for x in args:
         if isinstance(x, (Handle, list, tuple)):
             key, operands, has_tensors, has_arrays = _sorted(name, args, attrs)
@@ -60,9 +60,9 @@ def apply_again(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     return None
 
 
-# The arguments of an op, as far as they can be sorted without its signature: what their call is
-# remembered by, or None if it is not to be; a node for each tensor, an array for each array, and
-# numbers; whether there is a tensor among them, and an array of NumPy.
+# The arguments of an op, sorted as far as that is possible without its signature: the key of their
+# call, or None if it must not be remembered; the operands (nodes of tensors, arrays, numbers);
+# whether there is a tensor among them, and whether an array of NumPy.
 _Sorted = tuple[tuple[Any, ...] | None, list[Any], bool, bool]
 
 

@@ -85,8 +85,8 @@ class Call:
         return [result] if self.single else list(result)
 
     def fitting(self, operands: tuple[Any, ...]) -> tuple[Call, tuple[Any, ...]]:
-        """The call and operands to record for these. They are others for a comparison with a number
-        that the integer dtype cannot hold: its result is known.
+        """The call and operands to record for these operands. They differ only for a comparison
+        with a number that the integer dtype cannot hold: its result is known.
 
         Raises:
             DataError: Another op has such a number.
@@ -146,8 +146,8 @@ class Bound(NamedTuple):
     attributes: dict[str, Any]  # the other arguments
 
     def takes_numbers(self) -> list[bool]:
-        """For each operand, whether a number takes the dtype of the tensors beside it. As an index
-        it does not."""
+        """For each operand, whether a number takes the dtype of the tensors beside it. An index
+        does not."""
         declared, _ = signature(self.name)
         weak: list[bool] = []
         for parameter, count in self.counts.items():

@@ -54,9 +54,9 @@ def tensor(data: Any, dtype: DType | str | None = None, device: str | None = Non
 @explained
 def asarray(data: Any, dtype: DType | str | None = None, device: str | None = None,
             copy: bool | None = None) -> Tensor:
-    """A tensor of the data, which shares its memory where that is possible: then who changes the
-    data changes the tensor. On an integrated GPU that takes an array from a multiple of 64 bytes
-    on.
+    """A tensor of the data, which shares its memory where that is possible: a later change of the
+    data changes the tensor then. An integrated GPU shares only arrays that start at a multiple of
+    64 bytes.
 
     Args:
         data: A tensor, an array of any framework, a number, or nested lists of numbers.

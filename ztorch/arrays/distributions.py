@@ -25,8 +25,8 @@ from ztorch.errors import Unsupported
 __all__ = ["SeedGenerator", "beta", "binomial", "categorical", "dropout", "gamma", "normal",
            "randint", "shuffle", "truncated_normal", "uniform"]
 
-ROUNDS = 12  # of draws that may be refused: one in 20 is, so that none is left of 10 ** 15
-MOST_TRIALS = 4096  # of a binomial draw, each of which is drawn
+ROUNDS = 12  # of draws that may be rejected, as one in 20 is: fewer than one in 10 ** 15 is left
+MOST_TRIALS = 4096  # of a binomial draw: each trial is drawn
 
 
 @explained

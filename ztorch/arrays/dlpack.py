@@ -68,7 +68,7 @@ def capsule_of(x: Any, stream: Any, max_version: Any, dl_device: Any, copy: Any)
                               f"DLPack's device {tuple(dl_device)}")
         return x.to("cpu").__dlpack__(max_version=max_version)
     versioned = max_version is not None and max_version[0] >= 1
-    if not versioned:  # who cannot be told not to write gets a copy
+    if not versioned:  # a consumer that cannot be told not to write gets a copy
         if copy is False:
             raise BufferError("a tensor's memory must not be written, which DLPack can say since "
                               "version 1; pass max_version=(1, 0), or leave copy=False out")

@@ -17,10 +17,10 @@ from ztorch.backends.python_calls import skipped
 from ztorch.dtypes import DType
 from ztorch.errors import DataError, DeviceError
 
-# Of a tensor that goes between the host and a device in its memory without a copy: launches are
-# prepared anew for each new buffer, which takes longer than to copy fewer.
+# A tensor from this size on is lent between host and device without a copy. Launches are prepared
+# anew for each new buffer, which takes longer than to copy a smaller tensor.
 LENT_BYTES = 1 << 20
-RETURNED_BYTES = 1 << 16  # of a result from which on its memory is reused; mapping new costs more
+RETURNED_BYTES = 1 << 16  # from which on memory of a result is reused: new pages cost more
 
 
 class _View:

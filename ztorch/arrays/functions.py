@@ -66,7 +66,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     name = getattr(function, "__name__", "function")
     versions: Recent[Any, _Version] = Recent(CAPACITY)
     natives = natives_of_function()
-    of_specs: Recent[Any, _Version] = Recent(CAPACITY)  # for calls with tensors alone: a short way
+    of_specs: Recent[Any, _Version] = Recent(CAPACITY)  # for calls with tensors alone: a fast path
     find, lock = of_specs.find, new_lock()
 
     @functools.wraps(function)
@@ -112,8 +112,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _sorted_out(tree: Any, nodes: list[TensorNode], kinds: list[Any]) -> bool:
-    """Appends the node of each tensor in a tree, in the order of `flatten`, and what tells trees of
-    tensors apart. Returns whether there is nothing else in it."""
+    """Appends the node of each tensor in a tree, in the order of `flatten`, and the kinds by which
+    trees are told apart. Returns whether the tree holds tensors alone."""
     for x in tree:
         kind = type(x)
         if kind is Tensor:

@@ -87,7 +87,8 @@ def _binary(tensor: type[Handle], op: str, compute: Compute) -> Callable[[Handle
 
 
 def _unless_none(compute: Compute) -> Compute:
-    """The same, but nothing is compared with None, which may lie beside tensors in a list."""
+    """The same, but a comparison with None records nothing: None may lie beside tensors in a
+    list."""
     return lambda op, args, attrs: NotImplemented if args[1] is None else compute(op, args, attrs)
 
 

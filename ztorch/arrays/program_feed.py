@@ -34,7 +34,7 @@ _calls: weakref.WeakKeyDictionary[Running, dict[str, MemoryCall]] = weakref.Weak
 
 def feed(program: Any, x: Any) -> Feed | None:
     """What feeds a program, if all of x are tensors in its device's own memory; else None."""
-    if program.metadata.open_axes:  # sequences of several sizes go by way of the host
+    if program.metadata.open_axes:  # sequences of several sizes pass through the host
         return None
     place = memory_of(program.device)
     leaves = flatten(x)[0]
@@ -72,7 +72,7 @@ class Feed:
         return columns
 
     def _from_host(self, x: Any, y: Any) -> Columns:
-        """The columns by way of the host: for arrays beside tensors, and for errors."""
+        """The columns through the host: for arrays beside tensors, and for errors."""
         arrays = self.adapter.inputs(x)
         arrays |= self.adapter.targets(y, arrays)
         dtypes = self.adapter.dtypes

@@ -205,7 +205,7 @@ def may_know_natives() -> bool:
 
 
 def set_known(call: Call, key: Any, native: Native) -> None:
-    """Has pending nodes computed without a look at programs from now on.
+    """From now on pending nodes are computed without looking up their program.
 
     Args:
         call: The call of the first of them.
@@ -219,7 +219,7 @@ def set_known(call: Call, key: Any, native: Native) -> None:
 
 
 def find_calls_again() -> None:
-    """Has the program of each call and structure looked up when it comes next."""
+    """Makes the next use of each call and structure look up its program again."""
     for call in [*_with_natives]:
         call.natives = {}
     _with_natives.clear()

@@ -69,8 +69,9 @@ class AsyncTile(Block):
         return (self.rows + self.columns) * self.depth * self.shape.of.bytes
 
     def staged(self, grid: GridLimits, k: int) -> AsyncTile | None:
-        """The same with as many stages, and then as few bands, as leave a compute unit room for as
-        many workgroups as it has registers for, or else for two, or one; None if too few fit."""
+        """The same tile with the most stages, then the fewest bands, that leave a compute unit
+        shared memory for as many workgroups as its registers allow, or else for two, or one; None
+        if no tile fits."""
         most = max(ASYNC_STAGES_LEAST, min(MMA_STAGES, math.ceil(k / self.depth) + 2))
         bands = [n for n in range(1, self.across + 1) if self.across % n == 0]
         halved = grid.shared_unit_bytes // 2
@@ -98,8 +99,8 @@ def tile_of(rows: int, columns: int, shape: MmaShape, grid: GridLimits, stages: 
 
 
 def async_shape(product: Value, limits: Limits) -> MmaShape | None:
-    """The shape in which a machine multiplies the operands of a product asynchronously, if it
-    does, however they come."""
+    """The matrix shape of the machine's asynchronous instructions for the operands of a product, if
+    it has one, however the operands are brought."""
     assert limits.grid is not None
     shape = grid_mma.shape_for(product, limits)
     able = shape and limits.grid.asynchronous_products and shape.of.bits == f16.bits
@@ -194,8 +195,8 @@ class AsyncNest(AsyncStrips):
 
     def _multiply_strips(self, at: dict[Var, Operand], batch: tuple[Index, ...], first: Operand,
                          left: Operand, t: Operand, sums: list[Operand]) -> None:
-        """Behind the barrier of a turn its strips have landed for all threads, and all have waited
-        for the products of two turns before, whose stage the next copies overwrite."""
+        """After the barrier of a turn its strips have arrived for all threads, and all have waited
+        for the products of two turns earlier, whose stage the next copies overwrite."""
         b, tile, stages = self.b, self.tile, self.stages
         count, ahead = math.ceil(self.k / tile.depth), stages - 2
         starts = first, left

@@ -1,6 +1,6 @@
 """Attention on a grid: a thread, or a few neighbours, has a row of scores. It keeps its query and
-its result in registers, and goes through keys and values, which its workgroup brings to shared
-memory block after block."""
+its result in registers, and goes through keys and values, which its workgroup copies to shared
+memory block by block."""
 
 from __future__ import annotations
 

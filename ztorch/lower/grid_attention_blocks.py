@@ -37,8 +37,8 @@ class Brought:
 
 
 def pitch_of(size: int, shape: MmaShape) -> int:
-    """Elements from a line to the next: an odd number of those that are loaded together, so that
-    the same of eight lines lie in different banks."""
+    """Elements from one line to the next: an odd multiple of what one load takes, so that the same
+    column of eight lines lies in different banks."""
     together = MMA_ALIGN_BYTES // shape.of.bytes
     return (size // together | 1) * together
 

@@ -1,6 +1,6 @@
 """Attention on a grid by matrix instructions: a subgroup has a few rows of scores as parts of
-matrices, and their queries and results, in registers. Keys and values come to shared memory block
-after block, while those before are looked at."""
+matrices, and their queries and results, in registers. Keys and values are copied to shared memory
+block by block, while earlier blocks are in use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from ztorch.lower.region import Region
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: GridAttentionMatrixSchedule) -> None:
-    """All rows. Where rows see what is ahead of none, the last ones, which take longest, begin."""
+    """All rows. Where rows do not see all columns ahead of them, the last ones come first: they
+    take longest."""
     assert limits.grid is not None
     sizes, shape = sizes_of(region), matrix_shape(region.members[0].args[0].dtype, limits.grid)
     assert shape is not None
@@ -213,8 +214,9 @@ class _SubgroupRows(AttentionRows):
         return self.score(scope, b.extract(matrix, k), inside)
 
     def _as_lefts(self, matrices: int) -> list[list[tuple[int, int]]]:
-        """Of each matrix a that matrices c side by side make: which of them, and which element of
-        it, each element of a thread is. A thread has all that it needs."""
+        """Rearranges results as left operands. For each matrix a made of matrices c side by side:
+        which matrix c, and which of its elements, each element of a thread comes from. All are its
+        own."""
         own: dict[tuple[int, int, int], tuple[int, int]] = {}
         rows, columns = (x.tolist() for x in places(self.c))
         for number, (row, column) in enumerate(zip(rows, columns, strict=True)):

@@ -30,9 +30,9 @@ from ztorch.lower.schedule import GridElementSchedule
 
 
 def propose(region: Region, limits: Limits) -> GridElementSchedule:
-    """Several neighbours a thread where they can be loaded at once and enough threads are left;
-    one where the compiler makes vectors of neighbouring threads, whose elements must be neighbours
-    then."""
+    """Several neighbours per thread where they can be loaded at once and enough threads remain; one
+    where the compiler itself makes vectors of neighbouring threads, since their elements must then
+    be neighbours."""
     grid = limits.grid
     assert grid is not None
     axes, full = _axes(region)

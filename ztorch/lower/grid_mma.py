@@ -130,10 +130,10 @@ def shape_for(product: Value, limits: Limits) -> MmaShape | None:
 
 def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape,
            time: float, loaded: Callable[[MmaTile], int] = lambda tile: 0) -> MmaTile | None:
-    """The tile that takes the least time, if that is less than `time`; as in the other schedule,
-    but a multiply-add takes an eighth (a half where all bits of wide numbers count), and bringing
-    strips is no longer hidden behind them. `loaded` gives the registers of a thread that strips
-    take on their way.
+    """The tile with the least estimated time, if that is below `time`. The estimate is that of
+    tiles without matrix instructions, but a multiply-add takes an eighth of the time (half, where
+    all bits of wide numbers count) and no longer hides the loading of strips. `loaded` gives the
+    registers that a thread needs for strips on their way to shared memory.
 
     >>> from ztorch.dtypes import f16, f32
     >>> grid, shape = GridLimits(shared_bytes=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)

@@ -49,7 +49,7 @@ def has_border(product: Value, side: int) -> bool:
 
 def contiguous(product: Value, side: int, tile: Block, widths: Sequence[int],
                bordered: bool = False) -> int:
-    """The first of some numbers of neighbours that lie side by side in memory, aligned, and are all
+    """The first of `widths` so that as many neighbours lie side by side in memory, aligned, and all
     inside or all outside the operand; 1 if there is none. `bordered`: the operand may have borders
     of zeros."""
     operand, along_k = product.args[side], lies_along_k(product, side)

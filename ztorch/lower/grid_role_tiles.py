@@ -62,8 +62,9 @@ class RolesTile(AsyncTile):
 
     @property
     def registers(self) -> tuple[int, int]:
-        """Of a thread that copies, and of one that multiplies. A machine starts a workgroup with as
-        many for each thread; who asked for more than others gave back would wait for ever."""
+        """Registers of a thread that copies, and of one that multiplies. All threads of a workgroup
+        start with equally many; one that asked for more than others had given back would wait for
+        ever."""
         start = _registers(REGISTER_FILE // (self.threads + self.team_threads))
         return PRODUCER_REGISTERS, _registers(start + (start - PRODUCER_REGISTERS) // self.teams)
 

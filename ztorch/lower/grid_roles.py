@@ -59,7 +59,8 @@ def workers(b: Builder, tile: RolesTile, tiles: Raster, grid: GridLimits) -> Ite
 
 class Raster:
     """The order of the tiles of a product: down a few rows of tiles, then the next column of these,
-    so that workgroups that run at once read the same strips. Those of a cluster are one here."""
+    so that workgroups that run at once read the same strips. The tiles of a cluster count as one
+    here."""
 
     def __init__(self, product: Value, tile: RolesTile, down: int, step: int):
         """`down` is how many tiles are below one another, `step` how far apart their numbers."""

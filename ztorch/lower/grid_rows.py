@@ -66,8 +66,8 @@ class Team:
 
 
 def team(outer: int, inner: int, beside: bool, grid: GridLimits, lanes: int = 1) -> Team:
-    """As many ways as leave each thread a few elements, or vectors of them; more where there are
-    few results.
+    """Splits each result among so many threads that each has a few elements, or vectors of them,
+    and among more threads where there are few results.
 
     >>> team(1024, 10, False, GridLimits()), team(4, 4096, False, GridLimits())
     (Team(rows=32, ways=8, beside=False), Team(rows=1, ways=256, beside=False))

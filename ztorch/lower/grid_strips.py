@@ -137,8 +137,8 @@ class Strips(TileOfProduct):
     def _through_stages(self, at: dict[Var, Operand], batch: tuple[Index, ...],
                         starts: tuple[Operand, Operand], t: Operand,
                         multiply: Callable[[Operand], None]) -> None:
-        """A barrier a turn: behind it the strips of the turn have landed for all threads, and none
-        still reads those that the next copies overwrite."""
+        """One barrier per turn: after it the turn's strips have arrived for all threads, and no
+        thread still reads the strips that the next copies overwrite."""
         b, stages = self.b, self.stages
         count = math.ceil(self.k / self.block.depth)
         for first in range(stages - 1):

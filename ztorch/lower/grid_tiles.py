@@ -132,8 +132,8 @@ def propose_matrix(region: Region, limits: Limits) -> GridMatrixSchedule | None:
 
 
 def propose_async(region: Region, limits: Limits) -> GridAsyncSchedule | None:
-    """The tile of asynchronous products with the least estimated time, if that is less than of any
-    other way."""
+    """The tile of asynchronous products with the least estimated time, if that is below those of
+    all other ways."""
     shape = grid_async.shape_for(product_of(region), limits)
     return propose_async_of(shape, region, limits) if shape else None
 
@@ -237,7 +237,7 @@ def matrix_tile_of(s: GridMatrixSchedule, shape: MmaShape, limits: Limits) -> gr
 
 
 def _uneven(*sizes: tuple[str, int, int]) -> str:
-    """A message on the first size that is no multiple of what it must be one of."""
+    """A message about the first size that is not the multiple it must be."""
     for name, size, by in sizes:
         if size < 1 or by < 1 or size % by:
             return f"{name} must be a multiple of {by}, not {size}"

@@ -50,8 +50,8 @@ class GridWindowsSchedule(Schedule):
 
 
 def cut_of(product: Value, limits: Limits) -> tuple[MmaShape, WindowAxes] | None:
-    """The shape in which a machine multiplies, and both operands as boxes, if it can so and one of
-    them is more than a matrix."""
+    """The shape of the machine's matrix instructions, and both operands as boxes; None if there is
+    no such shape, or both operands are plain matrices."""
     grid = limits.grid
     if grid is None or not (grid.tile_copies and grid.asynchronous_products):
         return None
@@ -160,7 +160,7 @@ def _shares(tile: WindowTile, w: WindowAxes) -> bool:
 
 
 def _refusal(tile: WindowTile, w: WindowAxes) -> str:
-    """Why positions cannot be cut into patches so; empty if they can."""
+    """Why positions cannot be cut into these patches; empty if they can."""
     patch, line = tile.patch, SWIZZLE_LINE // tile.shape.of.bytes
     if max(*patch.sizes.values(), patch.sizes[patch.outermost] + patch.reach) > MAX_BOX:
         return f"patch(...): a box has at most {MAX_BOX} elements along an axis"

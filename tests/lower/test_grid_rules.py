@@ -1,0 +1,106 @@
+"""What the rules of lowering propose for grids, on both sides of each threshold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.cases.available import PLAYED, device
+from tests.cases.device_programs import Module
+from tests.cases.proposals import proposed, x
+from tests.parity import Job, interpreted, plan_of
+from ztorch import ops
+from ztorch.codegen.targets import TARGETS
+from ztorch.dtypes import f32
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.lower.grid_rows import Team, team
+from ztorch.lower.prepare import prepare
+
+
+def grid(**changes: int) -> Limits:
+    return Limits(0, 64, True, grid=replace(GridLimits(load_width=4, compute_units=2), **changes))
+
+
+def test_a_thread_takes_four_elements_if_enough_threads_are_left() -> None:
+    """256 threads for each of two units."""
+    assert proposed(ops.exp(x(2048)), grid()) == "grid_elements threads(256) width(4)"
+    assert proposed(ops.exp(x(2044)), grid()) == "grid_elements threads(256) width(1)"
+    assert proposed(ops.exp(x(100)), grid()) == "grid_elements threads(128) width(1)"
+    assert proposed(ops.exp(x(256)), grid(compute_units=0)) == "grid_elements threads(64) width(4)"
+
+
+@pytest.mark.parametrize("backend", ["", *PLAYED[1:2]])
+def test_borders_of_other_axes_leave_vectors_whole(backend: str) -> None:
+    """All elements of a vector lie in the border, or none; those inside are what they are beside numbers
+    that are none."""
+    image = x(8, 9, 7, 8)
+    graph = Graph({"y": ops.pad(image, (0, 1, 2, 0), (0, 3, 1, 0), 0.5)})
+    limits = TARGETS[backend].on_device({"compute_units": 2}).limits if backend else grid()
+    assert proposed(graph.outputs["y"], limits).endswith("width(4)")
+    assert proposed(ops.pad(image, (0, 0, 0, 1), (0, 0, 0, 7)), limits).endswith("width(1)")
+    data = np.arange(8 * 9 * 7 * 8, dtype=np.float32).reshape(8, 9, 7, 8)
+    data[0, 0, 0] = np.nan  # the first vector, which threads in the border read in vain
+    one = Job(graph, {image: data})
+    if backend:
+        device(backend)
+    [got] = Module([one], backend, compute_units=2).run(0) if backend else interpreted(one, limits)
+    np.testing.assert_array_equal(got, np.pad(data, ((0, 0), (1, 3), (2, 1), (0, 0)), constant_values=0.5))
+
+
+def test_random_numbers_of_neighbours_are_one_vector() -> None:
+    """Each lane has the number of its own place."""
+    seed, step, image = leaf("input", "seed", (2,), "uint32"), leaf("input", "step", (), "uint32"), x(8, 9, 64)
+    graph = Graph({"y": image * ops.cast(ops.random_bits(image.shape, seed, step) < 1 << 30, "float32")})
+    assert proposed(graph.outputs["y"], grid()).endswith("width(4)")
+    data = np.arange(1, 8 * 9 * 64 + 1, dtype=np.float32).reshape(8, 9, 64)
+    one = Job(graph, {image: data, seed: np.array([3, 4], np.uint32), step: np.array(5, np.uint32)})
+    [got], [want] = interpreted(one, grid()), one.oracle()
+    np.testing.assert_array_equal(got, want)
+    assert 0.2 < np.mean(want != 0) < 0.3
+
+
+def test_threads_that_share_a_result() -> None:
+    """Four elements each where there are results for all threads of all units, else two; all of them where
+    neighbours belong to other results."""
+    assert team(512, 64, False, GridLimits(compute_units=2)) == Team(16, 16, False)
+    assert team(511, 64, False, GridLimits(compute_units=2)) == Team(8, 32, False)
+    assert team(512, 64, True, GridLimits(compute_units=2)) == Team(256, 1, True)
+    assert team(256, 64, True, GridLimits(compute_units=2)) == Team(32, 8, True)  # 32 neighbours are read together
+
+
+def test_rows_that_threads_hold_are_read_once() -> None:
+    """And nothing is stored between passes: where all threads have as much of all rows, 32 elements at most. Else
+    a pass that stores loads one at a time, and one that only adds up eight where that divides its share."""
+    for columns, loads, buffers in ((64, 4, 0), (8192, 8, 0), (63, 2, 1), (16384, 9, 1)):
+        [plan, *_] = plan_of(Graph({"y": ops.softmax(x(512, columns))}), grid(subgroup=32))
+        [step] = plan.steps
+        assert sum(i.opcode == "load" and i.attrs["mem"] in ("m0", "m1") for i in step.kernel.body) == loads
+        assert len(plan.buffers) == buffers
+    assert proposed(ops.sum(x(512, 64), -1), grid(subgroup=32)).endswith("turns(held=0)")  # which is one pass
+
+
+@pytest.mark.parametrize(("subgroup", "wanted"), [(0, Team(1, 2, False)), (8, Team(4, 2, False))])
+def test_a_team_fills_a_subgroup(subgroup: int, wanted: Team) -> None:
+    assert team(1, 4, False, GridLimits(subgroup=subgroup)) == wanted
+
+
+@pytest.mark.parametrize(("count", "loops"), [(7, 1), (8, 2)])
+def test_more_groups_than_a_grid_has_take_turns(count: int, loops: int) -> None:
+    [step] = plan_of(Graph({"y": ops.exp(x(count * 256))}), grid(max_groups=7, load_width=1))[0].steps
+    kinds = [i.attrs["kind"] for i in step.kernel.body if i.opcode == "loop"]
+    assert kinds.count("grid") == 1 and len(kinds) == 1 + loops
+
+
+def test_a_deep_product_of_few_tiles_is_cut() -> None:
+    """A part of 256 steps for each unit that has no tile, and no more parts."""
+    def parts(m: int, n: int, k: int) -> int:
+        y = ops.matmul(leaf("input", "a", (m, k), f32), leaf("input", "b", (k, n), f32))
+        product = next(v for v in prepare(Graph({"y": y}), grid(compute_units=8)).nodes() if v.op.kind == "contract")
+        return product.shape[0] if product.rank == 3 else 1
+
+    assert parts(64, 64, 1024) == 4 and parts(64, 64, 511) == 1
+    assert parts(64, 128, 4096) == 4 and parts(128, 256, 4096) == 1

@@ -1,0 +1,83 @@
+"""The table of tuned constants, and what schedules know of the machine."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cases.proposals import AVX2
+from tests.cases.schedules import JOBS, MACHINES
+from tests.parity import Job, interpreted, plan_of
+from ztorch import ops
+from ztorch.codegen.targets import TARGETS
+from ztorch.dtypes import f32
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
+from ztorch.lower import (
+    grid_tuning,
+    recurrence_tuning,
+    sliding_tuning,
+    tile_tuning,
+    tuning,
+    winograd_tuning,
+)
+from ztorch.machines.processors import ANY, PROCESSORS, processor
+
+LOWER = Path(tuning.__file__).parent
+TABLES = ("tuning.py", "grid_tuning.py", "recurrence_tuning.py", "sliding_tuning.py", "tile_tuning.py",
+          "winograd_tuning.py")
+ZEN3 = replace(AVX2, processor=processor("zen3"))
+
+
+def test_every_constant_says_what_it_is_and_is_used() -> None:
+    used = {node.id for path in LOWER.glob("*.py") if path.name not in TABLES
+            for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
+    constants = {**vars(tuning), **vars(grid_tuning), **vars(recurrence_tuning), **vars(sliding_tuning),
+                 **vars(tile_tuning),
+                 **vars(winograd_tuning)}
+    for name, row in tuning.TABLE.items():
+        assert name == row.name and constants[name] == row.value and name in used
+        assert row.unit and row.meaning and row.evidence
+
+
+# Numbers that are no choices: widths of registers and words, ranks of shapes, sizes of memos.
+KNOWN = {("grid_mma.py", 16), ("grid_rows.py", 32), ("grid_operands.py", 3), ("grid_strips.py", 4), ("index.py", 14),
+         ("positions.py", 14), ("products.py", 3), ("tiling.py", 3), ("tiling.py", 8), ("winograd.py", 3)}
+
+
+def test_no_other_number_hides_in_lowering() -> None:
+    found = {(path.name, node.value) for path in LOWER.glob("*.py") if path.name not in (*TABLES, "passes.py")
+             for node in ast.walk(ast.parse(path.read_text()))
+             if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value not in (0, 1, 2)}
+    assert found <= KNOWN
+
+
+def test_the_row_of_no_processor_in_particular_is_what_targets_assume() -> None:
+    assert all(t.limits.processor is ANY for t in TARGETS.values())
+    assert TARGETS["avx2"].on_processor(PROCESSORS["zen3"]).limits == ZEN3
+
+
+def test_schedules_do_not_ask_for_the_machine_they_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this host is comes in through the target alone."""
+    def asked() -> None:
+        raise AssertionError("lowering asks for this host")
+
+    monkeypatch.setattr("ztorch.host.detect.detected", asked)
+    for one in (JOBS["product"], JOBS["softmax"]):
+        assert plan_of(one.alone("j"), MACHINES["avx2"])[0].steps
+
+
+@pytest.mark.slow
+def test_processors_change_schedules_and_no_bit() -> None:
+    rng = np.random.default_rng(2)
+    a, b = leaf("input", "a", (30, 300), f32), leaf("input", "b", (300, 256), f32)
+    one = Job(Graph({"y": ops.softmax(ops.matmul(a, b))}),
+              {v: rng.normal(size=v.shape).astype(np.float32) for v in (a, b)})
+    tiny = replace(AVX2, processor=ANY._replace(l1_bytes=1 << 10, l2_bytes=1 << 14, l2_ways=2))
+    plans = [plan_of(one.alone("j"), limits)[0] for limits in (AVX2, tiny)]
+    assert len(plans[0].steps) < len(plans[1].steps)  # one packs
+    np.testing.assert_array_equal(*(interpreted(one, limits)[0] for limits in (AVX2, tiny)))
