@@ -124,7 +124,8 @@ class StreamBatches:
             if self._single_pass and self._exhausted:
                 raise DataError("the generator has run out of batches; pass steps_per_epoch so "
                                 "that all epochs fit, or something that can be iterated again")
-            self._pieces = ReadAhead(self._read(), copy.deepcopy) if self._to_the_end else self._read()
+            pieces = self._read()
+            self._pieces = ReadAhead(pieces, copy.deepcopy) if self._to_the_end else pieces
         for piece in self._pieces:
             return piece
         self._pieces, self._exhausted = None, True
