@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,9 @@ CASES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "cbrt": [((ODD,), {}), ((X * 1e6,), {})], "cdist": [((X, Y[:2]), {}), ((CUBE, CUBE[:, :1]), {})],
     "corrcoef": [((X,), {}), ((X[0],), {})],
     "correlate": [((X[0], Y[0, :3]), {"mode": mode}) for mode in ("valid", "same", "full")],
-    "ctc_decode": [((LOGITS, np.array([6, 4], np.int32)), {}), ((LOGITS, np.array([3, 6], np.int32)), {"merge_repeated": False, "mask_index": 2})],
+    "ctc_decode": [((LOGITS, np.array([6, 4], np.int32)), {}), ((LOGITS, np.array([3, 6], np.int32)), {"merge_repeated": False, "mask_index": 2}),
+                   *(((LOGITS, np.array([6, 4], np.int32)), {"strategy": "beam_search", "mask_index": mask, **more})
+                     for mask, more in ((0, {"beam_width": 4, "top_paths": 3}), (2, {"beam_width": 9}), (None, {"beam_width": 1})))],
     "ctc_loss": [((np.array([[1, 2, 3], [2, 2, 1]], np.int32), LOGITS, np.array([3, 1], np.int32), np.array([6, 4], np.int32)), {}),
                  ((np.array([[1, 3, 0], [2, 2, 1]], np.int32), LOGITS[..., ::-1].copy(), np.array([2, 3], np.int32),
                    np.array([5, 6], np.int32)), {})],
@@ -155,12 +158,30 @@ def test_parts_and_orders() -> None:
     np.testing.assert_array_equal(zt.ops.saturate_cast(WHOLE, "float32"), WHOLE)  # Keras overflows
 
 
+def test_beams_find_what_is_likely_over_all_ways_in_time() -> None:
+    """Against the sum over all ways, compiled; with beams enough for all label sequences, and with more paths than those."""
+    logits, lengths = LOGITS[[0, 1, 1], :4, :3].astype(np.float32), np.array([4, 3, 1], np.int32)
+    logs = np.asarray(zt.ops.log_softmax(logits.astype(np.float64)))
+    labels, scores = (a.numpy() for a in zt.ops.ctc_decode(
+        zt.tensor(logits), zt.tensor(lengths), strategy="beam_search", beam_width=31, top_paths=5, mask_index=1))
+    for row, steps in enumerate(lengths):
+        likely: dict[tuple[int, ...], float] = {}
+        for way in itertools.product(range(3), repeat=int(steps)):
+            path = tuple(c for c, _ in itertools.groupby(way) if c != 1)
+            likely[path] = likely.get(path, 0.0) + np.exp(sum(logs[row, t, c] for t, c in enumerate(way)))
+        best = sorted(likely, key=lambda path: -likely[path])[:5]
+        assert [tuple(p[p >= 0]) for p in labels[:len(best), row]] == best
+        np.testing.assert_allclose(scores[row, :len(best)], np.log([likely[p] for p in best]), rtol=1e-5)
+        assert (scores[row, len(best):] == -np.inf).all() and (labels[len(best):, row] == -1).all()
+
+
 def test_what_no_fixed_shape_can_hold_is_refused() -> None:
     for call, error, message in (
             (lambda: zt.ops.segment_sum(X, IDS), ShapeError, "needs num_segments="),
             (lambda: zt.ops.multi_hot(IDS), ShapeError, "needs num_segments="),
             (lambda: zt.ops.quantile(X, 1.5), ShapeError, "q from 0 to 1"),
-            (lambda: zt.ops.ctc_decode(LOGITS, IDS[:2], strategy="beam_search"), Unsupported, "here it is 'greedy'"),
+            (lambda: zt.ops.ctc_decode(LOGITS, IDS[:2], strategy="best"), ShapeError, "must be 'greedy' or 'beam_search'"),
+            (lambda: zt.ops.ctc_decode(LOGITS, IDS[:2], strategy="beam_search", top_paths=3, beam_width=2), ShapeError, "as many as beams"),
             (lambda: zt.ops.rearrange(X, "a b -> a c"), ShapeError, "each axis once on both sides")):
         with pytest.raises(error, match=message):
             call()

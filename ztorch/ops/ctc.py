@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ztorch.errors import Unsupported
 from ztorch.graph.composition import composition
 from ztorch.graph.op import OPS, Sample, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.control import scan
+from ztorch.ops.ctc_beams import NEVER, beam_search
 
-_NEVER = -1e30  # logarithm of the probability of what cannot be; finite, so that gradients are
 _COUNTS = np.array([2, 1], np.int32)
 _STEPS = np.array([5, 3], np.int32)
 _LABELS = np.array([[1, 2, 0], [2, 0, 0]], np.int32)
@@ -54,19 +53,19 @@ def ctc_loss(target: Value, output: Value, target_length: Value, output_length: 
     def later(paths: Value, places_back: int) -> Value:
         """Paths that come from this many places earlier."""
         moved = OPS.pad(paths, (0, places_back), (0, 0))[:, :places]
-        return OPS.where(place >= places_back, moved, _NEVER)
+        return OPS.where(place >= places_back, moved, NEVER)
 
     def step(paths: Value, now: tuple[Value, Value]) -> tuple[Value, None]:
-        skipped = OPS.where(may_skip, later(paths, 2), _NEVER)
+        skipped = OPS.where(may_skip, later(paths, 2), NEVER)
         new = _log_sum(paths, later(paths, 1), skipped) + now[0]
         return OPS.where(OPS.broadcast_to(now[1] < steps, paths.shape), new, paths), None
 
-    last = OPS.where(place < 2, at[0], _NEVER)
+    last = OPS.where(place < 2, at[0], NEVER)
     if output.shape[1] > 1:
         last, _ = scan(step, last, (at[1:], OPS.iota((output.shape[1] - 1, 1, 1), 0) + 1))
     count = OPS.reshape(OPS.cast(target_length, "int32"), (-1, 1))
     ends = OPS.logical_or(OPS.equal(place, count * 2), OPS.equal(place, count * 2 - 1))
-    return -OPS.logsumexp(OPS.where(ends, last, _NEVER), axis=1)
+    return -OPS.logsumexp(OPS.where(ends, last, NEVER), axis=1)
 
 
 def _log_sum(a: Value, b: Value, c: Value) -> Value:
@@ -78,21 +77,24 @@ def _log_sum(a: Value, b: Value, c: Value) -> Value:
 @composition(Sample(((2, 5, 4), _STEPS)), results=("labels", "scores"))
 def ctc_decode(inputs: Value, sequence_lengths: Value, strategy: str = "greedy",
                beam_width: int = 100, top_paths: int = 1, merge_repeated: bool = True,
-               mask_index: int = 0) -> tuple[Value, Value]:
-    """The labels that are most likely at each step, without blanks and repetitions.
+               mask_index: int | None = 0) -> tuple[Value, Value]:
+    """The most likely labels, without blanks and repetitions.
 
     Args:
         inputs: Logits `(batch, steps, classes)`.
         sequence_lengths: How many steps each row has.
-        strategy: `"greedy"`. Default: `"greedy"`.
-        beam_width: Has no effect. Default: `100`.
-        top_paths: Has no effect. Default: `1`.
-        merge_repeated: Whether repeated classes are one label. Default: `True`.
-        mask_index: The class that stands for no label. Default: `0`.
+        strategy: `"greedy"`, the most likely class at each step, or `"beam_search"`, the labels
+            that are most likely over all ways to place them in time. Default: `"greedy"`.
+        beam_width: How many label sequences a beam search follows at most. Default: `100`.
+        top_paths: How many of them it returns, best first. Default: `1`.
+        merge_repeated: Whether repeated classes are one label; a beam search always takes them as
+            one. Default: `True`.
+        mask_index: The class that stands for no label. `None`: the last one. Default: `0`.
 
     Returns:
         Labels `(1, batch, steps)` with -1 at the end, and minus the sum of the largest logits of
-        each row `(batch, 1)`.
+        each row `(batch, 1)`. A beam search: labels `(top_paths, batch, steps)`, and logarithms of
+        probabilities `(batch, top_paths)`, -infinity where there are no more labels.
 
     Examples:
         >>> import ztorch as zt
@@ -100,9 +102,16 @@ def ctc_decode(inputs: Value, sequence_lengths: Value, strategy: str = "greedy",
         >>> zt.ops.ctc_decode(logits, np.array([4]))[0]
         array([[[ 1,  2, -1, -1]]], dtype=int32)
     """
-    if strategy != "greedy":
-        raise Unsupported(f"ops.ctc_decode(strategy={strategy!r}): here it is 'greedy'")
-    rows, steps, _ = inputs.shape
+    if strategy not in ("greedy", "beam_search"):
+        raise shape_error(f"ops.ctc_decode(strategy={strategy!r}) must be 'greedy' or "
+                          "'beam_search'")
+    rows, steps, classes = inputs.shape
+    mask_index = classes - 1 if mask_index is None else mask_index
+    if strategy == "beam_search":
+        if not 1 <= top_paths <= beam_width:
+            raise shape_error(f"ops.ctc_decode(top_paths={top_paths}, beam_width={beam_width}): at "
+                              "least one path, and at most as many as beams")
+        return beam_search(inputs, sequence_lengths, beam_width, top_paths, mask_index)
     place = OPS.iota((rows, steps), 1)
     over = place >= OPS.reshape(OPS.cast(sequence_lengths, "int32"), (-1, 1))
     best = OPS.where(over, mask_index, OPS.argmax(inputs, axis=-1))
