@@ -13,6 +13,7 @@ from ztorch.runtime.running import BoundCall, NativeSteps, ScorePlace
 from ztorch.runtime.worker_trials import TRIAL_SECONDS, WorkerTrials
 
 WAKE_SECONDS = 0.05  # after which Python looks at signals, progress and callbacks
+LONG_RUN_SECONDS = WAKE_SECONDS / 4  # of a run that is followed by a pause; chosen
 PAUSE_SECONDS = 2e-5  # for threads that wait for the program, which a lock does not serve in turn
 FIRST_SECONDS = 1e-8  # of an estimated cycle: more than it takes, so that the first look is early
 _AT = {name: k for k, name in enumerate(STEPS["record"])}
@@ -96,7 +97,7 @@ class HostSteps(NativeSteps):
             inputs[:] = own
         ran = int(record[_AT["ran"]])
         self._trials.took(took / ran, took)
-        if took > WAKE_SECONDS / 4:
+        if took > LONG_RUN_SECONDS:
             sleep(PAUSE_SECONDS)
         if ran < count and order is None:  # shows what the last batch was
             at = first + (ran - 1) * int(record[_AT["rows"]])
