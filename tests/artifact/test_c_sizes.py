@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,9 @@ def test_any_rows_and_lengths(tmp_path: Path, device: str) -> None:
                "optimizer": zt.optimizers.SGD(0.1)}
     files = export_c(model.trace(**options), tmp_path, device=device)
     assert "words_sizes.c" in {path.name for path in files}
+    row_sizes = re.findall(r"#define WORDS_(\w+)_SIZE (\d+)UL /\* numbers in a row",
+                           (tmp_path / "words.h").read_text())
+    assert row_sizes == [("INPUT", "18"), ("OUTPUT", "12"), ("TARGET", "12")]  # and no lengths
     program = model.compile("cpu", **options)
     random = np.random.default_rng(0)
     given, expected = b"", []

@@ -195,6 +195,8 @@ def _row_sizes(spec: ProgramSpec) -> list[tuple[str, int, str]]:
                                    ("OUTPUT", predict.outputs, "a prediction"),
                                    ("TARGET", targets, "targets")):
         for t in tensors.values():
+            if t.name[0] not in "xy":  # lengths of rows, one number each
+                continue
             port, part = t.name[2:], identifier(t.name[2:], "part")
             sizes.append((macros.new(f"{role}_{part.upper()}_SIZE" if port else f"{role}_SIZE",
                                      role), math.prod(t.shape[1:]),
