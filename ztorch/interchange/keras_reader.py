@@ -14,7 +14,7 @@ from ztorch.interchange import keras_ops
 from ztorch.interchange.keras_graph import alone, arguments, histories, without_masks
 from ztorch.layers.attention import MultiHeadAttention
 from ztorch.layers.core import Input
-from ztorch.layers.encoded import Encoded
+from ztorch.layers.encoded import Encoded, reader_of_text, taken
 from ztorch.layers.layer import Layer
 from ztorch.layers.merge import Merge
 from ztorch.model.model import Model
@@ -107,13 +107,17 @@ class KerasReader:
             return self.functional(config, kind)
         return self.make_layer(label, kind, config)
 
+    def reader(self, spec: dict[str, Any]) -> Any:
+        """A layer of the host that reads an input of text, or None and a problem."""
+        try:
+            return reader_of_text(spec["class_name"], spec["config"])
+        except ZtorchError as error:
+            return self.report(f"{spec['class_name']} of text: {error}")
+
     def encoded(self, kind: str, config: dict[str, Any], label: str) -> Layer | None:
         """A layer of the host that the model computes, or None and a problem."""
-        accepted = inspect.signature(Encoded.kinds[kind].__init__).parameters
         try:
-            return Encoded({"class_name": kind, "config": {
-                key: value for key, value in config.items() if key in accepted}},
-                name=config.get("name"))
+            return Encoded(taken(Encoded.kinds[kind], config), name=config.get("name"))
         except ZtorchError as error:
             self.report(f"{label}: {error}")
             return None
@@ -188,7 +192,7 @@ class KerasReader:
     def sequential(self, config: dict[str, Any], spec: dict[str, Any]) -> Layer | None:
         """A Sequential."""
         specs = config["layers"]
-        layers: list[Layer | None] = []
+        layers: list[Any] = []
         reads_ids = next((s["class_name"] == "Embedding" for s in specs
                           if s["class_name"] != "InputLayer"), False)
         if specs and specs[0]["class_name"] == "InputLayer":
@@ -198,6 +202,9 @@ class KerasReader:
             shape = (config.get("build_input_shape") or (spec.get("build_config") or {}).get(
                 "input_shape") or (specs[0]["config"].get("batch_shape") if specs else None))
             layers.append(self.shaped(shape, "int32" if reads_ids else None, None))
+        if layers and layers[0] is not None and layers[0].holds_text and specs:
+            layers.append(self.reader(specs[0]))
+            specs = specs[1:]
         layers += [self.layer(s) for s in specs]
         if self.problems or None in layers:
             return None
@@ -209,12 +216,16 @@ class KerasReader:
         """A functional model, of a class of users' own too: calls the layers as Keras did."""
         specs = without_masks({spec["name"]: spec for spec in config["layers"]})
         layers: dict[str, Any] = {}  # functions where Keras has ops
+        texts = {name for name, spec in specs.items() if spec["class_name"] == "InputLayer"
+                 and spec["config"].get("dtype") == "string"}
         for name, spec in specs.items():
             if spec["class_name"] == "InputLayer":
                 readers = [s for s in specs.values() if s["class_name"] == "Embedding" and any(
                     history[0] == name for node in s["inbound_nodes"]
                     for history in histories(node))]
                 layers[name] = self.input(spec["config"], bool(readers))
+            elif any(h[0] in texts for node in spec["inbound_nodes"] for h in histories(node)):
+                layers[name] = self.reader(spec)
             elif (str(spec.get("module")).startswith(MODULES)
                   or (spec.get("module"), spec["class_name"]) == keras_ops.SCALED_SUM):
                 layers[name] = self.op(spec)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -138,3 +139,18 @@ def encode(layer: HostLayer, x: Any, more: dict[str, Any]) -> Any:
         return Encoded(layer).call(x, None, **more)  # type: ignore[arg-type]
     symbol = as_symbol(x)
     return None if symbol is None else Encoded(layer)(symbol, **more)
+
+
+def taken(kind: type[HostLayer], config: Mapping[str, Any]) -> dict[str, Any]:
+    """A layer of the host by what it takes of a config of Keras."""
+    accepted = inspect.signature(kind.__init__).parameters
+    return {"class_name": kind.__name__, "config": {
+        key: value for key, value in config.items() if key in accepted}}
+
+
+def reader_of_text(kind: str, config: Mapping[str, Any]) -> HostLayer:
+    """The layer of the host that reads texts, from its config in Keras."""
+    known = HostLayer.known.get(kind)
+    if known is None or not known.reads_text:
+        raise ConfigError(f"{kind} reads no text")
+    return HostLayer.get(taken(known, config))

@@ -22,6 +22,7 @@ from ztorch.layers.symbol import LayerCall, SymbolicTensor, as_symbol, leaves, n
 from ztorch.weights.keras_branches import flat, is_row
 from ztorch.weights.keras_classes import is_own, registered_name
 from ztorch.weights.keras_ops import MODULES, OPS_OF_KERAS
+from ztorch.weights.keras_texts import call_on_text, host_layer
 
 # Layers of ours that Keras lacks.
 NO_TWIN = frozenset((
@@ -70,6 +71,8 @@ class KerasWriter:
         common = {"name": network.name, "trainable": network.trainable}
         if is_row(network):
             layers = [self.input(x, x.name) for x in network.inputs_by_name.values()]
+            layers += [host_layer(x.encoder) for x in network.inputs_by_name.values()
+                       if x.encoder is not None]
             layers += [self.layer(layer.stands_for) for layer in network.adopted]
             return _spec("keras", "Sequential", {**common, "layers": layers})
         if network.own_call is not None:
@@ -85,8 +88,7 @@ class KerasWriter:
             return self.network(layer)
         kind = type(layer).__name__
         if isinstance(layer, Encoded):
-            return _spec("keras.layers", type(layer.layer).__name__, {
-                **layer.layer.get_config(), "name": layer.name})
+            return host_layer(layer.layer, layer.name)
         if is_own(layer):
             return self.own(layer)
         if kind in NO_TWIN or not type(layer).__module__.startswith("ztorch.layers."):
@@ -157,12 +159,11 @@ class KerasWriter:
 
     def input(self, x: Input, name: str) -> dict[str, Any]:
         """An InputLayer."""
-        if x.holds_text:
-            self.problems.append(f"Input {name!r} of text; begin the model with an Input of the "
-                                 "numbers that the layer makes of texts")
-        shape = [x.batch_size, *(None if isinstance(n, OpenSize) else n for n in x.shape)]
+        row = x.text_shape if x.holds_text else x.shape
+        shape = [x.batch_size, *(None if isinstance(n, OpenSize) else n for n in row)]
         return _spec("keras.layers", "InputLayer", {
-            "batch_shape": shape, "dtype": x.dtype or "float32", "sparse": False, "name": name})
+            "batch_shape": shape, "dtype": "string" if x.holds_text else x.dtype or "float32",
+            "sparse": False, "name": name})
 
     def functional(self, network: Network) -> dict[str, Any]:
         """The layers, inputs and outputs of a network, as calls of layers."""
@@ -173,6 +174,10 @@ class KerasWriter:
         references: dict[Any, list[Any]] = {s: [name, 0, 0] for s, name in inputs.items()}
         specs = [{**self.input(x, name or x.name), "name": name or x.name, "inbound_nodes": []}
                  for name, x in network.inputs_by_name.items()]
+        for symbol, x in zip(inputs, network.inputs_by_name.values(), strict=True):
+            if x.encoder is not None:
+                specs.append(call_on_text(x, inputs[symbol]))
+                references[symbol] = [specs[-1]["name"], 0, 0]
         nodes: dict[Any, list[Any]] = {}
         for call in wiring.calls:
             layer: Any = call.layer
@@ -189,7 +194,7 @@ class KerasWriter:
                 references[symbol] = [name, len(nodes[layer]), k]
             nodes[layer].append(self.node(call, references))
         ends = nested(lambda s: references[s], wiring.outputs)
-        names = [references[s] for s in inputs]
+        names = [[name, 0, 0] for name in inputs.values()]
         keyed = [name for name in network.inputs_by_name if name]
         return {"layers": specs, "input_layers": names if len(names) > 1 else names[0],
                 "output_layers": ends} if keyed or len(names) == 1 else {}
