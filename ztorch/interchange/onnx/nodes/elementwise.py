@@ -154,6 +154,12 @@ def _bit_shift(n: Node) -> Result:
     return OPS.where(OPS.less(places, x.dtype.bits), y, OPS.zeros_like(y))
 
 
+@node("Atan2", domain="ztorch")
+def _atan2(n: Node) -> Result:
+    """ONNX has no angle of a point; programs of torch.export do."""
+    return OPS.atan2(*n.values())
+
+
 # -- activations with parameters -------------------------------------------------------------------
 
 

@@ -196,3 +196,9 @@ def _unique(n: Node) -> Result:
         values = np.take(values, order, axis or 0)
         first, inverse, counts = first[order], rank[inverse], counts[order]
     return n.numbers_like(0, values), *(a.astype(np.int64) for a in (first, inverse, counts))
+
+
+@node("SearchSorted", domain="ztorch")
+def _search_sorted(n: Node) -> Result:
+    """Of programs of torch.export."""
+    return OPS.searchsorted(*n.values(), side=n.attr("side"))

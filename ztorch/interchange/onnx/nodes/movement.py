@@ -237,3 +237,9 @@ def _eye(n: Node) -> Result:
     number, (rows, columns) = n.attr("dtype", 0), n.shape(0)
     kind = n.dtype_of(number) if number else n.value(0).dtype
     return OPS.eye(rows, columns, n.attr("k", 0), kind)
+
+
+@node("Diagonal", domain="ztorch")
+def _diagonal(n: Node) -> Result:
+    """Of programs of torch.export."""
+    return OPS.diagonal(n.value(0), n.attr("offset", 0), *n.attr("axes"))

@@ -141,7 +141,9 @@ def _unfold(c: OperatorCall) -> Result:
 
 @call(*(f"upsample_{kind}.{overload}" for kind in (
     "nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d", "trilinear3d")
-    for overload in ("vec", "default")))
+    for overload in ("vec", "default")),
+      *(f"_upsample_{kind}_aa.{overload}" for kind in ("bilinear2d", "bicubic2d")
+        for overload in ("vec", "default")))
 def _upsample(c: OperatorCall) -> Result:
     x = c.tensor("input" if "input" in c.spec.inputs else "self")
     size, factors = c.get("output_size"), c.get("scale_factors")
@@ -157,6 +159,10 @@ def _upsample(c: OperatorCall) -> Result:
                    "align_corners" if c.get("align_corners", False) else "half_pixel"}
         if how["mode"] == "linear":
             del how["cubic_coeff_a"]
+    if c.op.endswith("_aa"):
+        how |= {"antialias": 1, "exclude_outside": 1}
+        if how["mode"] == "cubic":
+            how["cubic_coeff_a"] = -0.5
     if factors:
         return c.node("Resize", x.name, "", c.constant(np.array([1, 1, *factors], np.float32)),
                       **how)

@@ -28,6 +28,17 @@ def _plain(c: OperatorCall) -> Result:
     return c.node(_PLAIN[c.op], c.cast(x, c.result.dtype) if floats else x.name)
 
 
+@call("round.decimals")
+def _round(c: OperatorCall) -> Result:
+    x, d = c.tensor(), c.tensor().dtype
+    decimals = c.get("decimals", 0)
+    if not d.is_float:
+        return x.name if decimals >= 0 else c.unsupported("tens of integers")
+    scale = c.number(10.0 ** abs(decimals), d)
+    bigger, smaller = ("Mul", "Div") if decimals >= 0 else ("Div", "Mul")
+    return c.node(smaller, c.node("Round", c.node(bigger, x.name, scale)), scale)
+
+
 @call("rsqrt")
 def _rsqrt(c: OperatorCall) -> Result:
     return c.node("Reciprocal", c.node("Sqrt", c.x()))

@@ -36,6 +36,19 @@ def _outer(c: OperatorCall) -> Result:
     return c.node("Mul", c.node("Unsqueeze", c.x(), c.ints(1)), c.x("vec2"))
 
 
+@call("cdist", "_cdist_forward")
+def _distances(c: OperatorCall) -> Result:
+    order = c.get("p", 2.0)
+    apart = c.node("Sub", c.node("Unsqueeze", c.x("x1"), c.ints(-2)),
+                   c.node("Unsqueeze", c.x("x2"), c.ints(-3)))
+    last = c.ints(-1)
+    if order == float("inf"):
+        return c.node("ReduceMax", c.node("Abs", apart), last, keepdims=0)
+    if order not in (1, 2):
+        c.unsupported(f"distances of order {order}")
+    return c.node(f"ReduceL{int(order)}", apart, last, keepdims=0)
+
+
 @call("linalg_det")
 def _determinant(c: OperatorCall) -> Result:
     return c.node("Det", c.x("A"))

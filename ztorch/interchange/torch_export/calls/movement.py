@@ -249,6 +249,13 @@ def _channel_shuffle(c: OperatorCall) -> Result:
     return c.node("Reshape", c.node("Transpose", apart, perm=[0, 2, 1, 3]), c.node("Shape", x))
 
 
+@call("diagonal", "diagonal_copy")
+def _diagonal(c: OperatorCall) -> Result:
+    x = c.tensor()
+    return c.nodes("Diagonal", [x.name], 1, domain="ztorch", offset=c.get("offset", 0),
+                   axes=[axis_of(c, x, "dim1", 0), axis_of(c, x, "dim2", 1)])[0]
+
+
 @call("one_hot")
 def _one_hot(c: OperatorCall) -> Result:
     return c.node("OneHot", c.x(), c.constant(np.int64(c.get("num_classes"))),

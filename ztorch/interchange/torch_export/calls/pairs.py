@@ -55,6 +55,14 @@ def _quotient(c: OperatorCall) -> Result:
     return c.node("Mul", c.node("Sign", y), c.node("Floor", c.node("Abs", y)))
 
 
+@call("atan2")
+def _angle(c: OperatorCall) -> Result:
+    names, d = c.promoted("self", "other")
+    if not d.is_float:
+        names = [c.node("Cast", x, to=c.result.dtype.onnx) for x in names]
+    return c.nodes("Atan2", names, 1, domain="ztorch")[0]
+
+
 @call("addcmul", "addcdiv")
 def _added_product(c: OperatorCall) -> Result:
     (x, a, b), d = c.promoted("self", "tensor1", "tensor2")
@@ -114,6 +122,17 @@ def _logic(c: OperatorCall) -> Result:
 def _bits(c: OperatorCall) -> Result:
     (a, b), d = c.promoted("self", "other")
     return c.node(_BITS[c.op] if d is boolean else f"Bitwise{_BITS[c.op]}", a, b)
+
+
+@call(*(f"{op}.{overload}" for op in ("__lshift__", "__rshift__") for overload in _BOTH),
+      *(f"bitwise_{side}_shift.{overload}" for side in ("left", "right")
+        for overload in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")))
+def _shift(c: OperatorCall) -> Result:
+    (a, places), d = c.promoted("self", "other")
+    if not d.is_int:
+        c.unsupported(f"a shift of {d.name}")
+    left = c.op in ("__lshift__", "bitwise_left_shift")
+    return c.node("BitShift", a, places, direction="LEFT" if left else "RIGHT")
 
 
 @call("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")

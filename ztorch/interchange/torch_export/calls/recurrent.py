@@ -21,11 +21,29 @@ def _reordered(c: OperatorCall, kind: str, weight: CallTensor) -> str:
     return c.node("Concat", *parts, axis=0) if len(parts) > 1 else weight.name
 
 
+def _layer(c: OperatorCall, x: str, own: Sequence[Sequence[CallTensor]], begun: Sequence[str],
+           ) -> list[str]:
+    """The outputs of all steps, then the last states; `own` are the weights of each direction."""
+    kind = {"lstm": "LSTM", "gru": "GRU"}.get(c.op.removesuffix("_cell"), "RNN")
+    first = c.ints(0)
+    w, r = (c.node("Concat", *(c.node("Unsqueeze", _reordered(c, kind, p[k]), first)
+                               for p in own), axis=0) for k in (0, 1))
+    bias = c.node("Concat", *(c.node("Unsqueeze", c.node(
+        "Concat", *(_reordered(c, kind, p[k]) for k in (2, 3)), axis=0), first)
+        for p in own), axis=0) if len(own[0]) == 4 else ""
+    attrs: dict[str, Any] = {"direction": "bidirectional" if len(own) == 2 else "forward",
+                             "hidden_size": int(own[0][1].dims[1])}
+    if kind == "GRU":
+        attrs["linear_before_reset"] = 1
+    if "relu" in c.op:
+        attrs["activations"] = ["Relu"] * len(own)
+    return c.nodes(kind, [x, w, r, bias, "", *begun], 1 + len(begun), **attrs)
+
+
 @call("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
 def _recurrent(c: OperatorCall) -> Result:
     if c.get("train", False) and c.get("dropout", 0.0):
         c.unsupported("it drops elements; export module.eval()")
-    kind = {"lstm": "LSTM", "gru": "GRU"}.get(c.op, "RNN")
     states, directions = c.get("hx"), 2 if c.get("bidirectional", False) else 1
     states = states if isinstance(states, list) else [states]
     params: Sequence[CallTensor] = c.get("params")
@@ -36,26 +54,26 @@ def _recurrent(c: OperatorCall) -> Result:
     x = c.x("input")
     if c.get("batch_first", False):
         x = c.node("Transpose", x, perm=[1, 0, 2])
-    first = c.ints(0)
     last: list[list[str]] = [[] for _ in states]
     for layer in range(layers):
         own = [params[(layer * directions + d) * each:][:each] for d in range(directions)]
-        w, r = (c.node("Concat", *(c.node("Unsqueeze", _reordered(c, kind, p[k]), first)
-                                   for p in own), axis=0) for k in (0, 1))
-        bias = c.node("Concat", *(c.node("Unsqueeze", c.node(
-            "Concat", *(_reordered(c, kind, p[k]) for k in (2, 3)), axis=0), first)
-            for p in own), axis=0) if each == 4 else ""
         begun = [part(c, s.name, 0, layer * directions, (layer + 1) * directions) for s in states]
-        attrs: dict[str, Any] = {"direction": "bidirectional" if directions == 2 else "forward",
-                                 "hidden_size": int(own[0][1].dims[1])}
-        if kind == "GRU":
-            attrs["linear_before_reset"] = 1
-        if c.op == "rnn_relu":
-            attrs["activations"] = ["Relu"] * directions
-        every, *ends = c.nodes(kind, [x, w, r, bias, "", *begun], 1 + len(states), **attrs)
+        every, *ends = _layer(c, x, own, begun)
         x = c.node("Reshape", c.node("Transpose", every, perm=[0, 2, 1, 3]), c.ints(0, 0, -1))
         for k, end in enumerate(ends):
             last[k].append(end)
     if c.get("batch_first", False):
         x = c.node("Transpose", x, perm=[1, 0, 2])
     return [x, *(c.node("Concat", *ends, axis=0) for ends in last)]
+
+
+@call("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
+def _cell(c: OperatorCall) -> Result:
+    """A layer of one step."""
+    states, first = c.get("hx"), c.ints(0)
+    begun = [c.node("Unsqueeze", s.name, first)
+             for s in (states if isinstance(states, list) else [states])]
+    own = [w for w in (c.get(name) for name in ("w_ih", "w_hh", "b_ih", "b_hh")) if w is not None]
+    _, *ends = _layer(c, c.node("Unsqueeze", c.x("input"), first), [own], begun)
+    results = [c.node("Squeeze", end, first) for end in ends]
+    return results if c.op == "lstm_cell" else results[0]

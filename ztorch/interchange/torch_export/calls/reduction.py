@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from ztorch.dtypes import boolean, i32
+from ztorch.interchange.torch_export.calls.movement import axis_of
 from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
 
 _KINDS = {"sum": "ReduceSum", "mean": "ReduceMean", "amax": "ReduceMax", "amin": "ReduceMin",
@@ -97,6 +98,31 @@ def _cumsum(c: OperatorCall) -> Result:
 def _cumprod(c: OperatorCall) -> Result:
     return c.node("CumProd", c.cast(c.tensor(), c.result.dtype),
                   c.constant(np.int64(c.get("dim"))))
+
+
+@call("logcumsumexp")
+def _log_of_sums(c: OperatorCall) -> Result:
+    """Each sum from the largest of its own terms, so that none underflows."""
+    x, axis = c.tensor(), axis_of(c, c.tensor())
+    order = [*(k for k in range(x.rank) if k != axis), axis]
+    size = c.node("Gather", c.node("Shape", x.name), c.constant(np.int64(axis)), axis=0)
+    terms = c.node("Range", c.constant(np.int64(0)), size, c.constant(np.int64(1)))
+    added = c.node("LessOrEqual", terms, c.node("Unsqueeze", terms, c.ints(1)))
+    wide = c.node("Unsqueeze", c.node("Transpose", x.name, perm=order), c.ints(-2))
+    y = c.node("ReduceLogSumExp", c.node("Where", added, wide, c.number(-math.inf, x.dtype)),
+               c.ints(-1), keepdims=0)
+    return c.node("Transpose", y, perm=np.argsort(order).tolist())
+
+
+@call("bucketize.Tensor", "searchsorted.Tensor")
+def _buckets(c: OperatorCall) -> Result:
+    edges = "boundaries" if c.op == "bucketize" else "sorted_sequence"
+    if c.tensor(edges).rank != 1 or c.get("sorter") is not None:
+        c.unsupported("edges that are no sorted vector")
+    inputs, _ = c.promoted(edges, "self")
+    side = "right" if c.get("right", False) else c.get("side", "left")
+    [places] = c.nodes("SearchSorted", inputs, 1, domain="ztorch", side=side)
+    return c.node("Cast", places, to=c.result.dtype.onnx)
 
 
 @call("sort", "sort.stable", "argsort", "argsort.stable")
