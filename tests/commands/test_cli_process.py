@@ -121,10 +121,11 @@ def test_help_is_quick() -> None:
 
 
 def test_a_picture_and_a_table_come_through_a_pipe(tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image")
+    from PIL import Image
+
     zt.Sequential([L.Input((4, 4, 1)), L.Flatten(), L.Dense(1, kernel_initializer="ones")]).compile(
         "cpu:scalar", batch_size=1).save(tmp_path / "net.zt")
-    image.new("L", (4, 4), 51).save(tmp_path / "grey.png")
+    Image.new("L", (4, 4), 51).save(tmp_path / "grey.png")
     table = ",".join(["0.2"] * 16).encode() + b"\n"
     for source, arguments in (((tmp_path / "grey.png").read_bytes(), ["-"]), (table, [])):
         ran = subprocess.run([sys.executable, str(ROOT / "cli.py"), "run", "net.zt", *arguments],

@@ -94,6 +94,15 @@ def test_a_device_keeps_the_order_too() -> None:
     w = np.arange(24, dtype=np.float32).reshape(4, 6)
     made._write_state(state, w)
     np.testing.assert_array_equal(made._read_state(state), w)
+    here = made.opened_device
+    buffer, back = here.alloc(w.nbytes), np.zeros_like(w)
+    made._copy_state(state, buffer, into_state=False)
+    here.read(buffer, back.reshape(-1))
+    np.testing.assert_array_equal(back, w)
+    here.write(buffer, w + 1)
+    made._copy_state(state, buffer, into_state=True)
+    np.testing.assert_array_equal(made._read_state(state), w + 1)
+    made._write_state(state, w)
     np.testing.assert_array_equal(made._read_state(state.replace(order=None)).reshape(-1),
                                   w.reshape(4, 3, 2).transpose(1, 0, 2).reshape(-1))
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ztorch.abi import WASM_ARCH
 from ztorch.codegen.targets import Target
 from ztorch.compile.cpu_code import cpu_code
 from ztorch.compile.description import describe_program
@@ -221,7 +222,7 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
     if failures:  # the one that asks for most names a limit that all functions meet
         raise max(failures, key=lambda error: error.arena)
     if derived is not None:
-        once = Graph({}, _place_derived(derived, params))
+        once = Graph({}, _place_derived(derived, params, target))
         if once.updates:
             plans[PREPARE] = lower(PREPARE, once, target.limits, params, fusion, None, schedules,
                                    chooser=chooser)
@@ -231,9 +232,12 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
     return plans
 
 
-def _place_derived(derived: Derived, params: Params) -> dict[str, Value]:
-    """Has packed weights lie in their derived states, and returns what `prepare` must compute."""
+def _place_derived(derived: Derived, params: Params, target: Target) -> dict[str, Value]:
+    """Has packed weights lie in their derived states, and returns what `prepare` must compute. Web
+    pages read weights as the model declares them: for devices and WebAssembly, that is all."""
     updates = {name: v for name, v in derived.updates.items() if name in params.offsets}
+    if target.limits.grid is not None or target.arch == WASM_ARCH:
+        return updates
     for state, (packed, order) in derived.packed(params.offsets).items():
         params.lies_as(state, packed, order)
         del updates[packed]

@@ -105,7 +105,14 @@ class Remote(Running):
         self.opened_device.write(self._params, stored, state.offset)
 
     def _copy_state(self, state: StateSpec, memory: DeviceBuffer, into_state: bool) -> None:
-        if into_state:
+        if state.order is not None:  # the host changes the order
+            if into_state:
+                value = np.empty(state.shape, lying(state.dtype).numpy)
+                self.opened_device.read(memory, value.reshape(-1))
+                self._write_state(state, value)
+            else:
+                self.opened_device.write(memory, self._read_state(state))
+        elif into_state:
             self.opened_device.copy(memory, self._params, state.nbytes, 0, state.offset)
         else:
             self.opened_device.copy(self._params, memory, state.nbytes, state.offset, 0)
