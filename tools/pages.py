@@ -1,6 +1,7 @@
 """Pages of the documentation that come from the code; a hook of MkDocs (see mkdocs.yml).
 
 - `reference/*.md`: the API, a page a family, by mkdocstrings from the docstrings
+- `tuned_constants.md`: the table of `ztorch/lower/tuning/`
 - `architecture.md`, `contributing.md`, `changelog.md`: the files of the root, links turned
 - `pictures/plan.svg`: the plan of a training step of `digits_mlp`, as `program.plot` draws it
 - in every page, a line `<!-- show: graph -->` becomes what `ztorch show digits_mlp --stage graph`
@@ -30,6 +31,7 @@ from ztorch.library.buffers import Buffer, Strided
 from ztorch.library.builder import BackendBuilder
 from ztorch.library.capabilities import Capabilities
 from ztorch.library.device_library import DeviceLibrary
+from ztorch.lower.tuning import constants
 
 ROOT = Path(__file__).parent.parent
 ARRAYS = (  # functions of tensors, in the order of their page
@@ -171,6 +173,18 @@ def layer_entries() -> Iterator[str]:
                 yield from entry(layer, ["adapt"] if hasattr(layer, "adapt") else ())
 
 
+# -- tuned constants ------------------------------------------------------------------------------
+
+
+def tuned_constants() -> str:
+    """A page with every tuned constant of lowering."""
+    return page("Tuned constants", "The numbers by which the compiler chooses schedules, from the "
+                "table in `ztorch/lower/tuning/`.", [
+        "| constant | value | unit | meaning | measured |", "| --- | --- | --- | --- | --- |",
+        *(f"| `{c.name}` | {c.value} | {c.unit} | {c.meaning} | {c.evidence} |"
+          for c in constants())])
+
+
 # -- a model's stages, and pictures --------------------------------------------------------------
 
 
@@ -248,6 +262,7 @@ def on_files(files: Any, config: Any) -> Any:
 
     for name, text in reference().items():
         files.append(File.generated(config, f"reference/{name}.md", content=text))
+    files.append(File.generated(config, "tuned_constants.md", content=tuned_constants()))
     for source, name in OF_ROOT.items():
         if source != "README.md":
             text = from_root((ROOT / source).read_text())

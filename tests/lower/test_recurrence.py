@@ -17,7 +17,7 @@ from ztorch.dtypes import f32
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.lower import independent, recurrence_tuning
+from ztorch.lower import independent, tuning
 from ztorch.lower.independent import as_recurrence
 from ztorch.lower.prepare import prepare
 from ztorch.lower.recurrence import RECURRENCE
@@ -139,8 +139,8 @@ def test_bodies_of_many_values() -> None:
 
         return loop(turn, 3, 4)
 
-    assert kernels(chain(recurrence_tuning.RECURRENCE_VALUES // 2 - 9))[1] == 0
-    many = chain(recurrence_tuning.RECURRENCE_VALUES // 2)
+    assert kernels(chain(tuning.RECURRENCE_VALUES // 2 - 9))[1] == 0
+    many = chain(tuning.RECURRENCE_VALUES // 2)
     [node] = [v for v in prepare(Graph({"y": chain(2)}), NARROW).nodes() if v.op is RECURRENCE]
     assert node.attrs["recurrence"].slots > 2
     assert as_recurrence(many.args[0], {0}, (), NARROW) is None

@@ -17,31 +17,23 @@ from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
-from ztorch.lower import (
-    grid_tuning,
-    recurrence_tuning,
-    sliding_tuning,
-    tile_tuning,
-    tuning,
-    winograd_tuning,
-)
+from ztorch.lower import tuning
 from ztorch.machines.processors import ANY, PROCESSORS, processor
 
-LOWER = Path(tuning.__file__).parent
-TABLES = ("tuning.py", "grid_tuning.py", "recurrence_tuning.py", "sliding_tuning.py", "tile_tuning.py",
-          "winograd_tuning.py")
+LOWER = Path(tuning.__file__).parent.parent
 ZEN3 = replace(AVX2, processor=processor("zen3"))
 
 
 def test_every_constant_says_what_it_is_and_is_used() -> None:
-    used = {node.id for path in LOWER.glob("*.py") if path.name not in TABLES
+    used = {node.id for path in LOWER.glob("*.py")
             for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
-    constants = {**vars(tuning), **vars(grid_tuning), **vars(recurrence_tuning), **vars(sliding_tuning),
-                 **vars(tile_tuning),
-                 **vars(winograd_tuning)}
-    for name, row in tuning.TABLE.items():
-        assert name == row.name and constants[name] == row.value and name in used
-        assert row.unit and row.meaning and row.evidence
+    for row in tuning.constants():
+        assert getattr(tuning, row.name) == row.value and row.name in used, row
+        assert row.unit and row.meaning and row.evidence, row
+
+
+def test_the_table_has_a_row_for_each_constant() -> None:
+    assert {c.name for c in tuning.constants()} == {n for n in vars(tuning) if n.isupper()} - {"CHOSEN"}
 
 
 # Numbers that are no choices: widths of registers and words, ranks of shapes, sizes of memos.
@@ -50,7 +42,7 @@ KNOWN = {("grid_mma.py", 16), ("grid_rows.py", 32), ("grid_operands.py", 3), ("g
 
 
 def test_no_other_number_hides_in_lowering() -> None:
-    found = {(path.name, node.value) for path in LOWER.glob("*.py") if path.name not in (*TABLES, "passes.py")
+    found = {(path.name, node.value) for path in LOWER.glob("*.py") if path.name != "passes.py"
              for node in ast.walk(ast.parse(path.read_text()))
              if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value not in (0, 1, 2)}
     assert found <= KNOWN

@@ -26,10 +26,10 @@ from ztorch.ir.halves import HALVES
 from ztorch.ir.kernel import Fragment, MmaShape
 from ztorch.ir.layouts import layout_of
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower.grid_tuning import ATTENTION_ROWS, ATTENTION_SHARE, ATTENTION_SIZE, SEEN_ROWS
 from ztorch.lower.hidden import hides
 from ztorch.lower.index import Index, Var
 from ztorch.lower.region import COPY, certain, is_view
+from ztorch.lower.tuning import ATTENTION_ROWS, ATTENTION_SHARE, ATTENTION_SIZE, SEEN_ROWS
 from ztorch.lower.wide import Group, WideShape, pointwise, spreads
 
 

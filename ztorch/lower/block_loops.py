@@ -13,7 +13,7 @@ from ztorch.graph.value import Value, layer_scope, topological
 from ztorch.lower.block_operands import BlockOperand, BlockOperands, Use
 from ztorch.lower.hidden import columns_seen
 from ztorch.lower.loops import summing
-from ztorch.lower.tuning import BLOCK_SEGMENTS, SEGMENT_BLOCKS
+from ztorch.lower.tuning import BLOCK_SEGMENTS, BLOCK_SEGMENTS_MAX, SEGMENT_BLOCKS
 from ztorch.lower.wide import Group, spreads
 
 
@@ -54,7 +54,8 @@ class BlockLoops:
     def _over_rows(self, operands: dict[Use, BlockOperand]) -> list[Value]:
         """The results of one matrix, in segments of rows that see as many columns."""
         summed = any(self._over(r) for r in self.group.results)  # each segment keeps its own sums
-        parts = segments(self.shape.rows, self.rows, BLOCK_SEGMENTS * (1 if summed else 2))
+        most = BLOCK_SEGMENTS if summed else BLOCK_SEGMENTS_MAX
+        parts = segments(self.shape.rows, self.rows, most)
         columns = columns_seen(self.group, parts)
         pieces: list[list[Value]] = []
         for (start, end), seen in columns.items():

@@ -25,7 +25,7 @@ from ztorch.lower.reduction import Phases, axes_of
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.sliding import read_for_sums
-from ztorch.lower.sliding_tuning import (
+from ztorch.lower.tuning import (
     CORRELATION_CODE,
     CORRELATION_PAIRS,
     CORRELATION_REGISTERS,

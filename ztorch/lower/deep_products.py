@@ -20,7 +20,7 @@ from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Var
 from ztorch.lower.region import view_of
-from ztorch.lower.tuning import DEEP_PRODUCT_SIZE, PRODUCT_DEPTH
+from ztorch.lower.tuning import DEEP_PRODUCT_SIZE, EVEN_PARTS, PRODUCT_DEPTH
 
 
 def in_depth_loops(graph: Graph, limits: Limits) -> Graph:
@@ -63,7 +63,7 @@ def _looped(v: Value) -> Value:
     a, b = v.args
     k = a.shape[1]
     least = math.ceil(k / PRODUCT_DEPTH)
-    even = next((n for n in range(least, 2 * least) if k % n == 0), 0)
+    even = next((n for n in range(least, EVEN_PARTS * least) if k % n == 0), 0)
     size = k // even if even else depth_of_parts(k)
     turns = k // size
     # The right operand comes last in the step, so it is named first: a copy of the left one is

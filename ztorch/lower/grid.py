@@ -11,10 +11,10 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import GridLimits
 from ztorch.lower.emit import Emitter
-from ztorch.lower.grid_tuning import GROUP_THREADS
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import spread
 from ztorch.lower.region import Region, computed, real_reads
+from ztorch.lower.tuning import GROUP_THREADS
 
 
 @contextmanager

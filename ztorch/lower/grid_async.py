@@ -21,7 +21,9 @@ from ztorch.lower import grid_mma
 from ztorch.lower.grid_epilogue import Bands, Block
 from ztorch.lower.grid_operands import copy_width, lies_along_k
 from ztorch.lower.grid_strips import Strips
-from ztorch.lower.grid_tuning import (
+from ztorch.lower.index import Index, Var
+from ztorch.lower.region import Region
+from ztorch.lower.tuning import (
     ASYNC_COST,
     ASYNC_STAGES_LEAST,
     ASYNC_TILES,
@@ -31,8 +33,6 @@ from ztorch.lower.grid_tuning import (
     MMA_STAGES,
     MMA_STRIP_COST,
 )
-from ztorch.lower.index import Index, Var
-from ztorch.lower.region import Region
 
 
 @dataclass(frozen=True)

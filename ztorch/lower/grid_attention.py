@@ -16,18 +16,18 @@ from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.attention import Softened
 from ztorch.lower.emit import Emitter
 from ztorch.lower.grid import threads, where, workgroups
-from ztorch.lower.grid_tuning import (
-    ATTENTION_BLOCK,
-    ATTENTION_STEP,
-    ATTENTION_THREAD,
-    GROUP_THREADS,
-    SEEN_ROWS,
-)
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import multiply_add
 from ztorch.lower.positions import unflatten
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import Schedule
+from ztorch.lower.tuning import (
+    ATTENTION_BLOCK,
+    ATTENTION_GROUP,
+    ATTENTION_STEP,
+    ATTENTION_THREAD,
+    SEEN_ROWS,
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,7 +66,7 @@ def propose(region: Region, limits: Limits) -> GridAttentionSchedule:
     """One thread a row; more where one cannot hold as much."""
     grid, sizes = limits.grid, sizes_of(region)
     assert grid is not None
-    count, ways, block = min(GROUP_THREADS // 2, grid.threads), 1, ATTENTION_BLOCK
+    count, ways, block = min(ATTENTION_GROUP, grid.threads), 1, ATTENTION_BLOCK
     while (sizes.depth + sizes.wide) // ways > ATTENTION_THREAD and ways * 2 <= grid.subgroup and (
             sizes.depth % (2 * ways) == 0 == sizes.wide % (2 * ways)):
         ways *= 2

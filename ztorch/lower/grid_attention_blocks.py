@@ -11,10 +11,10 @@ from ztorch.ir.expressions import Arg
 from ztorch.ir.kernel import Fragment, MmaShape, Operand
 from ztorch.lower.grid import where
 from ztorch.lower.grid_attention import AttentionRows
-from ztorch.lower.grid_tuning import COPY_BYTES, MMA_ALIGN_BYTES
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import beside
 from ztorch.lower.region import certain, view_of
+from ztorch.lower.tuning import COPY_BYTES, MMA_ALIGN_BYTES
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from ztorch.lower.grid import threads, where, workgroups
 from ztorch.lower.grid_attention import AttentionRows, sizes_of
 from ztorch.lower.grid_attention_blocks import Blocks
 from ztorch.lower.grid_attention_tiles import GridAttentionMatrixSchedule, padded, registers
-from ztorch.lower.grid_tuning import ATTENTION_REGISTERS_FEW
 from ztorch.lower.index import Index
 from ztorch.lower.loops import multiply_add
 from ztorch.lower.region import Region
+from ztorch.lower.tuning import ATTENTION_REGISTERS_FEW
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],

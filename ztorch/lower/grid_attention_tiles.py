@@ -10,7 +10,9 @@ from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.attention import matrix_shape
 from ztorch.lower.grid_attention import AttentionSizes, sizes_of
 from ztorch.lower.grid_attention_blocks import pitch_of
-from ztorch.lower.grid_tuning import (
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import Schedule
+from ztorch.lower.tuning import (
     ATTENTION_ELEMENT,
     ATTENTION_ISSUE,
     ATTENTION_PRODUCT,
@@ -18,8 +20,6 @@ from ztorch.lower.grid_tuning import (
     ATTENTION_STAGES,
     ATTENTION_TILES,
 )
-from ztorch.lower.region import Region
-from ztorch.lower.schedule import Schedule
 
 
 @dataclass(frozen=True, repr=False)

@@ -24,10 +24,10 @@ from ztorch.lower.grid_epilogue import Bands, Block
 from ztorch.lower.grid_operands import lies_along_k
 from ztorch.lower.grid_strips import Strip, Strips
 from ztorch.lower.grid_tiles import Tile, matrix_tile_of, tile_of
-from ztorch.lower.grid_tuning import STRIP_PADDING, THREAD_UNROLL
 from ztorch.lower.loops import multiply_add, summing
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridAsyncSchedule, GridMatrixSchedule, GridProductSchedule
+from ztorch.lower.tuning import STRIP_PADDING, THREAD_UNROLL
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],

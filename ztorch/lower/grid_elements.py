@@ -20,13 +20,13 @@ from ztorch.lower.grid import (
     width_refusal,
     workgroups,
 )
-from ztorch.lower.grid_tuning import GROUP_THREADS
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import evaluate, spread
 from ztorch.lower.placed import at_position, entry_axes, write
 from ztorch.lower.positions import flatten
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridElementSchedule
+from ztorch.lower.tuning import GROUP_THREADS
 
 
 def propose(region: Region, limits: Limits) -> GridElementSchedule:

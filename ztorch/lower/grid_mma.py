@@ -20,7 +20,9 @@ from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.grid_epilogue import Bands, Block
 from ztorch.lower.grid_operands import lies_along_k
 from ztorch.lower.grid_strips import Strips
-from ztorch.lower.grid_tuning import (
+from ztorch.lower.loops import summing
+from ztorch.lower.region import Region
+from ztorch.lower.tuning import (
     GRID_TILE_START,
     MMA_ALIGN_BYTES,
     MMA_DEPTH,
@@ -33,8 +35,6 @@ from ztorch.lower.grid_tuning import (
     MMA_TILES,
     MMA_WIDE_COST,
 )
-from ztorch.lower.loops import summing
-from ztorch.lower.region import Region
 
 
 @dataclass(frozen=True)

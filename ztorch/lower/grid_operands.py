@@ -9,10 +9,10 @@ from ztorch.dtypes import DType, i32
 from ztorch.graph.value import Value
 from ztorch.ir.limits import Limits
 from ztorch.lower.grid_epilogue import Block
-from ztorch.lower.grid_tuning import COPY_BYTES
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import beside, proper
 from ztorch.lower.region import is_view, traced, view_of
+from ztorch.lower.tuning import COPY_BYTES
 
 
 def lies_along_k(product: Value, side: int) -> bool:

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from ztorch.ir.kernel import SWIZZLE_LINE, SWIZZLE_REPEAT, WARPGROUP
 from ztorch.ir.limits import GridLimits
 from ztorch.lower.grid_role_tiles import RolesTile
-from ztorch.lower.grid_tuning import (
+from ztorch.lower.index import Var
+from ztorch.lower.tuning import (
+    WINDOW_FINISH_SHARE,
     WINDOW_L2_BYTES,
     WINDOW_LATENCY,
     WINDOW_PASSES,
     WINDOW_PRODUCTS,
     WINDOW_SHARED_BYTES,
 )
-from ztorch.lower.index import Var
 from ztorch.lower.window_axes import WindowAxes
 
 REPEAT = SWIZZLE_REPEAT // SWIZZLE_LINE  # lines after which a swizzle begins anew
@@ -114,9 +115,9 @@ class WindowTile(RolesTile):
         strip = max(products, from_l2, (products + WINDOW_LATENCY) / self.stages)
         shared = (self.stage_bytes + read) / WINDOW_SHARED_BYTES
         tiles = self.down(w) * math.ceil(n / self.columns) * batch
-        strips, finish = self.strips(w), self.finish(grid)  # half of it waits for something else
+        strips, finish = self.strips(w), self.finish(grid)
         return math.ceil(tiles / grid.compute_units) * max(
-            strips * strip + finish / 2, strips * shared + finish)
+            strips * strip + WINDOW_FINISH_SHARE * finish, strips * shared + finish)
 
     def finish(self, grid: GridLimits) -> float:
         """Estimated, in which a finished tile passes through shared memory and on: a subgroup

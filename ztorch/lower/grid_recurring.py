@@ -10,13 +10,13 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.grid import power_of_two, threads, where, workgroups
-from ztorch.lower.grid_tuning import GROUP_THREADS
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import spread
 from ztorch.lower.positions import flatten
 from ztorch.lower.recurring import Turning, recurrence_axes
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridRecurrenceSchedule
+from ztorch.lower.tuning import GROUP_THREADS
 
 
 def propose(region: Region, limits: Limits) -> GridRecurrenceSchedule:

@@ -16,14 +16,14 @@ from ztorch.lower import grid_async, grid_tiles
 from ztorch.lower.contract import product_of
 from ztorch.lower.grid_async import AsyncTile
 from ztorch.lower.grid_boxes import Boxes, boxes_of
-from ztorch.lower.grid_tuning import (
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import Schedule
+from ztorch.lower.tuning import (
     CONSUMER_REGISTERS,
     PRODUCER_REGISTERS,
     ROLES_STAGES_LEAST,
     ROLES_STAGES_MOST,
 )
-from ztorch.lower.region import Region
-from ztorch.lower.schedule import Schedule
 
 
 @dataclass(frozen=True, repr=False)

@@ -26,8 +26,8 @@ from ztorch.lower.grid_async import AsyncStrips
 from ztorch.lower.grid_boxes import Boxes
 from ztorch.lower.grid_epilogue import Bands
 from ztorch.lower.grid_role_tiles import GridRolesSchedule, RolesTile, cut_of, tile_of
-from ztorch.lower.grid_tuning import RASTER_ROWS
 from ztorch.lower.region import Region
+from ztorch.lower.tuning import RASTER_ROWS
 
 # Which of a batch of products, and the first row and column of a tile.
 Corner = tuple[Operand, Operand, Operand]

@@ -24,7 +24,12 @@ from ztorch.lower.grid import (
     width_refusal,
     workgroups,
 )
-from ztorch.lower.grid_tuning import (
+from ztorch.lower.loops import evaluate, summing
+from ztorch.lower.positions import unflatten
+from ztorch.lower.reduction import Axes, Phases, axes_of
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import GridRowSchedule
+from ztorch.lower.tuning import (
     COLUMN_ELEMENTS,
     COLUMN_NEIGHBOURS,
     GROUP_THREADS,
@@ -33,11 +38,6 @@ from ztorch.lower.grid_tuning import (
     THREAD_ELEMENTS,
     THREAD_ELEMENTS_FEW,
 )
-from ztorch.lower.loops import evaluate, summing
-from ztorch.lower.positions import unflatten
-from ztorch.lower.reduction import Axes, Phases, axes_of
-from ztorch.lower.region import Region
-from ztorch.lower.schedule import GridRowSchedule
 
 
 @dataclass(frozen=True)

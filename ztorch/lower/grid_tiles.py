@@ -14,17 +14,18 @@ from ztorch.lower import grid_async, grid_mma
 from ztorch.lower.contract import product_of
 from ztorch.lower.grid_epilogue import Block
 from ztorch.lower.grid_operands import copy_width, strip_registers
-from ztorch.lower.grid_tuning import (
+from ztorch.lower.loops import summing
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import GridAsyncSchedule, GridMatrixSchedule, GridProductSchedule
+from ztorch.lower.tuning import (
     ASYNC_STAGES_LEAST,
     GRID_TILE_START,
     GRID_TILES,
     MMA_ALIGN_BYTES,
+    MMA_SUM_SHARE,
     SHARED_LOAD_COST,
     STRIP_PADDING,
 )
-from ztorch.lower.loops import summing
-from ztorch.lower.region import Region
-from ztorch.lower.schedule import GridAsyncSchedule, GridMatrixSchedule, GridProductSchedule
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,7 @@ def refusal_matrix(s: GridMatrixSchedule, region: Region, limits: Limits) -> str
         return (f"stages({s.stages}) are filled by asynchronous copies, which this target or the "
                 "layout of an operand does not allow")
     used = tile.high * tile.wide * shape.m * shape.n // tile.subgroup
-    if used > limits.vector_registers // 2:
+    if used > MMA_SUM_SHARE * limits.vector_registers:
         return f"the sums of a thread take {used} registers of {limits.vector_registers}"
     return _too_large(tile.threads, tile.shared, limits)
 

@@ -15,13 +15,13 @@ from ztorch.ir.kernel import SWIZZLE_LINE, Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.grid import threads, where, workgroups
-from ztorch.lower.grid_tuning import GROUP_THREADS
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import evaluate, spread
 from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.transpose import Turn, find_turn, source_at
+from ztorch.lower.tuning import GROUP_THREADS
 
 
 @dataclass(frozen=True, repr=False)

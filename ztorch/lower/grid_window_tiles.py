@@ -17,7 +17,10 @@ from ztorch.lower import grid_mma
 from ztorch.lower.contract import product_of
 from ztorch.lower.grid_patches import REPEAT, Patch, WindowTile
 from ztorch.lower.grid_role_tiles import fitting, refusal_team
-from ztorch.lower.grid_tuning import (
+from ztorch.lower.index import Var
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import Schedule
+from ztorch.lower.tuning import (
     CONSUMER_REGISTERS,
     ROLES_STAGES_LEAST,
     ROLES_STAGES_MOST,
@@ -26,9 +29,6 @@ from ztorch.lower.grid_tuning import (
     WINDOW_ROWS_TRIED,
     WINDOW_STRIP_LINES,
 )
-from ztorch.lower.index import Var
-from ztorch.lower.region import Region
-from ztorch.lower.schedule import Schedule
 from ztorch.lower.window_axes import WindowAxes, windows_of
 
 

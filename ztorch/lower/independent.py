@@ -22,13 +22,13 @@ from ztorch.lower.recurrence import (
     Recurrence,
     reads_of,
 )
-from ztorch.lower.recurrence_tuning import (
+from ztorch.lower.region import COPY, is_view, view_of
+from ztorch.lower.settled import flag_of_any, settles
+from ztorch.lower.tuning import (
     RECURRENCE_JOIN_SLOTS,
     RECURRENCE_ROW_SLOTS,
     RECURRENCE_VALUES,
 )
-from ztorch.lower.region import COPY, is_view, view_of
-from ztorch.lower.settled import flag_of_any, settles
 
 
 def as_recurrence(loop: Value, results: Collection[int], private: Collection[Value],

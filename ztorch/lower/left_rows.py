@@ -10,7 +10,7 @@ from ztorch.graph.value import Value
 from ztorch.lower.index import Index, Quotient, Remainder, Var
 from ztorch.lower.positions import flatten
 from ztorch.lower.region import is_view, view_key, view_of
-from ztorch.lower.tuning import K_UNROLL, READINGS_KEPT, TILE_ROWS_MAX
+from ztorch.lower.tuning import K_UNROLL, READINGS_KEPT, TILE_ROWS_MAX, UNROLL_WHOLE
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _shift(left: Value, where: list[Index], period: int, along: Index, depth: Va
 
 def steps_of_turn(depths: tuple[int, ...], unroll: int) -> int:
     """Steps along k in one turn of the innermost loop; a short loop inside others is one turn."""
-    return depths[-1] if len(depths) > 1 and depths[-1] <= 2 * unroll else unroll
+    return depths[-1] if len(depths) > 1 and depths[-1] <= UNROLL_WHOLE * unroll else unroll
 
 
 def _depths(left: Value, at: list[Index], sizes: list[int]) -> tuple[int, ...] | None:

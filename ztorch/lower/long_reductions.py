@@ -8,17 +8,15 @@ from collections.abc import Sequence
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.limits import GridLimits
-from ztorch.lower.grid_tuning import (
-    COLUMN_NEIGHBOURS,
-    REDUCTION_GROUPS,
-    REDUCTION_PART_COLUMNS,
-    REDUCTION_PART_ROWS,
-)
 from ztorch.lower.loops import summing
 from ztorch.lower.tuning import (
+    COLUMN_NEIGHBOURS,
     LONG_REDUCTION,
     LONG_REDUCTION_PARTS,
     LONG_REDUCTION_RESULTS,
+    REDUCTION_GROUPS,
+    REDUCTION_PART_COLUMNS,
+    REDUCTION_PART_ROWS,
 )
 
 

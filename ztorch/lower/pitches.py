@@ -8,9 +8,9 @@ from ztorch.ir.limits import Limits
 from ztorch.ir.product_rules import CHUNK
 from ztorch.lower.grid_async import async_shape
 from ztorch.lower.grid_boxes import boxes_of
-from ztorch.lower.grid_tuning import PITCH_REUSE
 from ztorch.lower.index import Index, Var
 from ztorch.lower.region import COPY, view_of
+from ztorch.lower.tuning import PITCH_REUSE
 
 
 class Pitches:

@@ -14,7 +14,6 @@ from ztorch.lower.deep_products import depth_of_parts, is_deep
 from ztorch.lower.grid_epilogue import Block
 from ztorch.lower.grid_mma import shape_for
 from ztorch.lower.grid_operands import copy_width, has_border
-from ztorch.lower.grid_tuning import WINDOW_L2_BYTES, WINDOW_UNITS
 from ztorch.lower.grid_window_tiles import cut_of, estimated
 from ztorch.lower.index import Index, Var
 from ztorch.lower.left_rows import reading
@@ -39,7 +38,9 @@ from ztorch.lower.tuning import (
     ROW_PADDING_BYTES,
     SPLIT_DEPTH,
     SPLIT_TILE,
+    WINDOW_L2_BYTES,
     WINDOW_ROWS,
+    WINDOW_UNITS,
 )
 from ztorch.lower.window_axes import seen_through
 from ztorch.lower.winograd import RESULTS_OF, transformed

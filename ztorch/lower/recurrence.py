@@ -21,9 +21,8 @@ from ztorch.graph.text import text_of
 from ztorch.graph.value import Graph, Op, Value, topological
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import unflatten
-from ztorch.lower.recurrence_tuning import RECURRENCE_READS
 from ztorch.lower.region import Region, is_view, real_reads
-from ztorch.lower.tuning import OP_SLOTS_MIN
+from ztorch.lower.tuning import OP_SLOTS_MIN, RECURRENCE_READS
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,14 +16,15 @@ from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import side_by_side, spread
 from ztorch.lower.positions import flatten
 from ztorch.lower.recurrence import NESTED, NESTED_RESULT, Recurrence, buffer_reads, opened
-from ztorch.lower.recurrence_tuning import (
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import RecurrenceSchedule
+from ztorch.lower.tuning import (
+    PAGE_BYTES,
     RECURRENCE_SLOTS,
     RECURRENCE_VECTORS,
     RECURRENCE_VECTORS_FAR,
+    SIDE_BY_SIDE_MAX,
 )
-from ztorch.lower.region import Region
-from ztorch.lower.schedule import RecurrenceSchedule
-from ztorch.lower.tuning import PAGE_BYTES, SIDE_BY_SIDE_MAX
 
 
 def recurrence_of(region: Region) -> Recurrence:

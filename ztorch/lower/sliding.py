@@ -35,7 +35,7 @@ from ztorch.lower.positions import unflatten
 from ztorch.lower.reduction import Phases, axes_of
 from ztorch.lower.region import Region, real_reads, view_of
 from ztorch.lower.schedule import SlidingSchedule
-from ztorch.lower.sliding_tuning import (
+from ztorch.lower.tuning import (
     SLIDING_BORDERS,
     SLIDING_PAIRS,
     SLIDING_REGISTERS,

@@ -14,23 +14,21 @@ from ztorch.lower.index import Index, Var
 from ztorch.lower.left_rows import Reading, Run, equal_runs, plain, split
 from ztorch.lower.region import COPY, view_of
 from ztorch.lower.schedule import ProductSchedule
-from ztorch.lower.tile_tuning import (
-    FETCH_SHARE,
-    ONE_HEIGHT_CYCLES,
-    ONE_HEIGHT_GAIN,
-    TILE_RESULT_CYCLES,
-    TILE_START_CYCLES,
-    TILING_GAIN,
-)
 from ztorch.lower.tuning import (
     BLOCK_TILES,
     BLOCK_TURNS,
+    FETCH_SHARE,
     K_UNROLL,
     L1_SHARE,
     L2_SHARE,
+    ONE_HEIGHT_CYCLES,
+    ONE_HEIGHT_GAIN,
     PREFETCH_STEPS,
     SPARE_REGISTERS,
+    TILE_RESULT_CYCLES,
+    TILE_START_CYCLES,
     TILE_VECTORS_MAX,
+    TILING_GAIN,
 )
 from ztorch.machines.processors import Processor
 

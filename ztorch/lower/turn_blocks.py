@@ -30,7 +30,7 @@ from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
-from ztorch.lower.recurrence_tuning import TURN_BLOCK_SHARE
+from ztorch.lower.tuning import EVEN_PARTS, TURN_BLOCK_SHARE
 
 Results = tuple[list[Value], list[Value]]  # last values of carries, stacks
 Parts = Mapping[Value, Value]  # values with an element for each turn: those of a block
@@ -87,11 +87,11 @@ class TurnBlocks:
             return 0
         turns, most = (n * count // size for n in room)
         turns = max(1, turns)
-        turns = next((n for n in range(turns, turns // 2, -1) if count % n == 0), turns)
+        turns = next((n for n in range(turns, turns // EVEN_PARTS, -1) if count % n == 0), turns)
         # A block reads the right operands again: it must have rows enough to be worth that.
         least = max(math.ceil(p.args[0].shape[1] * count / p.shape[0]) for p in self.products)
         if turns < least:
-            turns = next((n for n in range(least, 2 * least) if count % n == 0), least)
+            turns = next((n for n in range(least, EVEN_PARTS * least) if count % n == 0), least)
         return turns if turns < count and turns <= max(1, most) else 0
 
     def _products(self, v: Value) -> list[Value]:

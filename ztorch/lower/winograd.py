@@ -22,8 +22,8 @@ from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import flatten
 from ztorch.lower.region import COPY, is_view, view_of
 from ztorch.lower.tiling import product_cycles
-from ztorch.lower.tuning import PAGE_BYTES
-from ztorch.lower.winograd_tuning import (
+from ztorch.lower.tuning import (
+    PAGE_BYTES,
     TRANSFORM_CHANNELS,
     TRANSFORM_CYCLES,
     TRANSFORM_GAIN,

@@ -20,8 +20,8 @@ from ztorch.lower.loops import evaluate, multiply_add, spread, vectors
 from ztorch.lower.positions import flatten
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import Schedule
+from ztorch.lower.tuning import TRANSFORM_FAR, TRANSFORM_NEAR
 from ztorch.lower.winograd import AT_POINTS, KIND, POINTS, RESULTS, TILE, TILES, WINDOW
-from ztorch.lower.winograd_tuning import TRANSFORM_FAR, TRANSFORM_NEAR
 
 _P, _Q = Fraction(TRANSFORM_NEAR), Fraction(TRANSFORM_FAR)  # the points: 0, +-P, +-Q, infinity
 

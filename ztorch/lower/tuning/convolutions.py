@@ -1,0 +1,71 @@
+"""Convolutions on a processor: transformed ones, sums over sliding windows, and correlations."""
+
+from __future__ import annotations
+
+from ztorch.lower.tuning.table import CHOSEN, row
+
+_CODE_SIZE = "chosen by the size of the code"
+
+# -- transformed convolutions (Winograd) -----------------------------------------------------------
+
+TRANSFORM_CHANNELS = row(
+    "TRANSFORM_CHANNELS", 16, "channels and filters",
+    "the fewest channels and filters for which windows of 3 x 3 are transformed", CHOSEN)
+TRANSFORM_RESULTS = row(
+    "TRANSFORM_RESULTS", 4, "results",
+    "results along each axis of a tile: 36 multiplications give 16; with 2, 16 give 4",
+    "on Zen 5, 56 x 56 x 64: 860 us become 290")
+TRANSFORM_NEAR = row(
+    "TRANSFORM_NEAR", 0.75, "position",
+    "the nearer pair of points at which polynomials are evaluated",
+    "of 9 choices with exact products, 0.75 and 1.5 have the least errors: 1.7e-6 of the largest "
+    "result; 1 and 2 have 6.7e-6")
+TRANSFORM_FAR = row(
+    "TRANSFORM_FAR", 1.5, "position",
+    "the farther pair of points",
+    "see TRANSFORM_NEAR")
+TRANSFORM_CYCLES = row(
+    "TRANSFORM_CYCLES", 150.0, "cycles",
+    "the time to transform a vector of a tile, or of its results",
+    "on Zen 5, 128 x 128 x 16 is as fast either way, 64 x 64 x 32 takes 0.67 of the time")
+TRANSFORM_SLOTS = row(
+    "TRANSFORM_SLOTS", 8, "issue slots",
+    "the cost of each element of a transform",
+    "counted")
+TRANSFORM_GAIN = row(
+    "TRANSFORM_GAIN", 0.8, "ratio",
+    "the estimated time of a transformed convolution to that of the plain product, below which it "
+    "is transformed", CHOSEN)
+
+# -- sums over sliding windows ---------------------------------------------------------------------
+
+SLIDING_REGISTERS = row(
+    "SLIDING_REGISTERS", 0.5, "share of the vector registers",
+    "how many hold sums of neighbouring windows; the others hold the weights of a row of the "
+    "window, and elements", CHOSEN)
+SLIDING_PAIRS = row(
+    "SLIDING_PAIRS", 96, "pairs",
+    "the most pairs of a window and an element of one of its rows that are computed without a "
+    "loop", _CODE_SIZE)
+SLIDING_VALUES = row(
+    "SLIDING_VALUES", 160, "values",
+    "the most values of neighbouring windows that are computed without a loop", _CODE_SIZE)
+SLIDING_BORDERS = row(
+    "SLIDING_BORDERS", 6, "groups",
+    "the most groups of neighbouring windows at borders of an image that have separate code",
+    _CODE_SIZE)
+
+# -- correlations: results for each position of a window -------------------------------------------
+
+CORRELATION_REGISTERS = row(
+    "CORRELATION_REGISTERS", 0.8, "share of the vector registers",
+    "how many hold the sums of positions of a window; the others hold elements", CHOSEN)
+CORRELATION_RESULTS = row(
+    "CORRELATION_RESULTS", 64, "positions", "the most positions of a window", _CODE_SIZE)
+CORRELATION_PAIRS = row(
+    "CORRELATION_PAIRS", 96, "pairs",
+    "the most pairs of a position of the window and one of the image that are computed without a "
+    "loop", _CODE_SIZE)
+CORRELATION_CODE = row(
+    "CORRELATION_CODE", 2048, "pairs",
+    "the most such pairs in the code of all borders together", _CODE_SIZE)

@@ -1,0 +1,69 @@
+"""Grids: attention in one kernel, by threads and by matrix instructions."""
+
+from __future__ import annotations
+
+from ztorch.lower.tuning.table import CHOSEN, row
+
+ATTENTION_ROWS = row(
+    "ATTENTION_ROWS", 16, "rows",
+    "the fewest rows of scores for which one kernel computes attention: with fewer, threads share "
+    "their columns", CHOSEN)
+ATTENTION_SIZE = row(
+    "ATTENTION_SIZE", 256, "elements",
+    "the longest query and result together, which threads hold in registers",
+    "chosen: heads of 128")
+ATTENTION_SHARE = row(
+    "ATTENTION_SHARE", 0.5, "share of a buffer",
+    "how much of the largest buffer scores must take so that attention is one kernel of threads",
+    "predicted for an H200 without matrix instructions: it takes 2.5 to 5 times as long as "
+    "products that keep scores in memory")
+SEEN_ROWS = row(
+    "SEEN_ROWS", 16, "rows",
+    "rows of scores that share one answer to which columns they see",
+    "chosen: a matrix of a tensor core")
+
+# -- by threads ------------------------------------------------------------------------------------
+
+ATTENTION_GROUP = row("ATTENTION_GROUP", 128, "threads", "the size of a workgroup", CHOSEN)
+ATTENTION_THREAD = row(
+    "ATTENTION_THREAD", 32, "elements",
+    "the most elements of query and result that one thread holds if several can share a row",
+    "read in machine code: with 64 there are spills on chips before Hopper")
+ATTENTION_BLOCK = row(
+    "ATTENTION_BLOCK", 32, "columns",
+    "columns of scores whose keys and values are in shared memory at once", CHOSEN)
+ATTENTION_STEP = row(
+    "ATTENTION_STEP", 2, "columns",
+    "columns of scores after which results are rescaled",
+    "read in machine code: with 4 there are spills on chips before Hopper")
+
+# -- by matrix instructions ------------------------------------------------------------------------
+
+ATTENTION_TILES = row(
+    "ATTENTION_TILES", tuple((subgroups, high, block, held) for high, block, held in (
+        (2, 64, 16), (2, 64, 0), (2, 32, 16), (2, 32, 2), (2, 32, 0), (1, 64, 16), (1, 64, 0),
+        (1, 32, 0)) for subgroups in (4, 8)),
+    "subgroups; matrices of scores below one another; columns of a block; steps in registers",
+    "the tiles that are tried", CHOSEN)
+ATTENTION_STAGES = row(
+    "ATTENTION_STAGES", 2, "stages",
+    "stages of blocks: copies fill one while the other is read", CHOSEN)
+ATTENTION_REGISTERS = row(
+    "ATTENTION_REGISTERS", 208, "registers",
+    "the most registers of 32 bits for the matrices of a thread",
+    "read in machine code: of 255; with 216 there are spills")
+ATTENTION_REGISTERS_FEW = row(
+    "ATTENTION_REGISTERS_FEW", 104, "registers",
+    "the most registers of matrices with which a thread needs no more than 128 in all",
+    "read in machine code")
+ATTENTION_PRODUCT = row(
+    "ATTENTION_PRODUCT", 1.5, "turns of shared memory",
+    "the time in which a compute unit multiplies two matrices",
+    "public figures: of an H200 without asynchronous products")
+ATTENTION_ISSUE = row(
+    "ATTENTION_ISSUE", 0.25, "turns of shared memory",
+    "the time in which a compute unit starts an instruction", CHOSEN)
+ATTENTION_ELEMENT = row(
+    "ATTENTION_ELEMENT", 7, "instructions",
+    "instructions for each score",
+    "read in machine code")

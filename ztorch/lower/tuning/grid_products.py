@@ -1,0 +1,157 @@
+"""Grids: matrix products and convolutions."""
+
+from __future__ import annotations
+
+from ztorch.lower.tuning.table import CHOSEN, row
+
+# -- products by threads ---------------------------------------------------------------------------
+
+GRID_TILES = row(
+    "GRID_TILES", (
+        (128, 128, 8, 8, 8), (128, 64, 8, 8, 4), (64, 128, 8, 4, 8), (64, 64, 16, 4, 4),
+        (32, 64, 16, 2, 4), (64, 32, 16, 4, 2), (32, 32, 16, 2, 2), (16, 64, 16, 1, 4),
+        (16, 32, 16, 1, 2), (16, 16, 16, 1, 1), (8, 16, 16, 1, 1), (8, 8, 8, 1, 1)),
+    "rows, columns, depth of a strip; rows and columns of one thread",
+    "the tiles that are tried for a product by threads", CHOSEN)
+SHARED_LOAD_COST = row(
+    "SHARED_LOAD_COST", 1.5, "multiply-adds", "the time of a load from shared memory", CHOSEN)
+GRID_TILE_START = row(
+    "GRID_TILE_START", 32, "steps along k", "the time to begin and finish a tile", CHOSEN)
+STRIP_PADDING = row(
+    "STRIP_PADDING", 4, "elements",
+    "padding of each row of a strip: without it, threads that store down a strip wait for one "
+    "bank of memory; a multiple of every vector", CHOSEN)
+THREAD_UNROLL = row(
+    "THREAD_UNROLL", 2, "steps along k",
+    "steps in one turn of the inner loop: one is loaded while another is multiplied", CHOSEN)
+SPLIT_DEPTH = row(
+    "SPLIT_DEPTH", 256, "steps along k",
+    "the least depth of each part where a product is cut along k", CHOSEN)
+SPLIT_TILE = row(
+    "SPLIT_TILE", 64, "rows and columns",
+    "the size of the tiles that are counted to see whether there are enough of them without "
+    "cutting k", CHOSEN)
+COPY_BYTES = row(
+    "COPY_BYTES", (16, 8), "bytes",
+    "sizes of one asynchronous copy, the best first",
+    "chosen: what GPUs load at once, and half of it")
+PITCH_REUSE = row(
+    "PITCH_REUSE", 512, "products",
+    "how many products an element must be part of so that a copy pays which pads rows to the "
+    "alignment that copies of tiles need",
+    "public figures of an H200: a copy takes as long as 460 multiply-adds of an element; without "
+    "it products take four times as long")
+
+# -- matrix instructions ---------------------------------------------------------------------------
+
+MMA_TILES = row(
+    "MMA_TILES", (
+        (128, 128, 2, 4), (64, 128, 2, 4), (128, 64, 4, 2), (64, 64, 2, 2), (32, 64, 1, 4),
+        (64, 32, 4, 1), (32, 32, 2, 2), (16, 64, 1, 4), (64, 16, 4, 1), (16, 16, 1, 2),
+        (16, 16, 1, 1)),
+    "rows, columns; subgroups down and across",
+    "the tiles that are tried with matrix instructions", CHOSEN)
+MMA_NARROW_COST = row(
+    "MMA_NARROW_COST", 1 / 8, "multiply-adds of a thread",
+    "the time of one multiply-add of a matrix instruction on operands of 16 bits, or rounded ones",
+    CHOSEN)
+MMA_WIDE_COST = row(
+    "MMA_WIDE_COST", 1 / 2, "multiply-adds of a thread",
+    "the same on operands that keep all bits", CHOSEN)
+MMA_STRIP_COST = row(
+    "MMA_STRIP_COST", 6.0, "multiply-adds of a thread",
+    "the time to copy one element of a strip", CHOSEN)
+MMA_DEPTH = row("MMA_DEPTH", 16, "steps along k", "the least depth of a strip", CHOSEN)
+MMA_DEPTH_PRODUCTS = row(
+    "MMA_DEPTH_PRODUCTS", 2, "matrix instructions",
+    "the fewest along the depth of a strip", CHOSEN)
+MMA_REGISTERS = row(
+    "MMA_REGISTERS", 80, "registers",
+    "the most registers of 32 bits in which a thread may hold sums and loaded parts of strips",
+    "read in machine code: of 128 registers that GPUs leave a thread, the other 48 hold addresses "
+    "and operands; with 96 there are spills")
+MMA_SUM_SHARE = row(
+    "MMA_SUM_SHARE", 0.5, "share of the registers",
+    "how many of a thread's registers may hold the sums of matrix instructions", CHOSEN)
+MMA_STAGES = row(
+    "MMA_STAGES", 4, "stages",
+    "the most stages of strips; all but one of them are being copied at once", CHOSEN)
+MMA_PADDING = row(
+    "MMA_PADDING", 8, "elements",
+    "padding of each row of a strip: threads that load together use different banks of memory",
+    CHOSEN)
+MMA_ALIGN_BYTES = row(
+    "MMA_ALIGN_BYTES", 16, "bytes",
+    "the alignment of rows of matrices",
+    "required by the instructions that load matrices")
+
+# -- asynchronous products, and workgroups with a subgroup that only copies ------------------------
+
+ASYNC_TILES = row(
+    "ASYNC_TILES", ((128, 256), (128, 128), (64, 256), (64, 128), (128, 64), (64, 64)),
+    "rows, columns",
+    "the tiles that are tried with asynchronous products",
+    "public figures: large products on Hopper reach the vendor's speed with 128 x 256")
+ASYNC_COST = row(
+    "ASYNC_COST", 1 / 12, "multiply-adds of a thread",
+    "the time of one multiply-add of an asynchronous product",
+    "public figures: instructions that wait reach 60 to 65 % of its rate on Hopper")
+ASYNC_STAGES_LEAST = row(
+    "ASYNC_STAGES_LEAST", 3, "stages",
+    "the fewest stages of strips: products read two, and copies fill the others",
+    "chosen: with fewer, copies would wait for products")
+ROLES_STAGES_LEAST = row(
+    "ROLES_STAGES_LEAST", 2, "stages",
+    "the fewest stages of a ring: products read one, and copies fill the others", CHOSEN)
+ROLES_STAGES_MOST = row("ROLES_STAGES_MOST", 8, "stages", "the most stages of a ring", CHOSEN)
+RASTER_ROWS = row(
+    "RASTER_ROWS", 8, "tiles",
+    "the most tiles below one another that workgroups take before the next column of tiles",
+    "public figures: on Hopper 8 and 16 differ by a few percent")
+PRODUCER_REGISTERS = row(
+    "PRODUCER_REGISTERS", 40, "registers",
+    "registers of a thread that only copies",
+    "public figures: 24 to 40")
+CONSUMER_REGISTERS = row(
+    "CONSUMER_REGISTERS", 24, "registers",
+    "registers of a thread that multiplies, beside its sums",
+    "read in machine code: 154 with sums of 128")
+
+# -- convolutions by copies of boxes ---------------------------------------------------------------
+
+WINDOW_ROWS_TRIED = row(
+    "WINDOW_ROWS_TRIED", (256, 192, 128, 64), "rows", "the rows of a tile that are tried", CHOSEN)
+WINDOW_COLUMNS = row(
+    "WINDOW_COLUMNS", (256, 192, 128, 64), "columns",
+    "the columns of a tile that are tried", CHOSEN)
+WINDOW_DEPTHS = row(
+    "WINDOW_DEPTHS", (32, 256), "positions",
+    "the least and the greatest depth of a strip of positions", CHOSEN)
+WINDOW_PRODUCTS = row(
+    "WINDOW_PRODUCTS", 1892, "multiply-adds",
+    "multiply-adds of 16 bits that a compute unit does in a cycle",
+    "public figures: an H200 at its highest clock")
+WINDOW_SHARED_BYTES = row(
+    "WINDOW_SHARED_BYTES", 128, "bytes",
+    "bytes of shared memory that it moves in a cycle",
+    "public figures")
+WINDOW_L2_BYTES = row(
+    "WINDOW_L2_BYTES", 26, "bytes",
+    "bytes that it gets from the shared cache in a cycle while all others do",
+    "public figures: an H200")
+WINDOW_LATENCY = row(
+    "WINDOW_LATENCY", 1200, "cycles",
+    "the time from the start of a copy to its arrival",
+    "public figures: a load from memory takes 800 to 1,000")
+WINDOW_PASSES = row(
+    "WINDOW_PASSES", 3, "passes",
+    "passes through shared memory that it takes to store a finished tile there and load it",
+    "read in the model of banks: matrices are stored at half the rate")
+WINDOW_FINISH_SHARE = row(
+    "WINDOW_FINISH_SHARE", 0.5, "share of the time",
+    "the part of the time to finish a tile that copies for the next one do not hide", CHOSEN)
+WINDOW_STRIP_LINES = row(
+    "WINDOW_STRIP_LINES", 16, "lines", "the time to begin and end a strip", CHOSEN)
+WINDOW_UNITS = row(
+    "WINDOW_UNITS", 0.5, "share of the compute units",
+    "the fewest that tiles of a convolution occupy; otherwise its steps along k are cut up", CHOSEN)

@@ -1,0 +1,164 @@
+"""Loops on a processor: elementwise work, reductions, copies, blocks of rows, and recurrences."""
+
+from __future__ import annotations
+
+from ztorch.lower.tuning.table import CHOSEN, row
+
+_CODE_SIZE = "chosen by the size of the code"
+
+# -- elementwise work and reductions ---------------------------------------------------------------
+
+SHARED_TURN_ELEMENTS = row(
+    "SHARED_TURN_ELEMENTS", 1024, "elements",
+    "the longest turn of a loop that workers share; a longer one takes another axis into that "
+    "loop", CHOSEN)
+SHARED_TURNS = row(
+    "SHARED_TURNS", 64, "turns", "the fewest turns that remain for workers to share", CHOSEN)
+COLUMN_VECTORS = row(
+    "COLUMN_VECTORS", 4, "vectors",
+    "vectors of columns that are reduced side by side in one loop",
+    "chosen: four sums cover the latency of an addition")
+COLUMN_TURNS = row(
+    "COLUMN_TURNS", 4, "turns",
+    "the fewest turns that remain for workers to share if there are no rows to share", CHOSEN)
+COLUMN_MEMBERS = row(
+    "COLUMN_MEMBERS", 32, "values for each reduction",
+    "the largest region whose columns are reduced side by side", _CODE_SIZE)
+ROW_SUMS = row(
+    "ROW_SUMS", 4, "vectors",
+    "partial sums along a row",
+    "chosen: four sums cover the latency of an addition")
+ROW_SUM_VECTORS = row(
+    "ROW_SUM_VECTORS", 8, "vectors", "the shortest row that has several partial sums", CHOSEN)
+SIDE_BY_SIDE_MAX = row(
+    "SIDE_BY_SIDE_MAX", 8, "vectors",
+    "the most vectors that a schedule may compute side by side", _CODE_SIZE)
+RECOMPUTE_SLOTS = row(
+    "RECOMPUTE_SLOTS", 8, "issue slots",
+    "the highest cost of a value that is computed again, not stored, for a later pass", CHOSEN)
+OP_SLOTS_MIN = row(
+    "OP_SLOTS_MIN", 2, "issue slots",
+    "the least cost of an op in the estimate of a kernel's time", CHOSEN)
+LONG_REDUCTION = row(
+    "LONG_REDUCTION", 1 << 15, "elements for each result",
+    "the shortest reduction that is done in two steps, so that workers can share the first", CHOSEN)
+LONG_REDUCTION_RESULTS = row(
+    "LONG_REDUCTION_RESULTS", 64, "results",
+    "the most results of a reduction in two steps", CHOSEN)
+LONG_REDUCTION_PARTS = row(
+    "LONG_REDUCTION_PARTS", 64, "parts", "the most parts of the first step", CHOSEN)
+
+# -- copies and updates ----------------------------------------------------------------------------
+
+SCATTER_BYTES_MAX = row(
+    "SCATTER_BYTES_MAX", 256, "bytes",
+    "the longest run of neighbours for which a copy follows the order of what it reads, not of "
+    "what it writes",
+    "on Zen 3 packing 1024 x 1024 in panels of 64 bytes takes a third of the time so")
+SCATTER_STRIDE_BYTES = row(
+    "SCATTER_STRIDE_BYTES", 1024, "bytes", "the least distance between such runs", CHOSEN)
+SCATTER_RUNS = row(
+    "SCATTER_RUNS", 4, "runs",
+    "the most runs that are written side by side where they are a multiple of PAGE_BYTES apart",
+    "on Zen 5 packing 1024 x 1024 in panels of 128 and 64 bytes takes 0.59 and 0.39 of the time, "
+    "64 x 4096 0.32 and 0.27; 2 and 8 runs as much, 16 more")
+SCATTER_PART = row(
+    "SCATTER_PART", 32, "elements",
+    "the least part of a long update that a worker adds: two cache lines", CHOSEN)
+SCATTER_PARTS_MAX = row(
+    "SCATTER_PARTS_MAX", 16, "parts",
+    "the most workers that share an update: each of them reads all indices", CHOSEN)
+SCATTER_UNROLL = row(
+    "SCATTER_UNROLL", 4, "updates",
+    "updates in one turn of their loop",
+    "on a Xeon with AVX-512, 100,000 updates of one element take 69 us with 1, 61 with 4 and 54 "
+    "with 8, which is more code")
+PART_GAIN = row(
+    "PART_GAIN", 0.75, "ratio",
+    "the work of separate loops for the parts of joined values and borders, to that of one loop "
+    "that tests each element, below which they are separate",
+    "on Sapphire Rapids a border around 224 x 224 x 3 takes 18 us in place of 83")
+PART_VALUES = row(
+    "PART_VALUES", 512, "values", "the most values that all these loops compute", _CODE_SIZE)
+TRANSPOSE_EXTENT = row(
+    "TRANSPOSE_EXTENT", 4, "elements",
+    "the shortest axes that are transposed in tiles of registers", CHOSEN)
+
+# -- wide values, such as the scores of attention --------------------------------------------------
+
+WIDE_RATIO = row(
+    "WIDE_RATIO", 4.0, "ratio",
+    "the least ratio of a product's columns to its steps along k for which it may be computed in "
+    "blocks of rows", CHOSEN)
+WIDE_BYTES = row(
+    "WIDE_BYTES", 1 << 18, "bytes",
+    "the smallest matrix that is computed in blocks of rows",
+    "on Zen 3, attention of 12 heads of 64: blocks take 1.07 of the time at 128 positions, 0.98 "
+    "at 256, 0.87 at 512, 0.6 at 1024; training likewise; causal less than that")
+WIDE_STEPS = row(
+    "WIDE_STEPS", 256, "steps along k",
+    "the deepest product in blocks: each block reads the right operand again",
+    "chosen: the widest head of attention in use")
+BLOCK_SHARE = row(
+    "BLOCK_SHARE", 0.5, "share of the cache",
+    "how much of the second cache a block may fill",
+    "on Zen 3, 8 x 1024 x 64: blocks of 32, 64 and 128 rows take 29.3, 29.8 and 31.4 ms")
+BLOCK_ROWS_MIN = row(
+    "BLOCK_ROWS_MIN", 32, "rows",
+    "the fewest rows of a block: with fewer, products wait for their right operand",
+    "on Zen 3, 4096 positions, causal, with gradients: 16, 32 and 64 rows take 293, 255 and 234 "
+    "ms; 16,384 forward: 1.08, 1.25 and 1.39 s")
+BLOCK_ROWS_MAX = row(
+    "BLOCK_ROWS_MAX", 64, "rows",
+    "the most rows of a block",
+    "on Zen 3, 128 rows are slower than 64 at 1024 positions")
+BLOCK_SEGMENTS = row(
+    "BLOCK_SEGMENTS", 4, "segments",
+    "segments of rows that see different numbers of columns: with four, causal attention takes "
+    "5/8 of the work of all columns", CHOSEN)
+BLOCK_SEGMENTS_MAX = row(
+    "BLOCK_SEGMENTS_MAX", 8, "segments",
+    "the most segments, where nothing is summed over rows",
+    "on Zen 5, 1024 positions: eight take 0.94 of the time of four and twice as long to compile")
+SEGMENT_BLOCKS = row(
+    "SEGMENT_BLOCKS", 16, "blocks",
+    "the fewest blocks of a segment if there are more than four",
+    "on Zen 5, 4096 positions: eight segments take 0.92 of the time of four")
+
+# -- recurrences: loops over turns -----------------------------------------------------------------
+
+RECURRENCE_VALUES = row(
+    "RECURRENCE_VALUES", 1000, "values",
+    "the largest body of a loop that becomes one kernel", _CODE_SIZE)
+RECURRENCE_READS = row(
+    "RECURRENCE_READS", 4000, "elements",
+    "the most elements that one element of such a kernel computes and reads in a turn; a value "
+    "that is read at several positions is computed at each", _CODE_SIZE)
+RECURRENCE_JOIN_SLOTS = row(
+    "RECURRENCE_JOIN_SLOTS", 4, "issue slots",
+    "the highest cost of an element of a sequence that is computed where such a kernel reads it, "
+    "if nothing else does", CHOSEN)
+RECURRENCE_ROW_SLOTS = row(
+    "RECURRENCE_ROW_SLOTS", 12, "issue slots",
+    "the highest cost of a turn whose rows of results are computed one number at a time",
+    "on Sapphire Rapids 256 turns of 1024 rows take 0.16 ms with 2 slots, and 0.40 in vectors; "
+    "with 16 slots 0.42 and 0.44")
+RECURRENCE_VECTORS = row(
+    "RECURRENCE_VECTORS", 4, "vectors",
+    "the most vectors that take their turns side by side: a turn of one waits for its last turn",
+    "on Zen 3, 100 turns of 512 x 512 points of Mandelbrot's set take 7.0 ms with 1 vector, 4.3 "
+    "with 2, 3.5 with 4 and 4.4 with 8")
+RECURRENCE_VECTORS_FAR = row(
+    "RECURRENCE_VECTORS_FAR", 8, "vectors",
+    "the same where rows of two turns are a multiple of PAGE_BYTES apart and evict one another",
+    "on Zen 3, 1000 turns of 4096 elements that are read and written take 9.3 ms with 1 vector, "
+    "2.9 with 4, 1.8 with 8")
+RECURRENCE_SLOTS = row(
+    "RECURRENCE_SLOTS", 1024, "issue slots",
+    "the highest cost of a turn of all vectors side by side, if there are several", _CODE_SIZE)
+TURN_BLOCK_SHARE = row(
+    "TURN_BLOCK_SHARE", 0.5, "share of the cache",
+    "how much of the second cache a product for the turns of a loop may fill before it is "
+    "computed in blocks of turns",
+    "on a Xeon with 2 MB, LSTM (64, 32, 128), (1000, 16, 128), (256, 64, 256): 0.25 and 0.5 take "
+    "0.88 to 0.94 of the time")

@@ -1,0 +1,43 @@
+"""Plans of whole graphs: regions, views, the order of copies, and kernels that run again."""
+
+from __future__ import annotations
+
+from ztorch.lower.tuning.table import CHOSEN, row
+
+REGION_MEMBERS_MAX = row(
+    "REGION_MEMBERS_MAX", 100, "values",
+    "the largest region; a longer chain of ops becomes several kernels, so that compiling takes "
+    "no longer",
+    "chosen; the largest region of the zoo has 82")
+VIEWS_MAX = row(
+    "VIEWS_MAX", 32, "views",
+    "the most nested views that a reader looks through; a deeper one is copied, since each view "
+    "adds to the work of finding a position", CHOSEN)
+LATE_BYTES = row(
+    "LATE_BYTES", 1 << 20, "bytes",
+    "the smallest copy of inputs or weights that is made right before it is read",
+    "chosen: what the second cache holds until then")
+NAME_LENGTH_MAX = row(
+    "NAME_LENGTH_MAX", 48, "characters",
+    "the length of layer and ops in the name of a kernel",
+    "chosen: profilers cut off longer names")
+
+# -- a limit of memory: kernels that run again -----------------------------------------------------
+
+RERUN_SEGMENTS = row(
+    "RERUN_SEGMENTS", (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64), "segments",
+    "the numbers of segments that are tried for the forward pass", CHOSEN)
+RERUN_PARTS = row(
+    "RERUN_PARTS", (1.0, 0.75, 0.5, 0.25), "share of the regions",
+    "the shares, the cheapest regions first, that are tried to run again", CHOSEN)
+RERUN_TRIES_MAX = row(
+    "RERUN_TRIES_MAX", 64, "regions",
+    "the most regions that run again of which each is tried to be kept after all", CHOSEN)
+RERUN_PLACED_MAX = row(
+    "RERUN_PLACED_MAX", 4, "choices",
+    "choices whose arenas are laid out before a limit is called too small", CHOSEN)
+RERUN_MARGIN = row(
+    "RERUN_MARGIN", 64, "parts of the limit",
+    "one of these parts is subtracted from the limit when the arena was too large", CHOSEN)
+RERUN_LISTED = row(
+    "RERUN_LISTED", 3, "buffers", "the buffers that the error of a limit names", CHOSEN)

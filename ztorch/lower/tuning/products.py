@@ -1,0 +1,160 @@
+"""Matrix products on a processor: register tiles, their estimated time, and copies of operands."""
+
+from __future__ import annotations
+
+from ztorch.lower.tuning.table import CHOSEN, row
+
+_ZEN4 = "measured on Zen 4: products of 64 to 2048, one thread"
+_ZEN3 = "measured on Zen 3: products of 64 to 1024, one thread"
+
+# -- tiles -----------------------------------------------------------------------------------------
+
+TILE_ROWS_MAX = row(
+    "TILE_ROWS_MAX", 16, "rows",
+    "the most rows of a register tile",
+    "14 rows of 2 vectors is the best tile of 32 registers on Zen 4; 16 rows spill")
+TILE_VECTORS_MAX = row(
+    "TILE_VECTORS_MAX", 16, "vectors",
+    "the most vectors of columns of a register tile",
+    "one row of 16 vectors is the best tile of one row on Zen 4")
+SPARE_REGISTERS = row(
+    "SPARE_REGISTERS", 1, "vector registers",
+    "registers that a tile leaves free; with none free, LLVM keeps some of its sums in memory",
+    "on Zen 3, 4 rows of 3 vectors (all 16 registers) reach 45 GFLOP/s, 6 rows of 2 reach 97")
+L1_SHARE = row(
+    "L1_SHARE", 0.5, "share of the cache",
+    "how much of the first cache a panel of the right operand may fill", CHOSEN)
+L2_SHARE = row(
+    "L2_SHARE", 0.5, "share of the cache",
+    "how much of the second cache the rows of the left operand may fill", _ZEN4)
+BLOCK_TILES = row(
+    "BLOCK_TILES", 8, "tiles",
+    "the most tiles of rows that share one read of a panel which the second cache would hold: "
+    "where the panel comes from farther away, they share the wait",
+    "on Sapphire Rapids, 49 x 160 x 1280 within MNASNet: 179 us become 127")
+BLOCK_TURNS = row(
+    "BLOCK_TURNS", 8, "turns", "the fewest turns that then remain for workers to share", CHOSEN)
+PREFETCH_STEPS = row(
+    "PREFETCH_STEPS", 8, "steps along k",
+    "how far ahead rows of the right operand are prefetched if the first cache does not hold them",
+    _ZEN4)
+PREFETCH_MAX = row(
+    "PREFETCH_MAX", 64, "steps along k", "the farthest that a schedule may prefetch", CHOSEN)
+K_UNROLL = row(
+    "K_UNROLL", 4, "steps along k",
+    "steps in one turn of the loop: fewer additions of counters beside the multiply-adds", _ZEN4)
+UNROLL_MAX = row(
+    "UNROLL_MAX", 16, "steps along k",
+    "the most steps that a schedule may unroll",
+    "chosen by the size of the code")
+UNROLL_WHOLE = row(
+    "UNROLL_WHOLE", 2, "times the unrolled steps",
+    "the longest inner loop along k, such as the width of a window, that is unrolled whole", CHOSEN)
+INLINE_EPILOGUE_MEMBERS = row(
+    "INLINE_EPILOGUE_MEMBERS", 5, "values",
+    "the longest epilogue that is repeated for each row of a tile; a longer one is a loop over a "
+    "local array",
+    "chosen by the size of the code")
+INLINE_EPILOGUE_DEPTH = row(
+    "INLINE_EPILOGUE_DEPTH", 256, "steps along k",
+    "the depth from which every epilogue is a loop: the product takes far longer", CHOSEN)
+READINGS_KEPT = row(
+    "READINGS_KEPT", 1024, "views",
+    "left operands whose access pattern is remembered: finding it takes milliseconds", CHOSEN)
+
+# -- the estimated time of tiles -------------------------------------------------------------------
+
+TILE_START_CYCLES = row(
+    "TILE_START_CYCLES", 12.0, "cycles",
+    "the time to begin a register tile: counters, addresses, zeros", CHOSEN)
+TILE_RESULT_CYCLES = row(
+    "TILE_RESULT_CYCLES", 2.0, "cycles per vector",
+    "the time to store a finished vector of a tile", CHOSEN)
+FETCH_SHARE = row(
+    "FETCH_SHARE", 0.25, "share of the time",
+    "the part of the time to fetch a tile's operands from the second cache that multiply-adds do "
+    "not hide: large tiles need fewer bytes for each multiply-add",
+    "on Sapphire Rapids, 512 x 512 x 512: 7 rows of 3 vectors reach 180 GFLOP/s, 14 of 2 reach "
+    "195; 2048 x 2048 x 2048: 6 of 3 reach 139, 14 of 2 reach 150")
+TILING_GAIN = row(
+    "TILING_GAIN", 0.999, "ratio",
+    "the share of the best time so far that a later tiling must stay below", CHOSEN)
+ONE_HEIGHT_GAIN = row(
+    "ONE_HEIGHT_GAIN", 0.965, "ratio",
+    "the share of the time of tiles of one height that tiles of two heights must stay below: they "
+    "are twice the code",
+    "on Zen 5, 1600 rows of 256 columns take 193 us in tiles of 14 and 13 rows, 191 in tiles of "
+    "10; compiling takes 20 ms less")
+ONE_HEIGHT_CYCLES = row(
+    "ONE_HEIGHT_CYCLES", 1e6, "cycles",
+    "the longest product for which that holds",
+    "on Zen 5, 2000 rows of 512 columns, 512 deep, take 3.92 ms in tiles of 14 rows, 3.99 in "
+    "tiles of 10")
+
+# -- preparing operands ----------------------------------------------------------------------------
+
+PAGE_BYTES = row(
+    "PAGE_BYTES", 4096, "bytes",
+    "rows of the left operand at a multiple of this distance evict one another from the first "
+    "cache",
+    "on Zen 4 a product of 1024 falls from 107 to 80 GFLOP/s")
+ROW_PADDING_BYTES = row(
+    "ROW_PADDING_BYTES", 64, "bytes", "padding of such rows in a copy: one cache line", _ZEN4)
+LINE_BYTES = row(
+    "LINE_BYTES", 64, "bytes",
+    "the size of a cache line",
+    "public figure")
+PACK_ROWS = row(
+    "PACK_ROWS", 512, "rows",
+    "the fewest rows for which a right operand larger than the second cache is packed", _ZEN4)
+PACK_ROWS_MIN = row(
+    "PACK_ROWS_MIN", 12, "rows",
+    "the fewest rows for which a right operand is packed whose rows evict one another from the "
+    "second cache: two tiles of rows", _ZEN3)
+PACK_OVERFLOW = row(
+    "PACK_OVERFLOW", 96, "rows",
+    "rows, times how often such a panel overflows the cache, from which it is packed if a vector "
+    "is a cache line; wider vectors wait less often",
+    "on Zen 3 packing wins for 32 rows of 512 x 512 and 16 of 1024 x 1024, and loses for 16 of "
+    "512 x 512; on Zen 5 with 784 x 512 it wins from 64 rows on at AVX2, and is level from 128 on "
+    "at AVX-512")
+PACK_ROWS_PAGES = row(
+    "PACK_ROWS_PAGES", 24, "rows",
+    "the fewest rows for which a right operand is packed whose rows are a multiple of PAGE_BYTES "
+    "apart",
+    "on Zen 3, 24 x 64 x 1024: 53 GFLOP/s become 66; 1024 x 64 x 1024: 58 become 93")
+PACK_DEPTH_PAGES = row(
+    "PACK_DEPTH_PAGES", 32, "steps along k",
+    "the least depth of such a product",
+    "on Zen 3, 100 x 32 x 1024: 53 GFLOP/s become 71")
+NARROW_ROWS = row(
+    "NARROW_ROWS", 2, "rows",
+    "the most rows for which a product is limited by reading its weights, and reads them in 16 "
+    "bits if mixed precision allows it", CHOSEN)
+WINDOW_ROWS = row(
+    "WINDOW_ROWS", 6, "rows",
+    "the fewest rows of a tile for which windows of an image are read in place, without a copy",
+    CHOSEN)
+PLANES_MAX = row(
+    "PLANES_MAX", 4, "channels",
+    "the most channels of an image that a product reads as separate planes, in place",
+    "on Zen 5 a border around 3 of 224 x 224 takes 10 us, 110 where they are transposed")
+COPY_COLUMNS = row(
+    "COPY_COLUMNS", 64, "columns",
+    "the fewest columns of a product for which a left operand with distant elements is copied",
+    "on Zen 3, 128 x 2048 x 512 with the left operand transposed: 54 GFLOP/s become 88")
+COPY_GAIN = row(
+    "COPY_GAIN", 0.95, "ratio",
+    "the estimated time of a product of copied windows to that of windows in place, below which "
+    "they are copied",
+    "Zen 5, AVX2: 7 x 7 x 512 2.5 to 2.0 ms")
+PRODUCT_DEPTH = row(
+    "PRODUCT_DEPTH", 2048, "steps along k",
+    "the depth of each part of a deep product, which fits the caches",
+    "on Zen 3, 256 x 16384 x 768: 50 GFLOP/s become 87; 576 x 12544 x 64: 61 become 72")
+DEEP_PRODUCT_SIZE = row(
+    "DEEP_PRODUCT_SIZE", 64, "rows and columns",
+    "the least size of a product that is cut along k", CHOSEN)
+EVEN_PARTS = row(
+    "EVEN_PARTS", 2, "times the parts",
+    "how many more parts a loop may have so that all of them have the same size", CHOSEN)
