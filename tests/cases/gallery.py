@@ -85,6 +85,7 @@ def positive(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], tuple[
     return lambda r: tuple(r.uniform(0.5, 1.5, size=shape) for shape in shapes)
 
 
+STARTS = np.array([0, 3, 3, 8, 9], np.int32)  # of rows, one of them empty
 HEADS = ((2, 2, 6, 4),) * 3
 
 
@@ -143,6 +144,9 @@ EVERY = [
         r.integers(0, 5, 20).astype(np.int32), r.normal(size=20)), (("bins", 5),)),
     KernelCase("k_means.k_means_step", normal((12, 3), (4, 3))),
     KernelCase("edit_distance.edit_distance", lambda r: (r.integers(0, 3, 6), r.integers(0, 3, 5))),
+    KernelCase("ragged.sparse_product", lambda r: (
+        STARTS, r.integers(0, 4, 9).astype(np.int32), *normal((9,), (4,))(r))),
+    KernelCase("ragged.ragged_softmax", lambda r: (r.normal(size=9), STARTS)),
     KernelCase("bilinear.warp", normal((4, 5), (4, 5, 2))),
     *(KernelCase(f"threads.{name}", draw, differentiable=False) for name, draw in THREADED.items()),
     KernelCase("n_body.forces", lambda r: (r.normal(size=(5, 3)), r.uniform(0.5, 1.5, 5))),

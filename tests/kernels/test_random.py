@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 
 import numpy as np
 import pytest
@@ -13,14 +14,17 @@ from tests.cases.device_programs import all_agree
 from tests.cases.grouping import together
 from tests.kernels.random_sources import arguments, random_kernel
 from tests.kernels.random_threads import random_thread_kernel, thread_arguments
-from tests.parity import HERE, Job, Module, agree
+from tests.parity import HERE, NARROW, Job, Module, agree, interpreted
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 
-TRANSLATED = 1000 if full() else 120  # kernels that are compared with plain Python
-COMPILED = 40 if full() else 10  # of these, kernels that run on each machine
-THREADED = 200 if full() else 24  # kernels of threads
+# ZTORCH_RANDOM_KERNELS=1000 has that many run on each machine, for half an hour or so.
+COMPILED = int(os.environ.get("ZTORCH_RANDOM_KERNELS", 0)) or (40 if full() else 10)
+TRANSLATED = max(COMPILED, 1000 if full() else 120)  # kernels that are compared with plain Python
+THREADED = max(COMPILED // 2, 200 if full() else 24)  # kernels of threads
+TOGETHER = 60  # kernels of one program
+ONCE_WRONG = (5201, 5786, 5926)  # that no longer are
 
 
 def _job(seed: int, floats: str) -> Job:
@@ -66,19 +70,37 @@ def test_threads(seed: int) -> None:
 
 
 @functools.cache
-def _jobs() -> list[Job]:
-    return [*(_job(seed, "float32") for seed in range(5000, 5000 + COMPILED)),
-            *(_thread_job(seed, "float32") for seed in range(COMPILED // 2))]
+def _jobs(floats: str) -> list[Job]:
+    seeds = dict.fromkeys([*range(5000, 5000 + COMPILED), *ONCE_WRONG])
+    return [*(_job(seed, floats) for seed in seeds),
+            *(_thread_job(seed, floats) for seed in range(COMPILED // 2))]
+
+
+def _floats(machine: str) -> str:
+    """Among many kernels, some take another branch where a float32 is rounded otherwise."""
+    return "float32" if COMPILED <= TOGETHER or machine == "webgpu" else "float64"
 
 
 @pytest.mark.parametrize("level", [HERE[-1], *(pytest.param(n, marks=pytest.mark.slow) for n in HERE[:-1])])
 def test_compiled(level: str) -> None:
-    module = Module(_jobs(), level)
-    for k, job in enumerate(_jobs()):
-        agree(job, module.run(k), terms=50)
+    jobs = _jobs(_floats(level))
+    for first in range(0, len(jobs), TOGETHER):
+        module = Module(jobs[first:first + TOGETHER], level)
+        for k, job in enumerate(jobs[first:first + TOGETHER]):
+            agree(job, module.run(k), terms=50)
+
+
+@pytest.mark.slow
+def test_interpreted() -> None:
+    """With bounds, races and reads of what nobody has written checked."""
+    for job in _jobs("float64"):
+        agree(job, interpreted(job, NARROW, workers=2), terms=50)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", COMPUTING)
 def test_on_devices(backend: str) -> None:
-    all_agree(backend, [*_jobs()[:COMPILED // 2], *_jobs()[COMPILED:]])
+    jobs = _jobs(_floats(backend))
+    some = jobs if COMPILED > TOGETHER else [*jobs[:COMPILED // 2], *jobs[COMPILED:]]
+    for first in range(0, len(some), TOGETHER):
+        all_agree(backend, some[first:first + TOGETHER])

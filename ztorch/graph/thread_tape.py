@@ -22,6 +22,7 @@ from ztorch.graph.thread_program import (
     ThreadProgram,
     ThreadStatement,
     ThreadVariable,
+    statements_of,
     values_of,
 )
 from ztorch.graph.value import Value, topological
@@ -35,7 +36,17 @@ class Origin:
     """Where a number comes from."""
 
     statement: ThreadStatement
-    loops: tuple[CountedLoop, ...]  # around it, the outer one first
+    loops: tuple[CountedLoop, ...]  # around it, the outer one first, in which it changes
+
+
+def _changing(s: ThreadStatement, loops: tuple[CountedLoop, ...]) -> tuple[CountedLoop, ...]:
+    """The loops around a statement in whose turns it gives different numbers: a variable that a
+    loop does not set is the same in all its turns."""
+    while loops and isinstance(s, GetVariable) and not any(
+            isinstance(x, SetVariable) and x.variable is s.variable
+            for x in statements_of((*loops[-1].before_test, *loops[-1].body))):
+        loops = loops[:-1]
+    return loops
 
 
 class ThreadTape:
@@ -65,7 +76,7 @@ class ThreadTape:
             own = {result, s.counter if isinstance(s, CountedLoop) else None}
             self.read.update(topological([v for v in values_of(s) if v not in own]))
             if result is not None:
-                self.origins[result] = Origin(s, loops)
+                self.origins[result] = Origin(s, _changing(s, loops))
             elif isinstance(s, CountedLoop):
                 self._loop(s, loops)
             elif isinstance(s, Branch):
@@ -100,7 +111,8 @@ class ThreadTape:
                 where = self.program.lines.get(loop, "a loop")
                 raise Unsupported(
                     f"{where} has no gradient: its turns are not known while compiling, and what "
-                    f"it computes in each must be kept; give the loop a bound, or {WAY_OUT}")
+                    "it computes in each must be kept; give the loop a bound, as "
+                    f"@zt.kernel(max_steps=100) does, or {WAY_OUT}")
         first = self.lengths.get(d, 0)
         self.slots[x] = first
         self.lengths[d] = first + math.prod(self.most[loop] or 0 for loop in loops)
@@ -162,7 +174,8 @@ class ForwardAgain:
                 out.append(s)
                 result = getattr(s, "result", None)
                 if result in self.tape.slots:
-                    out.append(StoreElement(*self.tape.place(result, turns), result))
+                    inside = turns[:len(self.tape.origins[result].loops)]
+                    out.append(StoreElement(*self.tape.place(result, inside), result))
         return tuple(out)
 
     def _loop(self, s: CountedLoop, turns: tuple[Value, ...]) -> list[ThreadStatement]:

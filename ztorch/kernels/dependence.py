@@ -64,6 +64,9 @@ class Counters:
     known: Mapping[str, Affine | int]  # of names that are set before it, and of the counters
     ordered: bool  # whether turns have an order, so that of several writes the last one counts
     ragged: bool = False  # whether the number of turns depends on other loops
+    # Counters of inner loops whose bounds are data. Where they write, nobody can see while
+    # compiling: a loop without order promises that each turn has places of its own.
+    unseen: frozenset[str] = frozenset()
 
 
 def conflict(loop: ast.For, outside: set[str], counters: Counters) -> Conflict | None:
@@ -91,14 +94,16 @@ def conflict(loop: ast.For, outside: set[str], counters: Counters) -> Conflict |
 def _array_conflict(loop: ast.For, name: str, writes: list[tuple[ast.Subscript, str | None]],
                     targets: set[str], replaced: dict[str, ast.expr], counters: Counters
                     ) -> Conflict | None:
-    reads = list(reads_of(loop.body, name))
+    updated = _updated_reads(loop.body)
+    reads = [r for r in reads_of(loop.body, name) if id(r) not in updated]
     places = [parts(w.slice, replaced) for w, _ in writes]
     apart = [parts(r.slice, replaced) if isinstance(r, ast.Subscript) else [] for r in reads]
     hows = {how for _, how in writes}
+    used = [*places, *apart]
+    if all(any(names_in(part) & counters.unseen for part in p) for p in used):
+        return None
     for target in sorted(targets):
-        used = [*places, *apart]
-        if any(_each_its_own([p[k] for p in used], target, counters)
-               for k in range(min(len(p) for p in used))):
+        if _stays_apart(used, target, counters):
             continue
         if reads:
             strangers = [r for r in reads if not same(r, writes[0][0])]
@@ -111,6 +116,29 @@ def _array_conflict(loop: ast.For, name: str, writes: list[tuple[ast.Subscript, 
             return Conflict(writes[0][0], f"several turns of {target} write the same element of "
                             f"{name}")
     return None
+
+
+def _updated_reads(statements: Sequence[ast.stmt]) -> set[int]:
+    """The ids of the elements that updates such as `a[i] = max(a[i], x)` read to change them."""
+    return {id(n) for s in simple_statements(statements) if element_update(s)
+            for target in element_targets(s) for n in ast.walk(s.value)  # type: ignore[attr-defined]
+            if isinstance(n, ast.Subscript) and same(n, target)}
+
+
+def own_elements(loop: ast.For, name: str, outside: set[str], counters: Counters) -> bool:
+    """Whether each turn reads and writes elements of an array that no other turn touches."""
+    targets = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    known = definitions(loop.body, outside)
+    used = [parts(w.slice, known) for w, _ in written(loop.body)[name]]
+    used += [parts(r.slice, known) if isinstance(r, ast.Subscript) else []
+             for r in reads_of(loop.body, name)]
+    return all(_stays_apart(used, target, counters) for target in targets)
+
+
+def _stays_apart(places: list[list[ast.expr]], target: str, counters: Counters) -> bool:
+    """Whether places that turns of a counter use differ from turn to turn along some axis."""
+    return any(_each_its_own([p[k] for p in places], target, counters)
+               for k in range(min(map(len, places))))
 
 
 def _each_its_own(places: list[ast.expr], target: str, counters: Counters) -> bool:

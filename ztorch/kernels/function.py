@@ -36,7 +36,7 @@ class KernelFunction:
 
     Attributes:
         function: The Python function.
-        max_steps: The most turns of its `while` loops; None if it may have none.
+        max_steps: The most turns of loops that data ends; None if nothing was said.
         signature: What calls are checked against; None if nothing was said.
         hints: How it may be computed; None if nothing was said.
     """
@@ -258,7 +258,8 @@ def kernel(function: Callable[..., Any] | str | None = None, *, max_steps: int |
             functions of `numpy` and `math`; or a signature, such as
             `"f32[b, n], f32[n] -> f32[b, n]"`, which calls are checked against. In it, a name
             stands for the same size everywhere.
-        max_steps: The most turns of its `while` loops. `None` allows none. Default: `None`.
+        max_steps: The most turns of its `while` loops, and of loops over rows or threads whose
+            bounds are data. `None` allows no `while` outside of threads. Default: `None`.
         hints: How it may be computed, such as `zt.Hints(workgroup=128)`: sizes that change speed,
             and results by rounding at most. Default: `None`.
 

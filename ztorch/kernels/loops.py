@@ -10,6 +10,7 @@ from ztorch.graph.op import OPS
 from ztorch.kernels.assignments import AssignmentRules
 from ztorch.kernels.dependence import Counters, conflict, written_from_before
 from ztorch.kernels.plainer import ENDS
+from ztorch.kernels.row_loops import DataBounds, known_numbers, run_rows, unseen_counters
 from ztorch.kernels.scope import Loop, Variable
 from ztorch.kernels.thread_loops import run_threads
 from ztorch.kernels.thread_words import threads
@@ -24,6 +25,20 @@ class LoopRules(AssignmentRules):
     """Runs loops."""
 
     def _run_for(self, s: ast.For) -> None:
+        if self.loops or self.masks:
+            self._run_loop(s)
+            return
+        before = self.env, dict(self.notes), len(self.assigned)
+        self.env = dict(self.env)
+        try:
+            self._run_loop(s)
+        except DataBounds:
+            self.env, self.notes = before[:2]
+            self.loops, self.masks, self.reads = [], [], []
+            del self.assigned[before[2]:]
+            run_rows(self, s)
+
+    def _run_loop(self, s: ast.For) -> None:
         self.mark_parts(written_from_before(s.body))
         call = s.iter if isinstance(s.iter, ast.Call) else None
         function = self.value(call.func) if call is not None else None
@@ -47,14 +62,16 @@ class LoopRules(AssignmentRules):
 
     def _span(self, s: ast.For, ends: list[Any]) -> tuple[Affine, int, int, Any]:
         """(first, step, turns, last): turns from `last` on do not run; None: all of them do."""
-        for x in ends:
-            if not isinstance(x, (Affine, int)):
-                raise self.source.error(
-                    s.iter, "the number of turns must be known while compiling", "loop to the "
-                    "largest number there can be, with `if k < count:` around the body")
         start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
         if not isinstance(step, int) or step == 0:
             raise self.source.error(s.iter, "the step must be a known integer, and not 0")
+        for x in (start, stop):
+            if isinstance(x, LoopTensor) and x.dtype.is_int and not x.shape:
+                raise DataBounds(str(self.source.error(
+                    s.iter, "the number of turns is data, and this loop stands in a branch at the "
+                    "top of the kernel", "put the condition inside of the loop")))
+            if not isinstance(x, (Affine, int)):
+                raise self.source.error(s.iter, f"range takes integers, not {x!r}")
         length = Affine.of(stop).plus(start, -1)
         longest = length.range[1] if step > 0 else length.range[0]
         turns = len(range(0, longest, step))
@@ -84,10 +101,9 @@ class LoopRules(AssignmentRules):
                       f"up to {turns} turns in order: it may end early")
             in_order(self, s, name, first, step, turns, last)
 
-    def _counters(self, values: dict[str, Affine], ordered: bool, ragged: bool = False) -> Counters:
-        known = {n: v.value for n, v in self.env.items()
-                 if isinstance(v.value, Affine) or type(v.value) is int}
-        return Counters(values, {**known, **values}, ordered, ragged)
+    def _counters(self, values: dict[str, Affine], ordered: bool, ragged: bool = False,
+                  unseen: frozenset[str] = frozenset()) -> Counters:
+        return Counters(values, {**known_numbers(self), **values}, ordered, ragged, unseen)
 
     def _run_grid(self, s: ast.For, extents: list[Any]) -> None:
         targets = s.target.elts if isinstance(s.target, ast.Tuple) else [s.target]
@@ -105,7 +121,8 @@ class LoopRules(AssignmentRules):
                                     strict=True)]
         counters = [Affine({v: 1}) for v in loops]
         problem = conflict(s, {*self.env}, self._counters(
-            {} if together else dict(zip(names, counters, strict=True)), ordered=False))
+            {} if together else dict(zip(names, counters, strict=True)), ordered=False,
+            unseen=unseen_counters(self, s)))
         if problem is not None:
             raise self.source.error(problem.node, f"the turns of zt.grid have no order, but "
                                     f"{problem.reason}", "use range(...) for turns in order")

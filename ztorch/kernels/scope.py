@@ -67,6 +67,8 @@ class Loop:
 class Scope:
     """The state of a translation. Expressions and statements build on it."""
 
+    max_steps: int | None = None  # the most turns of a loop that data ends
+
     def __init__(self, source: Source, arithmetic: TileArithmetic, calls: tuple[Any, ...] = ()):
         self.source = source
         self.arithmetic = arithmetic

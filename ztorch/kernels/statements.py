@@ -22,8 +22,6 @@ from ztorch.kernels.tiles import Affine, LoopTensor
 class StatementRules(LoopRules):
     """Runs statements."""
 
-    max_steps: int | None = None  # the most turns of a `while` loop
-
     def function(self) -> Any:
         """Runs the function, and returns what it returns."""
         body = plainer(self.source, self.max_steps)

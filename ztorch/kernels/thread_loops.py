@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from ztorch.dtypes import DType, i32
 from ztorch.graph.thread_kernel import parted
 from ztorch.graph.thread_program import ThreadArray, ThreadProgram
 from ztorch.graph.threads import THREADS, THREADS_RESULT
+from ztorch.graph.value import Value
 from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.plainer import inside_threads
 from ztorch.kernels.scope import Variable
@@ -23,7 +25,7 @@ TRIALS_MAX = 8  # how often the dtypes of variables may grow before they must ag
 
 
 def run_threads(t: ExpressionRules, s: ast.For) -> None:
-    """Runs a loop over threads. The arrays that they write become the results of its node."""
+    """Runs a loop over threads."""
     assert isinstance(s.iter, ast.Call)
     if t.loops or t.masks:
         raise t.source.error(s, "zt.threads stands inside a loop or a branch", "it is a loop at "
@@ -42,15 +44,36 @@ def run_threads(t: ExpressionRules, s: ast.For) -> None:
     if size > THREADS_MAX:
         raise t.source.error(s.iter.args[1], f"a block of {size} threads is too large",
                              f"devices have up to {THREADS_MAX}, many 256")
+
+    def body(memory: ThreadMemory, *ids: Value) -> ThreadRules:
+        rules = ThreadRules(t.source, t, memory)
+        for target, v, shape in zip(targets, ids, shapes, strict=True):
+            _number(rules, target, LoopTensor(v, (), weak=True), shape)
+        rules.run(inside_threads(t.source, s.body))
+        return rules
+
+    t.note(s, f"{blocks} blocks of {size} threads, as written")
+    run_program(t, s, blocks, size, body)
+
+
+def run_program(t: ExpressionRules, s: ast.For, blocks: int, size: int,
+                body: Callable[..., ThreadRules]) -> None:
+    """Runs a loop as a program of threads. The arrays that they write become results of its node.
+
+    Args:
+        t: What runs statements.
+        s: The loop.
+        blocks: Number of blocks.
+        size: Threads of a block.
+        body: Translates what a thread does, given its memory, and what stands for the number of
+            its block and its own there.
+    """
     kinds: dict[str, tuple[DType, bool]] = {}
     for _ in range(TRIALS_MAX):
         before = dict(kinds)
         memory = ThreadMemory(kinds)
-        rules = ThreadRules(t.source, t, memory)
-        ids = [memory.leaf(i32) for _ in targets]
-        for target, v, shape in zip(targets, ids, shapes, strict=True):
-            _number(rules, target, LoopTensor(v, (), weak=True), shape)
-        rules.run(inside_threads(t.source, s.body))
+        ids = memory.leaf(i32), memory.leaf(i32)
+        rules = body(memory, *ids)
         if kinds == before:
             break
     else:
@@ -60,13 +83,13 @@ def run_threads(t: ExpressionRules, s: ast.For) -> None:
     arrays = tuple(ThreadArray(memory.arrays[a], a.dtype, a.size, False, a in changed)
                    for a in order)
     program = ThreadProgram(blocks, size, ids[0], ids[1], arrays, tuple(memory.shared.values()),
-                            tuple(memory.variables.values()), tuple(rules.statements),
+                            tuple(memory.variables.values()),
+                            (*memory.scalars.values(), *rules.statements),
                             {x: where.line(n) for x, (where, n) in memory.lines.items()})
     if (apart := parted(program)) is not None:
         source, node = memory.lines[apart]
         raise source.error(node, "not all threads of the block come here, but all must: what is "
                            "around it depends on the thread", "put it outside of that")
-    t.note(s, f"{blocks} blocks of {size} threads, as written")
     value = THREADS(*order, program=program)
     for k, name in enumerate(memory.written):
         old = t.env[name]

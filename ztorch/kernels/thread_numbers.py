@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ztorch.dtypes import DType, i32
-from ztorch.graph.op import leaf
+from ztorch.graph.op import OPS, leaf
+from ztorch.graph.rewrite import filled
+from ztorch.graph.thread_bounds import Bounds
 from ztorch.graph.thread_program import (
     Branch,
     GetVariable,
@@ -39,17 +41,28 @@ class ThreadMemory:
 
     def __init__(self, kinds: dict[str, tuple[DType, bool]]):
         self.arrays: dict[Value, str] = {}  # names, by the arrays outside
+        self.scalars: dict[Value, LoadElement] = {}  # numbers from outside, and how they are read
         self.written: dict[str, Value] = {}  # of those that threads change, by the kernel's name
         self.shared: dict[Value, ThreadArray] = {}  # by what stands for them
         self.kinds = kinds  # dtype of each variable, and whether it is one of Python's numbers
         self.variables: dict[str, ThreadVariable] = {}
         self.leaves = itertools.count()
+        self.bounds: dict[Value, Bounds] = {}  # of numbers, as far as they are known
         # Where the threads of a block must meet: the lines of the statements.
         self.lines: dict[ThreadStatement, tuple[Source, ast.AST]] = {}
 
     def leaf(self, d: DType) -> Value:
         """What stands for a number that a statement gives."""
         return leaf("thread", f"t{next(self.leaves)}", (), d)
+
+    def scalar(self, x: Value) -> Value:
+        """A number that is computed before the loop: threads read it where they begin."""
+        if filled(x):
+            return x
+        if x not in self.scalars:
+            array, zero = OPS.reshape(x, (1,)), OPS.full((), 0, i32)
+            self.scalars[x] = LoadElement(self.leaf(x.dtype), self.name_of(array), zero)
+        return self.scalars[x].result
 
     def name_of(self, array: Value) -> str:
         """The name of an array of the kernel, or of a shared one."""
@@ -73,12 +86,13 @@ class ThreadNumbers(CallRules):
     memory: ThreadMemory
     statements: list[ThreadStatement]
     outer_names: frozenset[str] = frozenset()  # that were set before the loop
+    who, loop = "a thread", "zt.threads"  # in errors
 
     def number(self, node: ast.AST, x: Any) -> LoopTensor:
         """x as a number of the thread."""
         if isinstance(x, LoopTensor) and x.shape:
-            raise self.source.error(node, "a thread works on numbers, and this is an array of "
-                                    f"shape {list(x.shape)}", "take an element: x[i]")
+            raise self.source.error(node, f"{self.who} works on numbers, and this is an array "
+                                    f"of shape {list(x.shape)}", "take an element: x[i]")
         if not isinstance(x, (LoopTensor, Affine, *NUMBERS)):
             raise self.source.error(node, f"{x!r} is no number")
         return self.arithmetic.tile(x)
@@ -91,6 +105,8 @@ class ThreadNumbers(CallRules):
 
     def _name(self, node: ast.Name) -> Any:
         x = super()._name(node)
+        if node.id in self.outer_names and isinstance(x, LoopTensor) and not x.shape:
+            return LoopTensor(self.memory.scalar(x.value), (), x.weak)
         if not isinstance(x, OwnVariable):
             return x
         d, weak = self.memory.kinds[x.key]
@@ -137,7 +153,7 @@ class ThreadNumbers(CallRules):
         if len(keys) != len(array.shape):
             raise self.source.error(node, f"{len(keys)} indices for an array of "
                                     f"{len(array.shape)} axes, {list(array.shape)}",
-                                    "a thread takes one element")
+                                    f"{self.who} takes one element")
         flat: Any = 0
         for k, n in zip(keys, array.shape, strict=True):
             if isinstance(k, LoopTensor) and not k.shape and k.dtype.is_int:
@@ -147,11 +163,16 @@ class ThreadNumbers(CallRules):
                 if not 0 <= place < n:
                     raise BadIndex(outside(k, k, n).partition(";")[0])
             else:
-                raise self.source.error(node, f"{k!r} is no index of an element" if not isinstance(
-                    k, LoopTensor) else f"an index must be an integer, not {k.dtype}")
+                raise self.source.error(node, f"an index must be an integer, not {k.dtype}" if (
+                    isinstance(k, LoopTensor)) else f"{self.who} takes one element, no slice",
+                    "loop over the elements")
             flat = self.arithmetic.binary(ast.Add(), self.arithmetic.binary(
-                ast.Mult(), flat, n), place)
+                ast.Mult(), flat, n), self.along(place, n))
         return self.arithmetic.cast(flat, i32).value
+
+    def along(self, place: Any, n: int) -> Any:
+        """The place along an axis of n elements."""
+        return place
 
     def put(self, target: ast.Subscript, x: Any) -> None:
         """Writes an element."""
@@ -171,7 +192,7 @@ class ThreadNumbers(CallRules):
                 why = variable.fixed if variable else "it is no array of this function"
                 raise self.source.error(
                     array, f"{ast.unparse(array)} cannot be written: {why}", "write to an array "
-                    "that the kernel makes before zt.threads, such as np.zeros(n)")
+                    f"that the kernel makes before {self.loop}, such as np.zeros(n)")
             self.memory.written[name] = of.value
         return of, self._place(node, of, key)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ztorch.dtypes import i32
+from ztorch.graph.thread_bounds import ANY, bounds_of
 from ztorch.graph.thread_program import (
     Branch,
     CountedLoop,
@@ -36,6 +37,7 @@ class ThreadRules(ThreadCalls):
         self.env = dict(outer.env) if not calls else {}
         self.outer_names = frozenset(self.env)
         self.prefix = f"{source.name} {next(memory.leaves)} "  # of its variables
+        self.max_steps = outer.max_steps
         self.once: set[str] = set()  # names that are set once, at the top
         self.nested = 0  # loops and branches around the line
 
@@ -52,7 +54,7 @@ class ThreadRules(ThreadCalls):
         if function in self.calls:
             raise self.source.error(node, f"{function.__name__} calls itself, and kernels cannot",
                                     "write a loop")
-        inner = ThreadRules(source_of(function), self, self.memory, (*self.calls, function))
+        inner = type(self)(source_of(function), self, self.memory, (*self.calls, function))
         inner.statements, inner.nested = self.statements, self.nested
         try:
             bound = inner.source.signature(function, args, named)
@@ -124,8 +126,8 @@ class ThreadRules(ThreadCalls):
         name = target.id
         known = self.env.get(name)
         if known is not None and (name in self.outer_names or known.fixed):
-            why = known.fixed or "it is set before zt.threads"
-            raise self.source.error(target, f"a thread cannot set {name}: {why}",
+            why = known.fixed or f"it is set before {self.loop}"
+            raise self.source.error(target, f"{self.who} cannot set {name}: {why}",
                                     "use another name, or write into an array")
         if name in self.once:
             self.env[name] = Variable(x)
@@ -163,7 +165,8 @@ class ThreadRules(ThreadCalls):
         first, self.statements = self.statements, around
         body = self._within(s.body)
         self.env = before
-        zero, stop = (self.arithmetic.tile(n).value for n in (0, TURNS_MAX))
+        most = TURNS_MAX if self.max_steps is None else self.max_steps
+        zero, stop = (self.arithmetic.tile(n).value for n in (0, most))
         self._loop(s, CountedLoop(self.memory.leaf(i32), zero, stop, 1, tuple(first),
                                   self.arithmetic.tile(test).value, body))
 
@@ -175,8 +178,8 @@ class ThreadRules(ThreadCalls):
             return
         items = self.value(s.iter)
         if not isinstance(items, tuple):
-            raise self.source.error(s.iter, "a loop of a thread goes over range(...), or a tuple "
-                                    "that is known")
+            raise self.source.error(s.iter, f"a loop of {self.who} goes over range(...), or a "
+                                    "tuple that is known")
         for item in items:  # written out
             self._put(s.target, item)
             self.block(s.body)
@@ -194,8 +197,16 @@ class ThreadRules(ThreadCalls):
         if step < 0:  # counted upwards from the end
             whole = [a.apply("neg", x) for x in whole]
         first, last = (a.cast(x, i32) for x in whole)
-        counter = self.memory.leaf(i32)
+        counter, pace = self.memory.leaf(i32), abs(step)
         number: Any = LoopTensor(counter, (), weak=True)
+        low, high = (bounds_of(x.value, self.memory.bounds) for x in (first, last))
+        if self.max_steps is not None and ANY in (low, high):
+            length = a.binary(ast.Sub(), last, first)
+            turns = a.binary(ast.FloorDiv(), a.binary(ast.Add(), length, pace - 1), pace)
+            number = a.binary(ast.Add(), first, a.binary(ast.Mult(), number, pace))
+            first, last, pace = a.tile(0), a.apply("clip", turns, 0, self.max_steps), 1
+            low, high = (0, 0), (0, self.max_steps)
+        self.memory.bounds[counter] = low[0], max(low[0], high[1] - 1)
         if step < 0:
             number = a.apply("neg", number)
         before = dict(self.env)
@@ -209,7 +220,7 @@ class ThreadRules(ThreadCalls):
             self.statements = around
         body = self._within(s.body)
         self.env = before
-        self._loop(s, CountedLoop(counter, first.value, last.value, abs(step), tuple(test), going,
+        self._loop(s, CountedLoop(counter, first.value, last.value, pace, tuple(test), going,
                                   body))
 
     def _loop(self, s: ast.stmt, loop: CountedLoop) -> None:

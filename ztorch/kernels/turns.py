@@ -153,7 +153,7 @@ def _finish(t: ExpressionRules, s: ast.For, steps: OrderedTurns, state: dict[str
     leaves, inits = [*carries.values()], [x.value for x in state.values()]
     proceed = None
     flag = getattr(s, ENDS, None)
-    if flag is not None:
+    if flag is not None and not steps.writes:  # turns that do not run would give nothing to write
         place = [*state].index(flag)
         if state[flag].value.rank == 0:
             proceed = place

@@ -91,7 +91,7 @@ class Recurrence:
     @property
     def widest(self) -> DType:
         """The dtype whose lanes decide the vector length: the widest float, else the widest."""
-        dtypes = [v.dtype for v in self.values()]
+        dtypes = [v.dtype for v in self.values() or self.roots]
         return max([d for d in dtypes if d.is_float] or dtypes, key=lambda d: d.bits)
 
     @functools.cached_property

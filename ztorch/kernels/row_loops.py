@@ -1,0 +1,289 @@
+"""Loops over rows, with loops inside whose bounds are data: `range(starts[r], starts[r + 1])`.
+
+How many turns such a loop has is only known when it runs, so rows are no axes of tensors: they are
+the threads of a program, and each runs its statements in order. Where it cannot be seen that rows
+are independent, one thread runs them one after the other.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ztorch.dtypes import DType, boolean
+from ztorch.errors import KernelError
+from ztorch.graph.op import OPS
+from ztorch.graph.thread_bounds import bounds_of
+from ztorch.graph.thread_program import (
+    AtomicUpdate,
+    Branch,
+    LoadElement,
+    StoreElement,
+    ThreadStatement,
+)
+from ztorch.graph.value import Value
+from ztorch.kernels.dependence import Counters, conflict, own_elements, written
+from ztorch.kernels.expressions import ExpressionRules
+from ztorch.kernels.patterns import element_update
+from ztorch.kernels.plainer import ENDS
+from ztorch.kernels.scope import Scope, Variable
+from ztorch.kernels.thread_loops import run_program
+from ztorch.kernels.thread_numbers import OwnVariable, ThreadMemory
+from ztorch.kernels.thread_rules import ThreadRules
+from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
+from ztorch.kernels.uses import assigned, first_use, names_in
+from ztorch.kernels.words import grid
+
+ROWS_OF_BLOCK = 64  # threads of a block: two subgroups, and many blocks for workers to share
+ATOMIC = {"add": "add", "minimum": "min", "maximum": "max"}  # updates that several rows may make
+
+
+class DataBounds(KernelError):
+    """The bounds of a loop are data."""
+
+
+def known_numbers(t: Scope) -> dict[str, Affine | int]:
+    """The variables that are known while compiling."""
+    return {n: v.value for n, v in t.env.items()
+            if isinstance(v.value, Affine) or type(v.value) is int}
+
+
+def unseen_counters(t: Scope, s: ast.For) -> frozenset[str]:
+    """Counters of loops inside a loop whose bounds are elements of arrays."""
+    arrays = {n for n, v in t.env.items() if isinstance(v.value, LoopTensor) and v.value.shape}
+    data: set[str] = set()
+    for n in ast.walk(s):  # outer statements first, so that what is set is known where it is used
+        if isinstance(n, ast.Assign) and _is_data(n.value, arrays, data):
+            data |= {*assigned([n])}
+    return frozenset(n.target.id for n in ast.walk(s) if isinstance(n, ast.For) and isinstance(
+        n.target, ast.Name) and isinstance(n.iter, ast.Call) and any(
+            _is_data(x, arrays, data) for x in n.iter.args))
+
+
+def _is_data(node: ast.expr, arrays: set[str], data: set[str]) -> bool:
+    return any(isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name)
+               and n.value.id in arrays for n in ast.walk(node)) or bool(names_in(node) & data)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The turns of a loop over rows."""
+
+    firsts: Sequence[int]  # first value of each counter
+    steps: Sequence[int]  # what is added to each
+    extents: Sequence[int]  # how many values each has
+    counters: Counters | None  # what is known of them; None for a tuple of counters
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return math.prod(self.extents)
+
+
+def run_rows(t: ExpressionRules, s: ast.For) -> None:
+    """Runs a loop over rows: its turns are threads.
+
+    Args:
+        t: What runs statements.
+        s: The loop, at the top of a kernel.
+    """
+    rows, outside = _rows(t, s), {*t.env}
+    carried = [n for n in assigned(s.body) if n in outside and first_use(s.body, n) != "set"]
+    problem = _problem(t, s, rows, carried)
+    if rows is None or problem:
+        t.note(s, f"turns in order: {problem}")
+        _in_order(t, s, carried)
+        return
+    t.note(s, f"{rows.count} turns at once, each as long as its data says")
+    if rows.count == 0:
+        return
+    own = {*assigned([s])} & outside
+    scattered = _scattered(t, s, rows)
+    size = min(rows.count, ROWS_OF_BLOCK)
+
+    def body(memory: ThreadMemory, block: Value, thread: Value) -> ThreadRules:
+        rules = RowRules(t.source, t, memory)
+        rules.scattered = scattered
+        rules.row(s, block * size + thread, rows)
+        return rules
+
+    t.env = {n: v for n, v in t.env.items() if n not in own}
+    run_program(t, s, -(-rows.count // size), size, body)
+
+
+def _in_order(t: ExpressionRules, s: ast.For, carried: Sequence[str]) -> None:
+    """Runs a loop by one thread. Variables from outside are arrays of one element around it."""
+    known = {n: t.arithmetic.tile(t.env[n].value) for n in carried}
+    kinds = {n: (x.dtype, x.weak) for n, x in known.items()}
+    arrays: dict[tuple[str, DType], Value] = {}
+
+    def body(memory: ThreadMemory, block: Value, thread: Value) -> ThreadRules:
+        rules = RowRules(t.source, t, memory)
+        zero = t.arithmetic.tile(0).value
+        for n in carried:
+            d, weak = kinds[n] = memory.kinds.get(rules.prefix + n, kinds[n])
+            if (n, d) not in arrays:
+                arrays[n, d] = OPS.reshape(t.arithmetic.cast(known[n], d).value, (1,))
+            memory.written[f"<{n}>"] = arrays[n, d]
+            rules.load(n, LoadElement(memory.leaf(d), memory.name_of(arrays[n, d]), zero), weak)
+        rules.run([s])
+        for n in carried:
+            x = rules.value(ast.copy_location(ast.Name(n, ast.Load()), s))
+            name = memory.name_of(arrays[n, kinds[n][0]])
+            rules.statements.append(StoreElement(name, zero, t.arithmetic.cast(
+                x, kinds[n][0]).value))
+        return rules
+
+    before, own = dict(t.env), {*assigned([s])}
+    t.env = {n: v for n, v in t.env.items() if n not in own}
+    t.env |= {f"<{n}>": before[n] for n in carried}
+    run_program(t, s, 1, 1, body)
+    for n in carried:
+        last = t.env.pop(f"<{n}>").value.value
+        t.env[n] = before[n]
+        t.bind(n, LoopTensor(OPS.reshape(last, ()), (), kinds[n][1]))
+
+
+def _rows(t: ExpressionRules, s: ast.For) -> Rows | None:
+    """What is known of a loop; None if its bounds are data."""
+    assert isinstance(s.iter, ast.Call)
+    ends = [x for n in s.iter.args for x in t.spread(n)]
+    ordered = t.value(s.iter.func) is not grid
+    if not all(type(x) is int for x in ends):
+        return None
+    turns = range(*ends) if ordered else range(0)
+    firsts, steps, extents = ([turns.start], [turns.step], [len(turns)]) if ordered else (
+        [0] * len(ends), [1] * len(ends), ends)
+    names = [n.id for n in _targets(s) if isinstance(n, ast.Name)]
+    counters = None
+    if len(names) == len(extents):
+        values = {n: Affine({LoopVar(n, extent): step}, first) for n, first, step, extent in zip(
+            names, firsts, steps, extents, strict=True)}
+        counters = Counters(values, {**known_numbers(t), **values}, ordered, False,
+                            frozenset() if ordered else unseen_counters(t, s))
+    return Rows(firsts, steps, extents, counters)
+
+
+def _problem(t: ExpressionRules, s: ast.For, rows: Rows | None, carried: Sequence[str]) -> str:
+    """Why rows cannot run at once; empty if they can."""
+    if rows is None:
+        return "how many there are is data"
+    if hasattr(s, ENDS):
+        return "it may end early"
+    if carried:
+        return f"{carried[0]} is from outside of it"
+    conflicting = rows.counters and conflict(s, {*t.env}, rows.counters)
+    if conflicting:
+        return conflicting.reason
+    if rows.counters and rows.counters.ordered:
+        for n in _scattered(t, s, rows):
+            array = t.env[n].value
+            if not (isinstance(array, LoopTensor) and array.dtype.is_int
+                    and array.dtype.bits >= 32):
+                return (f"several rows may add to an element of {n}, and the order of floats "
+                        "matters; zt.grid(...) has none")
+    return ""
+
+
+def _scattered(t: ExpressionRules, s: ast.For, rows: Rows) -> frozenset[str]:
+    """Arrays of whose elements several rows may change one."""
+    return frozenset(n for n in written(s.body) if n in t.env and not (
+        rows.counters and own_elements(s, n, {*t.env}, rows.counters)))
+
+
+def _targets(s: ast.For) -> list[ast.expr]:
+    return s.target.elts if isinstance(s.target, ast.Tuple) else [s.target]
+
+
+class RowRules(ThreadRules):
+    """Runs the statements of a row. As everywhere but in `zt.threads`, what is read outside of an
+    array is its first or last element, and what is written there is dropped."""
+
+    who, loop = "a row whose loops depend on data", "the loop over rows"
+    scattered: frozenset[str] = frozenset()  # arrays of whose elements several rows may write one
+
+    def load(self, name: str, element: LoadElement, weak: bool) -> None:
+        """Sets a variable to an element."""
+        self.statements.append(element)
+        self.set(self.prefix + name, LoopTensor(element.result, (), weak))
+        self.env[name] = Variable(OwnVariable(self.prefix + name))
+
+    def row(self, s: ast.For, number: Value, rows: Rows) -> None:
+        """Runs one row, if there is one of its number."""
+        self.memory.bounds[number] = (0, rows.count - 1)
+        places = []
+        for k, n in enumerate(rows.extents):
+            behind = math.prod(rows.extents[k + 1:])
+            place = OPS.floor_divide(number, behind) if behind > 1 else number
+            place = OPS.remainder(place, n) if k else place
+            self.memory.bounds[place] = (0, n - 1)
+            if (rows.firsts[k], rows.steps[k]) != (0, 1):
+                place = place * rows.steps[k] + rows.firsts[k]
+            places.append(LoopTensor(place, (), weak=True))
+        targets = _targets(s)
+        values: list[Any] = [*places] if len(targets) == len(places) else [tuple(places)]
+        for target, x in zip(targets, values, strict=True):
+            assert isinstance(target, ast.Name)
+            self.env[target.id] = Variable(x, fixed="it numbers rows")
+        statements, self.statements = self.statements, []
+        self.run(s.body)
+        self.statements = [*statements, Branch(OPS.less(number, rows.count),
+                                               tuple(self.statements), ())]
+
+    def _run_assign(self, s: ast.Assign) -> None:
+        if not self._updated(s, s.targets[0]):
+            super()._run_assign(s)
+
+    def _run_augassign(self, s: ast.AugAssign) -> None:
+        if not self._updated(s, s.target):
+            super()._run_augassign(s)
+
+    def _updated(self, s: ast.Assign | ast.AugAssign, target: ast.expr) -> bool:
+        """Changes an element that other rows may change, too. False if it is no such statement."""
+        name = target.value.id if isinstance(target, ast.Subscript) and isinstance(
+            target.value, ast.Name) else ""
+        update = element_update(s) if name in self.scattered else None
+        if update is None or not isinstance(target, ast.Subscript):
+            return False
+        x = self.number(s, self.value(update.term))
+        key = self.value(target.slice)
+        array, place = self.target(target, target.value, key)
+        d = array.dtype
+        if update.how not in ATOMIC or d.bits < 32 or d is boolean:
+            raise self.source.error(s, f"several rows may change the same element of {name}, and "
+                                    f"{d} cannot be combined by {update.how} from many at once",
+                                    "use range(...), which has rows in order")
+        new = self.arithmetic.cast(self.arithmetic.apply("neg", x) if update.negative else x, d)
+        change = AtomicUpdate(self.memory.leaf(d), ATOMIC[update.how],
+                              self.memory.name_of(array.value), place, (new.value,))
+        self.memory.lines[change] = self.source, s
+        self._where_inside(array, key, change)
+        return True
+
+    def put(self, target: ast.Subscript, x: Any) -> None:
+        key = self.value(target.slice)
+        array, place = self.target(target, target.value, key)
+        new = self.arithmetic.cast(self.number(target, x), array.dtype)
+        self._where_inside(array, key, StoreElement(
+            self.memory.name_of(array.value), place, new.value))
+
+    def _where_inside(self, array: LoopTensor, key: Any, change: ThreadStatement) -> None:
+        inside: Any = True
+        for k, n in zip(key if isinstance(key, tuple) else (key,), array.shape, strict=True):
+            if isinstance(k, LoopTensor) and not self._is_inside(k, n):
+                inside = self.arithmetic.both(inside, self.arithmetic.both(
+                    self.arithmetic.apply("greater_equal", k, 0),
+                    self.arithmetic.apply("less", k, n)))
+        self.statements.append(change if inside is True else Branch(inside.value, (change,), ()))
+
+    def along(self, place: Any, n: int) -> Any:
+        if not isinstance(place, LoopTensor) or self._is_inside(place, n):
+            return place
+        return self.arithmetic.apply("clip", place, 0, n - 1)
+
+    def _is_inside(self, place: LoopTensor, n: int) -> bool:
+        low, high = bounds_of(place.value, self.memory.bounds)
+        return low >= 0 and high < n
