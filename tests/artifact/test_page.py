@@ -4,26 +4,20 @@ page says is what programs here compute."""
 from __future__ import annotations
 
 import json
-import re
-import struct
-import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.artifact.pages import FAILED, NO_GPU, READY, choose, from_docs, png, press, quiet
 from tests.cases.available import REQUIRED
 from tests.cases.browser import Browser, Tab
 from ztorch import layers as L
 
-NO_GPU = "Object.defineProperty(Navigator.prototype, 'gpu', { value: undefined });"
 NO_HASHES = "Object.defineProperty(Crypto.prototype, 'subtle', { value: undefined });"  # as by http
 MOST_BYTES = 250_000  # of the page of the digits CNN that trains
 TRAINING = {"loss": "sparse_categorical_crossentropy", "optimizer": "adam", "metrics": ["accuracy"]}
-FAILED = "document.querySelector('#state.error')"
-READY = "globalThis.model && document.querySelector('#state').className !== 'busy'"
 
 
 def digits_cnn() -> zt.Model:
@@ -42,52 +36,11 @@ def predicted(tab: Tab, x: np.ndarray) -> np.ndarray:
     return np.array(tab.evaluate(f"model.predict({json.dumps(x.ravel().tolist())}).then((y) => [...y])"))
 
 
-def from_docs(word: str, **smaller: str) -> str:
-    """The block of docs/web.md that has a word, to be awaited; `smaller` is written for what this model lacks."""
-    pages = (Path(__file__).parents[2] / "docs" / "web.md").read_text()
-    [code] = [c for c in re.findall(r"^```js\n(.*?)^```", pages, re.M | re.S) if word in c]
-    for name, replacement in smaller.items():
-        assert SAID[name] in code
-        code = code.replace(SAID[name], replacement)
-    names = re.findall(r"^const (\{.*?\}|\w+) =", code, re.M)
-    return f"(async () => {{ {code} return [{', '.join(n.strip('{ }') for n in names)}]; }})()"
-
-
-SAID = {"weight": "dense/kernel", "ids": "4]", "k": "topK: 10"}  # in those blocks
-
-
-def press(tab: Tab, words: str) -> None:
-    """Clicks the button that begins with these words."""
-    tab.evaluate(f"[...document.querySelectorAll('button')].find((b) => b.innerText.startsWith({json.dumps(words)})).click()")
-
-
-def choose(tab: Tab, path: Path) -> None:
-    """Gives a file to the page's picker."""
-    found = tab.call("Runtime.evaluate", expression="document.querySelector('[type=file]')")
-    tab.call("DOM.setFileInputFiles", files=[str(path)], objectId=found["result"]["objectId"])
-
-
 def drop(tab: Tab, selector: str, path: Path) -> None:
     """Lets a picture fall on an element."""
     tab.evaluate(f"""{{ const files = new DataTransfer();
         files.items.add(new File([Uint8Array.from({list(path.read_bytes())})], "{path.name}", {{ type: "image/png" }}));
         document.querySelector("{selector}").dispatchEvent(new DragEvent("drop", {{ dataTransfer: files, cancelable: true }})); }}""")
-
-
-def png(path: Path, value: int) -> Path:
-    """A picture of one grey."""
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">2I5B", 16, 16, 8, 0, 0, 0, 0)
-    rows = zlib.compress(bytes([0, *[value] * 16]) * 16)
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b""))
-    return path
-
-
-def quiet(tab: Tab) -> None:
-    """Nothing went wrong unseen, and nobody was asked for anything."""
-    assert tab.complaints() == [] and tab.requests() == []
 
 
 @pytest.mark.slow
@@ -216,96 +169,5 @@ def test_a_page_of_numbers_on_webgpu(browser: Browser, tmp_path: Path) -> None:
     tab.evaluate("document.querySelector('#engine').value = 'WebAssembly'; document.querySelector('#engine').onchange()")
     np.testing.assert_allclose(predicted(tab, x), want, rtol=0, atol=1e-6)
     assert tab.evaluate("model.runsOn") == "WebAssembly"
-    quiet(tab)
-    tab.close()
-
-
-def test_a_page_reads_text_as_the_model_does(browser: Browser, tmp_path: Path) -> None:
-    words = L.TextVectorization(vocabulary=["good", "bad", "day"], output_sequence_length=4)
-    model = zt.Sequential([words, L.Embedding(5, 4), L.Flatten(), L.Dense(1)], name="texts", seed=2)
-    tab = browser.open(model.export(tmp_path, format="web", batch_size=1)[-1])
-    tab.until(READY)
-    for text in ("A good, good DAY!", "bad"):
-        tab.evaluate(f"document.querySelector('textarea').value = {json.dumps(text)};"
-                     "document.querySelector('textarea').oninput()")
-        want = float(model.predict([text], verbose=0)[0, 0])
-        tab.until(f"Math.abs(Number(document.querySelector('#winner b')?.innerText) - {want}) < {abs(want) * 1e-2}")
-    quiet(tab)
-    tab.close()
-
-
-@pytest.mark.parametrize("decode", [False, 4])
-def test_a_page_of_letters_writes_on(browser: Browser, tmp_path: Path, decode: int) -> None:
-    """By the loop of `generate` where that was exported, else by a prediction for each letter."""
-    letters = " abc"
-    model = zt.Sequential([L.Input(("length",), dtype="int32"), L.Embedding(4, 4), L.Dense(4, activation="softmax")], name="letters", seed=0)
-    after = np.full((4, 4), -20.0)  # a is followed by b, b by c, and c by a
-    after[[0, 1, 2, 3], [1, 2, 3, 1]] = 20
-    model.set_weights([np.eye(4), after, np.zeros(4)])
-    page = model.export(tmp_path, format="web", letters=letters, sizes=6, decode=decode)[-1]
-    tab = browser.open(page, NO_GPU)
-    tab.until(READY)
-    assert tab.evaluate("model.generates") == bool(decode)
-    if decode:
-        tab.evaluate("globalThis.shown = [], globalThis.show = (token) => shown.push(token)")
-        said = tab.evaluate(from_docs("model.generate", ids="2]", k="topK: 2").replace(
-            "return [tokens, rows, best]", "return [[...tokens], rows.map((r) => [...r]), [...best]]"))
-        cycle = [3, 1, 2] * 40
-        assert said == [cycle[:100], [cycle[2:102], cycle[:100]], cycle[:20]], said
-        assert tab.evaluate("shown") == cycle[:100]
-    tab.evaluate("globalThis.predictions = 0; { const run = model.predict.bind(model);"
-                 "model.predict = (...x) => { predictions += 1; return run(...x); }; }")
-    tab.evaluate("document.querySelector('textarea').value = 'A'")
-    press(tab, "Write on")
-    tab.until("document.querySelector('textarea').value.length > 200")
-    assert tab.evaluate("document.querySelector('textarea').value") == "abc" * 67
-    assert tab.evaluate("predictions") == (0 if decode else 200)
-    quiet(tab)
-    tab.close()
-
-
-def test_white_may_be_255(browser: Browser, tmp_path: Path) -> None:
-    model = zt.Sequential([L.Input((8, 8, 3)), L.GlobalAveragePooling2D()], name="means")
-    tab = browser.open(model.export(tmp_path, format="web")[-1], NO_GPU)
-    tab.until(READY)
-    choose(tab, png(tmp_path / "grey.png", 51))
-    tab.until("document.querySelector('#outputs td:last-child')?.innerText === '0.2000'")
-    tab.evaluate("document.querySelector('.row input[type=number]').value = 255; document.querySelector('.row input[type=number]').oninput()")
-    tab.until("document.querySelector('#outputs td:last-child').innerText === '51.00'")
-    quiet(tab)
-    tab.close()
-
-
-def test_a_page_of_words(browser: Browser, tmp_path: Path) -> None:
-    reader = L.TextVectorization(output_sequence_length=4)
-    reader.adapt(["The cat sat.", "The dog sat!"])
-    model = zt.Sequential([L.Input((4,), dtype="int32"), L.Embedding(reader.vocabulary_size(), 3), L.Flatten(),
-                           L.Dense(2, activation="softmax")], name="words", seed=1)
-    model.pipeline = zt.Pipeline.of_layer(reader, ["cats", "dogs"])
-    page = model.export(tmp_path, format="web")[-1]
-    tab = browser.open(page, NO_GPU)
-    tab.until(READY)
-    for words in ("the DOG, and: the cat", "cat"):
-        tab.evaluate(f"document.querySelector('textarea').value = {json.dumps(words)}; document.querySelector('textarea').oninput()")
-        likely = model.compile("cpu").predict(reader([words]).astype(np.int32))[0]
-        tab.until(f"document.querySelector('#winner').innerText.replace(/\\s+/g, ' ').trim() === '{['cats', 'dogs'][likely.argmax()]} {100 * likely.max():.0f} %'")
-    quiet(tab)
-    tab.close()
-
-
-def test_a_page_without_webassembly_says_so(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ztorch.codegen import wasm
-
-    model: Any = zt.Sequential([L.Input((4,)), L.Dense(3)], name="<b id=1>small & co")
-    monkeypatch.setattr(wasm, "available", lambda: False)
-    with pytest.warns(UserWarning, match="runs on WebGPU alone.*pip install ziglang"):
-        page = model.export(tmp_path, format="web")[-1]
-    tab = browser.open(page, NO_GPU)
-    tab.until(FAILED)
-    assert "there is no WebGPU here" in tab.text("#state") and "ziglang" in tab.text("#state")
-    light, dark = (tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]) or
-                   tab.evaluate("getComputedStyle(document.body).backgroundColor") for scheme in ("light", "dark"))
-    assert light != dark
-    assert tab.text("#name") == "<b id=1>small & co" and tab.evaluate("document.querySelector('#main').hidden")
     quiet(tab)
     tab.close()

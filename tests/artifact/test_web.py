@@ -3,8 +3,6 @@ what programs here do."""
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +10,8 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.artifact.web_pages import asked
 from tests.cases import generating
-from tests.cases.available import REQUIRED, device
 from ztorch import layers as L
 from ztorch.artifact.web import write_web
 from ztorch.codegen.targets import TARGETS, WASM
@@ -22,26 +20,7 @@ from ztorch.compile.web_page import export_web
 from ztorch.errors import ConfigError, Unsupported
 from ztorch.runtime.snapshot import Snapshot
 
-DRIVER = Path(__file__).with_name("web_driver.mjs")
 ROWS = 11  # which is no multiple of a batch
-
-
-def asked(folder: Path, artifact: str, calls: list[Any], on: str | None = "WebGPU",
-          **more: Any) -> tuple[Any, list[Any]]:
-    """What the page's script says of the model, and what came of each call."""
-    device("webgpu")
-    try:
-        import deno
-    except ImportError:
-        assert "webgpu" not in REQUIRED, "deno is required here, to run what pages run"
-        pytest.skip("deno is not installed")
-    (folder / "job.json").write_text(json.dumps({"artifact": artifact, "calls": calls, "on": on, **more}))
-    ran = subprocess.run([deno.find_deno_bin(), "run", "--quiet", "--no-prompt", "--unstable-webgpu",
-                          f"--allow-read={folder}", DRIVER, folder], capture_output=True, text=True,
-                         timeout=200)
-    assert ran.returncode == 0, ran.stderr
-    said = json.loads(ran.stdout)
-    return said.get("made"), said["found"]
 
 
 def images() -> tuple[zt.Model, Any, np.ndarray]:
@@ -266,76 +245,3 @@ def test_names_reach_the_page_as_text_alone(tmp_path: Path) -> None:
     page = files[-1].read_text()
     assert files[0].name.replace("_", "").removesuffix(".zt").isalnum()
     assert name not in page and "<b " not in page and "&lt;b onload" in page
-
-
-def test_several_sizes(tmp_path: Path) -> None:
-    """The page chooses the smallest size that holds the rows and their steps, as Python does."""
-    model = zt.Sequential([L.Input(("time", 3)), L.BatchNormalization(), L.MultiHeadAttention(1), L.GRU(3, return_sequences=True),
-                           L.Dense(2)], name="steps", seed=4)
-    options: dict[str, Any] = {"batch_size": (1, 4), "sizes": (2, 6), "loss": "mse",
-                               "optimizer": zt.optimizers.SGD(0.1)}
-    export_web(model.trace(**options), tmp_path / "page", webassembly=False)
-    program = model.compile("cpu", **options)
-    random = np.random.default_rng(3)
-    calls: list[Any] = []
-    wanted: list[Any] = []
-    for rows, time in ((1, 2), (3, 5), (9, 1), (4, 6)):
-        x = random.normal(size=(rows, time, 3)).astype(np.float32)
-        y = random.normal(size=(rows, time, 2)).astype(np.float32)
-        calls += [["predict", x.ravel().tolist(), {"time": time}],
-                  ["train", x.ravel().tolist(), y.ravel().tolist(), None, {"time": time}]]
-        wanted.append(program.predict(x))
-        history = program.fit(x, y, shuffle=False, verbose=0).history
-        wanted.append(history["loss"][0])
-    calls[1::2] = [[verb, x, y, [1.0] * (len(y) // 2 // sizes["time"]), sizes]
-                   for verb, x, y, _, sizes in calls[1::2]]
-    calls += [["predict", [0.0] * 21, {"time": 7}], ["predict", [0.0] * 6]]
-    _, said = asked(tmp_path / "page", "steps.zt", calls)
-    for found, want in zip(said, wanted, strict=False):
-        if isinstance(want, float):
-            assert found["loss"] == pytest.approx(want, rel=1e-4)
-        else:
-            np.testing.assert_allclose(_numbers(found), want.ravel(), rtol=0, atol=1e-5)
-    assert "takes sizes of axis time from 1 to 6, not 7: pass { time: n }" in said[-2]["error"]
-    assert "not undefined" in said[-1]["error"]
-
-
-def test_sizes_that_are_multiples(tmp_path: Path) -> None:
-    """Tensors that are joined have equal sizes for these alone."""
-    x = L.Input(("time", 1))
-    model = zt.Model(x, L.Add()([x, L.UpSampling1D(2)(L.MaxPooling1D(2)(x))]), name="steps")
-    export_web(model.trace(1, sizes=6), tmp_path / "page", webassembly=False)
-    calls = [["predict", [1.0, 3.0, 2.0, 5.0], {"time": 4}], ["predict", [0.0] * 3, {"time": 3}]]
-    _, (found, refused) = asked(tmp_path / "page", "steps.zt", calls)
-    assert _numbers(found) == [4.0, 6.0, 7.0, 10.0]
-    assert "takes sizes of axis time that are multiples of 2, not 3" in refused["error"]
-
-
-def test_sizes_of_several_axes_and_outputs_of_other_sizes(tmp_path: Path) -> None:
-    model = zt.Sequential([L.Input(("height", "width", 2)),
-                           L.Conv2D(4, 3, strides=2, padding="same"), L.UpSampling2D(2),
-                           L.Conv2D(3, 2)], name="fields", seed=4)
-    options: dict[str, Any] = {"batch_size": 2, "sizes": {"height": (3, 6), "width": 5},
-                               "loss": "mse", "optimizer": zt.optimizers.SGD(0.1)}
-    export_web(model.trace(**options), tmp_path / "page", webassembly=False)
-    program = model.compile("cpu", **options)
-    random = np.random.default_rng(3)
-    calls: list[Any] = []
-    wanted: list[Any] = []
-    for rows, height, width in ((1, 2, 5), (3, 5, 3)):
-        x = random.normal(size=(rows, height, width, 2)).astype(np.float32)
-        y = program.predict(x)
-        wanted.append(y.ravel())
-        sizes = {"height": height, "width": width}
-        calls += [["predict", x.ravel().tolist(), sizes],
-                  ["train", x.ravel().tolist(), (y + 1).ravel().tolist(), [1.0] * rows, sizes]]
-        wanted.append(program.fit(x, y + 1, shuffle=False, verbose=0).history["loss"][0])
-    _, said = asked(tmp_path / "page", "fields.zt", [*calls, ["predict", [0.0] * 4, {"height": 1}]])
-    for found, want in zip(said, wanted, strict=False):
-        found = [found["loss"]] if isinstance(want, float) else _numbers(found)
-        np.testing.assert_allclose(found, np.atleast_1d(want), rtol=1e-4, atol=1e-5)
-    assert "takes sizes of axis width from 1 to 5, not undefined" in said[-1]["error"]
-
-
-def _numbers(found: dict[str, float]) -> list[float]:
-    return [found[key] for key in sorted(found, key=int)] if isinstance(found, dict) else found

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from tests.cases.tables import COLUMNS, ROWS, write_csv
 from tests.commands.results import Run, ok
 from ztorch.cli import main
 
@@ -59,3 +60,13 @@ def own(tmp_path: Path) -> Path:
     np.save(tmp_path / "y.npy", x.sum(1))
     np.savez(tmp_path / "both.npz", x=x, y=x.sum(1))
     return tmp_path / "net.py"
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """An artifact that was trained on a table, and what the command said."""
+    folder = tmp_path_factory.mktemp("tables")
+    write_csv(folder / "train.csv", COLUMNS, ROWS)
+    said = ok(CliRunner().invoke(main, [
+        "train", str(folder / "train.csv"), "--target", "fate", "--out", str(folder / "p.zt"), "--threads", "1"]))
+    return folder / "p.zt", said

@@ -8,61 +8,26 @@ import numpy as np
 import pytest
 
 from tests import references
+from tests.layers.beside_keras import (
+    BATCH,
+    FEATURES,
+    MASK,
+    STEPS,
+    UNITS,
+    beside_keras,
+    draws,
+    random,
+)
 from ztorch import layers as L
 from ztorch.dtypes import f64
-from ztorch.errors import ConfigError, ShapeError, Unsupported
-from ztorch.graph.autodiff import gradients
+from ztorch.errors import ShapeError
 from ztorch.graph.evaluate import evaluate
-from ztorch.graph.op import OPS, leaf
-from ztorch.graph.value import Value
+from ztorch.graph.op import leaf
 from ztorch.layers import Context, States
-from ztorch.layers.symbol import leaves
 from ztorch.model.model import Model
 from ztorch.model.sequential import Sequential
 
-random = np.random.default_rng(21)
-BATCH, STEPS, FEATURES, UNITS = 3, 7, 5, 4
 KINDS = ["SimpleRNN", "LSTM", "GRU"]
-# As long as given, with a hole, and none but the first: Keras begins masked ones with zeros.
-MASK = np.array([[True] * STEPS, [True, False, True, True, False, False, False],
-                 [False, False, True, False, True, False, True]])
-
-
-def draws(*shapes: tuple[int, ...]) -> list[np.ndarray]:
-    return [random.normal(size=shape) * 0.5 for shape in shapes]
-
-
-def beside_keras(ours: Any, theirs: Any, masked: bool = False, states: int = 0,
-                 shape: tuple[int, ...] = (BATCH, STEPS, FEATURES)) -> list[np.ndarray]:
-    """All outputs, and the gradients of a weighted sum of them by input, states and weights."""
-    keras, torch = references.keras(), references.torch()
-    context = Context(states=States(f64))
-    x, mask = leaf("input", "x", shape, f64), leaf("input", "m", shape[:2], "bool")
-    given = [leaf("input", f"s{k}", (shape[0], UNITS), f64) for k in range(states)]
-    y = leaves(ours(x, context, **({"mask": mask} if masked else {}),
-                    **({"initial_state": given} if states else {})))
-    weights = [context.read(w) for w in ours.weights]
-    into = [leaf("input", f"into{k}", v.shape, f64) for k, v in enumerate(y)]
-    total = sum((OPS.sum(v * w) for v, w in zip(y, into, strict=True)), start=OPS.full((), 0.0, f64))
-    wrt = [x, *given, *weights]
-    arrays = draws(*(v.shape for v in (*wrt, *into)))
-    feeds = {**dict(zip((*wrt, *into), arrays, strict=True)), mask: MASK[:shape[0], :shape[1]]}
-    got = evaluate([*y, *gradients(total, wrt)], feeds, oracle=True)
-
-    tensors = [torch.tensor(a, requires_grad=True) for a in arrays[:1 + states]]
-    theirs.build(shape)
-    theirs.set_weights(arrays[1 + states:len(wrt)])
-    how = {"mask": torch.tensor(feeds[mask])} if masked else {}
-    if states:
-        how["initial_state"] = tensors[1:]
-    found = keras.tree.flatten(theirs(tensors[0], **how))
-    sum((v * torch.tensor(w)).sum() for v, w in zip(found, arrays[len(wrt):], strict=True)).backward()
-    want = [*(v.detach().numpy() for v in found), *(t.grad.numpy() for t in tensors),
-            *(w.value.grad.numpy() for w in theirs.weights if w.trainable)]
-    assert [a.shape for a in got] == [b.shape for b in want]
-    for a, b in zip(got, want, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    return got
 
 
 def both(kind: str, **how: Any) -> tuple[Any, Any]:
@@ -164,121 +129,6 @@ def test_the_graph_does_not_grow_with_the_length(kind: str) -> None:
     assert sizes[0] == sizes[1]
 
 
-# -- cells ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("sequences", [False, True])
-def test_stacked_cells_are_those_of_keras(masked: bool, sequences: bool) -> None:
-    K = references.keras().layers
-    how = {"return_sequences": sequences, "return_state": True}
-    d = {"dtype": "float64"}
-    beside_keras(L.RNN([L.LSTMCell(4), L.GRUCell(3), L.SimpleRNNCell(2)], **how),
-                 K.RNN(K.StackedRNNCells([K.LSTMCell(4, **d), K.GRUCell(3, **d),
-                                          K.SimpleRNNCell(2, **d)], **d), **how, **d), masked)
-
-
-@pytest.mark.parametrize("cell", ["LSTMCell", "GRUCell", "SimpleRNNCell"])
-def test_a_cell_in_a_loop_is_its_layer(cell: str) -> None:
-    loop, layer = L.RNN(getattr(L, cell)(UNITS)), getattr(L, cell.removesuffix("Cell"))(UNITS)
-    context, x = Context(states=States(f64)), leaf("input", "x", (2, 4, 3), f64)
-    values = [loop(x, context), layer(x, context)]
-    arrays = draws(*(w.shape for w in layer.weights))
-    feeds = {context.read(w): a for one in (loop, layer)
-             for w, a in zip(one.weights, arrays, strict=True)}
-    a, b = evaluate(values, {**feeds, x: draws(x.shape)[0]}, oracle=True)
-    np.testing.assert_array_equal(a, b)
-
-
-class Leaky(L.Layer):
-    """A cell of a user: its output is no state."""
-
-    state_size = 3
-
-    def __init__(self, **common: Any):
-        super().__init__(**common)
-        self.dense = self.adopt(L.Dense(3))
-
-    def call(self, x: Value, context: Context, states: Any) -> tuple[Value, list[Value]]:
-        h = states[0] * 0.9 + self.dense(x, context)
-        return OPS.tanh(h) * 2.0, [h]
-
-
-class Counting(L.Layer):
-    """A cell with two states of different sizes, which do not begin at zero."""
-
-    state_size, output_size = (2, 1), 2
-
-    def get_initial_state(self, batch_size: int) -> list[Value]:
-        return [OPS.full((batch_size, 2), 1.0, "float32"), OPS.full((batch_size, 1), 5.0, "float32")]
-
-    def call(self, x: Value, context: Context, states: Any) -> tuple[Value, tuple[Value, ...]]:
-        return states[0] * states[1], (states[0] + x, states[1] + 1.0)
-
-
-class Doubling(L.Layer):
-    """A cell around another one: its states are that one's."""
-
-    def __init__(self, **common: Any):
-        super().__init__(**common)
-        self.cell = self.adopt(L.LSTMCell(4))
-        self.state_size = self.cell.state_size
-
-    def get_initial_state(self, batch_size: int) -> list[Value]:
-        return self.cell.get_initial_state(batch_size)
-
-    def call(self, x: Value, context: Context, states: Any) -> Any:
-        y, new = self.cell(x, states, context=context)
-        return y * 2.0, new
-
-
-for own in (Leaky, Counting, Doubling):  # other tests list the layers that the package offers
-    del L.LAYERS[own.__name__]
-
-
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("sequences", [False, True])
-def test_a_cell_of_ones_own(masked: bool, sequences: bool) -> None:
-    layer = L.RNN(Leaky(), return_sequences=sequences, return_state=True)
-    context, x = Context(states=States(f64)), leaf("input", "x", (*MASK.shape, FEATURES), f64)
-    mask = leaf("input", "m", MASK.shape, "bool")
-    y, last = layer(x, context, **({"mask": mask} if masked else {}))
-    assert [w.path for w in layer.weights] == ["rnn/leaky/dense/kernel", "rnn/leaky/dense/bias"]
-    array, kernel, bias = draws(x.shape, *(w.shape for w in layer.weights))
-    values = [context.read(w) for w in layer.weights]
-    got = evaluate([y, last], {x: array, mask: MASK, values[0]: kernel, values[1]: bias}, oracle=True)
-    h, out, outs = np.zeros((BATCH, 3)), np.zeros((BATCH, 3)), []
-    for t in range(STEPS):
-        new = h * 0.9 + array[:, t] @ kernel + bias
-        counts = MASK[:, t, None] | (not masked)
-        h, out = np.where(counts, new, h), np.where(counts, np.tanh(new) * 2, out)
-        outs.append(out)
-    np.testing.assert_allclose(got[0], np.stack(outs, 1) if sequences else out, rtol=1e-12)
-    np.testing.assert_allclose(got[1], h, rtol=1e-12)
-
-
-def test_a_cell_around_a_cell() -> None:
-    x, context = leaf("input", "x", (2, 3, 5), f64), Context(states=States(f64))
-    around, alone = L.RNN(Doubling(), return_sequences=True), L.LSTM(4, return_sequences=True)
-    values = [around(x, context), alone(x, context)]
-    assert next(w.path for w in around.weights) == "rnn/doubling/lstm_cell/kernel"
-    arrays = draws(*(w.shape for w in alone.weights))
-    feeds = {context.read(w): a for layer in (around, alone)
-             for w, a in zip(layer.weights, arrays, strict=True)}
-    a, b = evaluate(values, {**feeds, x: draws(x.shape)[0]}, oracle=True)
-    np.testing.assert_allclose(a, 2 * b, rtol=1e-12)
-
-
-def test_a_cell_says_where_it_begins() -> None:
-    x = leaf("input", "x", (2, 3, 2), f64)
-    y, *states = L.RNN(Counting(), return_state=True)(x, Context(states=States(f64)))
-    array = draws(x.shape)[0]
-    got = evaluate([y, *states], {x: array}, oracle=True)
-    np.testing.assert_allclose(got[0], (1 + array[:, :2].sum(1)) * 7)
-    np.testing.assert_allclose(got[1], 1 + array.sum(1))
-    np.testing.assert_array_equal(got[2], [[8], [8]])
-
-
 # -- in models -----------------------------------------------------------------------------------
 
 
@@ -328,43 +178,3 @@ def test_wrong_states_and_masks_are_named() -> None:
         L.GRU(4)([x, h], initial_state=h)
     with pytest.raises(ShapeError, match=r"layer 'bidirectional': it is given 1 states"):
         L.Bidirectional(L.GRU(4))(x, initial_state=[h])
-
-
-class Moving(L.Layer):
-    state_size = 3
-
-    def __init__(self, **common: Any):
-        super().__init__(**common)
-        self.norm = self.adopt(L.BatchNormalization())
-
-    def call(self, x: Value, context: Context, states: Any) -> Any:
-        y = self.norm(x, context)
-        return y, [y]
-
-
-class Forgetful(L.Layer):
-    state_size = (3, 3)
-
-    def call(self, x: Value, context: Context, states: Any) -> Any:
-        return x, [x]
-
-
-for own in (Moving, Forgetful):
-    del L.LAYERS[own.__name__]
-
-
-def test_wrong_cells_are_named() -> None:
-    x = leaf("input", "x", (2, 5, 3), f64)
-    with pytest.raises(ConfigError, match=r"RNN takes a cell, such as LSTMCell\(8\), not <LSTM 'lstm'>"):
-        L.RNN(L.LSTM(3))
-    with pytest.raises(ConfigError, match="StackedRNNCells takes at least one cell"):
-        L.RNN([])
-    with pytest.raises(ShapeError, match=r"layer 'rnn': its cell 'forgetful' takes 2 states and "
-                                         "returns 1"):
-        L.RNN(Forgetful())(x, Context(states=States(f64)))
-    with pytest.raises(Unsupported, match=r"layer 'rnn': a layer within its step.*BatchNormalization"):
-        L.RNN(Moving())(x, Context(True, States(f64)))
-    with pytest.raises(ShapeError, match=r"layer 'lstm_cell'.*besides one tensor it takes states"):
-        Sequential([L.Input((3,)), L.LSTMCell(2)]).build()
-    with pytest.raises(ShapeError, match=r"ends with layer 'lstm', which returns 3 tensors"):
-        Sequential([L.Input((5, 3)), L.LSTM(2, return_state=True)]).build()

@@ -2,143 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
-import pytest
 
 from tests.cases.proposals import AVX2, proposed, x
-from tests.cases.schedules import JOBS
-from tests.parity import HERE, Job, agree, compiled, interpreted, plan_of
+from tests.parity import plan_of
 from ztorch import ops
-from ztorch.codegen.targets import TARGETS
-from ztorch.dtypes import DType, bf16, f32
-from ztorch.graph.narrow import ROUNDED
+from ztorch.dtypes import f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.ir.limits import Limits
 from ztorch.lower import (
     tuning,
 )
 from ztorch.lower.frozen import Derived
 from ztorch.lower.order import ordered
 from ztorch.lower.placement import Location
-from ztorch.lower.prepare import prepare
-from ztorch.lower.schedule import ProductSchedule
-from ztorch.lower.tiling import (
-    choose,
-    estimated_cycles,
-    pack,
-    packed_columns,
-    panel_columns,
-    registers,
-    tiling,
-)
-from ztorch.machines.processors import ANY, processor
-
-ZEN3 = replace(AVX2, processor=processor("zen3"))
-
-
-# -- products --------------------------------------------------------------------------------------
-
-
-def test_a_tile_fills_the_registers_but_one() -> None:
-    assert choose(96, 32, 96, AVX2, f32) == ProductSchedule(6, 2, 1, 0, 4, 1)
-    assert choose(96, 96, 96, AVX2, f32) == ProductSchedule(6, 2, 1, 0, 4, 1)  # 4 x 3 takes all 16
-    wide = choose(97, 96, 96, TARGETS["avx512"].limits, f32)
-    assert registers(wide.tile_rows, wide.tile_vectors) <= 32 < registers(wide.tile_rows + 2, wide.tile_vectors)
-    assert choose(9, 9, 9, TARGETS["scalar"].limits, f32) == ProductSchedule(3, 3, 1, 0, 4, 1)
-
-
-def test_tiles_of_one_height_are_half_the_code() -> None:
-    """Unless they take clearly more time, or the product is so long that code does not matter."""
-    wide = TARGETS["avx512"].limits
-    assert [choose(m, 256, 64, wide, f32).tile_rows for m in (400, 401, 402)] == [10, 14, 14]
-    assert choose(4000, 512, 512, wide, f32).tile_rows == 14
-
-
-def test_rows_wait_in_the_second_cache_where_the_right_operand_does_not_fit() -> None:
-    """Half of it is theirs: 256 * 256 floats are just half of 512 KiB."""
-    assert choose(256, 256, 256, ZEN3, f32).block_rows == 1
-    beyond = choose(256, 257, 256, ZEN3, f32)
-    assert (beyond.tile_rows, (256 << 10) // (6 * 256 * 4)) == (6, 42)
-    assert beyond.block_rows == 22  # two blocks, as equal as may be, where one of 43 tiles is too large
-    assert choose(216, 257, 256, ZEN3, f32).block_rows == 36  # one block
-    assert choose(256, 257, 256, AVX2, f32).block_rows == 1  # where that cache is larger
-    assert choose(8, 4000, 100_000, ZEN3, f32).block_rows == 1
-
-
-def test_few_rows_read_each_panel_once() -> None:
-    """Four tiles of twelve rows or so share 40 panels, or 3, of which workers would get too few."""
-    wide = TARGETS["avx512"].limits
-    assert [choose(49, n, 160, wide, f32).block_rows for n in (1280, 192, 96)] == [4, 2, 1]
-    assert choose(12544, 1280, 16, wide, f32).block_rows == 1
-
-
-def test_tiles_of_a_block_fetch_the_next_panel_together() -> None:
-    """Each of four tiles fetches one of the four steps of a turn, two vectors of 16 columns."""
-    kernel = plan_of(Graph({"y": ops.matmul(x(49, 64), leaf("input", "b", (64, 512), f32))}),
-                     TARGETS["avx512"].limits)[0].steps[-1].kernel
-    fetched = [i for i in kernel.body if i.opcode == "prefetch"]
-    assert [i.attrs["cache"] for i in fetched] == [2, 2] * 2  # of tiles of 13 rows, and of 12
-
-
-def test_what_is_not_in_the_first_cache_is_fetched_ahead() -> None:
-    """Half of it may be a panel's: two vectors of 256 steps are just half of 32 KiB."""
-    near, far = choose(240, 240, 256, ZEN3, f32), choose(240, 240, 257, ZEN3, f32)
-    assert (near.tile_vectors, near.prefetch) == (2, 0)
-    assert (far.tile_vectors, far.prefetch) == (2, tuning.PREFETCH_STEPS)
-    assert choose(1, 240, 5000, ZEN3, f32).prefetch == 0  # one row reads it but once
-
-
-def test_the_second_cache_keeps_up_with_narrow_panels_only() -> None:
-    """Two vectors of B a step are 11 bytes a cycle."""
-    slow = replace(AVX2, processor=ANY._replace(l2_bytes_per_cycle=8.0))
-    assert choose(384, 384, 384, slow, f32).tile_vectors == 1
-    fast = replace(AVX2, processor=ANY._replace(l2_bytes_per_cycle=1000.0, l1_bytes=1 << 20))
-    assert choose(384, 384, 384, fast, f32).tile_vectors == 2
-
-
-def test_a_left_operand_that_tiles_read_badly_is_copied() -> None:
-    """Few elements of each line, and the others again after so many lines that they are gone; or
-    rows that come in groups of fewer than a good tile has."""
-    def copied(a: Value, columns: int = 512) -> bool:
-        y = ops.matmul(a, leaf("input", "b", (a.shape[-1], columns), f32))
-        plan = plan_of(Graph({"y": y}), ZEN3)[0]
-        return "contract" not in plan.steps[0].key and not any(
-            "matmul" in s.key and plan.inputs[p.offset].attrs["name"] == "a"
-            for s in plan.steps for p in s.locations if p.space == "inputs")
-
-    def a(*shape: int) -> Value:
-        return leaf("input", "a", shape, f32)
-
-    assert copied(ops.transpose(a(2048, 96))) and not copied(ops.transpose(a(2048, 96)), 32)
-    assert not copied(ops.transpose(a(100, 96)))
-    assert copied(ops.reshape(ops.transpose(a(5, 400, 128), (1, 0, 2)), (2000, 128)))
-    assert not copied(ops.reshape(a(64, 32, 128), (2048, 128)))
-
-
-def test_a_deep_product_is_a_sum_of_products() -> None:
-    deep, flat = (plan_of(Graph({"y": ops.matmul(x(80, k), leaf("input", "b", (k, 72), f32))}),
-                          ZEN3)[0].steps for k in (5000, 3000))
-    products = [[s for s in steps if "matmul" in s.key] for steps in (deep, flat)]
-    assert [len(p) for p in products] == [3, 1]
-    graph = Graph({"y": ops.matmul(x(66, 5000), leaf("input", "b", (5000, 65), f32))})
-    random = np.random.default_rng(0)
-    job = Job(graph, {v: random.normal(size=v.shape).astype(np.float32) for v in graph.leaves("input")})
-    agree(job, compiled(job, HERE[-1]), terms=5000)
-
-
-@pytest.mark.parametrize(("k", "products"), [(5000, 1), (4099, 2)], ids=["even parts", "a rest"])
-def test_a_deep_product_of_examples_is_a_loop(k: int, products: int) -> None:
-    """However many examples there are, as for the gradient of weights."""
-    a, b = x(k, 66), leaf("input", "b", (k, 65), f32)
-    graph = Graph({"y": ops.matmul(ops.transpose(a), b)})
-    plan = plan_of(graph, ZEN3)[0]
-    assert len(plan.loops) == 1 and sum("matmul" in s.key for s in plan.steps) == products
-    random = np.random.default_rng(0)
-    job = Job(graph, {v: random.normal(size=v.shape).astype(np.float32) for v in graph.leaves("input")})
-    agree(job, compiled(job, HERE[-1]), terms=k)
+from ztorch.machines.processors import ANY
 
 
 def test_large_copies_of_inputs_are_made_right_before_they_are_read() -> None:
@@ -149,104 +27,6 @@ def test_large_copies_of_inputs_are_made_right_before_they_are_read() -> None:
 
     assert order(512, 512) == [1, 0, 2]
     assert order(512, 511) == [0, 1, 2]
-
-
-def test_a_port_that_is_narrower_than_a_vector_takes_turns() -> None:
-    wide = TARGETS["avx512"].limits
-    halves = replace(wide, processor=ANY._replace(port_bits=256))
-    tiles = tiling(6, 3, 6, 96, 16)
-    nine, eighteen = (estimated_cycles(tiles, 1000, f32, limits.processor) for limits in (wide, halves))
-    assert eighteen - nine == pytest.approx(2 * 1000 * 9)  # the 18 multiply-adds of a step take nine cycles, or 18
-
-
-def test_a_large_tile_is_better_than_a_small_one_that_computes_as_fast() -> None:
-    """It reads fewer bytes for each multiply-add: 14 rows of 2 vectors a fifth less than 9 of 3."""
-    wide = TARGETS["avx512"].limits
-    s = choose(504, 480, 512, wide, f32)
-    assert (s.tile_rows, s.tile_vectors) == (14, 2)
-
-
-def test_a_single_row_reads_its_weights_in_wide_panels() -> None:
-    """Each is read once a call, so that small panels save nothing: it waits for the second cache, and
-    the fewest tiles are best."""
-    wide = TARGETS["avx512"].limits
-    assert choose(1, 512, 128, wide, f32).tile_vectors == 16
-    assert choose(14, 512, 128, wide, f32).tile_vectors == 2
-
-
-def test_tiles_divide_the_panels_of_a_packed_operand() -> None:
-    """Two vectors would be faster where the second cache is slow, and a panel has three."""
-    slow = replace(AVX2, processor=ANY._replace(l2_bytes_per_cycle=14.0))
-    assert choose(384, 384, 384, slow, f32, packed=True).tile_vectors == 2
-    assert 3 % choose(384, 384, 384, slow, f32, packed=True, panel=3).tile_vectors == 0
-
-
-def test_few_rows_read_weights_that_never_change_in_16_bits() -> None:
-    def read(rows: int, frozen: bool = True) -> DType:
-        w = ROUNDED(leaf("state", "w", (40, 32), f32, np.zeros((40, 32), np.float32)), dtype=bf16)
-        graph = prepare(Graph({"y": ops.matmul(x(rows, 40), w)}), AVX2, frozen)
-        return graph.outputs["y"].args[1].dtype
-
-    assert [read(tuning.NARROW_ROWS), read(tuning.NARROW_ROWS + 1)] == [bf16, f32]
-    assert read(1, frozen=False) is f32
-
-
-def packs(m: int, n: int, k: int, limits: Limits) -> bool:
-    graph = prepare(Graph({"y": ops.matmul(leaf("input", "a", (m, k), f32), leaf("input", "b", (k, n), f32))}), limits)
-    return packed_columns(graph.outputs["y"].args[1]) > 0
-
-
-@pytest.mark.parametrize(("m", "n", "k", "wanted"), [
-    (24, 512, 512, True), (23, 512, 512, False),  # 256 of 512 rows stay: twice too many
-    (12, 1024, 1024, True), (11, 1024, 1024, False),
-    (500, 500, 500, False),  # rows that share no power of two stay, all of them
-    (24, 1024, 32, True), (23, 1024, 32, False), (24, 1024, 31, False),  # whole pages apart
-    (48, 1536, 129, False),
-    (512, 500, 500, True), (512, 260, 500, False),  # larger than the second cache, and many rows
-])
-def test_a_right_operand_that_evicts_itself_is_packed(m: int, n: int, k: int, wanted: bool) -> None:
-    assert packs(m, n, k, ZEN3) == wanted
-
-
-def test_packing_depends_on_the_processor() -> None:
-    assert packs(32, 512, 512, ZEN3) and not packs(32, 512, 512, AVX2)
-    assert not packs(32, 512, 512, replace(ZEN3, processor=ZEN3.processor._replace(l2_bytes=1 << 20)))
-    narrow, wide = (replace(TARGETS[level].limits, processor=processor("zen5")) for level in ("avx2", "avx512"))
-    assert packs(64, 512, 512, narrow) and not packs(64, 512, 512, wide)
-    assert not packs(32, 512, 784, wide) and packs(128, 512, 784, wide)
-
-
-def test_packed_panels_are_known_by_how_they_lie() -> None:
-    b = x(40, 70)
-    packed = pack(b, panel_columns(b, 100, AVX2, f32))
-    wide = choose(100, 70, 40, AVX2, f32, packed=True).tile_vectors * 8
-    assert packed_columns(packed) == wide and packed.shape == b.shape
-    assert packed_columns(b) == packed_columns(ops.transpose(x(70, 40))) == 0
-    heads = ops.reshape(leaf("input", "w", (40, 10, 7), f32), (40, 70))  # three axes, and not packed
-    assert packed_columns(heads) == 0
-
-
-def test_packing_keeps_to_the_order_of_what_it_reads() -> None:
-    job = Graph({"y": ops.matmul(leaf("input", "a", (512, 1024), f32), leaf("input", "b", (1024, 512), f32))})
-    [copy] = [s for s in plan_of(job, ZEN3)[0].steps if "_copy" in s.key and "_pad" not in s.key]
-    assert repr(copy.schedule) == "elements lanes(8) order(0, 2, 1) share(2)"
-    near = ops.exp(ops.transpose(x(6, 9, 32), (1, 0, 2)))  # rows of 128 bytes, 1,152 from one to the next
-    assert "order(1, 0)" in repr(plan_of(Graph({"y": near}), ZEN3)[0].steps[0].schedule)
-    closer = ops.exp(ops.transpose(x(6, 7, 32), (1, 0, 2)))  # 896
-    assert "order(0, 1)" in repr(plan_of(Graph({"y": closer}), ZEN3)[0].steps[0].schedule)
-    longest = ops.exp(ops.transpose(x(6, 9, 64), (1, 0, 2)))  # 256 bytes each
-    assert "order(1, 0)" in repr(plan_of(Graph({"y": longest}), ZEN3)[0].steps[0].schedule)
-    long = ops.exp(ops.transpose(x(6, 9, 128), (1, 0, 2)))  # 512 bytes each
-    assert "order(0, 1)" in repr(plan_of(Graph({"y": long}), ZEN3)[0].steps[0].schedule)
-
-
-@pytest.mark.parametrize("block", [1, 2, 3, 4, 7])
-def test_blocks_of_rows_cover_what_is_left(block: int) -> None:
-    """19 rows in tiles of 2 are nine and one; blocks of four of them leave one behind."""
-    one = JOBS["product"]
-    key = plan_of(one.alone("j"), AVX2)[0].steps[-1].key
-    text = f"product tile(rows=2, vectors=2) block(rows={block}) prefetch(1) unroll(3) epilogue(inline=0)"
-    agree(one, interpreted(one, AVX2, schedules={key: text}, workers=3), terms=13)
 
 
 # -- elementwise and reducing loops ----------------------------------------------------------------

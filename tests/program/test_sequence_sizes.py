@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,86 +14,10 @@ from tests.cases.artifacts import changed
 from tests.cases.available import device
 from tests.cases.covering import one_in_each_run, share
 from tests.cases.evaluating import evaluated
+from tests.program.sequences import MODELS, SIZES, STEPS, as_new, compiled, data, kept, model
 from ztorch import layers as L
 from ztorch.errors import ArtifactError, DataError
 from ztorch.program.program import Program
-
-SIZES = (3, 6)
-
-
-class SumOverTime(L.Layer):
-    """Where there is no share of padding, the sum of all is that of real steps."""
-
-    def call(self, x: Any, context: Any, mask: Any = None) -> Any:
-        x = x if mask is None else zt.ops.where(zt.ops.expand_dims(mask, 2), x, 0.0)
-        return zt.ops.sum(x * zt.ops.softplus(x), axis=1)
-
-
-STEPS = {  # models that give something for each step
-    "dense": lambda: [L.Dense(6, activation="tanh"), L.LayerNormalization(), L.Dropout(0.0)],
-    "causal": lambda: [L.Conv1D(6, 3, dilation_rate=2, padding="causal"),
-                       L.Activation("softmax")],
-    "same": lambda: [L.Conv1D(6, 4, padding="same", activation="relu"),
-                     L.Conv1D(5, 3, padding="same")],
-    "attention": lambda: [L.TransformerEncoder(8, 2, rotary=True)],
-    "decoder": lambda: [L.PositionEmbedding(sequence_length=6), L.TransformerDecoder(8, 2)],
-    "sinusoidal": lambda: [L.SinusoidalPosition(), L.MultiHeadAttention(2, use_causal_mask=True)],
-    "recurrent": lambda: [L.LSTM(3, return_sequences=True)],
-    "both ways": lambda: [L.Bidirectional(L.SimpleRNN(3, return_sequences=True))],
-    "distributed": lambda: [L.Lambda(lambda x: zt.ops.expand_dims(x, 3)),
-                            L.TimeDistributed(L.LSTM(3)),
-                            L.TimeDistributed(L.BatchNormalization(momentum=0.5))],
-    "batch norm": lambda: [L.BatchNormalization(momentum=0.5), L.Dense(3)],
-}
-ROWS = {  # models that give something for each row
-    "mean": lambda: [*STEPS["attention"](), L.GlobalAveragePooling1D()],
-    "max": lambda: [*STEPS["same"](), L.GlobalMaxPooling1D(keepdims=True)],
-    "lstm": lambda: [L.LSTM(5)],
-    "backwards": lambda: [L.GRU(5, go_backwards=True)],
-    "bidirectional": lambda: [L.Bidirectional(L.LSTM(3), merge_mode="sum")],
-    "windows": lambda: [
-        L.Conv1D(5, 3, strides=2, padding="same"), L.BatchNormalization(),
-        L.MaxPooling1D(3, strides=2, padding="same"), L.GlobalAveragePooling1D()],
-    "wide windows": lambda: [
-        L.Conv1D(5, 2, padding=(2, 1), dilation_rate=2), L.MaxPooling1D(2), L.ReLU(),
-        L.AveragePooling1D(2, strides=1, padding="same"), L.GlobalMaxPooling1D()],
-    "softmax": lambda: [L.Softmax(axis=1), SumOverTime()],
-    "strided": lambda: [
-        L.SeparableConv1D(5, 4, strides=3, padding="same"),
-        L.DepthwiseConv1D(3, strides=2, padding="causal"), L.LSTM(4)],
-}
-MODELS = {**STEPS, **ROWS}
-
-
-def model(kind: str, size: Any = "time") -> zt.Sequential:
-    return zt.Sequential([L.Input((size, 4)), *MODELS[kind](), L.Dense(2)], name="words", seed=5)
-
-
-def compiled(kind: str, size: Any = "time", device: str = "cpu:scalar", **options: Any) -> Program:
-    return model(kind, size).compile(device, **{
-        "batch_size": 3, "loss": "mse", "optimizer": zt.optimizers.SGD(0.1), "metrics": ["mae"],
-        **({"sizes": SIZES} if size == "time" else {}), **options})
-
-
-@functools.cache
-def kept(kind: str) -> tuple[Program, list[np.ndarray]]:
-    """A program that tests share, and its first weights."""
-    program = compiled(kind)
-    return program, program.get_weights()
-
-
-def as_new(kind: str) -> Program:
-    """It has no states beside its weights: SGD has none."""
-    program, first = kept(kind)
-    program.set_weights(first)
-    return program
-
-
-def data(kind: str, rows: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    random = np.random.default_rng(100 * rows + size)
-    y = (rows, size, 2) if kind in STEPS else (rows, 1, 2) if kind == "max" else (rows, 2)
-    return (random.normal(size=(rows, size, 4)).astype(np.float32),
-            random.normal(size=y).astype(np.float32))
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -177,111 +100,6 @@ def test_ragged_rows_are_as_each_by_itself(kind: str) -> None:
     assert program.evaluate(stream, verbose=0) == pytest.approx(scores, rel=1e-5)
 
 
-def test_fit_groups_rows_by_length() -> None:
-    random = np.random.default_rng(0)
-    lengths = random.integers(1, 7, 50)
-    x = [random.normal(size=(n, 4)).astype(np.float32) for n in lengths]
-    y = np.stack([np.array([row.sum(), len(row)], np.float32) for row in x])
-    program = compiled("mean", batch_size=8, optimizer="adam")
-    sizes: list[tuple[int, int]] = []
-    bind = program.executable.bind
-
-    def watched(function: str) -> Any:
-        call = bind(function)
-        run = call.run
-
-        def noted() -> None:
-            sizes.append((int((call.inputs["w"] > 0).sum()), call.inputs["x"].shape[1]))
-            run()
-
-        call.run = noted  # type: ignore[method-assign]
-        return call
-
-    program.executable.bind = watched  # type: ignore[method-assign]
-    history = program.fit(x, y, epochs=2, verbose=0)
-    assert len(sizes) == 14 and sorted(n for n, _ in sizes) == [2, 2] + [8] * 12
-    first, second = sizes[:7], sizes[7:]
-    assert sorted(first) == sorted(second) and first != second and first != sorted(first)
-    assert sum(size == 3 for _, size in first) == sum(n <= 3 for n in lengths) // 8
-    again = compiled("mean", batch_size=8, optimizer="adam")
-    assert again.fit(x, y, epochs=2, verbose=0).history == history.history
-    loss = again.fit(x, y, epochs=12, verbose=0, validation_split=0.2).history
-    assert loss["loss"][-1] < loss["loss"][0] and len(loss["val_loss"]) == 12
-
-
-def test_twenty_steps_of_ragged_batches_equal_pytorch() -> None:
-    torch = pytest.importorskip("torch")
-
-    program = zt.Sequential([L.Input(("time", 4)), L.LSTM(6), L.Dense(2)], seed=2).compile(
-        "cpu", batch_size=(2, 5), sizes=SIZES, loss="mse", optimizer=zt.optimizers.SGD(0.1))
-    kernel, recurrent, bias, last, last_bias = (torch.tensor(w) for w in program.get_weights())
-    lstm, dense = torch.nn.LSTM(4, 6, batch_first=True), torch.nn.Linear(6, 2)
-    with torch.no_grad():
-        for own, value in ((lstm.weight_ih_l0, kernel.T), (lstm.weight_hh_l0, recurrent.T),
-                           (lstm.bias_ih_l0, bias), (lstm.bias_hh_l0, bias * 0),
-                           (dense.weight, last.T), (dense.bias, last_bias)):
-            own.copy_(value)
-    lstm.bias_hh_l0.requires_grad = False
-    step = torch.optim.SGD([*lstm.parameters(), *dense.parameters()], 0.1)
-    random = np.random.default_rng(3)
-    for k in range(20):
-        rows = (1, 2, 3, 5)[k % 4]
-        lengths = random.integers(1, (4, 7)[k % 2], rows)
-        x = [random.normal(size=(n, 4)).astype(np.float32) for n in lengths]
-        y = random.normal(size=(rows, 2)).astype(np.float32)
-        packed = torch.nn.utils.rnn.pack_sequence([torch.from_numpy(row) for row in x],
-                                                  enforce_sorted=False)
-        _, (hidden, _) = lstm(packed)
-        loss = torch.nn.functional.mse_loss(dense(hidden[0]), torch.from_numpy(y))
-        step.zero_grad()
-        loss.backward()
-        step.step()
-        assert program.train_on_batch(x, y) == pytest.approx(loss.item(), rel=2e-5)
-    np.testing.assert_allclose(program.get_weights()[0], lstm.weight_ih_l0.detach().numpy().T,
-                               rtol=0, atol=1e-5)
-
-
-def test_batch_statistics_count_real_rows_and_steps_only() -> None:
-    model = [L.Input((4,)), L.BatchNormalization(momentum=0.5), L.Dense(3)]
-    program = zt.Sequential(model, seed=1).compile("cpu", batch_size=(2, 8), loss="mse",
-                                                   optimizer="sgd")
-    random = np.random.default_rng(0)
-    for rows in (1, 2, 3, 7, 8) * 4:
-        exact = zt.Sequential([L.Input((4,)), L.BatchNormalization(momentum=0.5), L.Dense(3)],
-                              seed=1).compile("cpu", batch_size=rows, loss="mse", optimizer="sgd")
-        exact.set_weights(program.get_weights())
-        x = (random.normal(size=(rows, 4)) * 3 + 5).astype(np.float32)
-        y = random.normal(size=(rows, 3)).astype(np.float32)
-        assert program.train_on_batch(x, y) == pytest.approx(exact.train_on_batch(x, y), rel=1e-5)
-        for ours, theirs in zip(program.get_weights(), exact.get_weights(), strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=0, atol=3e-6)
-
-
-def test_words_in_two_sequences() -> None:
-    """Ids, cross-attention, and two axes that vary apart."""
-    def build(source: Any, target: Any) -> zt.Model:
-        a = L.Input((source,), dtype="int32", name="source")
-        b = L.Input((target,), dtype="int32", name="target")
-        memory = L.TransformerEncoder(8, 2)(L.Embedding(20, 8, name="words")(a))
-        y = L.TransformerDecoder(8, 2)(L.Embedding(30, 8, name="others")(b), memory)
-        return zt.Model([a, b], L.Dense(30, activation="softmax")(y), seed=4)
-
-    options = {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"],
-               "optimizer": "sgd"}
-    program = build("from", "to").compile("cpu", batch_size=4, sizes={"from": (4, 8), "to": 9},
-                                          **options)
-    assert program.metadata.open_axes == {"x/source": "from", "x/target": "to", "y": "to"}
-    random = np.random.default_rng(1)
-    x = {"source": random.integers(0, 20, (4, 3)), "target": random.integers(0, 30, (4, 5))}
-    y = random.integers(0, 30, (4, 5))
-    exact = build(3, 5).compile("cpu", batch_size=4, **options)
-    exact.set_weights(program.get_weights())
-    np.testing.assert_allclose(program.predict(x), exact.predict(x), rtol=0, atol=1e-6)
-    assert program.train_on_batch(x, y) == pytest.approx(exact.train_on_batch(x, y), rel=1e-5)
-    for ours, theirs in zip(program.get_weights(), exact.get_weights(), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-6)
-
-
 def test_an_artifact_takes_the_same_sequences(tmp_path: Path) -> None:
     program = compiled("attention", batch_size=(1, 4))
     program.save(tmp_path / "words.zt")
@@ -314,29 +132,6 @@ def test_summaries_name_axes() -> None:
     as_new("both ways").summary(lines.append)
     assert any("batch 3; time 3 or 6" in line for line in lines)
     assert any("(3, 6, 6)" in line for line in lines)
-
-
-def test_data_that_do_not_fit() -> None:
-    program, other = as_new("attention"), as_new("mean")
-    x, y = data("attention", 2, 5)
-    for call, message in (
-        (lambda: program.predict(data("attention", 2, 7)[0]),
-         r"axis 'time' of x has size 7, and this program is compiled for sizes up to 6 "
-         r"\(3, 6\); .*sizes=\{'time'"),
-        (lambda: program.fit([x[0], np.zeros((19, 4))], y), "axis 'time' of x has size 19"),
-        (lambda: program.predict([x[0], np.zeros((0, 4))]), r"x\[1\] is empty"),
-        (lambda: program.predict([x[0], np.zeros((3, 5))]), r"x\[1\] has shape \(3, 5\)"),
-        (lambda: program.predict(np.zeros((2, 0, 4))), "x is empty.*one step"),
-        (lambda: program.predict(np.zeros((2, 4, 5))), r"x has shape \(2, 4, 5\), but the model "
-         r"takes \(N, time, 4\): rows whose axis 'time' may have any size up to 6"),
-        (lambda: program.predict([]), "x is empty"),
-        (lambda: program.evaluate(x, y[:, :4]),
-         "row 0 of y has 4 steps along axis 'time', and 5 in another input"),
-        (lambda: program.evaluate(x, [y[0]]), "x has 2 rows but y has 1"),
-        (lambda: other.evaluate([x[0], x[1][:2]], y[:1, 0]), "x has 2 rows but y has 1"),
-    ):
-        with pytest.raises(DataError, match=message):
-            call()
 
 
 def test_unnamed_axes_are_named_by_position() -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,32 +14,22 @@ import pytest
 import ztorch as zt
 from tests.cases.schedules import JOBS
 from tests.commands.results import fails, ok
-from tests.parity import HERE, Module, agree
+from tests.parity import Module, agree
+from tests.tune.small_models import LEVEL, L, product_of, schedules, small, tuned
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile import tuned_files
 from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.targeting import target_for
-from ztorch.compile.tuned_files import TunedKernel, machine_of, usual_threads
 from ztorch.compile.watch import show_plan
-from ztorch.errors import ConfigError, FileError, Unsupported
+from ztorch.errors import ConfigError, Unsupported
 from ztorch.host.settings import using
 from ztorch.lower.region_kernel import RegionKernel
-from ztorch.lower.schedule import ProductSchedule, Schedule, parse
+from ztorch.lower.schedule import Schedule, parse
 from ztorch.runtime.devices import resolve
-from ztorch.tune import exchange, search, tuner
+from ztorch.tune import search, tuner
 from ztorch.tune.candidates import alternatives, other_kinds, stages
 from ztorch.tune.race import Race
 from ztorch.tune.tuner import tune_functions, works_of
-
-L = zt.layers
-LEVEL = "avx2" if "avx2" in HERE else HERE[-1]
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder of schedules; assembled code stays in the cache of all tests."""
-    monkeypatch.setattr(tuned_files, "folder", lambda: tmp_path / "tuned")
-    return tmp_path / "tuned"
 
 
 @pytest.fixture
@@ -56,31 +43,6 @@ def last_wins(monkeypatch: pytest.MonkeyPatch) -> list[Schedule]:
 
     monkeypatch.setattr(search, "_race", race)
     return raced
-
-
-def small(rows: int = 7) -> zt.Sequential:
-    return zt.Sequential([L.Input((19,)), L.Dense(37, activation="gelu"), L.LayerNormalization(),
-                          L.Dense(5, activation="softmax")])
-
-
-def tuned(kernel: RegionKernel, schedule: Schedule, target: Any, **changes: Any) -> TunedKernel:
-    values = {"work": kernel.work, "title": kernel.title, "machine": machine_of(target),
-              "threads": usual_threads(None), "version": zt.__version__, "schedule": repr(schedule),
-              "rule": repr(kernel.proposal()), "seconds": 1e-6, "rule_seconds": 2e-6, **changes}
-    return TunedKernel(**values)
-
-
-def product_of(model: Any, target: Any, rows: int = 7) -> tuple[Any, RegionKernel, Schedule]:
-    """The functions of a model, the kernel of its first product, and another schedule for that."""
-    functions = model.trace(batch_size=rows).functions
-    kernel = next(w.kernel for w in works_of(functions, target)
-                  if isinstance(w.kernel.proposal(), ProductSchedule))
-    return functions, kernel, alternatives(kernel, kernel.proposal(), ("tile_rows",))[0]
-
-
-def schedules(functions: Any, target: Any, **options: Any) -> dict[str, tuple[Schedule | None, bool]]:
-    plans = compile_functions(functions, target, "m", **options).plans
-    return {step.key: (step.schedule, step.tuned) for plan in plans.values() for step in plan.steps}
 
 
 # -- candidates and races --------------------------------------------------------------------------
@@ -179,92 +141,6 @@ def test_time_that_is_up_and_ctrl_c_keep_what_was_found(
     assert "what was found is kept" in str(report) and len(os.listdir(folder)) == 1
     monkeypatch.setattr(tuner, "search", whole)
     assert model.tune(batch_size=7).measured == report.left
-
-
-def test_only_what_was_measured_on_such_a_machine_is_taken() -> None:
-    target = TARGETS[LEVEL]
-    functions, kernel, other = product_of(small(), target)
-    tuned_files.write([
-        tuned(kernel, other, target, version="0.0.9"), tuned(kernel, other, target, threads=999),
-        tuned(kernel, other, target, machine="avx2 zen9"), tuned(kernel, other, target, work="0" * 64)])
-    assert len(tuned_files.names()) == 4
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert not any(flag for _, flag in schedules(functions, target).values())
-        assert schedules(functions, target, threads=999)[kernel.key] == (other, True)
-        tuned_files.write([tuned(kernel, other, target)])
-        assert schedules(functions, target)[kernel.key] == (other, True)
-        asked = schedules(functions, target, schedules={kernel.key: kernel.proposal()})
-        assert asked[kernel.key] == (kernel.proposal(), False)
-
-
-DAMAGED = [
-    (b"", "is not a schedule of `ztorch tune`"), (b"\x00\xff" * 40, "is not a schedule"),
-    (b"[]", "must be an object"), (b"{}", "work is missing"), (b"[" * 20000, "is not a schedule"),
-    (b" " * 70000, "more than 65536 bytes"),
-    ({"threads": 0}, "threads is 0"), ({"work": "../x"}, "work is"), ({"seconds": 1e9}, "seconds is"),
-    ({"schedule": "product tile(rows=99, vectors=2) block(rows=1) prefetch(0) unroll(4) epilogue(inline=1)"},
-     r"tile\(rows=99\) must be one of"),
-    ({"schedule": "transpose lanes(8)"}, "its kinds are product"), ({"schedule": "fast"}, "no schedule of kind"),
-]
-
-
-def test_a_file_that_is_damaged_or_does_not_fit_is_ignored_with_the_reason(folder: Path) -> None:
-    target = TARGETS[LEVEL]
-    functions, kernel, other = product_of(small(), target)
-    right = tuned(kernel, other, target)
-    for change, reason in DAMAGED:
-        tuned_files.write([right])
-        content = change if isinstance(change, bytes) else json.dumps({**right.to_json(), **change}).encode()
-        (folder / right.file_name).write_bytes(content)
-        with pytest.warns(UserWarning, match=f"is ignored: .*{reason}"):
-            assert schedules(functions, target)[kernel.key] == (kernel.proposal(), False)
-
-
-def test_schedules_go_to_a_file_and_back(folder: Path, tmp_path: Path) -> None:
-    target, path = TARGETS[LEVEL], tmp_path / "s.json"
-    _, kernel, other = product_of(small(), target)
-    kernels = [tuned(kernel, other, target), tuned(kernel, other, target, threads=3)]
-    tuned_files.write(kernels)
-    assert exchange.export_file(path) == 2 and exchange.clear() == 2 and exchange.known() == []
-    assert exchange.import_file(path) == 2
-    assert sorted(exchange.known(), key=repr) == sorted(kernels, key=repr)
-    (folder / "damaged.json").write_text("{")
-    with pytest.warns(UserWarning, match="damaged.json is not a schedule"):
-        assert len(exchange.known()) == 2
-    data = json.loads(path.read_text())
-    for change in ("{", "[]", json.dumps({**data, "format": "2"}),
-                   json.dumps({**data, "kernels": [{**data["kernels"][0], "schedule": "x"}]})):
-        path.write_text(change)
-        with pytest.raises((FileError, ConfigError), match=r"holds no schedules|no schedule of kind"):
-            exchange.import_file(path)
-    with pytest.raises(ConfigError, match=r"schedules\.json"):
-        exchange.export_file(tmp_path / "s.csv")
-
-
-SCRIPT = """
-import sys, warnings, ztorch as zt
-from ztorch.tune import search
-warnings.simplefilter("error")
-search._race = lambda kernel, schedules, *_: [1e-6 / (k + 1) for k in range(len(schedules))]
-L = zt.layers
-model = zt.Sequential([L.Input((19,)), L.Dense(37, activation="gelu"), L.Dense(5)])
-for again in (False, True, True):
-    report = model.tune(batch_size=7, threads=1, again=again)
-print(*sorted(k.file_name for k in report.kernels))
-"""
-
-
-def test_two_processes_tune_the_same_at_once(tmp_path: Path) -> None:
-    """They name the same kernels alike, whatever the seed of their hashes, and no file is torn."""
-    root = str(Path(zt.__file__).parents[1])
-    running = [subprocess.Popen([sys.executable, "-c", SCRIPT], text=True, stdout=subprocess.PIPE,
-                                env={**os.environ, "PYTHONPATH": root, "ZTORCH_CACHE": str(tmp_path),
-                                     "PYTHONHASHSEED": str(seed)}) for seed in (1, 2)]
-    first, second = (p.communicate()[0].split() for p in running)
-    assert [p.returncode for p in running] == [0, 0] and first == second and len(first) > 1
-    assert sorted(tuned_files.names()) == sorted(first)
-    assert len(exchange.known()) == len(first)
 
 
 # -- where it is asked for -------------------------------------------------------------------------
