@@ -58,6 +58,19 @@ def _gates(x: Value, w: Value, u: Value, h: Value) -> Value:
     return ops.concat(kept, ops.expand_dims(last, 0), ops.expand_dims(c, 0), axis=0)
 
 
+def _pieces(x: Value, u: Value, h: Value) -> Value:
+    """Some columns of two products have one slope, as the gates of a GRU but the last do."""
+    def turn(h: Value, row: Value) -> tuple[Value, Value]:
+        n = h.shape[-1]
+        a, b, c, d = (row[:, k * n:(k + 1) * n] for k in range(4))
+        p, q, r, s = ((h @ u)[:, k * n:(k + 1) * n] for k in range(4))
+        h = ops.tanh(a + p) * h + ops.tanh(b + q) * ops.sin(c * r) + ops.tanh(d + s)
+        return h, h
+
+    last, kept = ops.scan(turn, h, x)
+    return kept * last
+
+
 def _plain(x: Value, u: Value, h: Value) -> Value:
     """A state that a product reads: it cannot be written in place."""
     last, kept = ops.scan(lambda s, row: (ops.tanh(row + s @ u),) * 2, h, x)
@@ -194,6 +207,7 @@ LOOPS = [  # the first one, which the inner loop takes, runs both ways and insid
     LoopCase("backwards", _backwards, ((4, 2, 3), (2, 3))),
     LoopCase("gates", _gates, ((4, 3, 5), (5, 21), (7, 21), (3, 7))),
     LoopCase("gates in lines", _gates, ((3, 16, 8), (8, 48), (16, 48), (16, 16))),
+    LoopCase("pieces", _pieces, ((3, 2, 12), (3, 12), (2, 3))),
     LoopCase("plain", _plain, ((6, 2, 9), (9, 9), (2, 9))),
     LoopCase("swapped", _swapped, ((5, 4),)),
     LoopCase("shared", _shared, ((4, 3), (3, 3))), LoopCase("counted", _counted, ((3,),)),

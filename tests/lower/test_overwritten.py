@@ -34,7 +34,7 @@ def trained(place: str) -> tuple[int, list[np.ndarray]]:
 
 def test_weight_gradients_read_slopes_in_parts_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deep products go through the slopes in other steps than the loop that stored them."""
-    monkeypatch.setattr(deep_products, "PRODUCT_DEPTH", 14)
+    monkeypatch.setattr(deep_products, "LOOP_DEPTH", 14)
     monkeypatch.setattr(deep_products, "DEEP_PRODUCT_SIZE", 4)
     test_it_changes_no_bit("cpu", monkeypatch)
 
@@ -77,3 +77,10 @@ def test_an_lstm_stores_seven_numbers_for_each_output() -> None:
     one; and what does not grow with the steps."""
     assert 7 <= arena_of(L.LSTM, 1000, 16, 64) < 7.25
     assert arena_of(L.LSTM, 2000, 16, 64) < 7.15
+
+
+def test_a_gru_stores_five_and_moves_one() -> None:
+    """Its gates take the place of the product of the inputs, though the kernel that computes them
+    reads it; what its last gate reads of the state, and the states, which are copied once."""
+    assert 6 <= arena_of(L.GRU, 1000, 16, 64) < 6.25
+    assert arena_of(L.GRU, 2000, 16, 64) < 6.15

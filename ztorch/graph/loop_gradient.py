@@ -6,12 +6,10 @@ they share becomes one large product after the loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ztorch.graph.autodiff import pullback
-from ztorch.graph.batching import repeated, vectorized
 from ztorch.graph.body import (
     SLICE,
     Body,
@@ -22,9 +20,10 @@ from ztorch.graph.body import (
     results_of,
     slice_leaf,
 )
+from ztorch.graph.loop_totals import Totals
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.rewrite import substituted
-from ztorch.graph.value import Op, Value, topological
+from ztorch.graph.value import Value, topological
 
 CHEAP = 2  # issue slots of an op that is computed again rather than stored for every turn
 
@@ -52,8 +51,6 @@ class Backward:
         self.again: dict[Value, Value] = {}  # more leaves: values that segments compute again
         self.states: list[Value | None] = []  # of each carry: before every turn; None: it stays
         self.known: dict[Value, Value] = {}  # values of the forward body, as those of the new one
-        self.outs: list[Value] = []  # what is kept of every turn
-        self.own_sums: list[Value] = []  # what is added up by a carry of its own
         self.carried = [k for k, c in enumerate(body.carries) if c.dtype.is_float]
 
     def loop(self) -> tuple[Body, list[Value], list[Value]]:
@@ -75,10 +72,11 @@ class Backward:
                 for k in carried]
         depends = dependents(self.slope_of.values(),
                              [*leaves.values(), *self.slices, *self.again])
-        self.outs = [self.slope_of[s] for s in body.slices if s in self.slope_of]
-        self.totals = {v: self._total(self.slope_of[v], depends)
+        totals = Totals(body, self.slices, depends,
+                        [self.slope_of[s] for s in body.slices if s in self.slope_of])
+        self.totals = {v: totals.of(self.slope_of[v])
                        for v in body.shared if v in self.slope_of}
-        self.outs = list(dict.fromkeys(self.outs))
+        self.outs, self.own_sums = list(dict.fromkeys(totals.outs)), totals.own_sums
         sums = [carry_leaf(v, len(body.carries) + k) for k, v in enumerate(self.own_sums)]
         going = [] if self.proceed is None else [body.carries[self.proceed]]
         turn = Body(body.turns, not body.reverse, (*leaves.values(), *sums, *going),
@@ -208,64 +206,7 @@ class Backward:
             v.op.kind == "map" and v.op.cost <= CHEAP)
         return [s for a in v.args for s in self._sources(a, turning)] if cheap else [v]
 
-    # -- what all turns add up to ------------------------------------------------------------------
-
-    def _total(self, v: Value, depends: set[Value]) -> Callable[..., Value]:
-        """The sum of v over all turns, as a function of the results of this loop. A sum of products
-        is one product of stacks, unless turns are computed again to save memory: then each adds its
-        own. A block has one turn, in which it computes all again."""
-        if self.body.recompute and self.body.turns == 1:
-            self.outs.append(v)
-            return lambda stacks, sums: OPS.reshape(stacks[v], v.shape)
-        if v.op.kind == "contract" and not self.body.recompute:
-            a, b = (self._stack(x, depends) for x in v.args)
-            attrs = v.attrs
-            return lambda stacks, sums: _long_product(a(stacks), b(stacks), v.op, attrs)
-        if v.op.kind == "reduce" and v.op.opcode == "add":
-            [x], axes = v.args, v.attrs["axes"]
-            rows = self._stack(x, depends)
-            return lambda stacks, sums: OPS.sum(rows(stacks), axis=(0, *(a + 1 for a in axes)))
-        if v.op.name == "add" and v in depends:
-            parts = [self._total(x, depends) for x in v.args]
-            return lambda stacks, sums: OPS.add(*(part(stacks, sums) for part in parts))
-        if v.op.name in ("reshape", "transpose", "slice") and v in depends:
-            part = self._total(v.args[0], depends)
-            return lambda stacks, sums: Value(v.op, (part(stacks, sums),), v.attrs, v.shape,
-                                              v.dtype)
-        if v not in self.own_sums:
-            self.own_sums.append(v)
-        return lambda stacks, sums: sums[v]
-
-    def _stack(self, v: Value, depends: set[Value]) -> Callable[..., Value]:
-        """v of every turn, as a function of this loop's stacks."""
-        if v in self.slices:
-            return lambda stacks: self.slices[v]
-        if v not in depends:
-            return lambda stacks: repeated(v, self.body.turns)
-        if v.op.movement and len(v.args) == 1:
-            below = self._stack(v.args[0], depends)
-
-            def moved(stacks: Mapping[Value, Value]) -> Value:
-                stack = below(stacks)
-                return vectorized([v], {v.args[0]: stack}, self.body.turns)[v]
-
-            return moved
-        self.outs.append(v)
-        return lambda stacks: stacks[v]
-
 
 def _add(cotangents: dict[Value, Value], v: Value, g: Value) -> None:
     if v.dtype.is_float:
         cotangents[v] = OPS.add(cotangents[v], g) if v in cotangents else g
-
-
-def _long_product(a: Value, b: Value, op: Op, attrs: Mapping[str, Any]) -> Value:
-    """The sum over turns of a @ b, as one product: turns become part of what it sums over."""
-    turns, m, k, n = a.shape[0], a.shape[-2], a.shape[-1], b.shape[-1]
-    batch = a.shape[1:-2]
-    rank = len(batch)
-    order = (*range(1, rank + 2), 0, rank + 2)  # ..., m, turns, k
-    left = OPS.reshape(OPS.transpose(a, order), (*batch, m, turns * k))
-    order = (*range(1, rank + 1), 0, rank + 1, rank + 2)  # ..., turns, k, n
-    right = OPS.reshape(OPS.transpose(b, order), (*batch, turns * k, n))
-    return op(left, right, **attrs)

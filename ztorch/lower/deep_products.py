@@ -1,6 +1,6 @@
 """Deep products as loops over parts of k.
 
-    the gradient of an LSTM's kernel over 1,000 steps of 16 rows: one loop of 8 turns, each of 2,000
+    the gradient of an LSTM's kernel over 1,000 steps of 16 rows: one loop of 32 turns, each of 500
     steps along k, where 8 products would be as many kernels, each with copies of its operands
 
 Each turn adds the product of a part of both operands to the sum. That needs operands whose rows
@@ -20,7 +20,13 @@ from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Var
 from ztorch.lower.region import view_of
-from ztorch.lower.tuning import DEEP_PRODUCT_SIZE, EVEN_PARTS, PRODUCT_DEPTH
+from ztorch.lower.tuning import (
+    DEEP_PRODUCT_SIZE,
+    EVEN_PARTS,
+    LOOP_DEPTH,
+    LOOP_PARTS,
+    PRODUCT_DEPTH,
+)
 
 
 def in_depth_loops(graph: Graph, limits: Limits) -> Graph:
@@ -30,7 +36,7 @@ def in_depth_loops(graph: Graph, limits: Limits) -> Graph:
     new: dict[Value, Value] = {}
     for v in graph.nodes():
         new[v] = rebuilt(v, tuple(new[a] for a in v.args))
-        if is_deep(v) and limits.lanes(v.dtype) > 1 and _lies_by_depth(v.args[0]):
+        if _is_deep_for_loop(v) and limits.lanes(v.dtype) > 1 and _lies_by_depth(v.args[0]):
             with layer_scope(v.layer):
                 new[v] = _looped(new[v])
     return graph.with_roots(new[r] for r in graph.roots)
@@ -40,6 +46,15 @@ def is_deep(v: Value) -> bool:
     """Whether a value is a product of two matrices that is better computed in parts of k."""
     return (v.op.kind == "contract" and v.args[0].rank == v.args[1].rank == 2
             and v.args[0].shape[1] >= 2 * PRODUCT_DEPTH and min(v.shape) >= DEEP_PRODUCT_SIZE)
+
+
+def _is_deep_for_loop(v: Value) -> bool:
+    """Whether a value is a product that is better computed in short parts of k, by one kernel: also
+    one that is less deep, but whose operands are large beside the result that each part adds to."""
+    return is_deep(v) or (
+        v.op.kind == "contract" and v.args[0].rank == v.args[1].rank == 2
+        and v.args[0].shape[1] >= LOOP_PARTS * max(LOOP_DEPTH, *v.shape)
+        and min(v.shape) >= DEEP_PRODUCT_SIZE)
 
 
 def depth_of_parts(k: int) -> int:
@@ -58,13 +73,28 @@ def _lies_by_depth(a: Value) -> bool:
     return base is not None and a.size <= base[0].size and base[1].factor(row) == 1
 
 
+def _cut_from(b: Value) -> tuple[Value, int]:
+    """The matrix whose columns the right operand is, from which column on: a loop reads a part of
+    its rows where it lies. What is no part of another matrix is all of itself."""
+    row, column = Var("row", b.shape[0]), Var("column", b.shape[1])
+    base = view_of(b, (Index.of(row), Index.of(column)))
+    if base is None:
+        return b, 0
+    matrix, at = base
+    width = at.factor(row)
+    if at != Index.of(row) * width + Index.of(column) + at.const or (
+            matrix.size != b.shape[0] * width):
+        return b, 0
+    return OPS.reshape(matrix, (b.shape[0], width)), at.const
+
+
 def _looped(v: Value) -> Value:
     """The product as a loop, plus the product of the remaining steps along k."""
-    a, b = v.args
-    k = a.shape[1]
-    least = math.ceil(k / PRODUCT_DEPTH)
-    even = next((n for n in range(least, EVEN_PARTS * least) if k % n == 0), 0)
-    size = k // even if even else depth_of_parts(k)
+    a, (b, start) = v.args[0], _cut_from(v.args[1])
+    k, n = a.shape[1], v.shape[1]
+    least = math.ceil(k / LOOP_DEPTH)
+    even = next((parts for parts in range(least, EVEN_PARTS * least) if k % parts == 0), 0)
+    size = k // even if even else math.ceil(k / least)
     turns = k // size
     # The right operand comes last in the step, so it is named first: a copy of the left one is
     # made when it is there.
@@ -72,10 +102,10 @@ def _looped(v: Value) -> Value:
                  for x in (b, OPS.transpose(a))]
     total = OPS.full(v.shape, 0.0, v.dtype)
     carry, (right, left) = carry_leaf(total, 0), map(slice_leaf, sequences, (0, 1))
-    part = Value(v.op, (OPS.transpose(left), right), v.attrs, v.shape, v.dtype)
+    part = Value(v.op, (OPS.transpose(left), right[:, start:start + n]), v.attrs, v.shape, v.dtype)
     body, shared = closed(Body(turns, False, (carry,), (right, left), (), (carry + part,), ()))
     [[total], _] = results_of(LOOP(total, *sequences, *shared, body=body))
     if rest := k - turns * size:
-        left, right = OPS.transpose(OPS.transpose(a)[k - rest:]), b[k - rest:]
+        left, right = OPS.transpose(OPS.transpose(a)[k - rest:]), v.args[1][k - rest:]
         total = total + Value(v.op, (left, right), v.attrs, v.shape, v.dtype)
     return total

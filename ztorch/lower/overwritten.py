@@ -2,9 +2,11 @@
 
     an LSTM: the inputs' product, then its four gates, then their slopes, all in one buffer
 
-A turn has read its part of a sequence before it writes its parts of stacks over it. Several stacks
-lie side by side in each turn's part; then only loops may read them, since only they know how far it
-is from one turn to the next. A stack of the loop that goes back takes the place of them all again.
+A turn has read its part of a sequence before it writes its parts of stacks over it: those that the
+kernel which reads it last computes by element, such as the gates of a GRU, it copies there at its
+end. Several stacks lie side by side in each turn's part; then only loops may read them, since only
+they know how far it is from one turn to the next. A stack of the loop that goes back takes the
+place of them all again.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ class Overwritten:
         self.regions, self.readers, self.writers = regions, readers, writers
         self.bodies, self.align = bodies, align
         self.parts: dict[Value, Overlay] = {}
+        self.late: dict[Value, list[int]] = {}  # of loops: outs that a turn copies at its end
         for number, region in enumerate(regions):
             if region.kind == "loop" and list(regions).count(region) == 1:
                 self._write_over(number, region)
@@ -60,17 +63,23 @@ class Overwritten:
             body.slices, arguments(body, loop.args)[1], strict=True)
             if len(self.writers.get(x, ())) == 1 and loop.args.count(x) == 1
             and self.readers[x][-1] == number}
+        late = {v for v, written in stacks.items() if inside.regions[written].kind == "map"
+                and inside.limits.grid is None}
         for buffer, row, read in self._rows(number, loop, free):
-            here = [v for v, written in stacks.items() if written > read and v not in self.parts]
+            here = [v for v, written in stacks.items() if v not in self.parts
+                    and (written > read or v in late)]
+            here.sort(key=lambda v: stacks[v] <= read)
             whole = [v for v in here if row_bytes(v, self.align) == row]
-            start = 0
+            parts, start = {}, 0
             if whole:
-                self.parts[whole[0]] = Overlay(buffer, 0, None)
-                continue
-            for v in filter(self._is_read_by_turns, here):
+                parts[whole[0]] = Overlay(buffer, 0, None)
+            for v in filter(self._is_read_by_turns, () if whole else here):
                 if start + row_bytes(v, self.align) <= row:
-                    self.parts[v] = Overlay(buffer, start, row)
+                    parts[v] = Overlay(buffer, start, row)
                     start += row_bytes(v, self.align)
+            self.parts |= parts
+            self.late.setdefault(loop, []).extend(
+                v.attrs["index"] - len(body.carries) for v in parts if stacks[v] <= read)
 
     def _rows(self, number: int, loop: Value, free: Mapping[Value, int]
               ) -> Iterator[tuple[Value, int, int]]:

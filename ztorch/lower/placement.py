@@ -56,6 +56,7 @@ class Placement:
         """`inputs` and `carries` have slots in that order; `bodies` are those of the loops. A
         region that is listed twice runs twice."""
         self.graph, self.limits, self.params = graph, limits, params
+        self._given = list(regions), inputs, carries, bodies
         self.regions = [r for r in regions if r.size]
         self.inputs, self.bodies = inputs, bodies
         self.locations: dict[Value, Location] = {}  # where a value lies first
@@ -73,6 +74,19 @@ class Placement:
         self.first_run = {r: k for k, r in reversed([*enumerate(self.regions)])}  # its number
         self.reads = [self.read_by(r) for r in self.regions]  # values from outside each region
         self.arena, self.buffers = self._place_rest()
+
+    def storing_late(self, outs: Sequence[int]) -> Placement:
+        """The same body of a loop, but for these outs, which copies store after all else."""
+        names = [f"out {k}" for k in outs]
+        copies = {name: COPY(self.graph.outputs[name]) for name in names}
+        regions, inputs, carries, bodies = self._given
+        added = []
+        for copy in copies.values():
+            region = map_region(copy)
+            region.stores = [copy]
+            added.append(region)
+        return Placement(Graph(self.graph.outputs | copies, self.graph.updates),
+                         [*regions, *added], self.limits, self.params, inputs, carries, bodies)
 
     def too_many_buffers(self) -> bool:
         """Whether a kernel names more buffers than one may, and would name fewer if divided."""
@@ -174,7 +188,10 @@ class Placement:
         for k, touched in enumerate(self.reads):
             for m in map(memory_of, touched):
                 readers.setdefault(m, []).append(k)
-        self.parts = Overwritten(self.regions, readers, self._writers, self.bodies, align).parts
+        over = Overwritten(self.regions, readers, self._writers, self.bodies, align)
+        self.parts = over.parts
+        self.bodies = {**self.bodies, **{loop: self.bodies[loop].storing_late(outs)
+                                         for loop, outs in over.late.items() if outs}}
         for v, part in self.parts.items():  # what they lie in is needed as long as they are
             last[part.buffer, 0] = max([last[part.buffer, 0], *readers.get(v, ())])
         self.sizes = {v: self.bodies[v].arena if v in self.bodies else self._bytes(v)

@@ -152,6 +152,14 @@ PRODUCT_DEPTH = row(
     "PRODUCT_DEPTH", 2048, "steps along k",
     "the depth of each part of a deep product, which fits the caches",
     "on Zen 3, 256 x 16384 x 768: 50 GFLOP/s become 87; 576 x 12544 x 64: 61 become 72")
+LOOP_DEPTH = row(
+    "LOOP_DEPTH", 512, "steps along k",
+    "the depth of each part where a loop adds up a deep product",
+    "on Zen 5, against 2048: 256 x 16384 x 768 184 to 222 GFLOP/s, 128 x 2048 x 512 194 to 209")
+LOOP_PARTS = row(
+    "LOOP_PARTS", 4, "times LOOP_DEPTH, rows and columns",
+    "the least k of a product that is less deep, but that a loop adds up all the same",
+    "on Zen 5 1024 x 2048 x 1024 takes longer in parts: 241 to 235 GFLOP/s")
 DEEP_PRODUCT_SIZE = row(
     "DEEP_PRODUCT_SIZE", 64, "rows and columns",
     "the least size of a product that is cut along k", CHOSEN)
