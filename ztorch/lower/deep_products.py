@@ -19,7 +19,7 @@ from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Var
-from ztorch.lower.region import view_of
+from ztorch.lower.region import certain, view_of
 from ztorch.lower.tuning import (
     DEEP_PRODUCT_SIZE,
     EVEN_PARTS,
@@ -76,14 +76,13 @@ def _lies_by_depth(a: Value) -> bool:
 def _cut_from(b: Value) -> tuple[Value, int]:
     """The matrix whose columns the right operand is, from which column on: a loop reads a part of
     its rows where it lies. What is no part of another matrix is all of itself."""
-    row, column = Var("row", b.shape[0]), Var("column", b.shape[1])
-    base = view_of(b, (Index.of(row), Index.of(column)))
-    if base is None:
+    row, column = Index.of(Var("row", b.shape[0])), Index.of(Var("column", b.shape[1]))
+    base = view_of(b, (row, column))
+    if base is None or not certain(b, (row, column)):
         return b, 0
     matrix, at = base
-    width = at.factor(row)
-    if at != Index.of(row) * width + Index.of(column) + at.const or (
-            matrix.size != b.shape[0] * width):
+    width = matrix.size // b.shape[0]
+    if at != row * width + column + at.const:
         return b, 0
     return OPS.reshape(matrix, (b.shape[0], width)), at.const
 
