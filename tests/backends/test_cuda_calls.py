@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from tests.cases import contract
+from tests.cases import doubled
 from tests.cases.pretended_cuda import close, install
 from tests.cases.zoo import BATCH, rows, small
 from tests.machines.fake_cuda import FakeCuda, Node
@@ -38,12 +38,12 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
 def everything() -> None:
     """Every call that the driver makes."""
     with cuda.BACKEND.open(0) as d:
-        module, launches, buffers = contract.loaded(d, chained=2)
-        d.write(buffers["inputs"], np.ones(contract.N, np.float32))
+        module, launches, buffers = doubled.loaded(d, chained=2)
+        d.write(buffers["inputs"], np.ones(doubled.N, np.float32))
         independent = [launches[0], launches[0]._replace(barrier=False), launches[1]]
         d.run(d.record(module, independent))
         d.synchronise()
-        out = np.empty(contract.N, np.float32)
+        out = np.empty(doubled.N, np.float32)
         d.read(buffers["outputs"], out)
         assert (out == 4).all()
         d.copy(buffers["inputs"], buffers["outputs"], 64)
@@ -224,7 +224,7 @@ def test_more_shared_memory_than_a_kernel_may_declare(fake: FakeCuda) -> None:
 
 def test_what_the_assembler_says_is_in_the_error(fake: FakeCuda) -> None:
     d = registry.opened("cuda")
-    code, entries, _ = contract.doubling(d)
+    code, entries, _ = doubled.doubling(d)
     before = len(fake.handles)
     for bad in (code.replace(b"add.rn.f32", b"frob.f32"), code.replace(b".target sm_90a", b".target sm_100")):
         two = [*entries, entries[0]._replace(at=len(code), size=len(bad))]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.cases.available import device, fresh
-from tests.cases.contract import N, loaded
+from tests.cases.doubled import N, loaded
 from ztorch.backends.device import Device
 from ztorch.errors import DeviceError, OutOfMemory
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tests.cases import available
-from tests.cases.contract import N, loaded
-from tests.machines.metal.fake import COMPILER, Mac, Problem, Raised, playing
+from tests.cases.doubled import N, loaded
+from tests.machines.metal.compiling import COMPILER
+from tests.machines.metal.fake import Mac, Problem, Raised, playing
 from ztorch.backends import registry
 from ztorch.backends.device import Device
 from ztorch.backends.drivers import metal

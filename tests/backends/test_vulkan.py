@@ -128,7 +128,7 @@ made.predict(x)
 """
 RACE = """
 from tests.cases.available import device
-from tests.cases.contract import loaded
+from tests.cases.doubled import loaded
 from ztorch.backends.drivers.vulkan import VulkanDevice
 VulkanDevice._barrier = lambda *a, **k: None
 d = device("vulkan")
@@ -141,7 +141,7 @@ d.synchronise()
 LIFE = """
 import numpy as np
 from tests.cases.available import fresh
-from tests.cases.contract import N, loaded
+from tests.cases.doubled import N, loaded
 from ztorch.backends import vulkan_devices
 from ztorch.backends.drivers.vulkan import VulkanDevice
 for direct in (True, False):

@@ -10,8 +10,8 @@ import pytest
 from tests.cases.grouping import together
 from tests.cases.tile_rings import SIZE, numbers, ringing
 from tests.machines.ptx.parse import PtxError, parse
-from tests.machines.ptx.rings import TensorMap
 from tests.machines.ptx.running import rendered, run
+from tests.machines.ptx.tensor_maps import TensorMap
 from ztorch.errors import InterpretError, VerifyError
 from ztorch.ir.interpret import interpret
 from ztorch.ir.parse import parse as parse_text

@@ -11,156 +11,17 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import struct
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from tests.machines.hip_calls import Function, Symbol, Work, put
+from tests.machines.hip_memory import HipMemory
 from tests.machines.rocm import code_object
-from tests.machines.rocm.machine import Hosted
-from ztorch.backends import hip
-
-ERRORS = {0: "hipSuccess", 1: "hipErrorInvalidValue", 2: "hipErrorOutOfMemory",
-          3: "hipErrorNotInitialized", 100: "hipErrorNoDevice", 101: "hipErrorInvalidDevice",
-          209: "hipErrorNoBinaryForGpu", 400: "hipErrorInvalidHandle", 500: "hipErrorNotFound",
-          700: "hipErrorIllegalAddress", 719: "hipErrorLaunchFailure"}
-FREE = ("hipInit", "hipGetDeviceCount", "hipSetDevice", "hipRuntimeGetVersion", "hipGetLastError",
-        "hipDeviceGetName", "hipDeviceTotalMem", "hipDeviceGetAttribute",
-        "hipGetDeviceProperties", "hipGetDevicePropertiesR0600")
 
 
-@dataclass
-class Function:
-    module: int
-    hosted: Hosted
-    name: str
-    workgroup: tuple[int, ...]
-    count: int
-
-
-@dataclass
-class Work:
-    """A launch, with its arguments as they were when it was handed over."""
-
-    function: Function
-    grid: tuple[int, ...]
-    pointers: list[int]
-
-
-class Symbol:
-    """One function of the library: converts what it is given by its argtypes, as ctypes does."""
-
-    def __init__(self, fake: FakeHip, name: str):
-        self.fake, self.name = fake, name
-        self.argtypes: tuple | None = None
-        self.restype: Any = ctypes.c_int
-
-    def __call__(self, *args: Any) -> Any:
-        if self.name == "hiprtcGetErrorString":
-            return f"HIPRTC_ERROR_{args[0]}".encode()
-        if self.name in ("hipGetErrorName", "hipGetErrorString"):
-            return ERRORS.get(args[0], "hipErrorUnknown").encode()
-        assert self.argtypes is not None, f"{self.name} is called without its signature"
-        assert len(args) == len(self.argtypes), f"{self.name} takes {len(self.argtypes)} arguments"
-        held = [_plain(kind, a) for kind, a in zip(self.argtypes, args, strict=True)]
-        return self.fake.call(self.name, held)
-
-
-def _plain(kind: Any, value: Any) -> Any:
-    """A number or an address, as the library would get it."""
-    converted = kind.from_param(value)
-    if isinstance(converted, bytes):
-        return converted
-    if kind is ctypes.c_void_p or kind is ctypes.c_char_p:
-        if isinstance(value, (bytes, type(None))):
-            return value
-        if isinstance(value, int):
-            return value
-        if isinstance(value, ctypes.c_void_p):
-            return value.value
-        if isinstance(value, ctypes.Array):
-            return ctypes.addressof(value)
-        return ctypes.cast(converted, ctypes.c_void_p).value
-    number = kind(value).value
-    assert number == value, f"{value} does not fit {kind}"
-    return number
-
-
-class FakeHip:
-    """Stands for libamdhip64. `fail[call] = code` makes that call fail; `calls` lists all that were
-    made; `sick` breaks the device when somebody next waits for it. `hosted(code)` gives what runs
-    in place of a code object; `older` is a library of ROCm 5."""
-
-    def __init__(self, hosted: Callable[[bytes], Hosted], chip: str = "gfx90a", wave: int = 64,
-                 memory: int = 1 << 30, devices: int = 1, older: bool = False):
-        self.hosted, self.chip, self.wave = hosted, chip, wave
-        self.total, self.devices, self.older = memory, devices, older
-        self.process = os.getpid()
-        self.calls: list[str] = []
-        self.fail: dict[str, int] = {}
-        self.sick = self.broken = 0
-        self.started = False
-        self.local, self.lock = threading.local(), threading.RLock()
-        self.pinned: dict[int, int] = {}  # bytes of the host's blocks, by address
-        self.buffers: dict[int, np.ndarray] = {}
-        self.handles: dict[int, Any] = {}
-        self.streams: dict[int, list[Callable[[], None]]] = {}
-        self.last = 0
-        self._symbols: dict[str, Symbol] = {}
-
-    def __getattr__(self, name: str) -> Symbol:
-        if name not in hip.SIGNATURES and name not in ("hipGetErrorName", "hipGetErrorString"):
-            raise AttributeError(name)
-        if name.startswith("hiprtc") or (self.older and name.endswith("R0600")):
-            raise AttributeError(name)
-        return self._symbols.setdefault(name, Symbol(self, name))
-
-    def call(self, name: str, args: list[Any]) -> int:
-        with self.lock:
-            assert os.getpid() == self.process, f"{name} in a forked child"
-            self.calls.append(name)
-            code = self.refuse(name)
-            if not code:
-                code = getattr(self, f"do_{name}")(*args) or 0
-            if name != "hipGetLastError":
-                self.last = code or self.last
-            return code
-
-    def refuse(self, name: str) -> int:
-        if name == "hipGetLastError":
-            return 0
-        if name in self.fail:
-            return self.fail[name]
-        if not self.started and name != "hipInit":
-            return 3
-        if name not in FREE:
-            assert getattr(self.local, "device", None) is not None, f"{name} on no device"
-            return self.broken
-        return 0
-
-    @property
-    def waiting(self) -> bool:
-        return any(self.streams.values())
-
-    def new(self, out: int, what: Any) -> None:
-        number = 0x1000 + 8 * len(self.calls)
-        assert number not in self.handles
-        self.handles[number] = what
-        put(ctypes.c_void_p, out, number)
-
-    def held(self, handle: int, kind: type) -> Any:
-        what = self.handles[handle]
-        assert isinstance(what, kind), f"{handle:#x} is a {type(what)}"
-        return what
-
-    def drop(self, handle: int, kind: type) -> None:
-        assert not self.waiting, "given back while a stream uses it"
-        self.held(handle, kind)
-        del self.handles[handle]
+class FakeHip(HipMemory):
+    """Stands for libamdhip64: devices, code and graphs."""
 
     # -- devices ---------------------------------------------------------------------------------------
 
@@ -207,96 +68,6 @@ class FakeHip:
 
     def do_hipGetDevicePropertiesR0600(self, out: int, ordinal: int) -> None:
         self._properties(out, 1160, 1472)
-
-    # -- streams and memory ----------------------------------------------------------------------------
-
-    def do_hipStreamCreateWithFlags(self, out: int, flags: int) -> None:
-        assert flags == 1, "streams that block are in one order with the default stream"
-        queue: list[Callable[[], None]] = []
-        self.new(out, queue)
-        self.streams[ctypes.c_uint64.from_address(out).value] = queue
-
-    def do_hipStreamDestroy(self, stream: int) -> None:
-        assert not self.streams.pop(stream), "a stream with work left"
-        del self.handles[stream]
-
-    def do_hipStreamSynchronize(self, stream: int) -> int:
-        queue = self.held(stream, list)
-        if self.sick:
-            self.broken, self.sick = self.sick, 0
-            for q in self.streams.values():
-                q.clear()
-            return self.broken
-        while queue:
-            queue.pop(0)()
-        return 0
-
-    def do_hipEventCreateWithFlags(self, out: int, flags: int) -> None:
-        assert flags == 2, "times are not asked for"
-        self.new(out, {})
-
-    def do_hipEventDestroy(self, event: int) -> None:
-        self.drop(event, dict)
-
-    def do_hipEventRecord(self, event: int, stream: int) -> None:
-        mark: dict[str, Any] = {"in": stream, "reached": False}
-        self.held(event, dict)["mark"] = mark  # who waits for an earlier one goes on doing so
-        self.held(stream, list).append(lambda: mark.update(reached=True))
-
-    def do_hipStreamWaitEvent(self, stream: int, event: int, flags: int) -> None:
-        assert not flags
-        self.held(stream, list).append(functools.partial(self.reach, self.held(event, dict)["mark"]))
-
-    def do_hipEventSynchronize(self, event: int) -> int:
-        mark = self.held(event, dict)["mark"]
-        if self.sick:
-            return self.do_hipStreamSynchronize(mark["in"])
-        self.reach(mark)
-        return 0
-
-    def reach(self, mark: dict[str, Any]) -> None:
-        queue = self.streams[mark["in"]]
-        while not mark["reached"]:
-            queue.pop(0)()
-
-    def do_hipMalloc(self, out: int, nbytes: int) -> int:
-        if sum(b.size for b in self.buffers.values()) + nbytes > self.total:
-            return 2
-        block = np.full(nbytes + 512, 0xEE, np.uint8)
-        at = -block.ctypes.data % 256
-        part = block[at:at + nbytes]
-        self.buffers[part.ctypes.data] = part
-        put(ctypes.c_void_p, out, part.ctypes.data)
-        return 0
-
-    def do_hipFree(self, pointer: int) -> None:
-        assert not self.waiting, "freed while a stream uses it"
-        del self.buffers[pointer]
-
-    def do_hipHostRegister(self, address: int, size: int, flags: int) -> None:
-        assert size > 0 and not flags and address not in self.pinned
-        self.pinned[address] = size
-
-    def do_hipHostUnregister(self, address: int) -> None:
-        assert not self.waiting, "given back while a stream uses it"
-        del self.pinned[address]
-
-    def do_hipMemGetInfo(self, free: int, total: int) -> None:
-        put(ctypes.c_size_t, free, self.total - sum(b.size for b in self.buffers.values()))
-        put(ctypes.c_size_t, total, self.total)
-
-    def on_device(self, pointer: int, size: int) -> None:
-        assert any(b <= pointer and pointer + size <= b + a.size for b, a in self.buffers.items()), (
-            f"{size} bytes at {pointer:#x} are in no allocation")
-
-    def do_hipMemcpyAsync(self, target: int, source: int, size: int, kind: int,
-                          stream: int) -> None:
-        queue = self.held(stream, list)
-        if kind in (1, 3):
-            self.on_device(target, size)
-        if kind in (2, 3):
-            self.on_device(source, size)
-        queue.append(functools.partial(ctypes.memmove, target, source, size))
 
     # -- code ------------------------------------------------------------------------------------------
 
@@ -432,7 +203,3 @@ class FakeRtc:
 
     def do_hiprtcDestroyProgram(self, out: int) -> None:
         self.programs -= 1
-
-
-def put(kind: Any, address: int, value: int) -> None:
-    kind.from_address(address).value = value

@@ -19,7 +19,8 @@ from tests.cases import available
 from tests.cases.covering import full
 from tests.cases.device_programs import Module
 from tests.cases.jobs import sharing
-from tests.machines.metal.fake import COMPILER, Mac, playing
+from tests.machines.metal.compiling import COMPILER
+from tests.machines.metal.fake import Mac, playing
 from tests.parity import Job, agree
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS

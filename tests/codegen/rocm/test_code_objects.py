@@ -3,11 +3,7 @@ planned, no scratch memory among it. `--update-goldens` writes the figures anew.
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +13,8 @@ from tests.cases.covering import full, share
 from tests.cases.jobs import composed, jobs
 from tests.cases.opcodes import kernel_for, opcodes_of
 from tests.cases.zoo import BATCH, NAMES, small
+from tests.codegen.rocm.planned import CHIPS, FAST, _input, every, made, planned, target
 from tests.machines.rocm.code_object import (
-    Section,
     descriptor,
     kernels,
     metadata,
@@ -30,165 +26,16 @@ from tests.parity import plan_of
 from ztorch import ops
 from ztorch.backends import hip
 from ztorch.codegen import amdgcn, assemble
-from ztorch.codegen.elf_amdgcn import link
-from ztorch.codegen.elf_object import read_object
-from ztorch.codegen.targets import TARGETS, Target
+from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import ALL, DType, bf16, f16, f32, f64, i32
-from ztorch.errors import LinkError, ZtorchError
-from ztorch.graph.op import leaf
-from ztorch.graph.value import Graph, Value
-from ztorch.ir.kernel import Kernel
+from ztorch.graph.value import Graph
 from ztorch.lower.passes import launched
 
-CHIPS = tuple(t.chip for t in TARGETS.values() if t.assembler == "amdgcn")
-FAST = ("gfx942", "gfx1100")
 KINDS = [[t.chip for t in TARGETS.values() if t.assembler == "amdgcn" and t.limits.grid.subgroup == wave]
          for wave in (64, 32)]
 GOLDENS = Path(__file__).parent / "goldens.json"
 SLACK = 16  # registers more that another version of LLVM may take
-every = pytest.mark.parametrize("chip", CHIPS)
-chips = pytest.mark.parametrize("chip", [
-    pytest.param(c, marks=() if c in FAST else pytest.mark.slow) for c in CHIPS])
-
-
-def target(chip: str) -> Target:
-    return TARGETS[f"rocm:{chip}"]
-
-
-def _input(name: str, *shape: int, d: DType = f32) -> Value:
-    return leaf("input", name, shape, d)
-
-
-def graphs() -> dict[str, Graph]:
-    """Typical kernels; sizes are odd, or large enough for the largest tile."""
-    x, w = _input("x", 4096, 4096), _input("w", 4096, 4096)
-    narrow, low, bias = _input("a", 33, 217), _input("b", 217, 75), _input("c", 75)
-    rows, aligned = _input("r", 128, 1003), _input("s", 4096, 1024)
-    return {
-        "product": Graph({"y": ops.matmul(x, w)}),
-        "product with an epilogue": Graph({"y": ops.relu(ops.matmul(x, w) + _input("v", 4096))}),
-        "product transposed": Graph({"y": ops.matmul(ops.transpose(x), w)}),
-        **{f"product of {d!r}": Graph({"y": ops.matmul(_input("g", 4096, 4096, d=d),
-                                                       _input("h", 4096, 4096, d=d))})
-           for d in (f16, bf16, f64)},
-        "small product with an epilogue": Graph({"y": ops.relu(ops.matmul(narrow, low) + bias)}),
-        "row softmax": Graph({"y": ops.softmax(rows)}),
-        "row softmax of vectors": Graph({"y": ops.softmax(aligned)}),
-        "column sum": Graph({"y": ops.sum(rows, axis=0)}),
-        "column sum of vectors": Graph({"y": ops.sum(aligned, axis=0)}),
-        "elementwise gelu": Graph({"y": ops.gelu(rows)}),
-    }
-
-
-def planned(chip: str) -> dict[str, list[Kernel]]:
-    return {name: [step.kernel for step in plan_of(graph, target(chip).limits)[0].steps]
-            for name, graph in graphs().items()}
-
-
-@functools.cache
-def made(chip: str) -> tuple[bytes, bytes, tuple[tuple[str, Kernel], ...]]:
-    """The object and the code object of all of them, and each kernel by its symbol."""
-    every = [k for some in planned(chip).values() for k in some]
-    text, found = rendered(every, target(chip))
-    obj = assemble.assemble(text, target(chip))
-    return obj, link(obj), tuple((symbol, k) for (symbol, *_), k in zip(found, every, strict=True))
-
-
-# -- linking -------------------------------------------------------------------------------------------
-
-LEFT_OUT = {".comment", ".AMDGPU.gpr_maximums"}  # who linked it, and an empty one
-
-
-def compared(elf: bytes) -> dict[str, tuple]:
-    """All that a loader may look at. Where what is never loaded lies in the file is up to the linker,
-    and names of sections lie where there are fewer."""
-    def row(s: Section) -> tuple:
-        loaded = bool(s.flags & 2)
-        return (s.type, s.flags, s.address, loaded and s.offset, s.link, s.info, s.align, s.entry,
-                None if s.name == ".shstrtab" else (s.size, s.data))
-
-    segments = elf[64:64 + 8 * 56]
-    return {"": (elf[:40], elf[48:60], segments),
-            **{n: row(s) for n, s in sections(elf).items() if n not in LEFT_OUT}}
-
-
-def lld(obj: bytes, folder: Path) -> bytes:
-    if importlib.util.find_spec("ziglang") is None:
-        pytest.skip("needs a new ld.lld: pip install ziglang")
-    (folder / "kernels.o").write_bytes(obj)
-    subprocess.run([sys.executable, "-m", "ziglang", "ld.lld", "-shared", "-o", "kernels.hsaco", "kernels.o"],
-                   cwd=folder, check=True)
-    return (folder / "kernels.hsaco").read_bytes()
-
-
-@chips
-def test_the_linker_does_what_lld_does(chip: str, tmp_path: Path) -> None:
-    obj, code, _ = made(chip)
-    assert compared(code) == compared(lld(obj, tmp_path))
-
-
-@pytest.mark.parametrize("count", [1, 2, 4, 5, 11, 60])
-def test_with_any_number_of_kernels(count: int, tmp_path: Path) -> None:
-    """Hash tables change their shape with it."""
-    adding = kernel_for("add", f32, 1, i32)[0]
-    obj = assemble.assemble(rendered([adding] * count, target("gfx90a"))[0], target("gfx90a"))
-    assert compared(link(obj)) == compared(lld(obj, tmp_path))
-
-
-@every
-def test_equal_text_gives_equal_bytes(chip: str) -> None:
-    text = rendered([kernel_for("mul", f32, 1, i32)[0]], target(chip))[0]
-    assert amdgcn.assemble(text, target(chip)) == amdgcn.assemble(text, target(chip))
-
-
-def test_what_the_linker_does_not_understand_it_refuses() -> None:
-    obj = made("gfx942")[0]
-    with pytest.raises(LinkError, match="not an ELF object"):
-        link(b"MZ" + obj[2:])
-    for at, byte in ((18, 62), (7, 0), (8, 1)):  # for x86; of no system; of code object 3
-        with pytest.raises(LinkError, match="not an object of AMD's code object version 5"):
-            link(obj[:at] + bytes([byte]) + obj[at + 1:])
-    named = obj.replace(b"\0.rodata\0", b"\0.r0data\0", 1).replace(b".rela.rodata\0", b".rela.r0data\0", 1)
-    with pytest.raises(LinkError, match=r"r0data|descriptors"):
-        link(named)
-    for cut in range(0, len(obj), 997):
-        with pytest.raises(LinkError):
-            link(obj[:cut])
-
-
-def test_a_relocation_ends_with_its_descriptors() -> None:
-    obj = assemble.assemble(rendered([kernel_for("add", f32, 1, i32)[0]], target("gfx90a"))[0], target("gfx90a"))
-    parts = {s.name: s for s in read_object(obj).sections}
-    at = obj.index(bytes(parts[".rela.rodata"].data))
-    for offset, fits in ((parts[".rodata"].size - 8, True), (parts[".rodata"].size - 7, False)):
-        moved = obj[:at] + offset.to_bytes(8, "little") + obj[at + 8:]
-        if fits:
-            link(moved)
-        else:
-            with pytest.raises(LinkError, match=r"a relocation outside '\.rodata'"):
-                link(moved)
-
-
-def test_a_call_of_nothing_is_refused() -> None:
-    """Code for a GPU imports nothing."""
-    text = rendered([kernel_for("add", f32, 1, i32)[0]], target("gfx90a"))[0]
-    calling = text.replace("  ret void\n", "  call void @elsewhere()\n  ret void\n", 1)
-    with pytest.raises(LinkError, match="call 'elsewhere'"):
-        amdgcn.assemble(calling + "\ndeclare void @elsewhere()\n", target("gfx90a"))
-
-
-ELSEWHERE = """%none = call <4 x float> @llvm.amdgcn.mfma.f32.16x16x16f16(<4 x half> zeroinitializer,
-    <4 x half> zeroinitializer, <4 x float> zeroinitializer, i32 0, i32 0, i32 0)
-  store <4 x float> %none, ptr addrspace(1) %m0"""
-
-
-@pytest.mark.parametrize("bad", ["this is no instruction", ELSEWHERE], ids=["text", "instruction"])
-def test_what_llvm_cannot_do_is_an_error_not_the_end(bad: str) -> None:
-    """On a chip without such an instruction LLVM ends its process: not ours."""
-    text = rendered([kernel_for("add", f32, 1, i32)[0]], target("gfx1100"))[0]
-    with pytest.raises(ZtorchError, match="rocm:gfx1100"):
-        amdgcn.assemble(text.replace("  ret void\n", f"  {bad}\n  ret void\n", 1), target("gfx1100"))
 
 
 # -- what kernels ask for ------------------------------------------------------------------------------

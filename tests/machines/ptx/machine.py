@@ -22,6 +22,7 @@ from tests.machines.ptx.accesses import Accesses
 from tests.machines.ptx.memory import GlobalMemory
 from tests.machines.ptx.parse import Array, Entry, Instruction, Literal, PtxError
 from tests.machines.ptx.registers import Grid
+from tests.machines.ptx.tensor_maps import TensorMap
 from ztorch.ir.races import Detector
 
 CONTROL = ("bra", "ret", "bar")
@@ -31,7 +32,7 @@ GAP = 256  # bytes between shared arrays
 
 
 def launch(entry: Entry, grid: Grid, pointers: list[int], memory: GlobalMemory,
-           races: bool = True, shared: int = 0, maps: Sequence[rings.TensorMap] = ()) -> None:
+           races: bool = True, shared: int = 0, maps: Sequence[TensorMap] = ()) -> None:
     """One launch, from the first instruction to the last thread's return, with so many bytes of
     shared memory beside what the entry declares."""
     if len(maps) != len(entry.maps) or math.prod(grid) % entry.cluster:
@@ -79,7 +80,7 @@ class _Machine(Accesses):
         self.labels = frozenset(entry.labels.values())
         self.pieces = {at: self.piece(at) for at in sorted({0, *self.labels})}
 
-    def begin(self, pointers: list[int], memory: GlobalMemory, maps: Sequence[rings.TensorMap] = ()) -> None:
+    def begin(self, pointers: list[int], memory: GlobalMemory, maps: Sequence[TensorMap] = ()) -> None:
         """As it is before a launch: nothing of the one before is left."""
         self.memory, self.maps = memory, maps
         self.parameters = dict(zip(self.entry.parameters, pointers, strict=True))

@@ -9,7 +9,7 @@ import numpy as np
 from tests.machines.ptx.machine import launch
 from tests.machines.ptx.memory import GlobalMemory
 from tests.machines.ptx.parse import Program, parse
-from tests.machines.ptx.rings import TensorMap
+from tests.machines.ptx.tensor_maps import TensorMap
 from ztorch.codegen.render import renderer, shared_offsets
 from ztorch.codegen.targets import TARGETS
 from ztorch.ir.kernel import Kernel
