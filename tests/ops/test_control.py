@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ztorch import ops
-from ztorch.errors import ConfigError, ShapeError
+from ztorch.errors import ConfigError, ShapeError, UnknownName
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Value, layer_scope
@@ -42,6 +42,17 @@ def test_a_while_loop_ends_by_its_condition_or_its_limit(start: float, limit: in
     v = leaf("input", "v", (), "float32")
     y = ops.while_loop(lambda s: s < 100.0, lambda s: s * 2.0, v, max_steps=limit)
     assert evaluate([y], {v: np.float32(start)})[0] == want
+
+
+@pytest.mark.parametrize(("cond", "body"), [
+    (lambda s: s[0] < 100.0, lambda s: (s[0] * 2.0, s[1] + 1)),
+    (lambda a, n: a < 100.0, lambda a, n: (a * 2.0, n + 1)),
+    (lambda s: s[0] < 100.0, lambda *s: (s[0] * 2.0, s[1] + 1)),
+    (lambda a, *_: a < 100.0, lambda s, more=1: (s[0] * 2.0, s[1] + more))])
+def test_functions_take_a_state_of_several_tensors_whole_or_in_parts(cond: Any, body: Any) -> None:
+    v = leaf("input", "v", (), "float32")
+    state = ops.while_loop(cond, body, (v, ops.full((), 0, "int32")), max_steps=20)
+    assert [float(y) for y in evaluate(list(state), {v: np.float32(3.0)})] == [192.0, 6.0]
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -91,3 +102,10 @@ def test_wrong_calls_name_the_culprit(call: Any, error: type, message: str) -> N
         call(x())
     with layer_scope("mine"), pytest.raises(error, match=f"layer 'mine': .*{message}"):
         call(x())
+
+
+def test_arguments_that_are_not_those_of_a_loop_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"scan\(f=...\) must be a function, not "):
+        ops.scan(x(), x()[0], x())  # type: ignore[arg-type]
+    with pytest.raises(UnknownName, match="unknown argument of while_loop 'loop_vars'.*init"):
+        ops.while_loop(lambda s: s < 1.0, lambda s: s, loop_vars=x())  # type: ignore[call-arg]

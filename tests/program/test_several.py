@@ -201,3 +201,26 @@ def test_the_c_library_names_each(tmp_path: Path) -> None:
     expected = model.compile("cpu", batch_size=4, threads=1).predict(arrays)
     for a, b in zip(given, expected.values(), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_a_layer_may_make_several_outputs_of_a_list() -> None:
+    """The second and those after it have a number, which no other output is called by."""
+    keras = references.keras()
+
+    def made(layers: Any) -> Any:
+        x = layers.Input((3, 2))
+        y, h = layers.GRU(4, return_sequences=True, return_state=True, name="gru")(x)
+        return x, [y, h, layers.Dense(2, name="gru_1")(h)]
+
+    ours, theirs = zt.Model(*made(L), seed=1), keras.Model(*made(keras.layers))
+    assert ours.output_names == ["gru", "gru_2", "gru_1"]
+    theirs.set_weights(ours.get_weights())
+    how: dict[str, Any] = {"loss": ["mse", "mae", "mse"], "loss_weights": [1.0, 0.5, 2.0]}
+    program = ours.compile("cpu", batch_size=4, optimizer=zt.optimizers.SGD(0.1), **how)
+    theirs.compile(keras.optimizers.SGD(0.1), **how)
+    x = np.random.default_rng(0).normal(size=(4, 3, 2)).astype(np.float32)
+    targets = [np.ones((4, *y.shape[1:])) for y in theirs.outputs]
+    losses = [m.fit(x, targets, shuffle=False, verbose=0).history["loss"] for m in (program, theirs)]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    for a, b in zip(program.predict(x), theirs.predict(x, verbose=0), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, cast
 
 from ztorch.config import described
@@ -33,10 +34,17 @@ class Wiring:
 
     @property
     def output_names(self) -> list[str]:
-        """The keys of a dict, or the names of the layers that make a list; empty for one."""
-        if isinstance(self.outputs, dict):
-            return list(self.outputs)
-        return [s.layer.name for s in self.outputs] if isinstance(self.outputs, list) else [""]
+        """The keys of a dict, or the names of the layers that make a list, with numbers from the
+        second output of a layer on; empty for one."""
+        if not isinstance(self.outputs, list):
+            return list(self.outputs) if isinstance(self.outputs, dict) else [""]
+        makers = [s.layer.name for s in self.outputs]
+        names: list[str] = []
+        for name in makers:
+            numbered = (f"{name}_{k}" for k in count(1))
+            names.append(name if name not in names else next(
+                n for n in numbered if n not in makers and n not in names))
+        return names
 
     @property
     def names(self) -> set[str]:
@@ -201,7 +209,7 @@ def _inputs(inputs: Any, model: str) -> dict[str, Input]:
 
 
 def _outputs(ends: Any, model: str) -> Any:
-    """One symbolic tensor, or a list or dict of several with distinct names."""
+    """One symbolic tensor, or a list or dict of several."""
     flat = leaves(ends)
     if len(flat) == 1:
         return flat[0]
@@ -211,10 +219,6 @@ def _outputs(ends: Any, model: str) -> Any:
             raise ConfigError(f"model {model!r}: outputs={list(ends)} must name single tensors, by "
                               "strings without '/'")
         return dict(ends)
-    for k, end in enumerate(flat):
-        if end.layer in [other.layer for other in flat[:k]]:
-            raise ConfigError(f"model {model!r} has two outputs of layer {end.layer.name!r}; name "
-                              "them with a dict: outputs={'first': a, 'second': b}")
     return flat
 
 

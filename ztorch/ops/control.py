@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ztorch import dispatch
+from ztorch.arguments import checked
 from ztorch.config import positive
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.body import Body, carry_leaf, is_number, slice_leaf
@@ -18,9 +19,17 @@ from ztorch.graph.op import OPS, as_value
 from ztorch.graph.tracing import traced
 from ztorch.graph.trees import flatten, map_tree, unflatten
 from ztorch.graph.value import Value
-from ztorch.ops.loop_checks import checked_state, condition_of, in_layer, pair_of, turns_of
+from ztorch.ops.loop_checks import (
+    checked_state,
+    condition_of,
+    in_layer,
+    of_state,
+    pair_of,
+    turns_of,
+)
 
 
+@checked
 def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = None,
          reverse: bool = False, checkpoint: int | None = None) -> tuple[Any, Any]:
     """Calls a function for each element of sequences, with a state from call to call.
@@ -102,6 +111,7 @@ def _by_segments(f: Callable[..., Any], init: Any, xs: Any, turns: int, reverse:
         OPS.reshape(y, (whole, *y.shape[2:])), z, axis=0), kept, rest)
 
 
+@checked
 def checkpoint(f: Callable[..., Any], *operands: Any) -> Any:
     """The result of a function whose gradient computes it again, rather than keep what lies between
     its operands and its result: less memory for more time.
@@ -134,13 +144,16 @@ def checkpoint(f: Callable[..., Any], *operands: Any) -> Any:
                                  for y, v in zip(stacks, values, strict=True)]))
 
 
+@checked
 def while_loop(cond: Callable[..., Any], body: Callable[..., Any], init: Any,
                max_steps: int | None = None) -> Any:
     """Calls a function on a state as long as a condition holds, but not more often than a limit.
 
     Args:
-        cond: `cond(state)` returns a bool tensor of one element: whether to go on.
-        body: `body(state)` returns the next state, of the same shapes and dtypes.
+        cond: `cond(state)` returns a bool tensor of one element: whether to go on. Where the state
+            is a tuple or list, `cond(first, second)` takes its parts, as in Keras.
+        body: `body(state)`, or of its parts likewise, returns the next state, of the same shapes
+            and dtypes.
         init: The first state: a tensor, or dicts, lists and tuples of them.
         max_steps: The most turns. Programs have a fixed size, so there must be a limit. A CPU stops
             where the condition fails; other devices take all turns, of which those after the end
@@ -159,8 +172,13 @@ def while_loop(cond: Callable[..., Any], body: Callable[..., Any], init: Any,
         ...                       max_steps=20)
         >>> float(y)
         192.0
+        >>> x, n = zt.ops.while_loop(lambda x, n: x < 100.0, lambda x, n: (x * 2.0, n + 1),
+        ...                          (np.float32(3.0), 0), max_steps=20)
+        >>> float(x), int(n)
+        (192.0, 6)
     """
     states, tree = flatten(init)
+    cond, body = of_state(cond, init), of_state(body, init)
     if max_steps is None:
         raise ConfigError(f"{in_layer()}zt.ops.while_loop needs max_steps=, the most turns it may "
                           "take: a program has a fixed size")
@@ -195,6 +213,7 @@ def bounded(carries: Sequence[Value], new: Sequence[Value],
     return looped(body, [*inits, first], [])[0][:-1]
 
 
+@checked
 def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any],
          *operands: Any) -> Any:
     """The result of one of two functions. On a CPU, only that one is computed.

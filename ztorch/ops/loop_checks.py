@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ztorch.errors import ConfigError, ShapeError
@@ -43,6 +44,25 @@ def turns_of(rows: Sequence[Any], length: Any, name: str = "length") -> int:
                          f"taken; {'all sequences need one length' if length is None else ''}"
                          f"{'' if length is None else 'leave length= out, or give that of xs'}")
     return turns
+
+
+def of_state(function: Callable[..., Any], state: Any) -> Callable[[Any], Any]:
+    """A function of a state. A tuple or list is its parts, one by one, to a function that takes as
+    many arguments, as in Keras, and one argument to a function of one.
+
+    >>> of_state(lambda a, b: a + b, (1, 2))((3, 4)), of_state(lambda s: s[0], (1, 2))((3, 4))
+    (7, 3)
+    """
+    if not isinstance(state, (tuple, list)):
+        return function
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # written in C
+        return function
+    kinds = [p.kind for p in parameters if p.default is p.empty or p.kind is p.VAR_POSITIONAL]
+    if inspect.Parameter.VAR_POSITIONAL in kinds or len(kinds) == len(state) > 1:
+        return lambda parts: function(*parts)
+    return function
 
 
 def pair_of(name: str, result: Any) -> tuple[Any, Any]:

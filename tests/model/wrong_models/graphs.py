@@ -35,12 +35,6 @@ def same_name() -> None:
     zt.Model(x, L.Dense(2, name="twin")(L.Dense(2, name="twin")(x)), name="graph")
 
 
-def same_output() -> None:
-    x, dense = L.Input((4,)), L.Dense(4, name="again")
-    h = dense(x)
-    zt.Model(x, [h, dense(h)], name="net")
-
-
 def nested_and_direct() -> None:
     x, shared = L.Input((4,)), L.Dense(4, name="shared")
     part = zt.Sequential([shared], name="part")
@@ -54,7 +48,6 @@ CASES: dict[str, Case] = {
     "an input that leads nowhere": unused,
     "a layer as input": middle,
     "two layers named alike": same_name,
-    "one layer gives two outputs": same_output,
     "a layer nested and called directly": nested_and_direct,
     "two inputs named alike": lambda: zt.Model(
         [a := L.Input((2,), name="same"), b := L.Input((2,), name="same")], L.Add()([a, b]),
