@@ -33,15 +33,28 @@ def test_dlpack_both_ways(d: Any) -> None:
     a = np.array([[0, 1], [1, 100]]).astype(d.numpy)
     x = zt.tensor(a) if d.long == "bool" else zt.tensor(a) + zt.tensor(0, d)
     np.testing.assert_array_equal(np.from_dlpack(x), a, strict=True)
-    theirs = torch.from_dlpack(x)
+    theirs, shared = torch.from_dlpack(x), torch.from_dlpack(x, copy=False)
     np.testing.assert_array_equal(theirs.numpy(), a, strict=True)
-    assert theirs.data_ptr() == x.numpy().ctypes.data
+    assert theirs.data_ptr() != x.numpy().ctypes.data == shared.data_ptr()
     for back in (zt.from_dlpack(theirs), zt.tensor(theirs), zt.asarray(theirs.T).T, zt.from_dlpack(np.from_dlpack(x))):
         np.testing.assert_array_equal(back.numpy(), a, strict=True)
     assert x.__dlpack_device__() == (1, 0)
 
 
-def test_who_cannot_be_told_not_to_write_gets_a_copy_by_dlpack() -> None:
+@pytest.mark.parametrize("take", ["from_dlpack", "asarray", "as_tensor", "tensor"])
+def test_what_pytorch_writes_changes_no_tensor(take: str) -> None:
+    x = zt.tensor(np.arange(1000.0))
+    recorded, same = x * 2.0, zt.asarray(x)
+    plus_x = zt.compiled(lambda y: y + x)
+    for source in (x, recorded):  # one that is computed, and one that is not
+        theirs = getattr(references.torch(), take)(source)
+        theirs += 5.0
+        assert theirs[1] == source[1].item() + 5.0
+    for y, factor in ((x, 1.0), (recorded, 2.0), (same, 1.0), (plus_x(same), 2.0)):
+        np.testing.assert_array_equal(y.numpy(), np.arange(1000.0) * factor)
+
+
+def test_who_knows_nothing_of_versions_gets_a_copy_by_dlpack() -> None:
     x = zt.tensor(np.arange(1000.0))
 
     class Old:  # as JAX asks, and others from before version 1
@@ -85,7 +98,7 @@ def test_arrays_of_jax_there_and_back() -> None:
 def test_memory_lent_by_dlpack_outlives_the_tensor() -> None:
     torch = references.torch()
     x = zt.tensor(np.arange(1000.0))
-    theirs = torch.from_dlpack(x)
+    theirs = torch.from_dlpack(x, copy=False)
     ours = zt.from_dlpack(torch.arange(1000.0))
     del x
     gc.collect()

@@ -22,11 +22,12 @@ A = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 class Theirs:
-    """An array of another library on a GPU: it lends what a tensor of ours lends."""
+    """An array of another library on a GPU: it lends what a tensor of ours lends, itself unless
+    it is old or `copy` is None."""
 
     def __init__(self, x: zt.Tensor, change: Callable[[Any], None] = lambda t: None,
-                 old: bool = False):
-        self.x, self.change, self.old = x, change, old
+                 old: bool = False, copy: bool | None = False):
+        self.x, self.change, self.old, self.copy = x, change, old, copy
         self.streams: list[Any] = []
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -36,7 +37,7 @@ class Theirs:
         if self.old and more:
             raise TypeError("from before version 1")
         self.streams.append(stream)
-        capsule = self.x.__dlpack__(stream=stream, **more)
+        capsule = self.x.__dlpack__(stream=stream, copy=None if self.old else self.copy, **more)
         name = b"dltensor_versioned" if "versioned" in repr(capsule) else b"dltensor"
         self.change(dlpack._FORMS[name].from_address(dlpack._pointer(capsule, name)).tensor)
         return capsule
@@ -103,6 +104,7 @@ def test_rules_of_streams_and_devices() -> None:
     for stream in (None, -1, 1, 2, 77):
         assert '"dltensor"' in repr(x.__dlpack__(stream=stream))  # nobody takes it
     assert '"dltensor_versioned"' in repr(x.__dlpack__(max_version=(1, 2)))
+    assert address(zt.from_dlpack(Theirs(x, copy=None))) != address(x)  # a copy is its own
     with pytest.raises(BufferError, match="not to DLPack's device"):
         x.__dlpack__(dl_device=(2, 1))
     with pytest.raises(BufferError, match="copied to the CPU"):

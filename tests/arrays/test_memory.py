@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,11 @@ import pytest
 
 import ztorch as zt
 from ztorch import locks
-from ztorch.arrays import memory
-from ztorch.codegen import llvm
+from ztorch.arrays import applying, memory, programs
+from ztorch.codegen import llvm, object_cache, render
+from ztorch.compile import kernels
+from ztorch.host import settings
+from ztorch.lower import index, positions
 
 
 def resident() -> int:
@@ -65,6 +70,39 @@ def test_ten_thousand_realisations_take_no_memory() -> None:
             before, objects = resident(), len(gc.get_objects())
     assert y.numpy()[0] == 2.0 + 9999 % 7
     assert resident() - before < 4 << 20 and len(gc.get_objects()) - objects < 500
+
+
+class Blocks(ctypes.Structure):
+    """What mallinfo2 of glibc says."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in
+                ["arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"]]
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="this C library does not count")
+def test_programs_that_come_and_go_take_no_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of programs, calls, kernels, texts and objects a process keeps the last ones: here, few."""
+    count = ctypes.CDLL(None).mallinfo2
+    count.restype = Blocks
+    monkeypatch.setattr(programs, "CAPACITY", 8)
+    monkeypatch.setattr(applying.recorded, "_half", 16)
+    monkeypatch.setattr(render, "TEXTS_KEPT", 100)
+    for table, most in ((kernels._lowered, 500), (kernels._rendered, 50_000), (object_cache._memory, 50_000)):
+        monkeypatch.setattr(table, "most", most)
+    functions = (index._quotient, index._remainder, index._name, positions._flatten, positions._unflatten)
+    taken: list[tuple[int, int]] = []
+    for turn in range(200):
+        with settings.using(cache=str(tmp_path)):  # nothing is found there
+            y = (zt.tensor(np.ones((2, 3 + turn), np.float32)) * 2.5 + turn).sum()
+            assert y.item() == 2 * (3 + turn) * (2.5 + turn)
+        if turn in (99, 199):
+            for f in functions:
+                f.cache_clear()  # of their own limit, which is no smaller here
+            gc.collect()
+            taken.append((count().uordblks, len(gc.get_objects())))
+    (bytes_before, objects_before), (bytes_after, objects_after) = taken
+    assert bytes_after - bytes_before < 100 * 4096  # 1.5 KB a program are of llvmlite's pass builders
+    assert objects_after - objects_before < 500
 
 
 def test_gradients_and_updates_take_no_memory() -> None:

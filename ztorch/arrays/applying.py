@@ -24,7 +24,7 @@ from ztorch.graph.value import Value
 from ztorch.ops import signature
 
 # Calls by the arguments they were recorded with. Operators on tensors look here first.
-recorded: Recent[tuple[Any, ...], Call] = Recent(1 << 14)
+recorded: Recent[tuple[Any, ...], Call] = Recent(1 << 12)
 _transfers: ContextVar[bool] = ContextVar("transfers", default=False)
 
 

@@ -1,6 +1,9 @@
-"""DLPack for memory of GPUs: tensors lent to other libraries of this process, and theirs to us,
-without a copy. What lies on the CPU goes by way of NumPy.
+"""DLPack: tensors lent to other libraries of this process, and theirs to us. What lies on the CPU
+goes by way of NumPy.
 
+A tensor never changes, others that are recorded may still read it, and DLPack's flag that memory
+must not be written is one that PyTorch does not heed. So whoever asks gets a copy, which is its
+own; memory itself is lent only to who asks for `copy=False`.
 """
 
 from __future__ import annotations
@@ -68,19 +71,18 @@ def capsule_of(x: Any, stream: Any, max_version: Any, dl_device: Any, copy: Any)
                               f"DLPack's device {tuple(dl_device)}")
         return x.to("cpu").__dlpack__(max_version=max_version)
     versioned = max_version is not None and max_version[0] >= 1
-    if not versioned:  # a consumer that cannot be told not to write gets a copy
-        if copy is False:
-            raise BufferError("a tensor's memory must not be written, which DLPack can say since "
-                              "version 1; pass max_version=(1, 0), or leave copy=False out")
-        copy = True
+    copies = copy is not False
+    if not (versioned or copies):
+        raise BufferError("a tensor's memory must not be written, which DLPack can say since "
+                          "version 1; pass max_version=(1, 0), or leave copy=False out")
     if here[0] != CPU:
-        return lent(x.realize().to(x.device, copy=bool(copy)).node, stream, versioned)
+        return lent(x.realize().to(x.device, copy=copies).node, stream, versioned)
     if x.dtype is bf16:
         raise BufferError("NumPy's DLPack has no bfloat16; use .astype('float32')")
     if not versioned:
         return x.numpy().copy().__dlpack__(stream=stream)
-    options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
-    return x.numpy().__dlpack__(**{k: v for k, v in options.items() if v is not None})
+    return x.numpy().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device,
+                                copy=copies)
 
 
 def lent(node: TensorNode, stream: Any, versioned: bool) -> Any:

@@ -26,7 +26,7 @@ from ztorch.graph.value import Value
 Compute = Callable[..., Any]  # compute(op, args, attrs): calls an op
 
 _BOUNDS = (int, type(None))  # of slices, as far as they are compared by value
-_recorded: Recent[tuple[Any, ...], tuple[Call, ...]] = Recent(1 << 13)
+_recorded: Recent[tuple[Any, ...], tuple[Call, ...]] = Recent(1 << 12)
 
 
 def chosen(x: Handle, key: Any, compute: Compute) -> TensorNode:

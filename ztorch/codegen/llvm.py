@@ -99,12 +99,17 @@ def _prepared(text: str, options: MachineOptions) -> Any:
         raise ZtorchError(
             f"LLVM refused the rendered text for {options.target}: {error}") from error
     module.data_layout = str(machine.target_data)
-    passes = llvm.create_new_module_pass_manager()
+    options_of_passes = llvm.create_pipeline_tuning_options(speed_level=0)
+    _passes().run(module, llvm.create_pass_builder(machine, options_of_passes))
+    return module
+
+
+@functools.cache
+def _passes() -> Any:
+    passes = binding().create_new_module_pass_manager()  # once: llvmlite frees none
     passes.add_sroa_pass()
     passes.add_sccp_pass()
-    options_of_passes = llvm.create_pipeline_tuning_options(speed_level=0)
-    passes.run(module, llvm.create_pass_builder(machine, options_of_passes))
-    return module
+    return passes
 
 
 if hasattr(os, "register_at_fork"):  # or the child could not use LLVM, if the parent was inside

@@ -22,7 +22,7 @@ from ztorch.host import settings
 from ztorch.remembered import Remembered
 
 MOST_BYTES = 256 << 20  # of all files; the object of a large network has one or two MiB
-MOST_IN_MEMORY = 64 << 20  # bytes of code that one process keeps
+MOST_IN_MEMORY = 8 << 20  # bytes of code that one process keeps; the rest comes from the files
 DIGEST = 32  # bytes of a SHA-256 digest
 
 _memory: Remembered[bytes, bytes] = Remembered(MOST_IN_MEMORY)  # code by its key

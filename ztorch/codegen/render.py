@@ -28,6 +28,7 @@ from ztorch.ir.tile_maps import TileMap, map_of, tile_maps
 # barriers, T: its map.
 _MARK = re.compile("\x01([0-9MOSPBT]+)\x02")
 _NAMED = {"mem": "M", "source": "S", "barriers": "B"}  # attributes that name memories
+TEXTS_KEPT = 1 << 11  # of one target
 SHARED_ALIGN = 16  # bytes that memories of threads are aligned to: the widest access
 _MEMORIES = {"memories": "global", "locals": "local", "shared": "shared"}  # in frames: space
 
@@ -92,7 +93,9 @@ class Renderer:
         lines = [self._line(i, memories, maps) for i in kernel.body]
         counters = [i.dest for i in kernel.body if i.opcode == "loop"]
         body, above = _split("\n".join(lines))
+        registers = {"values": self._values(kernel)} if self.target.declares_registers else {}
         return {
+            **registers,
             "body": body,
             "above": above,
             "workgroup": kernel.workgroup,
@@ -102,7 +105,6 @@ class Renderer:
             "dynamic_shared": self._dynamic_shared(kernel),
             "shared_offsets": shared_offsets(kernel)[0],
             "constants": self._constants(kernel),
-            "values": self._values(kernel),
             "vectors": self._vectors(kernel),
             "variables": [self.spelling.operand(v, str(v.id)) for v in kernel.variables],
             "counters": [self.spelling.operand(c, str(c.id)) for c in counters],
@@ -182,6 +184,8 @@ class Renderer:
                 key += m.dtype, m.space, m.access, m.vec, m.atomic, m.swizzled
         rendered = self._texts.get(key)
         if rendered is None:
+            if len(self._texts) >= TEXTS_KEPT:  # each has the constants of its instruction in it
+                self._texts.clear()
             rendered = self._texts[key] = self._render(instr, memories)
         text, marks = rendered
         numbers: list[str | int] = []

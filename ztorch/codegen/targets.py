@@ -39,6 +39,7 @@ class Target:
     assembler: str = ""  # module of `codegen` that makes code of text; empty: the text is the code
     one_module_per_kernel: bool = False  # each kernel is assembled by itself
     linked_by_assembler: bool = False  # what the assembler makes is loaded as it is
+    declares_registers: bool = False  # its text names all registers before it uses them
     emits_source: bool = False  # the text itself is what C programs take in
     llvm_opt_level: int = 1  # of LLVM's code generator, 0 to 3
     llvm_strength_reduction: bool = True  # LLVM may replace the counters and addresses of loops
@@ -164,7 +165,7 @@ def _cuda(chip: Chip) -> Target:
                   Limits(0, 255, True, grid=grid), missing_opcodes=_CALLS,
                   converted_dtypes=family.converted_dtypes, frame_data=(("version", chip.isa),),
                   backend="cuda", chip=chip.name, assembler="ptx",
-                  one_module_per_kernel=True)
+                  declares_registers=True, one_module_per_kernel=True)
 
 
 # A launch on AMD's GPUs counts its threads in 32 bits, which limits the groups.
@@ -202,14 +203,15 @@ def table() -> dict[str, Target]:
         Target("opencl:spirv", ("spirv_cl", "spirv"), "spvasm",
                Limits(0, 64, True, grid=GridLimits(load_width=4)),
                missing_opcodes=_CALLS | {"shuffle_xor"}, frame_data=(("version", 0x10000),),
-               backend="opencl", chip="spirv", assembler="spirv", one_module_per_kernel=True),
+               backend="opencl", chip="spirv", assembler="spirv", declares_registers=True,
+               one_module_per_kernel=True),
         Target("metal", ("msl", "clike"), "c", Limits(0, 64, True, grid=GridLimits(
             threads=1024, subgroup=32, max_buffers=31, load_width=4)),
             missing_opcodes=_CALLS | _EXCHANGED, converted_dtypes=("f16",), backend="metal"),
         Target("vulkan", ("spirv",), "spvasm", Limits(0, 64, True, grid=GridLimits(
             threads=128, shared_bytes=16 * 1024, max_buffers=16, max_buffer_bytes=1 << 27,
             load_width=4)), missing_opcodes=_EXCHANGED | _ROUNDED_WRONG, backend="vulkan",
-            assembler="spirv", one_module_per_kernel=True),
+            assembler="spirv", declares_registers=True, one_module_per_kernel=True),
         Target("webgpu", ("wgsl",), "wgsl", Limits(0, 64, True, grid=GridLimits(
             max_buffers=8, shared_bytes=16 * 1024, max_buffer_bytes=128 << 20, load_width=4,
             scalar_stores_readable_as_vectors=False)),

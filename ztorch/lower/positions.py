@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 
-from ztorch.lower.index import Index, Var
+from ztorch.lower.index import REMEMBERED, Index, Var
 
 
 def strides(shape: Sequence[int]) -> list[int]:
@@ -19,7 +19,7 @@ def flatten(index: Iterable[Index], shape: Sequence[int]) -> Index:
     return _flatten(tuple(index), tuple(shape))
 
 
-@functools.lru_cache(1 << 14)
+@functools.lru_cache(REMEMBERED)
 def _flatten(index: tuple[Index, ...], shape: tuple[int, ...]) -> Index:
     flat = Index()
     for i, s, n in zip(index, strides(shape), shape, strict=True):
@@ -39,7 +39,7 @@ def unflatten(flat: Index, shape: Sequence[int]) -> tuple[Index, ...]:
     return _unflatten(flat, tuple(shape))
 
 
-@functools.lru_cache(1 << 14)
+@functools.lru_cache(REMEMBERED)
 def _unflatten(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
     if 0 in shape:
         return (Index(),) * len(shape)
