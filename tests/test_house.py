@@ -1,4 +1,4 @@
-"""Holds the house to ARCHITECTURE.md: which room imports which, and one door for each dependency."""
+"""Holds the house to docs/rooms.md: which room imports which, and one door for each dependency."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.cases.grouping import together
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "ztorch"
 SOURCES = sorted(p for p in PACKAGE.rglob("*.py"))
-ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
+TABLE = (ROOT / "docs/rooms.md").read_text()
 
 
 @functools.cache
@@ -34,17 +34,17 @@ def _nodes(path: Path) -> list[Any]:
 
 
 def _table() -> tuple[set[str], dict[str, set[str]]]:
-    """The ground floor, and room -> rooms it may import, from the table of ARCHITECTURE.md."""
+    """The ground floor, and room -> rooms it may import, from the table of docs/rooms.md."""
     ground: set[str] = set()
     rooms: dict[str, set[str]] = {}
-    for line in ARCHITECTURE.splitlines():
+    for line in TABLE.splitlines():
         cells = [c.strip() for c in line.split("|")]
         if len(cells) == 5 and cells[1].startswith("`"):
             names = {n.removesuffix("/") for n in re.findall(r"`([\w/]+)`", cells[1])}
             below = {n.removesuffix("/") for n in re.findall(r"`([\w/]+)`", cells[3])}
             ground = ground or names
             rooms |= dict.fromkeys(names, below)
-    assert {"ir", "compile"} <= set(rooms), "ARCHITECTURE.md lost its table of rooms"
+    assert {"ir", "compile"} <= set(rooms), "docs/rooms.md lost its table of rooms"
     return ground, rooms
 
 
@@ -76,7 +76,7 @@ def test_imports_are_those_of_the_table() -> None:
         room = _room(path)
         if room.startswith("__"):
             continue
-        assert room in ROOMS, f"{path} lies in a room that ARCHITECTURE.md does not name"
+        assert room in ROOMS, f"{path} is in a room that docs/rooms.md does not name"
         for name, line in _imports(path):
             assert name != "ztorch", f"{path}:{line} imports the whole package"
             if name.startswith("ztorch."):
@@ -85,14 +85,14 @@ def test_imports_are_those_of_the_table() -> None:
                 used[room].add(other)
                 assert other in ROOMS[room] | GROUND | {room}, f"{path}:{line} climbs from {room} to {other}"
     unused = {room: ROOMS[room] - used[room] for room in ROOMS if ROOMS[room] - used[room]}
-    assert not unused, f"ARCHITECTURE.md allows what is not needed: {unused}"
+    assert not unused, f"docs/rooms.md allows imports that nothing needs: {unused}"
 
 
 def test_rooms_form_no_cycle() -> None:
     done: list[str] = []
     while len(done) < len(ROOMS):
         free = [r for r in ROOMS if r not in done and ROOMS[r] <= {*done, *GROUND}]
-        assert free, f"these rooms of ARCHITECTURE.md import one another: {set(ROOMS) - set(done)}"
+        assert free, f"these rooms of docs/rooms.md import one another: {set(ROOMS) - set(done)}"
         done += free
 
 

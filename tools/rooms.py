@@ -1,4 +1,4 @@
-"""docs/pictures/rooms.svg: the rooms of ARCHITECTURE.md's table as two staircases.
+"""docs/pictures/rooms.svg: the rooms of the table in docs/rooms.md as two staircases.
 
     python -m tools.rooms > docs/pictures/rooms.svg
 
@@ -32,7 +32,7 @@ TOP = 46
 def table(text: str) -> tuple[list[str], Rooms]:
     """The ground floor, and room -> rooms that it imports.
 
-    >>> ground, rooms = table((ROOT / "ARCHITECTURE.md").read_text())
+    >>> ground, rooms = table((ROOT / "docs/rooms.md").read_text())
     >>> "errors" in ground, "graph" in rooms["ops"]
     (True, True)
     """
@@ -168,4 +168,4 @@ def checked(rooms: Mapping[str, set[str]], place: Mapping[str, tuple[float, floa
 
 
 if __name__ == "__main__":
-    print(picture((ROOT / "ARCHITECTURE.md").read_text()), end="")
+    print(picture((ROOT / "docs/rooms.md").read_text()), end="")

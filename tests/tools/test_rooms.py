@@ -1,10 +1,10 @@
-"""docs/pictures/rooms.svg is the table of ARCHITECTURE.md."""
+"""docs/pictures/rooms.svg is the table of docs/rooms.md."""
 
 from __future__ import annotations
 
 from tools.rooms import ROOT, checked, floors, picture, places, table
 
-TEXT = (ROOT / "ARCHITECTURE.md").read_text()
+TEXT = (ROOT / "docs/rooms.md").read_text()
 
 
 def test_the_picture_is_up_to_date() -> None:
