@@ -1,5 +1,5 @@
-"""What the loop nests of a machine of workgroups are made of: workgroups, their threads, and the
-neighbouring elements that one thread computes at once."""
+"""The parts of loop nests on grids: workgroups, their threads, and neighbouring elements that one
+thread computes at once."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ztorch.lower.tuning import GROUP_THREADS
 
 @contextmanager
 def workgroups(b: Builder, count: int, grid: GridLimits) -> Iterator[Operand]:
-    """The numbers below `count`, one for each workgroup; beyond what a grid may have, workgroups
-    take several in turn."""
+    """The numbers below `count`, one for each workgroup. If a grid cannot have that many, each
+    workgroup takes several in turn."""
     if count <= grid.max_groups:
         with b.loop(0, count, kind="grid") as g:
             yield g
@@ -39,7 +39,7 @@ def threads(b: Builder, count: int) -> Iterator[Operand]:
 
 @contextmanager
 def where(b: Builder, condition: Operand | None) -> Iterator[None]:
-    """Runs where the condition holds; None always does."""
+    """Runs the body where the condition holds; None means always."""
     if condition is None:
         yield
         return
@@ -59,16 +59,16 @@ def along(e: Emitter, flat: Operand, loops: list[Var], lanes: int) -> Emitter:
 
 
 def usual_width(region: Region, grid: GridLimits) -> int:
-    """How many elements a thread computes at once, if enough threads are left then."""
+    """How many elements a thread computes at once, if enough threads remain."""
     enough = region.size // grid.load_width >= GROUP_THREADS * grid.compute_units
     return grid.load_width if enough else 1
 
 
 def can_be_wide(region: Region, full: dict[Var, Index], last: Var, n: int,
                 members: Sequence[Value] | None = None) -> bool:
-    """Whether one thread can compute n neighbours along a loop at once: all that is read and
-    stored either lies side by side, aligned, or is the same for all of them, and none asks where
-    along the loop it lies to read there. `members` are those that read; all if None."""
+    """Whether one thread can compute n neighbours along a loop at once. Every read and store must
+    then be contiguous and aligned, or the same for all n, and no index may depend on the position
+    along the loop. `members` are the values that read; None means all."""
     if n == 1:
         return True
     if last.extent % n:
@@ -94,7 +94,7 @@ def can_be_wide(region: Region, full: dict[Var, Index], last: Var, n: int,
 
 
 def power_of_two(n: int) -> int:
-    """The least power of two that is at least n."""
+    """The smallest power of two that is at least n."""
     return 1 << max(0, n - 1).bit_length()
 
 
@@ -103,5 +103,5 @@ def width_refusal(width: int, grid: GridLimits, possible: bool) -> str:
     if width not in (1, grid.load_width):
         return f"width({width}) must be 1, or the {grid.load_width} that a thread loads at once"
     if width > 1 and not possible:
-        return f"width({width}) takes neighbours that lie side by side, aligned, and these do not"
+        return f"width({width}) needs aligned neighbours in memory, and these are not"
     return ""

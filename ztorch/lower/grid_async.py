@@ -1,8 +1,7 @@
-"""Matrix products by asynchronous instructions: threads go on while they multiply.
-
-Strips of both operands pass through stages of swizzled shared memory. Four subgroups start the
-product of a strip and go on to copy a later one. So copies to two stages or more and products of
-two are in flight at once, and threads meet once a strip.
+"""Matrix products by asynchronous instructions: threads continue while the product runs. Strips of
+both operands pass through stages of swizzled shared memory. Four subgroups start the product of a
+strip and then copy a later one. So copies to two or more stages and products of two are in flight
+at once, and threads synchronise once a strip.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class AsyncTile(Block):
     shape: MmaShape
     subgroup: int
     stages: int  # strips in shared memory at once
-    bands: int = 1  # beside one another, that the finished tile passes through shared memory in
+    bands: int = 1  # side by side, by which the finished tile passes through shared memory
 
     @property
     def threads(self) -> int:
@@ -50,12 +49,12 @@ class AsyncTile(Block):
 
     @property
     def across(self) -> int:
-        """Matrices of a subgroup beside one another."""
+        """The number of a subgroup's matrices side by side."""
         return self.columns // self.shape.n
 
     @property
     def pitch(self) -> int:
-        """Of a band of the finished tile in shared memory."""
+        """Elements between rows of a band of the finished tile in shared memory."""
         return self.columns // self.bands + MMA_PADDING // 2
 
     @property
@@ -65,12 +64,12 @@ class AsyncTile(Block):
 
     @property
     def stage_bytes(self) -> int:
-        """Of the strips of a stage."""
+        """Bytes of the strips of one stage."""
         return (self.rows + self.columns) * self.depth * self.shape.of.bytes
 
     def staged(self, grid: GridLimits, k: int) -> AsyncTile | None:
-        """The same tile with the most stages, then the fewest bands, that leave a compute unit
-        shared memory for as many workgroups as its registers allow, or else for two, or one; None
+        """The same tile with the most stages, then the fewest bands, such that a compute unit has
+        shared memory for as many workgroups as its registers allow, or else for two, or one. None
         if no tile fits."""
         most = max(ASYNC_STAGES_LEAST, min(MMA_STAGES, math.ceil(k / self.depth) + 2))
         bands = [n for n in range(1, self.across + 1) if self.across % n == 0]
@@ -83,7 +82,7 @@ class AsyncTile(Block):
         return None
 
     def time(self, m: int, n: int, k: int, batch: int, grid: GridLimits) -> float:
-        """Estimated, in multiply-adds of one thread after another."""
+        """The estimated time, in multiply-adds of one thread after another."""
         tiles = math.ceil(m / self.rows) * math.ceil(n / self.columns) * batch
         deep = math.ceil(k / self.depth) * self.depth
         element = ASYNC_COST + MMA_STRIP_COST / self.rows + MMA_STRIP_COST / self.columns
@@ -93,14 +92,14 @@ class AsyncTile(Block):
 
 def tile_of(rows: int, columns: int, shape: MmaShape, grid: GridLimits, stages: int,
             bands: int = 1) -> AsyncTile:
-    """A tile, whose strips are as deep as a line of swizzled memory."""
+    """A tile whose strips are as deep as a line of swizzled memory."""
     return AsyncTile(rows, columns, SWIZZLE_LINE // shape.of.bytes, shape, grid.subgroup, stages,
                      bands)
 
 
 def async_shape(product: Value, limits: Limits) -> MmaShape | None:
-    """The matrix shape of the machine's asynchronous instructions for the operands of a product, if
-    it has one, however the operands are brought."""
+    """The shape of the machine's asynchronous matrix instructions for the operands of a product,
+    if it has one, however the operands are copied."""
     assert limits.grid is not None
     shape = grid_mma.shape_for(product, limits)
     able = shape and limits.grid.asynchronous_products and shape.of.bits == f16.bits
@@ -108,7 +107,7 @@ def async_shape(product: Value, limits: Limits) -> MmaShape | None:
 
 
 def shape_for(product: Value, limits: Limits) -> MmaShape | None:
-    """The same where threads can copy them asynchronously."""
+    """The same if threads can copy the operands asynchronously."""
     shape = async_shape(product, limits)
     if shape is None:
         return None
@@ -141,7 +140,7 @@ def choose(m: int, n: int, k: int, batch: int, grid: GridLimits,
 
 
 class AsyncStrips(Strips):
-    """Brings strips into swizzled memory, and has four subgroups at a time multiply them."""
+    """Copies strips into swizzled memory, and has four subgroups at a time multiply them."""
 
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
                  target: Mapping[Value, str], limits: Limits, tile: AsyncTile):
@@ -156,7 +155,7 @@ class AsyncStrips(Strips):
             self.swizzled_strip(self.tile.depth, length, lies_along_k(self.product, side))
 
     def start_products(self, stage: Operand, team: Operand, sums: list[Operand]) -> None:
-        """Starts to multiply the strips of a stage."""
+        """Starts the products of the strips of a stage."""
         b, tile, (left, right) = self.b, self.tile, self.strips
         rows = tile.shape.m * WARPGROUP
         part = rows * left.pitch if left.along_k else (left.panel or left.size)
@@ -195,8 +194,8 @@ class AsyncNest(AsyncStrips):
 
     def _multiply_strips(self, at: dict[Var, Operand], batch: tuple[Index, ...], first: Operand,
                          left: Operand, t: Operand, sums: list[Operand]) -> None:
-        """After the barrier of a turn its strips have arrived for all threads, and all have waited
-        for the products of two turns earlier, whose stage the next copies overwrite."""
+        """After the barrier of a turn, its strips have arrived for all threads, and the products
+        of two turns earlier are done. The next copies overwrite the stage of those products."""
         b, tile, stages = self.b, self.tile, self.stages
         count, ahead = math.ceil(self.k / tile.depth), stages - 2
         starts = first, left

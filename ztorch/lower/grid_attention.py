@@ -1,6 +1,6 @@
-"""Attention on a grid: a thread, or a few neighbours, has a row of scores. It keeps its query and
-its result in registers, and goes through keys and values, which its workgroup copies to shared
-memory block by block."""
+"""Attention on a grid: a thread, or a few neighbouring ones, computes a row of scores. It keeps
+its query and its result in registers, and reads keys and values, which its workgroup copies to
+shared memory block by block."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class GridAttentionSchedule(Schedule):
     kind = "grid_attention"
     threads: int  # of a workgroup
     ways: int  # threads that share a row
-    block: int  # columns whose keys and values lie in shared memory at once
-    step: int  # columns of them that are looked at together
+    block: int  # columns whose keys and values are in shared memory at once
+    step: int  # columns of them that are computed together
 
     def tile(self, lanes: int) -> str:
         return f"{self.threads // max(1, self.ways)}x{self.block}"
@@ -63,7 +63,7 @@ def sizes_of(region: Region) -> AttentionSizes:
 
 
 def propose(region: Region, limits: Limits) -> GridAttentionSchedule:
-    """One thread a row; more where one cannot hold as much."""
+    """One thread for each row; several if one cannot hold that much."""
     grid, sizes = limits.grid, sizes_of(region)
     assert grid is not None
     count, ways, block = min(ATTENTION_GROUP, grid.threads), 1, ATTENTION_BLOCK
@@ -110,7 +110,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
 
 
 class AttentionRows:
-    """What attention computes of a row of scores, whoever has it."""
+    """The computations of attention on a row of scores, whichever threads own the row."""
 
     def __init__(self, b: Builder, region: Region, memory: Mapping[Value, str], matrix: Operand):
         self.b, self.node, self.sizes = b, region.members[0], sizes_of(region)
@@ -123,7 +123,7 @@ class AttentionRows:
         self.e = Emitter(b, memory, {self.batch: matrix})
 
     def scope(self, **places: Operand) -> Emitter:
-        """A scope at a row, a column, a place along a key or along a value."""
+        """A scope at a row, a column, a position along a key or along a value."""
         return self.e.within(bound={**self.e.bound, **{
             getattr(self, name): at for name, at in places.items()}})
 
@@ -133,14 +133,14 @@ class AttentionRows:
         return (*batch, *map(Index.of, axes))
 
     def score(self, e: Emitter, product: Operand, end: Operand | None) -> Operand:
-        """What becomes of a product; hidden where it does not lie before the end."""
+        """The score of a product; hidden where it is not before the end."""
         a = self.attention
         e.here[a.scores] = product
         x = e.element(a.score, self.index(self.row, self.column))
         return x if end is None else self.b.select(end, x, -math.inf)
 
     def shift(self, e: Emitter, largest: Operand) -> Operand:
-        """What is subtracted from the scores of a row."""
+        """The number subtracted from the scores of a row."""
         e = e.within()
         e.here[self.attention.largest] = largest
         return self.number(e, self.attention.shift)
@@ -150,17 +150,17 @@ class AttentionRows:
         return self.b.exp(x)
 
     def rescaled(self, e: Emitter, before: Operand, now: Operand) -> Operand:
-        """What exponentials so far are multiplied by as a row's largest score grows."""
+        """The factor of earlier exponentials when the largest score of a row grows."""
         b = self.b
         factor = self.exponential(b.sub(self.shift(e, before), self.shift(e, now)))
-        return b.select(b.eq(before, -math.inf), 0.0, factor)  # there were none yet
+        return b.select(b.eq(before, -math.inf), 0.0, factor)  # the first block
 
     def number(self, e: Emitter, v: Value) -> Operand:
-        """A number of a row."""
+        """A row's own number."""
         return e.element(v, (*self.index(self.row), Index()))
 
     def factor(self, e: Emitter, total: Operand) -> Operand:
-        """What the result of a row is multiplied by."""
+        """The factor of a row's result."""
         e, product = e.within(), None
         e.here[self.attention.total] = total
         for v in self.attention.factors:
@@ -169,7 +169,7 @@ class AttentionRows:
         return self.b.const(1.0, f32) if product is None else product
 
     def end(self, first: Operand, rows: int) -> Operand:
-        """The column from which on a block of rows sees nothing."""
+        """The first column that a block of rows does not see."""
         b, ahead = self.b, self.attention.ahead
         all_columns = b.const(self.sizes.columns, b.index)
         if ahead is None:
@@ -201,7 +201,7 @@ class _ThreadRows(AttentionRows):
         largest, total = b.var(f32, 1, -math.inf), b.var(f32, 1, 0.0)
         sums = [b.var(f32, 1, 0.0) for _ in range(sizes.wide // s.ways)]
         with b.loop(0, self.end(self.first, s.threads // s.ways), s.block) as start:
-            b.barrier()  # before what others still read is overwritten
+            b.barrier()  # before other threads' data are overwritten
             self._bring(self.keys, 1, start, sizes.depth)
             self._bring(self.values, 2, start, sizes.wide)
             b.barrier()
@@ -222,7 +222,8 @@ class _ThreadRows(AttentionRows):
         return self.b.add(self.b.mul(self.way, n), i // n * n * self.s.ways + i % n)
 
     def _lanes(self, size: int) -> int:
-        """Neighbours of a vector that one thread has; the next ones are those of the next."""
+        """The neighbours of a vector that one thread owns; the next ones belong to the next
+        thread."""
         count, lanes = size // self.s.ways, self.grid.load_width
         vectors = self.grid.scalar_stores_readable_as_vectors
         return lanes if vectors and count % lanes == 0 else 1
@@ -234,7 +235,7 @@ class _ThreadRows(AttentionRows):
                             dtype=f32) for e in places]
 
     def _bring(self, name: str, side: int, start: Operand, size: int) -> None:
-        """Keys or values of a block of columns to shared memory: element after element."""
+        """Copies the keys or values of a block of columns to shared memory, element by element."""
         b, operand = self.b, self.node.args[side]
         with b.loop(self.t, self.s.block * size, self.s.threads) as k:
             column = b.min(b.add(start, b.div(k, size)), self.sizes.columns - 1)
@@ -244,7 +245,7 @@ class _ThreadRows(AttentionRows):
 
     def _step(self, e: Emitter, row: Operand, start: Operand, k: Operand, query: list[Operand],
               largest: Operand, total: Operand, sums: list[Operand]) -> None:
-        """A few columns."""
+        """Computes a few columns."""
         b, s, scores = self.b, self.s, []
         products = [b.const(0.0, f32)] * s.step
         for n, lines in self._vectors(self.keys, k, self.sizes.depth):
@@ -278,7 +279,7 @@ class _ThreadRows(AttentionRows):
 
     def _vectors(self, name: str, k: Operand, size: int,
                  ) -> Iterator[tuple[int, list[list[Operand]]]]:
-        """Neighbours of a thread's part of each key or value of a step, and where they begin."""
+        """Neighbours of a thread's part of each key or value of a step, and where they start."""
         b, lanes = self.b, self._lanes(size)
         at = b.add(b.mul(k, size), b.mul(self.way, lanes))
         align = lanes * self.node.args[1].dtype.bytes if lanes > 1 else 0

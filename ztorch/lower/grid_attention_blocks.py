@@ -1,4 +1,4 @@
-"""Brings queries, keys and values of attention to shared memory, for matrix instructions."""
+"""Copies queries, keys and values of attention to shared memory, for matrix instructions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ztorch.lower.tuning import COPY_BYTES, MMA_ALIGN_BYTES
 
 @dataclass(frozen=True)
 class Brought:
-    """Lines of an operand in shared memory."""
+    """The lines of an operand in shared memory."""
 
     name: str  # of the memory
     side: int  # 0: queries, 1: keys, 2: values
@@ -29,7 +29,7 @@ class Brought:
 
     def matrix(self, b: Builder, start: Arg, fragment: Fragment, subgroup: int, line: int,
                place: int, stage: Arg = 0) -> Operand:
-        """A matrix of a stage: of queries and values its rows are lines, of keys its columns."""
+        """A matrix of a stage: lines are rows for queries and values, and columns for keys."""
         index = b.add(b.mul(b.const(0, b.index) if stage == 0 else stage, self.lines * self.pitch),
                       b.mul(b.const(0, b.index) if start == 0 else start, self.pitch))
         return b.mma_load(self.name, index, fragment, subgroup, self.pitch, turned=self.side == 1,
@@ -37,14 +37,14 @@ class Brought:
 
 
 def pitch_of(size: int, shape: MmaShape) -> int:
-    """Elements from one line to the next: an odd multiple of what one load takes, so that the same
-    column of eight lines lies in different banks."""
+    """Elements from one line to the next: an odd multiple of the elements of one load, so that the
+    same column of eight lines is in different banks."""
     together = MMA_ALIGN_BYTES // shape.of.bytes
     return (size // together | 1) * together
 
 
 class Blocks:
-    """Brings blocks of lines, by all threads of a workgroup."""
+    """Copies blocks of lines, by all threads of a workgroup."""
 
     def __init__(self, rows: AttentionRows, shape: MmaShape, t: Operand, threads: int):
         self.b, self.rows, self.shape, self.t, self.threads = rows.b, rows, shape, t, threads
@@ -57,7 +57,7 @@ class Blocks:
         return Brought(memory, side, lines, size, pitch)
 
     def start(self, to: Brought, first: Operand, stage: Operand | None = None) -> None:
-        """Starts to bring the lines from the first on to a stage; zeros where there are none."""
+        """Starts to copy lines, from the first one, to a stage; missing lines are zeros."""
         b, n = self.b, self._neighbours(to.side)
         per = to.size // n
         total = to.lines * per
@@ -74,7 +74,7 @@ class Blocks:
                 self._bring(to, first, base, k, n, lines)
 
     def _axes(self, side: int) -> tuple[Var, Var, tuple[Var, Var]]:
-        """What lines and places along them are called, and the axes of the operand."""
+        """The names of lines and of positions along them, and the axes of the operand."""
         r = self.rows
         if side == 0:
             return r.row, r.depth, (r.row, r.depth)
@@ -82,7 +82,7 @@ class Blocks:
             r.column, r.place, (r.column, r.place))
 
     def _neighbours(self, side: int) -> int:
-        """How many elements of a line one copy brings: of those that lie side by side, aligned."""
+        """How many elements of a line one copy takes: those that are contiguous and aligned."""
         _, along, axes = self._axes(side)
         operand, index = self.node.args[side], self.rows.index(*axes)
         base = view_of(operand, index)
@@ -97,7 +97,7 @@ class Blocks:
 
     def _bring(self, to: Brought, first: Operand, base: Operand, k: Operand, n: int,
                lines: int = 0) -> None:
-        """n neighbours: the k-th ones of all threads, some lines further on."""
+        """Copies n neighbours: the k-th ones of all threads, some lines further on."""
         b = self.b
         line, along, axes = self._axes(to.side)
         operand, index = self.node.args[to.side], self.rows.index(*axes)

@@ -1,5 +1,5 @@
-"""Attention on a grid by matrix instructions: a subgroup has a few rows of scores as parts of
-matrices, and their queries and results, in registers. Keys and values are copied to shared memory
+"""Attention on a grid by matrix instructions: a subgroup keeps a few rows of scores, as parts of
+matrices, and their queries and results in registers. Keys and values are copied to shared memory
 block by block, while earlier blocks are in use."""
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from ztorch.lower.tuning import ATTENTION_REGISTERS_FEW
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: GridAttentionMatrixSchedule) -> None:
-    """All rows. Where rows do not see all columns ahead of them, the last ones come first: they
-    take longest."""
+    """All rows. If rows do not see the columns ahead of them, the last rows come first: they take
+    longest."""
     assert limits.grid is not None
     sizes, shape = sizes_of(region), matrix_shape(region.members[0].args[0].dtype, limits.grid)
     assert shape is not None
@@ -64,7 +64,7 @@ class _SubgroupRows(AttentionRows):
         self.layout: ElementLayout = layout
         self.elements = self.c.size // self.grid.subgroup
         self.lane = b.rem(t, self.grid.subgroup)
-        # Where the subgroup's rows begin in those of the workgroup.
+        # The first row of the subgroup in the workgroup.
         self.start = b.mul(b.div(t, self.grid.subgroup), s.high * shape.m)
         self.down, self.along = (self._thread_part(bits) for bits in (layout.rows, layout.columns))
         rows, columns = (x[:self.elements].tolist() for x in places(self.c))
@@ -72,7 +72,7 @@ class _SubgroupRows(AttentionRows):
         self.blocks = Blocks(self, shape, t, s.subgroups * self.grid.subgroup)
 
     def _thread_part(self, bits: tuple[int, ...]) -> Operand:
-        """What the number of a thread adds to the row or column of its elements."""
+        """The offset that a thread adds to the row or column of its elements."""
         b, total = self.b, self.b.const(0, self.b.index)
         for bit, k in self.layout.thread_bits(self.elements, bits):
             one = b.rem(b.div(self.lane, 1 << bit), 2)
@@ -86,7 +86,7 @@ class _SubgroupRows(AttentionRows):
         if v.op.opcode != "div":
             return super().number(e, v)
         over, under = (self.number(e, a) for a in v.args)
-        return self.b.mul(over, self.b.raw_rcp(under))  # divisions are calls, and need registers
+        return self.b.mul(over, self.b.raw_rcp(under))  # divisions are calls and need registers
 
     def run(self, target: Mapping[Value, str]) -> None:
         b, s, shape, grid = self.b, self.s, self.shape, self.grid
@@ -157,7 +157,7 @@ class _SubgroupRows(AttentionRows):
             self._store(slot, b.get(state[slot][1]), sums[slot[0]], target)
 
     def _row(self, slot: tuple[int, int]) -> Operand:
-        """The row of a thread's elements: their number, also where it is beyond the last row."""
+        """The row of a thread's elements; the number may be beyond the last row."""
         i, row = slot
         inside = self.b.add(self.start, self.down)
         return self.b.add(self.b.add(self.first, inside), i * self.shape.m + row)
@@ -166,15 +166,15 @@ class _SubgroupRows(AttentionRows):
         return self.scope(row=self.b.min(self._row(slot), self.sizes.rows - 1))
 
     def _across(self, opcode: str, x: Operand) -> Operand:
-        """What all threads make of their elements of a row."""
+        """The combination of all threads' elements of a row."""
         for bit, _ in self.layout.thread_bits(self.elements, self.layout.columns):
             x = self.b.emit(opcode, x, self.b.shuffle_xor(x, 1 << bit))
         return x
 
     def _weights(self, i: int, start: Operand, scores: list[Operand], sums: list[Operand],
                  state: dict[tuple[int, int], tuple[Operand, Operand]]) -> list[Operand]:
-        """Exponentials of the scores of a matrix of rows, as matrices of the next product; the
-        results so far are scaled by what their rows now call for."""
+        """Exponentials of the scores of a matrix of rows, as matrices of the next product. The
+        results so far are scaled to the new maxima of their rows."""
         b = self.b
         held = [b.get(v) for v in scores]
         weights: dict[tuple[int, int], Operand] = {}
@@ -215,8 +215,8 @@ class _SubgroupRows(AttentionRows):
 
     def _as_lefts(self, matrices: int) -> list[list[tuple[int, int]]]:
         """Rearranges results as left operands. For each matrix a made of matrices c side by side:
-        which matrix c, and which of its elements, each element of a thread comes from. All are its
-        own."""
+        from which matrix c, and from which of its elements, each element of a thread comes. All
+        belong to the same thread."""
         own: dict[tuple[int, int, int], tuple[int, int]] = {}
         rows, columns = (x.tolist() for x in places(self.c))
         for number, (row, column) in enumerate(zip(rows, columns, strict=True)):
@@ -234,7 +234,7 @@ class _SubgroupRows(AttentionRows):
 
     def _store(self, slot: tuple[int, int], total: Operand, sums: list[Operand],
                target: Mapping[Value, str]) -> None:
-        """The results of a row."""
+        """Stores the results of a row."""
         b, sizes, node = self.b, self.sizes, self.node
         e, at = self._row_scope(slot), self._row(slot)
         factor = self.factor(e, self._across("add", total))

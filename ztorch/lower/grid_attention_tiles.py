@@ -1,4 +1,4 @@
-"""How many rows and columns of attention subgroups look at together by matrix instructions."""
+"""How many rows and columns of attention a subgroup computes together by matrix instructions."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class GridAttentionMatrixSchedule(Schedule):
 
     kind = "grid_attention_matrix"
     subgroups: int  # of a workgroup
-    high: int  # matrices of scores that a subgroup has below one another
-    block: int  # columns whose keys and values lie in shared memory at once
-    stages: int  # such blocks, of which one is looked at
+    high: int  # matrices of scores of a subgroup, below one another
+    block: int  # columns whose keys and values are in shared memory at once
+    stages: int  # such blocks, one of which is computed
     held: int  # steps along queries that stay in registers; others are loaded again for each block
 
     def tile(self, lanes: int) -> str:
@@ -38,7 +38,7 @@ class GridAttentionMatrixSchedule(Schedule):
 
 
 def propose(region: Region, limits: Limits) -> GridAttentionMatrixSchedule | None:
-    """What takes the least time, of what registers and shared memory hold."""
+    """The fastest schedule that fits registers and shared memory."""
     grid = limits.grid
     assert grid is not None
     shape = matrix_shape(region.members[0].args[0].dtype, grid)
@@ -54,7 +54,7 @@ def propose(region: Region, limits: Limits) -> GridAttentionMatrixSchedule | Non
 
 def _cost(s: GridAttentionMatrixSchedule, sizes: AttentionSizes, shape: MmaShape,
           grid: GridLimits) -> float:
-    """Turns of shared memory, or the time of as many, that the busiest compute unit takes."""
+    """The estimated time of the busiest compute unit, in turns of shared memory."""
     depth, wide = padded(sizes, shape)
     lines, rows = s.block * (depth + wide), s.high * shape.m
     elements = s.block * rows
@@ -75,7 +75,8 @@ def refusal(s: GridAttentionMatrixSchedule, region: Region, limits: Limits) -> s
     assert grid is not None
     shape = matrix_shape(region.members[0].args[0].dtype, grid)
     if shape is None:
-        return "the machine does not multiply such matrices, or does not say who has which elements"
+        return ("the machine does not multiply such matrices, or does not say which thread has which "
+                "elements")
     if not 1 <= s.subgroups * grid.subgroup <= grid.threads or s.high < 1:
         return (f"subgroups({s.subgroups}) must be 1 to {grid.threads // grid.subgroup}, "
                 f"high({s.high}) at least 1")
@@ -93,10 +94,10 @@ def refusal(s: GridAttentionMatrixSchedule, region: Region, limits: Limits) -> s
 
 def registers(s: GridAttentionMatrixSchedule, sizes: AttentionSizes, shape: MmaShape,
                grid: GridLimits) -> int:
-    """Registers of 32 bits that the matrices of a thread take: queries, results, scores, weights,
-    which take half as much, and masks, which take half of that."""
+    """Registers of 32 bits for the matrices of a thread: queries, results, scores, weights, which
+    take half as much, and masks, which take a quarter."""
     depth, wide = padded(sizes, shape)
-    queries = min(depth, (s.held + 1) * shape.k)  # one of those that are loaded again
+    queries = min(depth, (s.held + 1) * shape.k)  # one of those that are reloaded
     across = queries // 2 + wide + 2 * s.block - s.block // (2 * 2)
     return s.high * shape.m * across // grid.subgroup
 
@@ -113,5 +114,5 @@ def _up(n: int, step: int) -> int:
 
 
 def padded(sizes: AttentionSizes, shape: MmaShape) -> tuple[int, int]:
-    """The size of queries and of results in whole matrices."""
+    """The sizes of queries and of results, rounded up to whole matrices."""
     return _up(sizes.depth, shape.k), _up(sizes.wide, shape.n)

@@ -15,16 +15,16 @@ from ztorch.lower.region import certain, view_of
 
 @dataclass(frozen=True)
 class Boxes:
-    """An operand in memory: neighbours lie side by side along one axis, evenly apart else."""
+    """An operand in memory, contiguous along one axis and with even distances along the others."""
 
-    source: Value  # that is in memory
-    first: int  # element of it that is the operand's first
-    along_k: bool  # whether those that lie side by side are neighbours along k
+    source: Value  # the value in memory
+    first: int  # the operand's first element in it
+    along_k: bool  # whether contiguous elements are neighbours along k
     extents: tuple[int, ...]  # along the inner axis, the outer one, and that of a batch
     pitches: tuple[int, ...]
 
     def at(self, place: object, k: object, which: object) -> list:
-        """Coordinates of a place along the tile, one along k and the number in the batch."""
+        """The coordinates of a position along the tile, one along k and one in the batch."""
         inner = [k, place] if self.along_k else [place, k]
         return [*inner, which][:len(self.extents)]
 
@@ -35,7 +35,7 @@ class Boxes:
 
 
 def boxes_of(product: Value, side: int) -> Boxes | None:
-    """An operand as boxes; None if its layout has none, or is not aligned."""
+    """An operand as boxes; None if its layout has none or is not aligned."""
     operand, k = product.args[side], product.args[0].shape[-1]
     extent, batch = product.shape[-2 + side], math.prod(product.shape[:-2])
     place, step, number = Var("x", extent), Var("k", k), Var("b", batch)

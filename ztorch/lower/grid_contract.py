@@ -1,9 +1,7 @@
-"""The loop nest of a matrix product for a machine of workgroups.
-
-Each workgroup computes a tile of the result. Step by step along k, its threads bring a strip of
-both operands into memory they share, and each thread multiplies out a small tile of its own in
-registers; or, where subgroups multiply matrices in one instruction and that is faster, they do. The
-epilogue runs over the finished tile.
+"""The loop nest of a matrix product on a grid. Each workgroup computes a tile of the result. Step
+by step along k, its threads copy a strip of both operands into shared memory, and each thread
+multiplies a small tile in its registers, or subgroups multiply matrices with one instruction where
+that is faster. The epilogue runs over the finished tile.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from ztorch.lower.tuning import STRIP_PADDING, THREAD_UNROLL
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: GridProductSchedule) -> None:
-    """All tiles of the product that the region is built around, multiplied out by threads."""
+    """All tiles of the product of the region, multiplied by threads."""
     product, tile = product_of(region), tile_of(s)
     with _tiles(b, product, tile, limits) as (which, first, left, t):
         nest = ThreadNest(b, region, product, memory, target, limits, tile, summing(product.dtype))
@@ -67,8 +65,8 @@ def emit_async(b: Builder, region: Region, memory: Mapping[Value, str],
 @contextmanager
 def _tiles(b: Builder, product: Value, tile: Block, limits: Limits) -> Iterator[
         tuple[Operand, Operand, Operand, Operand]]:
-    """A workgroup for each tile: which of a batch of products, its first row, its first column,
-    and the number of the thread."""
+    """A workgroup for each tile: the number of the product in the batch, the first row, the first
+    column, and the number of the thread."""
     m, n = product.shape[-2:]
     down, along = math.ceil(m / tile.rows), math.ceil(n / tile.columns)
     count = math.prod(product.shape[:-2]) * down * along
@@ -82,9 +80,9 @@ def _tiles(b: Builder, product: Value, tile: Block, limits: Limits) -> Iterator[
 
 
 class ThreadNest(Strips):
-    """A tile whose threads multiply out small tiles of their own. Of either operand a thread loads
-    so many neighbours at once as `vectors` says, or of those along k as many as the inner loop has
-    `steps` in a turn.
+    """A tile whose threads multiply small tiles in registers. From each operand a thread loads
+    `vectors` neighbours at once, or, where neighbours are along k, the `steps` of one turn of the
+    inner loop.
     """
 
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
@@ -97,11 +95,11 @@ class ThreadNest(Strips):
                         self._lay_out(1, tile.columns, 0, most[1]))
 
     def _lay_out(self, side: int, length: int, pad: int, n: int) -> int:
-        """The strip of an operand; how many neighbours along the tile are loaded at once, n at
+        """The strip of an operand, and how many neighbours along the tile are loaded at once, n at
         most."""
         whole, grid = self.store_width(side), self.limits.grid
         assert grid is not None
-        if whole > 1 and lies_along_k(self.product, side):  # stored as they come: beside is k
+        if whole > 1 and lies_along_k(self.product, side):  # as loaded: neighbours are along k
             self.steps = whole
             self.strip(self.tile.depth, length, along_k=True)
             return 1
@@ -145,8 +143,8 @@ class ThreadNest(Strips):
 
     def _multiply(self, sums: Sequence[Sequence[Operand]], down: Operand, along: Operand,
                   ahead: int) -> None:
-        """Multiplies out a few steps along k, `ahead` of where a thread's parts of both strips
-        begin."""
+        """Multiplies a few steps along k, `ahead` steps after the start of a thread's parts of
+        both strips."""
         b, tile = self.b, self.tile
         right = [self._column(j) for j in range(tile.wide)]
         for lefts, rights in zip(self._elements_of(0, down, range(tile.high), ahead),
@@ -157,20 +155,20 @@ class ThreadNest(Strips):
                     b.set(sums[i][j], multiply_add(b, self.limits, x, y, total))
 
     def _column(self, j: int) -> int:
-        """How far the j-th column of a thread is from its first: vectors of neighbours, as far
-        apart as all threads' vectors together reach."""
+        """The distance of a thread's j-th column from its first: vectors of neighbours, with the
+        vectors of all other threads between them."""
         n = self.vectors[1]
         return j // n * n * self.tile.across + j % n
 
     def _start(self, side: int, first: Operand, d: Operand) -> Operand:
-        """Where a thread's part of a strip begins, d along k."""
+        """The start of a thread's part of a strip, d along k."""
         far, near = (first, d) if self.strips[side].along_k else (d, first)
         return self.b.add(self.b.mul(far, self.strips[side].pitch), near)
 
     def _elements_of(self, side: int, start: Operand, offs: Sequence[int],
                      ahead: int) -> list[list[Operand]]:
-        """For each step along k the elements of a strip, neighbours loaded together; the first
-        step is `ahead` of the start."""
+        """The elements of a strip for each step along k, with neighbours loaded together; the
+        first step is `ahead` of the start."""
         strip = self.strips[side]
         if strip.along_k:
             lines = [self._load(strip, start, off * strip.pitch + ahead, self.steps)

@@ -1,4 +1,4 @@
-"""Elementwise regions on a grid: a thread an element, or one for some neighbours."""
+"""Elementwise regions on a grid: a thread for each element, or for a few neighbours."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from ztorch.lower.tuning import GROUP_THREADS
 
 
 def propose(region: Region, limits: Limits) -> GridElementSchedule:
-    """Several neighbours per thread where they can be loaded at once and enough threads remain; one
-    where the compiler itself makes vectors of neighbouring threads, since their elements must then
-    be neighbours."""
+    """Several neighbours for each thread if they can be loaded at once and enough threads remain.
+    One if the driver's compiler makes vectors of neighbouring threads, since their elements must
+    then be neighbours."""
     grid = limits.grid
     assert grid is not None
     axes, full = _axes(region)
@@ -53,7 +53,7 @@ def refusal(s: GridElementSchedule, region: Region, limits: Limits) -> str:
 
 
 def _axes(region: Region) -> tuple[list[Var], dict[Var, Index]]:
-    """A loop for each axis, and where in them the region is."""
+    """A loop for each axis, and the position of the loops in the region."""
     axes = [Var(f"d{k}", n) for k, n in enumerate(merged_axes(region))] or [Var("d", 1)]
     flat = flatten([Index.of(v) for v in axes], [v.extent for v in axes])
     return axes, {region.outer: flat}
@@ -69,7 +69,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     axes, full = _axes(region)
     size = region.size // s.width
     groups = math.ceil(size / s.threads)
-    # the block loop lies outside, so that a workgroup's turns are a loop of each thread
+    # the block loop is outermost, so that a workgroup's turns are a loop of each thread
     with workgroups(b, groups, limits.grid) as g, threads(b, s.threads) as t:
         at = b.add(b.mul(g, s.threads), t)
         with where(b, b.lt(at, size) if size % s.threads else None):

@@ -1,5 +1,5 @@
-"""The epilogue of a finished tile of a matrix product: it passes through shared memory, so that its
-code is emitted once and neighbouring threads have neighbouring elements."""
+"""The epilogue of a finished tile of a matrix product. The tile passes through shared memory, so
+that its code is emitted once and neighbouring threads have neighbouring elements."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Block:
 
 @dataclass(frozen=True)
 class Bands:
-    """How a finished tile passes through shared memory. Of each block of neighbouring rows that
-    threads hold together, every band has an equal share; or bands lie beside one another."""
+    """How a finished tile passes through shared memory. Each band has an equal share of every
+    block of neighbouring rows that threads hold together, or bands are side by side."""
 
     rows: int  # of the tile
     columns: int  # of the tile
@@ -65,7 +65,7 @@ class Bands:
 
 
 class TileOfProduct:
-    """A workgroup's tile of a product and what is computed of it."""
+    """A workgroup's tile of a product and the values computed from it."""
 
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
                  target: Mapping[Value, str], limits: Limits, tile: Block):
@@ -111,8 +111,8 @@ class TileOfProduct:
 
     def _places(self, t: Operand, lines: int, columns: int, n: int, left: Operand,
                 across: int) -> Iterator[tuple[Operand, Operand]]:
-        """A thread's lines and columns of a band. Where it has one column, what it reads for it,
-        such as a bias, is read once."""
+        """A thread's lines and columns of a band. If it has one column, values read for that
+        column, such as a bias, are read once."""
         b, threads = self.b, self.block.threads
         if threads % columns:
             with b.loop(t, lines * columns, threads) as number:
@@ -126,7 +126,7 @@ class TileOfProduct:
             yield line, column
 
     def inside_columns(self, column: Operand) -> Operand | None:
-        """Whether a column of a tile is one of the product; None: all are."""
+        """Whether a column of a tile is a column of the product; None means all are."""
         return self.b.lt(column, self.n) if self.n % self.block.columns else None
 
     @property
@@ -135,11 +135,11 @@ class TileOfProduct:
         return self.m % self.block.rows == 0
 
     def row_at(self, first: Operand, line: Operand) -> Operand:
-        """The row of the product that is a line of the tile which begins at the first."""
+        """The row of the product at a line of a tile with a given first row."""
         return self.b.add(first, line)
 
     def meet(self) -> None:
-        """The threads that share a finished tile meet."""
+        """A barrier for the threads that share a finished tile."""
         self.b.barrier()
 
     def _epilogue_width(self, columns: int) -> int:

@@ -1,8 +1,7 @@
-"""Matrix products by the instructions with which subgroups multiply matrices.
-
-A workgroup's tile is shared out among its subgroups, and each subgroup's part is a grid of such
-matrices in registers. Strips lie in shared memory as the operands do in theirs, so that threads
-store side by side what they load side by side.
+"""Matrix products by the instructions with which subgroups multiply matrices. A workgroup's tile
+is divided among its subgroups, and each subgroup's part is a grid of such matrices in registers.
+Strips in shared memory have the layout of their operands, so that contiguous loads become
+contiguous stores.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class MmaTile(Block):
     down: int
     across: int
     subgroup: int
-    bands: int = 1  # that the finished tile passes through shared memory in
+    bands: int = 1  # by which the finished tile passes through shared memory
     stages: int = 1  # strips in shared memory at once; 1: the next ones wait in registers
 
     @property
@@ -54,7 +53,7 @@ class MmaTile(Block):
 
     @property
     def high(self) -> int:
-        """Matrices that a subgroup has below one another."""
+        """The number of a subgroup's matrices below one another."""
         return self.rows // (self.down * self.shape.m)
 
     @property
@@ -63,25 +62,25 @@ class MmaTile(Block):
 
     @property
     def sum_registers(self) -> int:
-        """Registers of 32 bits that the sums of a thread take."""
+        """Registers of 32 bits for the sums of a thread."""
         each = self.shape.m * self.shape.n * self.shape.into.bits // (self.subgroup * i32.bits)
         return self.high * self.wide * each
 
     @property
     def pitch(self) -> int:
-        """Of the finished tile in shared memory."""
+        """Elements between rows of the finished tile in shared memory."""
         return self.columns + MMA_PADDING // 2
 
     @property
     def swizzled(self) -> bool:
-        """Whether strips lie in swizzled memory: what comes by copies of whole lines."""
+        """Whether strips are in swizzled memory, as those copied in whole lines are."""
         line = SWIZZLE_LINE // self.shape.of.bytes
         return self.stages > 1 and self.shape.of.bits == f16.bits and not any(
             n % line for n in (self.rows, self.columns)) and self.depth == line
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory, whichever way the operands lie."""
+        """Bytes of shared memory, for either layout of the operands."""
         strips = (self.rows + self.columns) * self.depth if self.swizzled else sum(
             max(length * _deep_pitch(self), self.depth * (length + MMA_PADDING))
             for length in (self.rows, self.columns))
@@ -89,7 +88,7 @@ class MmaTile(Block):
         return self.stages * strips * self.shape.of.bytes + sums * self.shape.into.bytes
 
     def staged(self, grid: GridLimits, k: int) -> MmaTile:
-        """The same with as many stages, and then as few bands, as leave a compute unit room for
+        """The same with as many stages, and then as few bands, as leave room in a compute unit for
         other workgroups."""
         most = min(MMA_STAGES, math.ceil(k / self.depth) + 1)
         bands = [n for n in range(self.bands, self.high + 1) if self.high % n == 0]
@@ -116,8 +115,8 @@ def _deep_pitch(tile: MmaTile) -> int:
 
 
 def shape_for(product: Value, limits: Limits) -> MmaShape | None:
-    """The first shape in which a machine multiplies the operands of a product, as they are or in
-    the dtype of their sums, without losing more than the user allows."""
+    """The first shape in which a machine multiplies the operands of a product, in their own dtype
+    or in that of their sums, without losing more precision than the user allows."""
     assert limits.grid is not None
     into = summing(product.dtype)
     for shape in limits.grid.mma_shapes:
@@ -131,9 +130,9 @@ def shape_for(product: Value, limits: Limits) -> MmaShape | None:
 def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape,
            time: float, loaded: Callable[[MmaTile], int] = lambda tile: 0) -> MmaTile | None:
     """The tile with the least estimated time, if that is below `time`. The estimate is that of
-    tiles without matrix instructions, but a multiply-add takes an eighth of the time (half, where
-    all bits of wide numbers count) and no longer hides the loading of strips. `loaded` gives the
-    registers that a thread needs for strips on their way to shared memory.
+    tiles without matrix instructions, except that a multiply-add takes an eighth of the time
+    (half, if all bits of wide numbers count) and no longer hides the loads of strips. `loaded`
+    gives the registers that a thread needs for strips on their way to shared memory.
 
     >>> from ztorch.dtypes import f16, f32
     >>> grid, shape = GridLimits(shared_bytes=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)
@@ -211,8 +210,8 @@ class MatrixNest(Strips):
         self.tile_epilogue(bands, shape.into, at, batch, first, left, t, store)
 
     def _matrix(self, side: int, stage: Operand, start: Operand, line: int, d: int) -> Operand:
-        """A matrix out of a stage of a strip: `line` beyond where the subgroup's part starts, d
-        along k."""
+        """A matrix of a stage of a strip: `line` beyond the start of the subgroup's part, d along
+        k."""
         b, strip = self.b, self.strips[side]
         index = b.mul(start, strip.pitch) if strip.along_k else strip.offset(
             b, b.const(0, b.index), start)

@@ -1,4 +1,4 @@
-"""The layout of a matrix product's operands in memory: what tiles that read them need to know."""
+"""The layout of a matrix product's operands in memory, for tiles that read them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ztorch.lower.tuning import COPY_BYTES
 
 
 def lies_along_k(product: Value, side: int) -> bool:
-    """Whether neighbours in memory are neighbours along k: all, or groups of two or three, such as
-    the channels at one position of a window."""
+    """Whether neighbours in memory are neighbours along k: all of them, or groups of two or three,
+    such as the channels at one position of a window."""
     operand, k = product.args[side], product.args[0].shape[-1]
     axes = [Var(f"d{i}", n) for i, n in enumerate(operand.shape)]
     base = view_of(operand, [Index.of(v) for v in axes])
@@ -27,8 +27,8 @@ def lies_along_k(product: Value, side: int) -> bool:
 
 
 def border(v: Value, index: Sequence[Index]) -> list[tuple[Index, int, int]] | None:
-    """The indices that have to lie in a range where a chain of views reads its base, and is zero
-    elsewhere; None where it is anything else."""
+    """The indices that must be in range where a chain of views reads its base, with zeros
+    elsewhere; None if the chain has any other value there."""
     tests: list[tuple[Index, int, int]] = []
     while is_view(v):
         trace = traced(v, index)
@@ -42,16 +42,16 @@ def border(v: Value, index: Sequence[Index]) -> list[tuple[Index, int, int]] | N
 
 
 def has_border(product: Value, side: int) -> bool:
-    """Whether an operand has a border of zeros that is looked through."""
+    """Whether an operand is read through a border of zeros."""
     operand = product.args[side]
     return bool(border(operand, [Index.of(Var(f"d{i}", n)) for i, n in enumerate(operand.shape)]))
 
 
 def contiguous(product: Value, side: int, tile: Block, widths: Sequence[int],
                bordered: bool = False) -> int:
-    """The first of `widths` so that as many neighbours lie side by side in memory, aligned, and all
-    inside or all outside the operand; 1 if there is none. `bordered`: the operand may have borders
-    of zeros."""
+    """The first of `widths` such that this many neighbours are contiguous in memory, aligned, and
+    all inside or all outside the operand; 1 if there is none. `bordered`: the operand may have
+    borders of zeros."""
     operand, along_k = product.args[side], lies_along_k(product, side)
     loops = [Var(f"d{i}", size) for i, size in enumerate(operand.shape)]
     index = [Index.of(v) for v in loops]
@@ -78,10 +78,8 @@ def _alike(index: Index, axis: Var, n: int) -> bool:
 
 def load_width(product: Value, side: int, tile: Block, limits: Limits) -> int:
     """How many neighbours of an operand a thread loads at once: the machine's load width, half of
-    it, or 1.
-
-    Half the width pays only if every thread still has something to load, or if the machine can read
-    back as vectors only what was stored as vectors.
+    it, or 1. Half the width pays only if every thread still has elements to load, or if the
+    machine can read back as vectors only data that was stored as vectors.
     """
     grid, length = limits.grid, tile.rows if side == 0 else tile.columns
     assert grid is not None
@@ -92,7 +90,7 @@ def load_width(product: Value, side: int, tile: Block, limits: Limits) -> int:
 
 
 def strip_registers(product: Value, tile: Block, limits: Limits) -> int:
-    """Registers of 32 bits that a thread's parts of both strips take on their way."""
+    """Registers of 32 bits for a thread's parts of both strips on their way to shared memory."""
     total = 0
     for side, length in enumerate((tile.rows, tile.columns)):
         n = load_width(product, side, tile, limits)

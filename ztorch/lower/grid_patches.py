@@ -1,4 +1,4 @@
-"""Patches of positions in images, and the tiles of a convolution that are made of them."""
+"""Patches of positions in images, and the tiles of a convolution that consist of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ztorch.lower.tuning import (
 )
 from ztorch.lower.window_axes import WindowAxes
 
-REPEAT = SWIZZLE_REPEAT // SWIZZLE_LINE  # lines after which a swizzle begins anew
+REPEAT = SWIZZLE_REPEAT // SWIZZLE_LINE  # lines after which a swizzle repeats
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class Patch:
 
     @property
     def reach(self) -> int:
-        """How far a strip goes beyond the patch along its outermost part."""
+        """How far a strip extends beyond the patch along its outermost part."""
         return (self.taps - 1) * self.step
 
     @property
     def shift(self) -> int:
-        """Lines from one place of a window to the next."""
+        """Lines from one position of a window to the next."""
         return self.step * self.positions // self.sizes[self.outermost]
 
     @property
@@ -58,20 +58,20 @@ class Patch:
 
     @property
     def count(self) -> int:
-        """Patches that cover all positions."""
+        """The number of patches that cover all positions."""
         return math.prod(math.ceil(v.extent / n) for v, n in self.sizes.items())
 
 
 @dataclass(frozen=True)
 class WindowTile(RolesTile):
-    """A tile, whose `depth` is that of one place of a window."""
+    """A tile; its `depth` is that of one position of a window."""
 
     patch: Patch = Patch({}, None)
     deep: bool = False  # whether positions are steps along k
 
     @property
     def repeats(self) -> int:
-        """Places of a window whose products all add to the same sums."""
+        """Positions of a window whose products add to the same sums."""
         return 1 if self.deep else self.patch.taps
 
     @property
@@ -82,7 +82,7 @@ class WindowTile(RolesTile):
 
     @property
     def right_size(self) -> int:
-        """Elements of the strip of the right operand, of one place of a window."""
+        """Elements of the strip of the right operand, for one position of a window."""
         return self.columns * self.depth
 
     @property
@@ -91,14 +91,14 @@ class WindowTile(RolesTile):
         return (self.left_lines * line + self.repeats * self.right_size) * self.shape.of.bytes
 
     def down(self, w: WindowAxes) -> int:
-        """Tiles below one another."""
+        """The number of tiles below one another."""
         if not self.deep:
             return self.patch.count
         rows = math.prod(v.extent for v in w.m)
         return math.ceil(rows / self.rows)
 
     def strips(self, w: WindowAxes) -> int:
-        """Strips along k."""
+        """The number of strips along k."""
         if self.deep:
             return self.patch.count
         *places, channels = w.k
@@ -106,7 +106,7 @@ class WindowTile(RolesTile):
         return others * math.ceil(channels.extent / self.depth)
 
     def cycles(self, w: WindowAxes, n: int, batch: int, grid: GridLimits) -> float:
-        """Estimated, of the workgroup that has most tiles."""
+        """The estimated cycles of the workgroup with the most tiles."""
         depth, size = self.depth * self.repeats, self.shape.of.bytes
         read = depth * (self.rows + self.teams * self.columns) * size
         right = self.repeats * self.right_size * size
@@ -120,8 +120,8 @@ class WindowTile(RolesTile):
             strips * strip + WINDOW_FINISH_SHARE * finish, strips * shared + finish)
 
     def finish(self, grid: GridLimits) -> float:
-        """Estimated, in which a finished tile passes through shared memory and on: a subgroup
-        touches more lines of the result the more bands there are."""
+        """The estimated cycles in which a finished tile passes through shared memory and out: with
+        more bands, a subgroup touches more lines of the result."""
         lines = self.subgroup * grid.load_width * self.bands / self.columns
         passed = WINDOW_PASSES * self.shape.into.bytes / WINDOW_SHARED_BYTES
         return self.rows * self.columns * (passed + lines / (self.subgroup * grid.load_width))

@@ -43,13 +43,13 @@ class GridRolesSchedule(Schedule):
 
 @dataclass(frozen=True)
 class RolesTile(AsyncTile):
-    """A tile, whose `threads` are those that multiply."""
+    """A tile; its `threads` are those that multiply."""
 
     cluster: int = 1
 
     @property
     def teams(self) -> int:
-        """Warpgroups that multiply."""
+        """The number of warpgroups that multiply."""
         return self.rows // (self.shape.m * WARPGROUP)
 
     @property
@@ -62,9 +62,9 @@ class RolesTile(AsyncTile):
 
     @property
     def registers(self) -> tuple[int, int]:
-        """Registers of a thread that copies, and of one that multiplies. All threads of a workgroup
-        start with equally many; one that asked for more than others had given back would wait for
-        ever."""
+        """Registers of a thread that copies, and of one that multiplies. All threads of a
+        workgroup start with the same number; a thread that asked for more than the others had
+        released would wait forever."""
         start = _registers(REGISTER_FILE // (self.threads + self.team_threads))
         return PRODUCER_REGISTERS, _registers(start + (start - PRODUCER_REGISTERS) // self.teams)
 
@@ -73,7 +73,7 @@ Staged = TypeVar("Staged", bound=RolesTile)
 
 
 def _registers(most: int) -> int:
-    """As many as a thread can ask for, but no more than this."""
+    """The largest number that a thread can ask for, up to this one."""
     return max(n for n in REGISTERS if n <= most)
 
 
@@ -97,7 +97,7 @@ def cut_of(region: Region, limits: Limits) -> tuple[MmaShape, tuple[Boxes, Boxes
 
 
 def propose(region: Region, limits: Limits) -> GridRolesSchedule | None:
-    """The tile that asynchronous products would have, with as many stages as have room."""
+    """The tile for asynchronous products, with as many stages as fit."""
     cut = cut_of(region, limits)
     like = grid_tiles.propose_async_of(cut[0], region, limits) if cut else None
     if cut is None or like is None:
@@ -107,7 +107,7 @@ def propose(region: Region, limits: Limits) -> GridRolesSchedule | None:
     rows, columns = like.tile_rows, like.tile_columns
     k = product.args[0].shape[-1]
     tile = tile_of(GridRolesSchedule(rows, columns, ROLES_STAGES_LEAST, 1, 2), cut[0], grid)
-    # A tile of one strip waits for its epilogue, and gains nothing by what brings strips faster.
+    # A tile of one strip waits for its epilogue; faster copies of strips gain nothing.
     if grid.compute_units == 1 or k <= tile.depth or not _shares(tile, product.shape[-2]):
         tile = replace(tile, cluster=1)
     staged = _staged(tile, grid, k)
@@ -116,8 +116,8 @@ def propose(region: Region, limits: Limits) -> GridRolesSchedule | None:
 
 
 def _shares(tile: RolesTile, m: int) -> bool:
-    """Whether all tiles of m rows can be given to clusters, and each workgroup has whole lines of a
-    strip of the right operand to bring."""
+    """Whether all tiles of m rows can be assigned to clusters, and each workgroup has whole lines
+    of a strip of the right operand to copy."""
     down = math.ceil(m / tile.rows)
     return down % tile.cluster == 0 and tile.columns % (tile.cluster * tile.depth) == 0
 
@@ -128,7 +128,7 @@ def _staged(tile: RolesTile, grid: GridLimits, k: int) -> RolesTile | None:
 
 
 def fitting(tile: Staged, grid: GridLimits, wanted: int) -> Iterator[Staged]:
-    """The same with all numbers of stages and bands that fit, the most stages first."""
+    """The same with every number of stages and bands that fits, the most stages first."""
     most = max(ROLES_STAGES_LEAST, min(ROLES_STAGES_MOST, wanted))
     bands = [n for n in range(1, tile.across + 1) if tile.across % n == 0]
     return (t for n, m in itertools.product(range(most, ROLES_STAGES_LEAST - 1, -1), bands)

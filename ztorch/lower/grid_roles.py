@@ -1,11 +1,10 @@
-"""Matrix products whose workgroups have roles and stay for several tiles.
+"""Matrix products whose workgroups have roles and compute several tiles. One warpgroup copies
+strips of both operands, as boxes, into a ring of stages of shared memory; the others multiply
+them. Barriers with phases hand stages over: a full stage when its bytes have arrived, an empty one
+when all its readers have arrived. So the next tile is copied while a tile is finished, and no
+thread waits for anything else.
 
-One warpgroup copies strips of both operands, as boxes, into a ring of stages of shared memory; the
-others multiply them. Barriers of phases hand stages over: a full one by the bytes that have come,
-an empty one by the arrival of all who have read it. So copies of the next tile are on their way
-while a tile is finished, and nobody else waits for anybody.
-
-Workgroups of a cluster have tiles below one another. Each brings its share of the strip of the
+Workgroups of a cluster have tiles below one another. Each copies its share of the strip of the
 right operand to all of them.
 """
 
@@ -29,13 +28,13 @@ from ztorch.lower.grid_role_tiles import GridRolesSchedule, RolesTile, cut_of, t
 from ztorch.lower.region import Region
 from ztorch.lower.tuning import RASTER_ROWS
 
-# Which of a batch of products, and the first row and column of a tile.
+# The number of a product in the batch, and the first row and column of a tile.
 Corner = tuple[Operand, Operand, Operand]
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: GridRolesSchedule) -> None:
-    """All tiles of the product that the region is built around."""
+    """All tiles of the product of the region."""
     cut, product, grid = cut_of(region, limits), product_of(region), limits.grid
     assert cut is not None and grid is not None
     tile = tile_of(s, cut[0], grid)
@@ -49,8 +48,8 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
 @contextmanager
 def workers(b: Builder, tile: RolesTile, tiles: Raster, grid: GridLimits) -> Iterator[
         tuple[Operand, int, Operand]]:
-    """As many workgroups as stay at once: the number of one, how many clusters they are, and the
-    number of a thread."""
+    """As many workgroups as can run at once: the number of a workgroup, the number of clusters,
+    and the number of a thread."""
     clusters = min(tiles.count, max(1, grid.compute_units // tile.cluster))
     with b.loop(0, clusters * tile.cluster, kind="grid") as g, \
             threads(b, tile.threads + tile.team_threads) as t:
@@ -58,12 +57,13 @@ def workers(b: Builder, tile: RolesTile, tiles: Raster, grid: GridLimits) -> Ite
 
 
 class Raster:
-    """The order of the tiles of a product: down a few rows of tiles, then the next column of these,
-    so that workgroups that run at once read the same strips. The tiles of a cluster count as one
-    here."""
+    """The order of the tiles of a product: down a few rows of tiles, then the next column of
+    these, so that workgroups that run at once read the same strips. The tiles of a cluster count
+    as one here."""
 
     def __init__(self, product: Value, tile: RolesTile, down: int, step: int):
-        """`down` is how many tiles are below one another, `step` how far apart their numbers."""
+        """`down` is the number of tiles below one another, `step` the difference of their numbers.
+        """
         self.tile, self.cluster, self.step = tile, tile.cluster, step
         self.down = down // tile.cluster
         self.along = math.ceil(product.shape[-1] / tile.columns)
@@ -71,7 +71,8 @@ class Raster:
         self.high = max(n for n in range(1, RASTER_ROWS + 1) if self.down % n == 0)
 
     def place(self, b: Builder, number: Operand, g: Operand) -> Corner:
-        """Which of a batch of products, and the first row and column of a workgroup's tile."""
+        """The number of a product in the batch, and the first row and column of a workgroup's
+        tile."""
         each, band = self.down * self.along, self.high * self.along
         which, rest = b.div(number, each), b.rem(number, each)
         inside = b.rem(rest, band)
@@ -82,7 +83,7 @@ class Raster:
 
 
 class RingPlace:
-    """Which stage of the ring is next, and the parity of its phase."""
+    """The next stage of the ring, and the parity of its phase."""
 
     def __init__(self, b: Builder, stages: int, parity: int):
         self.b, self.stages = b, stages
@@ -112,7 +113,7 @@ class RolesNest(AsyncStrips):
         self.empty = b.barriers("empty", tile.stages)
 
     def run_all(self, g: Operand, clusters: int, t: Operand) -> None:
-        """Every `clusters`-th tile, beginning with the workgroup's own."""
+        """Every `clusters`-th tile, starting with the workgroup's own."""
         b, tile = self.b, self.roles
         with b.if_(b.eq(t, 0)):
             for stage in range(tile.stages):
@@ -122,7 +123,7 @@ class RolesNest(AsyncStrips):
         together = b.cluster_barrier if tile.cluster > 1 else b.barrier
         together()
         first = b.div(g, tile.cluster)
-        moved = tile.teams > 1  # one team has registers enough
+        moved = tile.teams > 1  # one team has enough registers
         fewer, more = tile.registers
         with b.if_(b.ge(b.div(t, tile.team_threads), tile.teams), els=True) as roles:
             if moved:
@@ -134,7 +135,7 @@ class RolesNest(AsyncStrips):
                 b.thread_registers(more, fewer=False)
             self._consume(g, first, clusters, t)
         if tile.cluster > 1:
-            together()  # nobody ends while others still arrive here
+            together()  # no thread ends while others still arrive here
 
     @contextmanager
     def _each(self, g: Operand, first: Operand, clusters: int) -> Iterator[Corner]:
@@ -153,19 +154,19 @@ class RolesNest(AsyncStrips):
 
     @contextmanager
     def along_strips(self, corner: Corner) -> Iterator[Any]:
-        """Each strip of a tile: where it begins."""
+        """The start of each strip of a tile."""
         with self.b.loop(0, self.count) as strip:
             yield corner, self.b.mul(strip, self.tile.depth)
 
     def copy_strips(self, g: Operand, place: Any, stage: Operand) -> None:
-        """Starts the copies of the strips that begin at a place."""
+        """Starts the copies of the strips that start at a position."""
         b, tile = self.b, self.roles
         assert self.boxes is not None
         (which, *starts), k = place
         for side, (strip, boxes) in enumerate(zip(self.strips, self.boxes, strict=True)):
             cluster = tile.cluster if side else 1
             length = (tile.columns if side else tile.rows) // cluster
-            share = b.mul(b.rem(g, cluster), length)  # of the strip, that this workgroup brings
+            share = b.mul(b.rem(g, cluster), length)  # of the strip, which this workgroup copies
             step, lines = (length, length) if boxes.along_k else (strip.pitch, tile.depth)
             for number in range(0, length, step):
                 begin = b.add(share, number)
@@ -196,7 +197,7 @@ class RolesNest(AsyncStrips):
                 stage, parity = turn()
                 b.mbarrier_wait(self.full, stage, parity)
                 self.start_products(stage, team, sums)
-                b.mma_wait(1)  # the products of the strip before are done
+                b.mma_wait(1)  # the products of the previous strip are done
                 release(b.and_(elected, b.gt(strip, 0)))
                 b.set(before, stage)
                 turn.step()

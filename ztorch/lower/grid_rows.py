@@ -1,5 +1,5 @@
-"""Reducing regions on a grid: a team of threads for each few results. Its threads add up their
-shares in a fixed order at the end."""
+"""Reducing regions on a grid: a team of threads for every few results. At the end, the threads add
+up their shares in a fixed order."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Team:
 
     rows: int  # results
     ways: int  # threads for each result
-    beside: bool  # threads of neighbouring results are neighbours, else those of one result are
+    beside: bool  # neighbouring threads have neighbouring results, else the same result
 
     @property
     def size(self) -> int:
@@ -66,8 +66,8 @@ class Team:
 
 
 def team(outer: int, inner: int, beside: bool, grid: GridLimits, lanes: int = 1) -> Team:
-    """Splits each result among so many threads that each has a few elements, or vectors of them,
-    and among more threads where there are few results.
+    """Divides each result among so many threads that each has a few elements, or vectors of them,
+    and among more threads if there are few results.
 
     >>> team(1024, 10, False, GridLimits()), team(4, 4096, False, GridLimits())
     (Team(rows=32, ways=8, beside=False), Team(rows=1, ways=256, beside=False))
@@ -75,7 +75,7 @@ def team(outer: int, inner: int, beside: bool, grid: GridLimits, lanes: int = 1)
     most = min(GROUP_THREADS, grid.threads)
     enough = outer >= most * grid.compute_units
     share = THREAD_ELEMENTS if enough else THREAD_ELEMENTS_FEW
-    if beside and enough:  # neighbours read whole lines whoever adds up, so nobody has to help
+    if beside and enough:  # neighbours read whole lines in any case, so no other thread has to help
         share = COLUMN_ELEMENTS
     ways = min(most, power_of_two(math.ceil(inner / share)))
     rows = most // ways
@@ -84,12 +84,12 @@ def team(outer: int, inner: int, beside: bool, grid: GridLimits, lanes: int = 1)
         ways = min(ways, most // rows)
     rows = max(1, min(rows, power_of_two(outer)))
     if not beside and rows * ways < grid.subgroup and ways > 1:
-        rows = grid.subgroup // ways  # whole subgroups, even if some threads have nothing to do
+        rows = grid.subgroup // ways  # whole subgroups, even if some threads are idle
     return Team(rows, ways, beside)
 
 
 def propose(region: Region, limits: Limits) -> GridRowSchedule:
-    """Of neighbours in memory a thread takes several at once: results, or what belongs to one."""
+    """A thread takes several neighbours in memory at once: results, or elements of one result."""
     grid, axes = limits.grid, axes_of(region)
     assert grid is not None
     n = usual_width(region, grid) if axes.beside else grid.load_width
@@ -98,7 +98,7 @@ def propose(region: Region, limits: Limits) -> GridRowSchedule:
     chosen = team(results, each, axes.beside, grid, width)
     s = GridRowSchedule(chosen.rows, chosen.ways, width, 0)
     held = replace(s, turns_held=each // chosen.ways)
-    useful = held.turns_held and Phases(region).count > 2  # else nothing is looked at twice
+    useful = held.turns_held and Phases(region).count > 2  # else nothing is read twice
     return held if useful and not _held_refusal(held, axes) else s
 
 
@@ -148,7 +148,7 @@ def _can_be_wide(region: Region, axes: Axes, n: int) -> bool:
 
 
 def _counts(axes: Axes, width: int) -> tuple[int, int]:
-    """How many results there are, and what each is made of, in steps of one thread."""
+    """The number of results, and of steps of one thread for each."""
     down, across = (width, 1) if axes.beside else (1, width)
     return (math.prod(v.extent for v in axes.outer) // down,
             math.prod(v.extent for v in axes.inner) // across)
@@ -181,7 +181,7 @@ class _TeamNest:
         self.b, self.region, self.phases, self.target = b, region, phases, target
         self.full, self.inner, self.columns, self.lanes = axes.full, axes.inner, columns, lanes
         self.limits, self.team, self.turns_held = limits, shared, held
-        self.held: list[Emitter] = []  # what each turn has computed so far, if that is held
+        self.held: list[Emitter] = []  # the values of each turn so far, if they are held
         self.scratch: dict[DType, str] = {}
 
     def run(self, e: Emitter, t: Operand, row: Operand, way: Operand,
@@ -194,7 +194,7 @@ class _TeamNest:
                          for v in sums}
             with where(b, active):
                 scope = e.within(memory={**e.memory, **written})
-                for v in region.members:  # once a row, not once an element
+                for v in region.members:  # once for each row, not for each element
                     if v.op.kind == "map" and region.is_row(v) and phases.ready[v] <= p:
                         scope.element(v, unflatten(region.flat[v].replace(self.full), v.shape))
                 self._pass(scope, way, kept, variables)
@@ -206,20 +206,20 @@ class _TeamNest:
         rows = phases.rows(self.target)
         if rows:
             if self.team.ways > 1 and {self.target[v] for v in rows} & set(e.memory.values()):
-                b.barrier()  # written in place, which others of the team may still have to read
+                b.barrier()  # written in place, and perhaps still read by others of the team
             first = b.eq(way, 0)
             with where(b, first if active is None else b.and_(first, active)):
                 evaluate(e.within(), rows, region, self.full, self.target)
 
     def _pass(self, scope: Emitter, way: Operand, kept: list[Value],
               variables: dict[Value, Operand]) -> None:
-        """A thread's share of a row: a loop, or all of it side by side where it is held."""
+        """A thread's share of a row: a loop, or unrolled if the row is held in registers."""
         b, ways = self.b, self.team.ways
         if not self.turns_held:
-            # several loads at once, if none has to wait for what was stored before it
+            # several loads at once, if none depends on a store before it
             times = 1 if kept else next(n for n in REDUCTION_LOADS if self.columns % (n * ways) == 0
                                         or n == 1)
-            if times == self.columns:  # one thread has all, at places that are known
+            if times == self.columns:  # one thread has all, at known positions
                 for k in range(times):
                     at = b.const(k, b.index)
                     self._element(along(scope, at, self.inner, self.lanes), kept, variables)
@@ -247,20 +247,20 @@ class _TeamNest:
             b.set(variable, b.emit(v.op.opcode, b.get(variable), new))
 
     def _total(self, v: Value, x: Operand, t: Operand, row: Operand, way: Operand) -> Operand:
-        """What the threads of a team have, combined; each of them gets it."""
+        """The combination of a team's values; each thread gets it."""
         b, ways, sub = self.b, self.team.ways, self.limits.grid.subgroup  # type: ignore[union-attr]
         if ways == 1:
             return x
         together = min(ways, sub) if not self.team.beside and x.dtype.bits == 32 else 1
         distance = together // 2
-        while distance:  # a butterfly: all end with the same bits
+        while distance:  # a butterfly: all threads get the same bits
             x = b.emit(v.op.opcode, x, b.shuffle_xor(x, distance))
             distance //= 2
         if together == ways:
             return x
         self._put(t, x)
         b.barrier()
-        if together > 1:  # few are left: each thread adds them up itself, in the same order
+        if together > 1:  # few are left: each thread adds them up, in the same order
             total = None
             for k in range(ways // together):
                 at = self.team.thread(b, row, b.const(k * together, b.index))
@@ -276,11 +276,11 @@ class _TeamNest:
                 b.barrier()
                 distance //= 2
             total = self._got(self.team.thread(b, row, b.const(0, b.index)), x)
-        b.barrier()  # before the array is used again
+        b.barrier()  # before the array is reused
         return total
 
     def _shared(self, x: Operand) -> tuple[str, int]:
-        """The memory in which threads leave each other what x is, and its alignment."""
+        """The memory in which threads exchange a value, and its alignment."""
         stored = lying(x.dtype)
         if stored not in self.scratch:
             self.scratch[stored] = self.b.memory(f"team_{stored.name}", stored,
@@ -293,7 +293,7 @@ class _TeamNest:
         b.store(array, at, b.cast(x, dtype=lying(x.dtype)), align=align)
 
     def _got(self, thread: Operand, like: Operand) -> Operand:
-        """What a thread has put there."""
+        """The value that a thread has stored there."""
         b, (array, align) = self.b, self._shared(like)
         at = b.mul(thread, like.lanes) if like.lanes > 1 else thread
         x = b.load(array, at, lanes=like.lanes, align=align)

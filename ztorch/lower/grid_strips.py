@@ -1,8 +1,6 @@
-"""Brings strips of the operands of a matrix product into shared memory: asynchronously through
-several stages, or by way of registers.
-
-Operands are read through their views, so transposes, windows of a convolution and paddings need no
-copy.
+"""Copies strips of the operands of a matrix product into shared memory: asynchronously through
+several stages, or through registers. Operands are read through their views, so transposes, windows
+of a convolution and paddings need no copy.
 """
 
 from __future__ import annotations
@@ -34,10 +32,10 @@ class Strip:
     pitch: int  # elements from one line to the next
     along_k: bool  # whether lines run along k; else along the tile
     size: int  # elements of one stage
-    panel: int = 0  # elements from a line to the one that goes on with it; 0: lines are whole
+    panel: int = 0  # elements from a line to its continuation; 0: lines are whole
 
     def offset(self, b: Builder, line: Operand, place: Operand) -> Operand:
-        """Where an element lies in a stage."""
+        """The offset of an element in a stage."""
         if not self.panel:
             return b.add(b.mul(line, self.pitch), place)
         start = b.add(b.mul(b.div(place, self.pitch), self.panel), b.mul(line, self.pitch))
@@ -46,10 +44,10 @@ class Strip:
 
 @dataclass(frozen=True)
 class StripPart:
-    """What a thread has loaded of a strip, on its way to shared memory."""
+    """The part of a strip that a thread has loaded, on its way to shared memory."""
 
     memory: str  # the strip's
-    active: Operand | None  # whether the thread has such a part; None: all have
+    active: Operand | None  # whether the thread has such a part; None: all have one
     offset: Operand  # in the strip, of the first element
     step: int  # elements from one value to the next in the strip
     values: list[Operand]
@@ -57,23 +55,23 @@ class StripPart:
 
 @dataclass(frozen=True)
 class Share:
-    """Neighbours of a strip that one thread brings."""
+    """Neighbours of a strip that one thread copies."""
 
     active: Operand | None  # whether the thread has such a share; None: all have
-    inside: Operand | None  # whether they lie in the operand; None: all do
+    inside: Operand | None  # whether they are in the operand; None: all are
     x: Operand  # their place along the tile's side of the product
     depth: Operand  # and along k
     offset: Operand  # in the strip, of the first
 
 
 class Strips(TileOfProduct):
-    """Brings the strips of a workgroup's tile."""
+    """Copies the strips of a workgroup's tile."""
 
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
                  target: Mapping[Value, str], limits: Limits, tile: Block, of: DType,
                  stages: int = 1):
-        """`of` is the dtype of the strips. More than one stage: copies to all but one are on their
-        way at once, beside which threads go on."""
+        """`of` is the dtype of the strips. With more than one stage, copies to all but one are in
+        flight while threads continue."""
         super().__init__(b, region, product, memory, target, limits, tile)
         self.of, self.stages = of, stages
         self.strips: list[Strip] = []
@@ -101,10 +99,9 @@ class Strips(TileOfProduct):
 
     def run_along_k(self, at: dict[Var, Operand], batch: tuple[Index, ...], first: Operand,
                     left: Operand, t: Operand, multiply: Callable[[Operand], None]) -> None:
-        """Brings strip after strip along k into shared memory, and has each multiplied.
-
-        The next strips are on their way while the present ones are multiplied: to other stages of
-        shared memory, or into registers. `multiply` gets the number of the stage.
+        """Copies strip after strip along k into shared memory, and multiplies each. The next
+        strips are in flight while the current ones are multiplied: to other stages of shared
+        memory, or into registers. `multiply` gets the number of the stage.
         """
         starts = (first, left)
         if self.stages > 1:
@@ -176,7 +173,7 @@ class Strips(TileOfProduct):
 
     def _inside(self, side: int, batch: tuple[Index, ...], at: dict[Var, Operand],
                 part: Share) -> Operand | None:
-        """Whether a part lies in the operand, and not in a border of zeros; None: it does."""
+        """Whether a part is in the operand, and not in a border of zeros; None means it is."""
         b, operand = self.b, self.product.args[side]
         line, step = Var("x", self.m if side == 0 else self.n), Var("k", self.k)
         e = Emitter(b, self.memory, {**at, line: part.x, step: part.depth})
@@ -224,7 +221,7 @@ class Strips(TileOfProduct):
         return shares
 
     def _store(self, parts: Sequence[StripPart]) -> None:
-        """Stores what was loaded of strips into shared memory."""
+        """Stores the loaded parts of strips in shared memory."""
         b = self.b
         for part in parts:
             with where(b, part.active):
@@ -261,7 +258,7 @@ class Strips(TileOfProduct):
 
     def _place(self, side: int, batch: tuple[Index, ...], at: dict[Var, Operand], x: Operand,
                depth: Operand, along_k: bool, n: int) -> tuple[Value, Operand]:
-        """What lies in memory under an operand, and where in it n neighbours begin."""
+        """The value in memory under an operand, and the position of n neighbours in it."""
         line, step = Var("x", self.m if side == 0 else self.n), Var("k", self.k)
         e = Emitter(self.b, self.memory, {**at, line: x, step: depth}, members=self.region.flat)
         base = view_of(self.product.args[side], self._index(side, batch, line, step))
@@ -277,10 +274,9 @@ class Strips(TileOfProduct):
         return source, e.value(first)
 
     def store_width(self, side: int) -> int:
-        """How many neighbours one store to a strip writes.
-
-        1, unless the machine can read back as vectors only what was stored as vectors. Converted
-        elements are joined again by fours only.
+        """How many neighbours one store to a strip writes: 1, unless the machine can read back as
+        vectors only data that was stored as vectors. Converted elements are joined again only by
+        fours.
         """
         assert self.limits.grid is not None
         n = load_width(self.product, side, self.block, self.limits)

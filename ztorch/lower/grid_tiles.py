@@ -1,4 +1,4 @@
-"""The schedules of a matrix product on a grid: which tiles there are, and what they cost."""
+"""The schedules of a matrix product on a grid: the possible tiles, and their costs."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from ztorch.lower.tuning import (
 class Tile(Block):
     """The schedule of a product: a workgroup's tile, its depth, and a thread's part of it."""
 
-    high: int  # rows of a thread, beside one another
-    wide: int  # columns of a thread, as far apart as threads lie
-    bands: int = 1  # that the finished tile passes through shared memory in
+    high: int  # rows of a thread, side by side
+    wide: int  # columns of a thread, with those of other threads between them
+    bands: int = 1  # by which the finished tile passes through shared memory
 
     @property
     def across(self) -> int:
@@ -65,9 +65,9 @@ TILES = tuple(Tile(*sizes) for sizes in GRID_TILES)
 
 def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
              through: bool) -> tuple[float, Tile]:
-    """The tile with the least estimated time, in multiply-adds of one thread after another: work
-    that is thrown away at the edges, units with nothing to do, and the reads of shared memory that
-    each multiply-add has to wait for.
+    """The tile with the least estimated time, in multiply-adds of one thread after another. It
+    counts work that is discarded at the edges, idle units, and the reads of shared memory that
+    multiply-adds wait for.
 
     >>> estimate(4096, 4096, 4096, 1, GridLimits(), 4, False)[1]
     Tile(rows=128, columns=128, depth=8, high=8, wide=8, bands=1)
@@ -141,7 +141,7 @@ def propose_async(region: Region, limits: Limits) -> GridAsyncSchedule | None:
 
 def propose_async_of(shape: grid_mma.MmaShape, region: Region,
                      limits: Limits) -> GridAsyncSchedule | None:
-    """The same, however operands come."""
+    """The same, however the operands are copied."""
     product = product_of(region)
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
     assert limits.grid is not None

@@ -1,6 +1,6 @@
-"""Transposing copies on a grid: a workgroup reads a tile along the rows of the source, turns it in
-shared memory, and writes it along the rows of the result, so neighbouring threads have neighbouring
-elements on both sides."""
+"""Transposing copies on a grid: a workgroup reads a tile along the rows of the source, transposes
+it in shared memory, and writes it along the rows of the result, so neighbouring threads have
+neighbouring elements on both sides."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class GridTransposeSchedule(Schedule):
 
 
 def propose(region: Region, limits: Limits) -> GridTransposeSchedule | None:
-    """Tiles whose edges are a line of memory, if the region reads one value across and has enough
-    of them."""
+    """Tiles whose edges are a line of memory, if the region reads one value across its rows and is
+    large enough."""
     grid, turn = limits.grid, None if region.in_place else find_turn(region)
     assert grid is not None
     if turn is None or grid.implicit_simd:
@@ -66,7 +66,8 @@ def refusal(s: GridTransposeSchedule, region: Region, limits: Limits) -> str:
 
 
 def _pitch(turn: Turn, edge: int) -> int:
-    """From one line of a tile to the next, so that threads down it find different banks."""
+    """Elements from one line of a tile to the next, such that threads in a column use different
+    banks."""
     return edge + max(1, f32.bytes // turn.source.dtype.bytes)
 
 
@@ -94,7 +95,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
 
 
 class _Turning:
-    """The part of a thread in a tile: one of its neighbours in every few lines."""
+    """The part of a thread in a tile: one of the neighbours in every few lines."""
 
     def __init__(self, b: Builder, region: Region, turn: Turn, outer: list[Var],
                  s: GridTransposeSchedule, tile: str, t: Operand):
@@ -110,7 +111,7 @@ class _Turning:
         self.at = flatten([*index, Index.of(self.column)], region.shape)
 
     def read(self, e: Emitter, corner: tuple[Operand, Operand]) -> None:
-        """Threads beside one another read neighbours of the source, which are rows here."""
+        """Neighbouring threads read neighbours of the source, which are rows here."""
         b, source, elements = self.b, self.turn.source, []
         row = self._inside(b.add(corner[0], self.beside), self.row)
         for k in self.lines:
@@ -124,7 +125,7 @@ class _Turning:
 
     def write(self, e: Emitter, corner: tuple[Operand, Operand],
               target: Mapping[Value, str]) -> None:
-        """Threads beside one another write neighbours of the result."""
+        """Neighbouring threads write neighbours of the result."""
         b, region = self.b, self.region
         column = b.add(corner[1], self.beside)
         start = b.add(b.mul(self.beside, self.pitch), self.line)
@@ -140,5 +141,5 @@ class _Turning:
                 evaluate(place, region.members, region, {region.outer: self.at}, target)
 
     def _inside(self, at: Operand, var: Var) -> Operand:
-        """A place, or the last one where it lies beyond."""
+        """A position, or the last valid one if it is beyond the end."""
         return self.b.min(at, var.extent - 1) if var.extent % self.edge else at

@@ -34,7 +34,7 @@ from ztorch.lower.window_axes import WindowAxes, windows_of
 
 @dataclass(frozen=True, repr=False)
 class GridWindowsSchedule(Schedule):
-    """A convolution whose workgroups have roles and stay for several tiles."""
+    """A convolution whose workgroups have roles and compute several tiles."""
 
     kind = "grid_windows"
     tile_rows: int  # rows of a workgroup
@@ -42,7 +42,7 @@ class GridWindowsSchedule(Schedule):
     stages: int  # strips in shared memory at once
     epilogue_bands: int  # parts of a tile that pass through shared memory one after another
     cluster: int  # workgroups that share strips of the right operand
-    taps: int  # places of a window that read the same strip of the left operand
+    taps: int  # positions of a window that read the same strip of the left operand
     patch: tuple[int, ...]  # of positions, along each axis of the images
 
     def tile(self, lanes: int) -> str:
@@ -68,7 +68,7 @@ def tile_of(s: GridWindowsSchedule, shape: MmaShape, w: WindowAxes, grid: GridLi
     deep, line = w.contiguous[0], SWIZZLE_LINE // shape.of.bytes
     tap = w.tap() if s.taps > 1 else None
     sizes = dict(zip(w.spatial, s.patch, strict=True))
-    if tap:  # its lines come one after the other
+    if tap:  # its lines are consecutive
         sizes = {tap[1]: sizes.pop(tap[1]), **sizes}
     patch = Patch(sizes, tap[0] if tap else None, tap[2] if tap else 0)
     return WindowTile(s.tile_rows, s.tile_columns, patch.positions if deep else line, shape,
@@ -86,13 +86,13 @@ def propose(region: Region, limits: Limits) -> GridWindowsSchedule | None:
 class Estimate(NamedTuple):
     """The best schedule of a convolution."""
 
-    cycles: float  # of the workgroup that has most tiles
+    cycles: float  # of the workgroup with the most tiles
     tiles: int
     schedule: GridWindowsSchedule
 
 
 def estimated(product: Value, shape: MmaShape, w: WindowAxes, limits: Limits) -> Estimate | None:
-    """The schedule with the least estimated time of a product whose operands are boxes."""
+    """The schedule with the least estimated time for a product whose operands are boxes."""
     grid = limits.grid
     assert grid is not None
     n, batch = product.shape[-1], math.prod(product.shape[:-2])
@@ -116,7 +116,7 @@ def estimated(product: Value, shape: MmaShape, w: WindowAxes, limits: Limits) ->
 
 def _tried(w: WindowAxes, n: int, shape: MmaShape,
            grid: GridLimits) -> Iterator[GridWindowsSchedule]:
-    """All tiles, each with the patch that covers all positions by the fewest lines."""
+    """All tiles, each with the patch that covers all positions with the fewest lines."""
     tap, team = w.tap(), shape.m * WARPGROUP
     for taps in sorted({1, tap[0].extent if tap else 1}, reverse=True):
         alone = (taps * team,) if w.contiguous[0] and taps > 1 else WINDOW_ROWS_TRIED
@@ -134,7 +134,7 @@ def _tried(w: WindowAxes, n: int, shape: MmaShape,
 
 
 def _powers(parts: Sequence[Var], size: int) -> Iterator[tuple[int, ...]]:
-    """Patches of this many positions, which may reach over the edges."""
+    """Patches of this many positions, which may extend over the edges."""
     first, *others = parts
     if not others:
         yield from [(size,)] if size <= MAX_BOX else []
@@ -145,15 +145,15 @@ def _powers(parts: Sequence[Var], size: int) -> Iterator[tuple[int, ...]]:
 
 
 def _divided(parts: Sequence[Var]) -> Iterator[tuple[int, ...]]:
-    """Patches that divide all positions, of as many as strips are deep."""
+    """Patches that divide all positions, with as many positions as strips are deep."""
     each = [[d for d in range(1, min(v.extent, MAX_BOX) + 1) if v.extent % d == 0] for v in parts]
     low, high = WINDOW_DEPTHS
     yield from (p for p in itertools.product(*each) if low <= math.prod(p) <= high)
 
 
 def _shares(tile: WindowTile, w: WindowAxes) -> bool:
-    """Whether all tiles can be given to clusters, and each workgroup has whole lines of a strip of
-    the right operand to bring."""
+    """Whether all tiles can be assigned to clusters, and each workgroup has whole lines of a strip
+    of the right operand to copy."""
     panels = tile.columns * tile.shape.of.bytes // SWIZZLE_LINE
     return tile.down(w) % tile.cluster == 0 and (
         not w.contiguous[1] or not tile.deep or panels % tile.cluster == 0)

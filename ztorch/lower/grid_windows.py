@@ -1,9 +1,8 @@
-"""Convolutions whose workgroups have roles and stay for several tiles.
-
-The thread that copies brings patches of positions as boxes, straight from the images: a box that
-lies over the border brings zeros, so no copy with a border is ever made. Where a window has several
-places along the outermost axis of a patch, a strip reaches over all of them, and the products of
-each place begin further down in the same strip.
+"""Convolutions whose workgroups have roles and compute several tiles. The thread that copies takes
+patches of positions as boxes, straight from the images. A box that extends over the border is
+filled with zeros, so no padded copy is ever made. Where a window has several positions along the
+outermost axis of a patch, a strip extends over all of them, and the products of each position
+start further down in the same strip.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from ztorch.lower.index import Index, Var
 from ztorch.lower.region import Region
 from ztorch.lower.window_axes import Boxed, Parts, WindowAxes
 
-Place = dict[Var, Operand]  # where strips begin, by part
+Place = dict[Var, Operand]  # the start of strips, by part
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: GridWindowsSchedule) -> None:
-    """All tiles of the product that the region is built around."""
+    """All tiles of the product of the region."""
     product, grid = product_of(region), limits.grid
     cut = cut_of(product, limits)
     assert cut is not None and grid is not None
@@ -70,7 +69,8 @@ class WindowsNest(RolesNest):
     # -- products --------------------------------------------------------------------------------
 
     def start_products(self, stage: Operand, team: Operand, sums: list[Operand]) -> None:
-        """Starts to multiply the strips of a stage, for all places of a window that it has."""
+        """Starts the products of the strips of a stage, for all positions of a window that it has.
+        """
         b, tile, (left, right) = self.b, self.cut, self.strips
         shift = self.patch.shift * self.line
         part = tile.shape.m * WARPGROUP * self.line
@@ -95,7 +95,7 @@ class WindowsNest(RolesNest):
 
     @contextmanager
     def along_strips(self, corner: Corner) -> Iterator[Place]:
-        """Each strip of a tile: where it begins, by part."""
+        """The start of each strip of a tile, by part."""
         b, tile, w = self.b, self.cut, self.windows
         which, down, left = corner
         place: Place = {w.batch: which, **self._rows_at(down), **_digits(b, left, _sizes(w.n))}
@@ -112,7 +112,7 @@ class WindowsNest(RolesNest):
             yield place
 
     def _rows_at(self, down: Operand) -> Place:
-        """Where a tile begins along m, by part."""
+        """The start of a tile along m, by part."""
         b, tile, w = self.b, self.cut, self.windows
         if not tile.deep:
             sizes = {v: math.ceil(v.extent / n) for v, n in self.patch.sizes.items()}
@@ -150,8 +150,8 @@ class WindowsNest(RolesNest):
 
     def _copy_right(self, right: Boxed, g: Operand, place: Place, begin: Operand,
                     stage: Operand) -> None:
-        """The workgroup's share of a strip of the right operand, to all of its cluster: panels, or
-        lines of each."""
+        """Copies the workgroup's share of a strip of the right operand to its whole cluster:
+        panels, or lines of each."""
         b, tile, w, far = self.b, self.cut, self.windows, self.strips[1]
         column, cluster = w.n[-1], tile.cluster
         rank = b.rem(g, cluster)
@@ -165,7 +165,7 @@ class WindowsNest(RolesNest):
         panels = tile.columns // self.line
         lines = dict(self.patch.sizes) if tile.deep else {w.k[-1]: tile.depth}
         at, to = dict(place), begin
-        if panels % cluster:  # each brings lines of every panel
+        if panels % cluster:  # each copies lines of every panel
             lines[w.k[-1]] //= cluster
             first = b.mul(rank, lines[w.k[-1]])
             at[w.k[-1]], to = b.add(place[w.k[-1]], first), b.add(begin, b.mul(first, self.line))
@@ -181,7 +181,7 @@ class WindowsNest(RolesNest):
 
     def _copy_box(self, x: Boxed, sizes: Mapping[Var, int], place: Place, to: str, index: Operand,
                   stage: Operand, cluster: int = 1) -> None:
-        """A box: `sizes` along the inner axis, and then of lines, the outermost first."""
+        """Copies a box: `sizes` along the inner axis, and then of lines, the outermost first."""
         b = self.b
         inner, *lines = sizes
         rest = list(x.axes[1:])
@@ -226,12 +226,12 @@ def _sizes(parts: Parts) -> dict[Var, int]:
 
 
 def _moved(b: Builder, place: Place, parts: Parts, by: Operand | int) -> Place:
-    """A place along a dimension, moved by some elements of it."""
+    """A position along a dimension, moved by some elements."""
     return _digits(b, b.add(_number(b, place, parts), by), _sizes(parts))
 
 
 def _digits(b: Builder, number: Operand, sizes: Mapping[Var, int]) -> Place:
-    """A number as digits, the first of which counts most."""
+    """A number as digits, the most significant first."""
     digits: Place = {}
     first, *others = sizes
     for v in reversed(others):
@@ -241,7 +241,7 @@ def _digits(b: Builder, number: Operand, sizes: Mapping[Var, int]) -> Place:
 
 
 def _number(b: Builder, digits: Place, parts: Parts) -> Operand:
-    """The number whose digits are given."""
+    """The number with these digits."""
     total = b.const(0, b.index)
     for v in parts:
         total = b.add(b.mul(total, v.extent), digits[v])
