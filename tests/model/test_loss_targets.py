@@ -6,10 +6,12 @@ import itertools
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import ztorch as zt
 from ztorch import layers as L
 from ztorch import ops
+from ztorch.errors import Unsupported
 from ztorch.graph.value import Value
 
 RANDOM = np.random.default_rng(3)
@@ -95,3 +97,31 @@ def test_one_number_per_row_is_compared_with_one_prediction_per_row() -> None:
     np.testing.assert_allclose(model.evaluate(rows, y, verbose=0),
                                np.mean((model.predict(rows)[:, 0] - y) ** 2), rtol=1e-5)
     assert model.program is program
+
+
+def test_labels_of_steps_may_differ_in_length() -> None:
+    """As with the loss of that name, whose targets are known beforehand."""
+    def sparse(y_true: Value, y_pred: Value) -> Value:
+        return ops.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
+
+    lengths = (3, 5, 8, 2)
+    rows = [RANDOM.normal(size=(n, 2)).astype(np.float32) for n in lengths]
+    labels = [RANDOM.integers(0, TAGS, n) for n in lengths]
+    losses = []
+    for loss in (sparse, zt.losses.SparseCategoricalCrossentropy(from_logits=True)):
+        model = zt.Sequential([L.Input(("time", 2)), L.SimpleRNN(4, return_sequences=True),
+                               L.Dense(TAGS)], seed=1)
+        model.compile("cpu", batch_size=2, sizes={"time": (4, 8)}, loss=loss, threads=1,
+                      optimizer=zt.optimizers.SGD(0.1))
+        before = model.predict(rows)  # no labels yet
+        history = model.fit(rows, labels, epochs=2, shuffle=False, verbose=0).history["loss"]
+        program = model.program
+        losses.append([*history, model.evaluate(rows, [list(y) for y in labels], verbose=0),
+                       model.train_on_batch(np.ones((2, 5, 2)), np.ones((2, 5), int))])
+        assert [len(y) for y in before] == [*lengths] and model.program is program
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    waiting = zt.Sequential([L.Input((None, 2)), L.Dense(TAGS)])
+    waiting.compile("cpu", loss=lambda t, p: ops.sum(sparse(t, p), axis=1), threads=1)
+    assert len(waiting.predict(rows)) == len(rows)  # of sizes that data have
+    with pytest.raises(Unsupported, match="layer 'loss' would mix padding into its result"):
+        waiting.evaluate(rows, labels, verbose=0)

@@ -67,7 +67,7 @@ class CompiledNetwork(TunedNetwork, abstract=True):
             self.build(row_shapes(x))
         if self._late is not None and self._late.follows_data and self.axis_names:
             self._late.hold(self, x)
-        if self._late is not None and function != "predict" and not self.axis_names:
+        if self._late is not None and function != "predict":
             self._late.hold_targets(x, y, self, self.program)
         if self._late is not None and function in self.own_functions - {"predict"}:
             self._late.hold_batches(x, y, batch_size or self.batch_sizes(
@@ -85,12 +85,18 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         optimizer = None if self._late is None else self._late.arguments["optimizer"]
         return None if optimizer is None else Optimizer.get(optimizer)
 
-    def compile_if_due(self) -> None:
-        """Compiles what waits, with what data have told, or again where data are larger."""
+    def compile_if_due(self, function: str) -> None:
+        """Compiles what waits, with what data have told, or again where data are larger. What is to
+        predict alone compiles without a loss whose targets are not known yet."""
         arguments = None if self._late is None else self._late.due()
         if arguments is not None:
             before = self.program
-            program = self.compile_now(**arguments)
+            try:
+                program = self.compile_now(**arguments)
+            except UnfitTargets:
+                if function != "predict" or self._late is None:
+                    raise
+                program = self.compile_now(**self._late.to_predict())
             if self._late is not None and self._late.resume is not None:
                 self._late.resume(program)
                 self._late.resume = None

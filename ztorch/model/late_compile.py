@@ -14,9 +14,12 @@ from ztorch.feed.row_shapes import row_count, stream_targets
 from ztorch.feed.row_sizes import sizes_seen
 from ztorch.feed.texts import TextReader, with_numbers
 from ztorch.layers.axes import whole_axes
+from ztorch.layers.naming import port
 from ztorch.losses import TargetSpec
 from ztorch.model.objectives import losses_of
 from ztorch.model.open_axes import multiples_of
+from ztorch.runtime.buckets import open_axes_of
+from ztorch.runtime.snapshot import Metadata
 
 if TYPE_CHECKING:
     from ztorch.layers.network import Network
@@ -81,7 +84,7 @@ class LateCompile:
     def to_predict(self) -> dict[str, Any]:
         """The arguments to compile with where nothing is trained yet."""
         return {**self.arguments, "loss": None, "optimizer": None, "metrics": (),
-                "loss_weights": None}
+                "loss_weights": None, "sizes": self.sizes or self.arguments["sizes"]}
 
     def hold_batches(self, x: Any, y: Any, batch_size: int, split: float) -> None:
         """Chooses batches for a step of one's own, which counts all its rows: they are never filled
@@ -108,12 +111,13 @@ class LateCompile:
         others."""
         if not self.takes_any(model):
             return
-        if isinstance(y, (list, tuple)) and len(model.output_names) > 1:
-            y = dict(zip(model.output_names, y, strict=False))
-        targets = target_specs(x, y)
-        taken = {} if program is None else program.metadata.target_shape
-        if any((shape := taken.get(name)) is None or math.prod(shape) != math.prod(spec.shape[1:])
-               for name, spec in targets.items()):
+        y = y if y is not None else stream_targets(x)
+        if y is not None and not isinstance(y, Mapping):
+            several = len(model.output_names) > 1 and isinstance(y, (list, tuple))
+            y = dict(zip(model.output_names, y, strict=False)) if several else {"": y}
+        targets = target_specs(None, y)
+        if program is None or not all(_taken(program.metadata, name, spec)
+                                      for name, spec in targets.items()):
             self.targets, self.needs_targets = targets, False
 
     def due(self) -> dict[str, Any] | None:
@@ -138,10 +142,29 @@ def target_specs(x: Any, y: Any) -> dict[str, TargetSpec]:
     if isinstance(y, (list, tuple)) and all(hasattr(part, "shape") for part in y):
         raise ConfigError("a model that is compiled without a loss takes several targets by name: "
                           "y={'first': a, 'second': b}")
-    arrays = {name: part if hasattr(part, "dtype") else np.asarray(part)
-              for name, part in named.items()}
+    arrays = {name: _rows_of(part) for name, part in named.items()}
     return {name: TargetSpec((1, *a.shape[1:]), i32 if str(a.dtype).startswith(
         ("int", "uint", "bool")) else f32) for name, a in arrays.items()}
+
+
+def _rows_of(y: Any) -> Any:
+    """Targets as an array; where rows differ in length, the first one."""
+    if hasattr(y, "dtype") and y.dtype != object:
+        return y
+    if len({np.shape(row) for row in y}) > 1:
+        y = y[:1]
+    return np.asarray(y if isinstance(y, list) else list(y))
+
+
+def _taken(metadata: Metadata, output: str, spec: TargetSpec) -> bool:
+    """Whether a program takes targets, whose size along open axes may be any."""
+    shape = metadata.target_shape.get(output)
+    if shape is None:
+        return False
+    axes = open_axes_of(metadata.open_axes.get(port("y", output), ""))
+    taken, offered = (math.prod(n for k, n in enumerate(sizes) if k not in axes)
+                    for sizes in (shape, spec.shape[1:]))
+    return taken == offered and (not axes or len(shape) == len(spec.shape) - 1)
 
 
 def _whole(axis: str, sizes: set[int], model: Network) -> tuple[int, ...]:

@@ -30,14 +30,14 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         if self._programs is not None and not self._programs.fit(self):
             raise ConfigError(f"the layers of model {self.name!r} have changed since it was "
                               "compiled; compile it again")
-        waits = self._late is not None and not self.axis_names and (
-            self._late.resume is not None or self._late.needs_targets)
+        waits = self._late is not None and (self._late.needs_targets or (
+            self._late.resume is not None and not self.axis_names))
         if function == "predict" and waits:
             assert self._late is not None
             if self._programs is None:
                 self.compile_now(**self._late.to_predict())
         else:
-            self.compile_if_due()
+            self.compile_if_due(function)
         if self._programs is None:
             if function != "predict":
                 raise not_compiled(self.name, function)
@@ -106,15 +106,15 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         if self._programs is None and self._late is None:
             self.compile()
         self.learn_shapes(x)
-        with self.running("predict", self.size_for(x)) as program:
+        with self.running("predict", self.size_for(x, "predict")) as program:
             return program.predict_on_batch(x)
 
-    def size_for(self, x: Any) -> int | None:
-        """The size of batches that a call on all rows of x at once needs; None: that of `compile`.
-        """
+    def size_for(self, x: Any, function: str) -> int | None:
+        """The size of batches that a call of a function on all rows of x at once needs; None: that
+        of `compile`."""
         from ztorch.feed.row_shapes import row_count
 
-        self.compile_if_due()
+        self.compile_if_due(function)
         rows = row_count(x)
         if self.program is None or rows is None or rows <= self.program.batch_size:
             return None

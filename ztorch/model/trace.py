@@ -71,8 +71,8 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
         return BucketGraphs.of(
             model, batch, {**single, **dict(zip(names, others, strict=True))},
             len(buckets) > 1 or bool(names), states,
-            optimizer, lambda outputs: objectives_of(model, outputs, loss_of, metrics,
-                                                     loss_weights, targets or {}),
+            optimizer, lambda outputs, fed: objectives_of(model, outputs, loss_of, metrics,
+                                                          loss_weights, fed),
             own, targets or {},
             weighted or {})
 
@@ -153,7 +153,8 @@ class BucketGraphs:
     @classmethod
     def of(cls, model: Network, batch_size: int, sizes: Mapping[str, int], rows_vary: bool,
            states: States, optimizer: Optimizer | None,
-           objectives_for: Callable[[Mapping[str, Value]], dict[str, Objective]],
+           objectives_for: Callable[[Mapping[str, Value], Mapping[str, TargetSpec]],
+                                    dict[str, Objective]],
            own: Collection[str], targets: Mapping[str, TargetSpec],
            weighted: Mapping[str, int]) -> BucketGraphs:
         """Traces the model. `own` are the functions that methods of its class make."""
@@ -162,7 +163,9 @@ class BucketGraphs:
         outputs = (predicted if "predict" in own else Network.called)(model, x, context)
         functions = {"predict": Graph({port("y", name): y for name, y in outputs.items()},
                                       context.memories)}
-        objectives = objectives_for(outputs)
+        targets = {name: spec.sized(outputs[name].shape, context.padding.of(outputs[name]))
+                   if name in outputs else spec for name, spec in targets.items()}
+        objectives = objectives_for(outputs, targets)
         graphs = ScoringGraphs(model, batch_size, sizes, rows_vary, states, objectives, targets,
                                weighted)
         if "train" in own:

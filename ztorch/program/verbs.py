@@ -43,7 +43,7 @@ class Verbs:
         """Tells a model that waits for data what it will be used with, and for which function; a
         program does not wait."""
 
-    def size_for(self, x: Any) -> int | None:
+    def size_for(self, x: Any, function: str) -> int | None:
         """The size of batches that a call on all rows of x at once needs; None: that of `compile`.
         A program has no other."""
         return None
@@ -222,7 +222,7 @@ class Verbs:
         from ztorch.feed.row_weights import axes_of_weights
 
         weighted = axes_of_weights(self, (x, y, sample_weight))
-        with self.running("train", self.size_for(x), weighted) as program:
+        with self.running("train", self.size_for(x, "train"), weighted) as program:
             return run_batch(program, "train", x, y, sample_weight, class_weight, return_dict)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None,
@@ -256,5 +256,5 @@ class Verbs:
         from ztorch.feed.row_weights import axes_of_weights
 
         weighted = axes_of_weights(self, (x, y, sample_weight))
-        with self.running("evaluate", self.size_for(x), weighted) as program:
+        with self.running("evaluate", self.size_for(x, "evaluate"), weighted) as program:
             return run_batch(program, "evaluate", x, y, sample_weight, None, return_dict)
