@@ -47,6 +47,11 @@ def checked(function: _F) -> _F:
     return cast(_F, run)
 
 
+def written(signature: inspect.Signature) -> str:
+    """A signature as users read it: the names of types without quotes."""
+    return str(signature).replace("'", "")
+
+
 def explained(function: _F) -> _F:
     """Decorates a function that calls no function of the user's: what fails deep inside because of
     its arguments becomes an error that names the call.
@@ -66,7 +71,7 @@ def explained(function: _F) -> _F:
         except ZtorchError:
             raise
         except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
-            call = str(inspect.signature(function)).replace("'", "")
+            call = written(inspect.signature(function))
             raise ConfigError(f"{function.__name__} cannot be called like this ("
                               f"{type(error).__name__}: {error}); it is {function.__name__}{call}"
                               ) from error

@@ -85,7 +85,8 @@ def dtype(name: str | DType | np.dtype | type) -> DType:
         try:
             return _BY_NAME[np.dtype(name).name]
         except (TypeError, ValueError, KeyError):
-            raise UnknownName(f"{name!r} is not a dtype that ztorch computes with") from None
+            hint = "; a shape is one tuple, such as (3, 4)" if isinstance(name, int) else ""
+            raise UnknownName(f"{name!r} is not a dtype that ztorch computes with{hint}") from None
     raise unknown("dtype", name, [d.long for d in ALL])
 
 

@@ -195,7 +195,7 @@ def test_functions_of_numbers_are_shown_the_way():
     with pytest.raises(TypeError, match=r"layer 'part/mine': .*ops\.relu\(x\), not with NumPy or Py"):
         build(L.Input((4,)), Sequential([L.Lambda(torch.relu, name="mine")], name="part"))
     with pytest.raises(ConfigError, match=r"layer 'a': its function.* a tensor has no 'tahn'; "
-                                          r"compute with zt\.ops"):
+                                          r"did you mean 'tanh'\?"):
         build(L.Input((4,)), L.Dense(3, activation=lambda x: x.tahn(), name="a"))
     with pytest.raises(ConfigError, match=r"loss 'away': its function.*truth value.*; use ops\.where"):
         def away(y, p):

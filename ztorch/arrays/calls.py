@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ztorch.arguments import written
 from ztorch.arrays.promotion import integer_range, name_for, need_in_range, operand_dtypes
 from ztorch.arrays.specs import Spec, spec
 from ztorch.dtypes import DType, dtype
@@ -24,6 +25,7 @@ from ztorch.graph.tracing import NotTraced
 from ztorch.graph.value import Value
 from ztorch.locks import new_lock
 from ztorch.ops import signature
+from ztorch.ops.absent import ARGUMENTS
 
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "less": operator.lt, "less_equal": operator.le, "greater": operator.gt,
@@ -168,7 +170,10 @@ def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Bound:
     try:
         arguments = declared.bind(*args, **attrs).arguments
     except TypeError as error:
-        raise TypeError(f"zt.ops.{name}: {error}; it is {name}{declared}") from None
+        other = [f"{k} is {ARGUMENTS[k]} here; " for k in attrs if k not in declared.parameters
+                 and ARGUMENTS.get(k) in declared.parameters]
+        raise TypeError(f"zt.ops.{name}: {error}; {''.join(other)}it is {name}"
+                        f"{written(declared)}") from None
     operands: list[Any] = []
     labels: list[str] = []
     counts: dict[str, int | None] = {}
@@ -264,8 +269,8 @@ def _builder(public: Public, bound: Bound) -> Build:
             raise
         except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
             raise ConfigError(f"zt.ops.{public.name} cannot be called like this "
-                              f"({type(error).__name__}: {error}); it is {public.name}{declared}"
-                              ) from error
+                              f"({type(error).__name__}: {error}); it is {public.name}"
+                              f"{written(declared)}") from error
 
     return build
 

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
+from ztorch.dtypes import ALL
 from ztorch.errors import ConfigError, DeviceError
 from ztorch.runtime.devices import best_device, resolve
 
+_DTYPES = frozenset(name for d in ALL for name in (d.name, d.long))
 _chosen: ContextVar[str | None] = ContextVar("device", default=None)
 device_of_block = _chosen.get  # that of the enclosing `with zt.device(...)`, or None
 _process_wide: list[str] = []  # what set_default_device was last told, if anything
@@ -89,12 +91,15 @@ def memory_of(device: str) -> str:
     'cpu'
     """
     if not isinstance(device, str):
-        raise ConfigError(f"a device is a string such as 'cpu' or 'cuda:0', not {device!r}")
+        raise ConfigError(f"a device is a string such as 'cpu' or 'cuda:0', not {device!r}; "
+                          "x.astype(...) takes a dtype")
     return _memory_of(device)
 
 
 @functools.lru_cache
 def _memory_of(device: str) -> str:
+    if device in _DTYPES:
+        raise ConfigError(f"{device} is no device but a dtype, which x.astype(...) takes")
     place = resolve(device)
     if place.ordinal is None:
         raise DeviceError(f"{device} names a chip, which holds no tensors; name a device, such as "

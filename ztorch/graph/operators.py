@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ztorch.errors import ShapeError
+from ztorch.errors import ShapeError, nearest
 
 # Python's name of an operator -> the op. Those with two operands exist reflected as well.
 BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "divide", "pow": "power",
@@ -89,6 +89,8 @@ class Operators:
         order = axes[0] if _is_tuple(axes) else axes
         return self.T if order in ((), (None,)) else self.apply_op("transpose", self, tuple(order))
 
+    view, permute = reshape, transpose  # as PyTorch has them
+
     def astype(self, dtype: Any) -> Any:
         """The elements converted to another dtype."""
         return self.apply_op("cast", self, dtype)
@@ -102,8 +104,9 @@ class Operators:
                 setattr(type(self), name, method)  # the next one is found at once
                 bound: Callable[..., Any] = method.__get__(self)
                 return bound
-        raise AttributeError(f"a tensor has no {name!r}; "
-                             f"{self.instead.get(name, 'compute with zt.ops')}")
+        hint = f"; {self.instead[name]}" if name in self.instead else nearest(
+            name, itertools.chain(*self.ops()), likeness=0.7)
+        raise AttributeError(f"a tensor has no {name!r}{hint or '; compute with zt.ops'}")
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *itertools.chain(*self.ops())})

@@ -5,9 +5,14 @@ An error tells it, where the name that is nearest in letters would mislead.
 
 from __future__ import annotations
 
+_GRADIENT = """gradients are those of functions. Three lines:
+    def loss(params): ...
+    value, grads = zt.value_and_grad(loss)(params)
+    params = optimizer.update(params, grads)"""
 _SIZES = "the shape of its result depends on numbers, and shapes are fixed here"
 _SETS = "zt.array_api has it, for tensors whose numbers are known"
 _SETS_OF_TWO = "use zt.array_api.unique_values, and ops.isin of the other one"
+_ORDER = "elements always lie in C order"
 _DTYPE = "use x.astype('{}')"
 _CHANGES = "a tensor never changes; use the op without _, which makes another one"
 _COMPLEX = "there are no complex numbers"
@@ -30,7 +35,15 @@ INSTEAD = {
     "masked_fill": "use ops.where(mask, value, x)",
     "masked_select": _SIZES,
     "mse_loss": "use zt.losses", "narrow": "slice the tensor",
-    "numel": "use ops.size",
+    "numel": "use x.size", "nelement": "use x.size", "dim": "use x.ndim",
+    "ndimension": "use x.ndim",
+    "element_size": "use x.dtype.bytes", "itemsize": "use x.dtype.bytes",
+    "stride": _ORDER, "strides": _ORDER, "is_contiguous": _ORDER, "flags": _ORDER,
+    "data": "use x.numpy()", "flat": "use x.ravel()", "get_device": "use x.device",
+    **{f"is_{name}": "use x.device" for name in ("cpu", "cuda", "vulkan")},
+    "is_floating_point": "use x.dtype.kind == 'f'", "is_leaf": _GRADIENT, "grad_fn": _GRADIENT,
+    "tobytes": "use x.numpy().tobytes()", "tofile": "use x.numpy().tofile(file)",
+    "data_ptr": "use x.numpy().ctypes.data",
     "result_type": "use zt.array_api.result_type",
     "t": "use ops.transpose", "unique_all": _SETS,
     "unique_counts": _SETS, "unique_inverse": _SETS, "unique_values": _SETS,
@@ -39,8 +52,8 @@ INSTEAD = {
     "polar": _COMPLEX,
     "view_as_complex": _COMPLEX,
     "view_as_real": _COMPLEX,
-    "backward": "use zt.grad or zt.value_and_grad on a function, and self.gradients(loss, weights) "
-                "in a train_step",
+    **dict.fromkeys(("grad", "requires_grad", "requires_grad_", "retain_grad"), _GRADIENT),
+    "backward": _GRADIENT + "\nIn a train_step, self.gradients(loss, weights) has them.",
     "choose": "use ops.where, or ops.take_along_axis",
     "convolve": "use ops.conv, whose kernel is not turned round", "copy": "values never change, so "
     "nothing needs a copy", "copy_": _CHANGES, "add_": _CHANGES, "fill_": _CHANGES,
@@ -52,19 +65,44 @@ INSTEAD = {
     "type": "use x.astype(dtype)",
     "clone": "values never change, so nothing needs a copy",
     "column_stack": "use ops.stack(axis=1) of vectors, or ops.concat(axis=1)",
-    "contiguous": "elements always lie in C order",
+    "contiguous": _ORDER,
     "cpu": "use x.to('cpu')",
     "cuda": "use x.to('cuda:0')",
     "detach": "use ops.stop_gradient",
-    "expand": "use ops.broadcast_to",
+    "expand": "use ops.broadcast_to", "view_as": "use x.reshape(other.shape)",
+    "reshape_as": "use x.reshape(other.shape)", "unflatten": "use x.reshape(shape)",
+    "type_as": "use x.astype(other.dtype)", "bool": _DTYPE.format("bool"),
+    "byte": _DTYPE.format("uint8"), "char": _DTYPE.format("int8"),
+    "short": _DTYPE.format("int16"), "bfloat16": _DTYPE.format("bfloat16"),
+    "movedim": "use ops.moveaxis", "swapdims": "use ops.swapaxes",
+    "H": "use x.mT", "mH": "use x.mT",
+    "adjoint": "use x.mT", "inverse": "use ops.inv", "pinverse": "use ops.pinv",
+    "ger": "use ops.outer", "sgn": "use ops.sign", "take_along_dim": "use ops.take_along_axis",
+    "clamp_min": "use ops.maximum", "clamp_max": "use ops.minimum", "msort": "use ops.sort(axis=0)",
+    "split_with_sizes": "use ops.split", "tensor_split": "use ops.array_split",
+    "prelu": "use ops.where(x > 0, x, slope * x)", "hardshrink": "use ops.hard_shrink",
+    "dist": "use ops.norm(x - y)", "aminmax": "use ops.min and ops.max",
+    "histc": "use ops.histogram",
+    "select": "use x[..., k, :]", "compress": _SIZES,
+    **{name: f"use zt.ops.{name}(x)" for name in ("bincount", "nonzero", "unique")},
+    "resize": "use ops.reshape, or ops.pad",
+    "index_add": "use ops.scatter_add", "scatter_reduce": "use ops.scatter_add",
+    "index_put": "use ops.scatter_update", "index_copy": "use ops.scatter_update",
+    "put": "use ops.scatter_update", "slice_scatter": "use ops.slice_update",
+    "partition": "use ops.sort", "bernoulli": "use zt.rand(shape) < x",
+    **{f"new_{name}": f"use zt.{name}(shape, x.dtype)" for name in ("empty", "ones", "zeros")},
+    "new_full": "use zt.full(shape, value, x.dtype)", "new_tensor": "use zt.tensor(data, x.dtype)",
     "expand_as": "use ops.broadcast_to(x, other.shape)",
     "fill": "use zt.full_like",
     "in1d": "use ops.isin",
     "interp": "use ops.searchsorted and ops.take",
     "intersect1d": _SETS_OF_TWO,
-    "requires_grad_": "use zt.grad or zt.value_and_grad on a function",
     "setdiff1d": _SETS_OF_TWO,
     "union1d": "use zt.array_api.unique_values of ops.concat",
     **{f"reduce_{name}": f"use ops.{name}" for name in (
         "all", "any", "max", "mean", "min", "prod", "sum")},
 }
+
+# Of other libraries' arguments: what ops call it
+ARGUMENTS = {"dim": "axis", "dims": "axes", "keepdim": "keepdims", "unbiased": "correction",
+             "input": "x", "a_min": "min", "a_max": "max", "newshape": "shape"}
