@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ztorch.ops  # noqa: F401 (fills OPS)
@@ -34,10 +34,6 @@ class TargetSpec:
     shape: Shape  # with the batch
     dtype: DType
     classes: int | None = None  # number of classes, if targets are class numbers
-
-    def sized(self, like: Shape, axes: Collection[int]) -> TargetSpec:
-        """The same, as long as predictions of a shape along some axes."""
-        return replace(self, shape=tuple(like[k] if k in axes else n for k, n in enumerate(self.shape)))
 
 
 class UnfitTargets(ShapeError):

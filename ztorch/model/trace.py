@@ -163,8 +163,8 @@ class BucketGraphs:
         outputs = (predicted if "predict" in own else Network.called)(model, x, context)
         functions = {"predict": Graph({port("y", name): y for name, y in outputs.items()},
                                       context.memories)}
-        targets = {name: spec.sized(outputs[name].shape, context.padding.of(outputs[name]))
-                   if name in outputs else spec for name, spec in targets.items()}
+        targets = {name: _as_long(spec, outputs[name], context) if name in outputs else spec
+                   for name, spec in targets.items()}
         objectives = objectives_for(outputs, targets)
         graphs = ScoringGraphs(model, batch_size, sizes, rows_vary, states, objectives, targets,
                                weighted)
@@ -190,6 +190,13 @@ class BucketGraphs:
         return {name: spelled_axes({k - 1: OpenAxis(mask.axis, mask.steps)
                                     for k, mask in padded.items()})
                 for name, padded in named.items() if padded}
+
+
+def _as_long(target: TargetSpec, y: Value, context: Context) -> TargetSpec:
+    """Targets that are as long as predictions along open axes."""
+    axes = context.padding.of(y)
+    return replace(target, shape=tuple(y.shape[k] if k in axes else n
+                                       for k, n in enumerate(target.shape)))
 
 
 def float_dtypes(name: Any) -> tuple[DType, DType | None]:
