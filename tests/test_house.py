@@ -135,7 +135,7 @@ DOORS = {
     "wgpu": {"backends/drivers/webgpu.py"},
     "Metal": {"backends/drivers/metal.py"},
     "objc": {"backends/drivers/metal.py"},
-    "cuda": {"backends/cuda_calls.py", "codegen/ptx.py"},
+    "cuda": {"backends/cuda_calls.py", "codegen/ptx.py", "codegen/nvrtc.py"},
     "ml_dtypes": {"arrays/exchange.py"},
     "h5py": {"weights/keras_files.py"},
     "PIL": {"data/images.py"},

@@ -107,7 +107,7 @@ def test_launches_wait_only_where_a_barrier_says_so(fake: FakeCuda) -> None:
 
 @pytest.mark.parametrize(("capability", "chip"), [
     ((7, 5), "sm_75"), ((8, 0), "sm_80"), ((8, 6), "sm_86"), ((8, 7), "sm_86"), ((8, 9), "sm_89"),
-    ((9, 0), "sm_90a"), ((10, 0), "sm_100"), ((12, 0), "sm_100")])
+    ((9, 0), "sm_90a"), ((10, 0), "sm_100"), ((12, 0), "sm_120")])
 def test_the_chip_that_code_is_made_for(capability: tuple[int, int], chip: str,
                                         monkeypatch: pytest.MonkeyPatch) -> None:
     fake = install(monkeypatch, capability=capability)

@@ -30,10 +30,11 @@ from ztorch.dtypes import ALL, DType, bf16, f16, f32
 from ztorch.errors import Unsupported
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
+from ztorch.machines.chips import chips_of
 
 nvjitlink = pytest.importorskip("cuda.bindings.nvjitlink", reason="needs nvJitLink: pip install 'ztorch[cuda]'")
-CHIPS = tuple(t.chip for t in TARGETS.values() if t.backend == "cuda")
-SOME = ("sm_75", "sm_90", "sm_100")
+CHIPS = tuple(c.name for c in chips_of("cuda"))
+SOME = ("sm_75", "sm_90", "sm_120")
 GOLDENS = Path(__file__).parent / "goldens" / "ptx.json"
 SLACK = 16  # registers more that another version of the assembler may take
 
@@ -169,7 +170,7 @@ def test_asynchronous_products_are_taken() -> None:
 
 # Chips differ in their words for 16-bit floats, so the oldest and newest take these in each run.
 @pytest.mark.parametrize(("chip", "d"), pairs(
-    CHIPS, ALL, [(c, d) for c in ("sm_75", "sm_100") for d in (f16, bf16)]), ids=str)
+    CHIPS, ALL, [(c, d) for c in ("sm_75", "sm_120") for d in (f16, bf16)]), ids=str)
 def test_every_opcode_is_taken(chip: str, d: DType) -> None:
     """Each run takes each dtype for one chip, a full run for all."""
     kernels = [kernel_for(opcode, d, 1)[0] for opcode in opcodes_of(d)]
@@ -210,10 +211,10 @@ def test_a_few_ops_are_taken(chip: str) -> None:
 # Chips of one vocabulary differ in little but their names: the oldest and newest stand for them. Other
 # models are made of the same kinds of layers, and compile for other devices in backends/test_zoo.py.
 EVERY_RUN = {("digits_cnn", "sm_75"), ("digits_cnn", "sm_90"), ("lstm_classifier", "sm_75"),
-             ("tiny_gpt", "sm_75"), ("text_classifier", "sm_100")}
+             ("tiny_gpt", "sm_75"), ("text_classifier", "sm_120")}
 ZOO = [pytest.param(name, chip, marks=() if (name, chip) in EVERY_RUN else pytest.mark.full)
        for k, name in enumerate(NAMES)
-       for chip in (CHIPS if name == "digits_cnn" else (("sm_75", "sm_100")[k % 2],))]
+       for chip in (CHIPS if name == "digits_cnn" else (("sm_75", "sm_120")[k % 2],))]
 
 
 @pytest.mark.slow

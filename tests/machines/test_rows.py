@@ -44,7 +44,7 @@ def test_a_new_chip_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_chips_are_targets_of_their_backends_in_order() -> None:
     for backend in ("cuda", "rocm"):
-        named = [t.chip for t in TARGETS.values() if t.backend == backend and t.assembler]
+        named = [t.chip for t in TARGETS.values() if t.backend == backend and t.chip not in ("c", "hip")]
         assert named == [c.name for c in chips.chips_of(backend)]
     assert {c.family for c in CHIPS} == set(FAMILIES)
     assert len({c.name for c in CHIPS}) == len(CHIPS)
@@ -54,7 +54,7 @@ def test_code_for_a_chip_runs_on_later_ones() -> None:
     for generation, able in (
         (61, ()), (75, ("sm_75",)), (87, ("sm_75", "sm_80", "sm_86")),
         (90, ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")),
-        (120, ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100")),
+        (120, ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")),
     ):
         assert runnable("cuda", generation=generation) == able, generation
 

@@ -9,6 +9,8 @@ from ztorch.backends.handles import DeviceInfo
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.machines.chips import runnable
 
+TEXT = "c"  # the chip of code that was CUDA C++ and is for all chips
+
 
 @functools.cache
 def driver() -> Any:
@@ -57,4 +59,4 @@ def described(ordinal: int) -> DeviceInfo:
                  "integrated" if attribute("INTEGRATED") else "gpu",
                  int(ask(where, "cuDeviceTotalMem", device)), able[-1] if able else "",
                  tuple(limits.items()), f"CUDA {version // 1000}.{version % 1000 // 10}, compute "
-                 f"capability {capability // 10}.{capability % 10}", able)
+                 f"capability {capability // 10}.{capability % 10}", (TEXT, *able) if able else ())

@@ -148,19 +148,21 @@ FAMILIES: dict[str, Family] = {
 
 _STATIC_SHARED = 48 << 10  # bytes that a CUDA kernel may declare
 _ADDRESSED = 1 << 47  # bytes that addresses of 64 bits reach on GPUs
+_CUDA_GRID = GridLimits(threads=1024, shared_bytes=_STATIC_SHARED,
+                        static_shared_bytes=_STATIC_SHARED, subgroup=32, max_groups=(1 << 31) - 1,
+                        max_buffers=256, max_buffer_bytes=_ADDRESSED, compute_units=100,
+                        resident_threads=512, load_width=4)
 
 
 def _cuda(chip: Chip) -> Target:
     family = FAMILIES[chip.family]
-    grid = GridLimits(threads=1024, shared_bytes=chip.shared_bytes or _STATIC_SHARED,
-                      static_shared_bytes=_STATIC_SHARED, shared_unit_bytes=chip.shared_bytes,
-                      subgroup=family.subgroup, max_groups=(1 << 31) - 1, max_buffers=256,
-                      max_buffer_bytes=_ADDRESSED, compute_units=chip.compute_units,
-                      resident_threads=512, load_width=4, mma_shapes=family.mma_shapes,
-                      mma_layout="quads" if family.mma_shapes else "",
-                      asynchronous_copies="ptx80" in family.template_folders,
-                      asynchronous_products="ptx90a" in family.template_folders,
-                      tile_copies="ptx90a" in family.template_folders)
+    grid = replace(_CUDA_GRID, shared_bytes=chip.shared_bytes or _STATIC_SHARED,
+                   shared_unit_bytes=chip.shared_bytes, subgroup=family.subgroup,
+                   compute_units=chip.compute_units, mma_shapes=family.mma_shapes,
+                   mma_layout="quads" if family.mma_shapes else "",
+                   asynchronous_copies="ptx80" in family.template_folders,
+                   asynchronous_products="ptx90a" in family.template_folders,
+                   tile_copies="ptx90a" in family.template_folders)
     return Target(f"cuda:{chip.name}", family.template_folders, "ptx",
                   Limits(0, 255, True, grid=grid), missing_opcodes=_CALLS,
                   converted_dtypes=family.converted_dtypes, frame_data=(("version", chip.isa),),
@@ -220,8 +222,11 @@ def table() -> dict[str, Target]:
                Limits(0, 64, True, grid=GridLimits(threads=1024, subgroup=32)), backend="dummy",
                stored_dtypes=()),
         *map(_cuda, chips_of("cuda")),
+        Target("cuda:c", ("cuda", "cpp", "clike"), "c", Limits(0, 255, True, grid=_CUDA_GRID),
+               missing_opcodes=_CALLS, backend="cuda", chip="c", assembler="nvrtc",
+               one_module_per_kernel=True),  # CUDA C++, for all chips
         *map(_rocm, chips_of("rocm")),
-        Target("rocm:hip", ("hip", "clike"), "c",  # text, for all chips
+        Target("rocm:hip", ("hip", "cpp", "clike"), "c",  # text, for all chips
                Limits(0, 128, True, grid=replace(_ROCM_GRID, compute_units=100)),
                missing_opcodes=_CALLS | _EXCHANGED, backend="rocm", chip="hip"),
     )

@@ -27,6 +27,7 @@ CHIPS: tuple[Chip, ...] = (
     Chip("cuda", "sm_90", "ampere", 132, 90, shared_bytes=227 << 10, isa="7.8"),
     Chip("cuda", "sm_90a", "hopper", 132, 90, exact=True, shared_bytes=227 << 10, isa="8.0"),
     Chip("cuda", "sm_100", "ampere", 148, 100, shared_bytes=227 << 10, isa="8.6"),
+    Chip("cuda", "sm_120", "ampere", 170, 120, shared_bytes=99 << 10, isa="8.7"),
     Chip("rocm", "gfx90a", "cdna2", 104),
     Chip("rocm", "gfx942", "cdna3", 304),
     Chip("rocm", "gfx1100", "rdna3", 96),

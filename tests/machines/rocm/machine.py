@@ -1,4 +1,5 @@
-"""Runs what is rendered for AMD's GPUs on the CPU, thread by thread: the same IR, and the same C++.
+"""Runs what is rendered for AMD's GPUs on the CPU, thread by thread: the same IR, and the same C++;
+CUDA's C++ too.
 
 Of the IR only the machine is exchanged: memories lose their spaces, the frame its calling convention,
 and the intrinsics are functions of `workgroups.c`, where each thread is a coroutine. Arithmetic, control
@@ -139,28 +140,58 @@ def hosted_ir(text: str, wave: int) -> Hosted:
 # -- C++ -------------------------------------------------------------------------------------------
 
 SIGNATURE = re.compile(r"^void (\w+)\((.*)\) \{$", re.M)
-PRELUDE = """
+SHARED = "".join(f"""
+extern "C" int zt_{kind}_id_{axis}();""" for kind in ("workgroup", "workitem") for axis in "xyz") + """
 #define __global__
 #define __device__
 #define __shared__ static
+extern "C" void zt_s_barrier();
+extern "C" int zt_ds_bpermute(int, int);
+extern "C" unsigned zt_mbcnt_lo(unsigned, unsigned), zt_mbcnt_hi(unsigned, unsigned);
+"""
+HIP = SHARED + """
 #define amdgpu_flat_work_group_size(least, most)
 #define __builtin_amdgcn_fence(order, scope) __atomic_signal_fence(order)
 #define __builtin_amdgcn_s_barrier zt_s_barrier
 #define __builtin_amdgcn_ds_bpermute zt_ds_bpermute
 #define __builtin_amdgcn_mbcnt_lo zt_mbcnt_lo
 #define __builtin_amdgcn_mbcnt_hi zt_mbcnt_hi
-extern "C" void zt_s_barrier();
-extern "C" int zt_ds_bpermute(int, int);
-extern "C" unsigned zt_mbcnt_lo(unsigned, unsigned), zt_mbcnt_hi(unsigned, unsigned);
 """ + "".join(f"""
-#define __builtin_amdgcn_{kind}_id_{axis} zt_{kind}_id_{axis}
-extern "C" int zt_{kind}_id_{axis}();""" for kind in ("workgroup", "workitem") for axis in "xyz")
+#define __builtin_amdgcn_{kind}_id_{axis} zt_{kind}_id_{axis}""" for kind in ("workgroup", "workitem") for axis in "xyz")
+CUDA = SHARED + """
+#include <cmath>
+#include <cstring>
+using std::fabs, std::rint, std::floor, std::ceil, std::trunc, std::sqrt, std::fma;
+#define __launch_bounds__(...)
+#define __syncthreads zt_s_barrier
+static float __fmul_rn(float a, float b) { return a * b; }
+static double __dmul_rn(double a, double b) { return a * b; }
+static float __fdiv_rn(float a, float b) { return a / b; }
+static float __fsqrt_rn(float a) { return std::sqrt(a); }
+struct { struct { operator int() { return zt_workgroup_id_x(); } } x; struct { operator int() { return zt_workgroup_id_y(); } } y;
+         struct { operator int() { return zt_workgroup_id_z(); } } z; } blockIdx;
+struct { struct { operator int() { return zt_workitem_id_x(); } } x; struct { operator int() { return zt_workitem_id_y(); } } y;
+         struct { operator int() { return zt_workitem_id_z(); } } z; } threadIdx;
+template <typename T> T __shfl_xor_sync(unsigned who, T x, int mask) {
+  if (who != ~0u) throw "some of the threads only";
+  int lane = zt_mbcnt_lo(~0u, 0), words[2] = {0, 0};
+  memcpy(words, &x, sizeof x);
+  for (unsigned k = 0; k < (sizeof x + 3) / 4; k++) words[k] = zt_ds_bpermute((lane ^ mask) * 4, words[k]);
+  memcpy(&x, words, sizeof x);
+  return x;
+}
+template <typename T> T atomicAdd(T *p, T x) { T old = *p; *p = old + x; return old; }
+template <typename T> T atomicMin(T *p, T x) { T old = *p; if (x < old) *p = x; return old; }
+template <typename T> T atomicMax(T *p, T x) { T old = *p; if (x > old) *p = x; return old; }
+template <typename T> T atomicExch(T *p, T x) { T old = *p; *p = x; return old; }
+template <typename T> T atomicCAS(T *p, T e, T x) { T old = *p; if (old == e) *p = x; return old; }
+"""
 
 
 @functools.lru_cache(maxsize=64)
 def hosted_cpp(text: str, wave: int) -> Hosted:
     workgroups()
-    parts, kernels = [PRELUDE, text], {}
+    parts, kernels = [CUDA if "__launch_bounds__" in text else HIP, text], {}
     for name, parameters in SIGNATURE.findall(text):
         types = [p.rpartition("*")[0] for p in parameters.split(", ") if p]
         kernels[name] = len(types)
@@ -204,13 +235,15 @@ def aligned(array: np.ndarray, align: int) -> np.ndarray:
     return copy
 
 
-def run(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.ndarray]],
-        target: Target) -> list[Kernel]:
-    """Runs each kernel on its buffers, in place; what each was in the target's words."""
+def run(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.ndarray]], target: Target,
+        machine: Any = None) -> list[Kernel]:
+    """Runs each kernel on its buffers, in place; what each was in the target's words. `machine` makes
+    something with a `launch` of text and target, in place of this one."""
     text, found = rendered(kernels, target)
     grid = target.limits.grid
     assert grid is not None
-    hosted = (hosted_ir if target.template_suffix == "ll" else hosted_cpp)(text, grid.subgroup or 64)
+    hosted = machine(text, target) if machine else (
+        hosted_ir if target.template_suffix == "ll" else hosted_cpp)(text, grid.subgroup or 64)
     for (symbol, kernel, size), held in zip(found, buffers, strict=True):
         arrays = [held[m.name] for m in kernel.memories if m.space == "global"]
         near = [aligned(a, grid.buffer_align) for a in arrays]

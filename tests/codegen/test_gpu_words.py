@@ -28,7 +28,7 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
 from ztorch.lower.passes import decompose
 
-TARGET = ("rocm:gfx90a", "rocm:gfx1100", "rocm:hip")
+TARGET = ("rocm:gfx90a", "rocm:gfx1100", "rocm:hip", "cuda:c")
 targets = pytest.mark.parametrize("name", [
     pytest.param(n, marks=pytest.mark.slow if n == "rocm:gfx1100" else ()) for n in TARGET])
 
