@@ -119,6 +119,7 @@ class Descriptor:
     arguments: int
     entry: int  # the address of the first instruction
     rsrc1: int
+    rsrc2: int
     properties: int
 
     @property
@@ -140,5 +141,5 @@ def descriptor(elf: bytes, kernel: str) -> Descriptor:
     assert (size, kind) == (64, 1)
     at = address - rodata.address
     shared, scratch, arguments, _, entry = struct.unpack_from("<IIIIq", rodata.data, at)
-    _, rsrc1, _, properties = struct.unpack_from("<IIIH", rodata.data, at + 44)
-    return Descriptor(shared, scratch, arguments, address + entry, rsrc1, properties)
+    _, rsrc1, rsrc2, properties = struct.unpack_from("<IIIH", rodata.data, at + 44)
+    return Descriptor(shared, scratch, arguments, address + entry, rsrc1, rsrc2, properties)
