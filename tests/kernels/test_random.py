@@ -98,6 +98,7 @@ def test_interpreted() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600 if COMPILED > TOGETHER else 300)
 @pytest.mark.parametrize("backend", COMPUTING)
 def test_on_devices(backend: str) -> None:
     jobs = _jobs(_floats(backend))

@@ -75,6 +75,9 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
             elif limits.grid is None and out.op.movement and _repeats_scattered(out):
                 out = Value(out.op, (_copied(out.args[0], out.size, turned_copies),), out.attrs,
                             out.shape, out.dtype)
+            elif limits.grid is None and _looks_up_scattered(out):
+                rows = new[v.args[0]] = COPY(out.args[0])  # for other readers, too
+                out = Value(out.op, (rows, *out.args[1:]), out.attrs, out.shape, out.dtype)
             elif v.op.kind == "loop":
                 private = {new[a] for a in v.args if readers[a] == [v]}
                 read = results.get(v, [])
@@ -119,9 +122,22 @@ def _repeats_scattered(v: Value) -> bool:
     """Whether v is a tensor again and again whose neighbours do not lie side by side, such as
     weights of which each vector would be gathered each time."""
     [x, *others] = v.args
+    return not others and v.size > x.size and is_view(x) and bool(x.args) and _scattered(v)
+
+
+def _looks_up_scattered(v: Value) -> bool:
+    """Whether v looks up rows, not elements, of such a tensor, and at least as many as it has."""
+    if v.op.kind != "map" or v.op.opcode or len(v.args) != 2 or not v.args[1].dtype.is_int:
+        return False
+    x = v.args[0]
+    return is_view(x) and bool(x.args) and v.size >= x.size and v.dtype is x.dtype and (
+        v.shape[-1:] == x.shape[-1:]) and _scattered(x)
+
+
+def _scattered(v: Value) -> bool:
+    """Whether the neighbours of a view along its last axis do not lie side by side."""
     axes = [k for k, n in enumerate(v.shape) if n > 1]
-    if others or v.size <= x.size or not is_view(x) or not x.args or not axes or (
-            v.shape[axes[-1]] <= PLANES_MAX):
+    if not axes or v.shape[axes[-1]] <= PLANES_MAX:
         return False
     last = Var("last", v.shape[axes[-1]])
     base = view_of(v, [Index.of(last) if k == axes[-1] else Index() for k in range(v.rank)])

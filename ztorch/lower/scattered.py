@@ -3,8 +3,11 @@ place in a table. Workers share tables and parts of rows, so each sum has one or
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 
 from ztorch.dtypes import u32, u64
 from ztorch.graph.value import Value
@@ -18,7 +21,13 @@ from ztorch.lower.loops import spread, vectors
 from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import COPY, Region, is_view, view_of
 from ztorch.lower.schedule import ScatterSchedule
-from ztorch.lower.tuning import SCATTER_PART, SCATTER_PARTS_MAX, SCATTER_UNROLL
+from ztorch.lower.tuning import (
+    SCATTER_PART,
+    SCATTER_PARTS_MAX,
+    SCATTER_TABLES,
+    SCATTER_UNROLL,
+    SCATTER_UPDATES,
+)
 
 
 def scatter_on_buffers(v: Value) -> Value:
@@ -37,7 +46,16 @@ def propose(region: Region, limits: Limits) -> ScatterSchedule:
     parts = max(1, min(SCATTER_PARTS_MAX, inner // SCATTER_PART))
     while inner % parts:
         parts -= 1
-    return ScatterSchedule(lanes, parts)
+    _, chunks, n, _ = v.shape
+    updates = v.args[0].shape[1] * inner // chunks
+    pay = _fits(v, SCATTER_UNROLL) and SCATTER_UNROLL * n * inner * SCATTER_UPDATES <= updates
+    return ScatterSchedule(lanes, parts, SCATTER_UNROLL if pay and parts == 1 else 0)
+
+
+def _fits(v: Value, tables: int) -> bool:
+    """Whether so many tables find room on the stack."""
+    *_, n, inner = v.shape
+    return tables * n * inner * v.dtype.bytes <= SCATTER_TABLES
 
 
 def refusal(s: ScatterSchedule, region: Region, limits: Limits) -> str:
@@ -47,6 +65,8 @@ def refusal(s: ScatterSchedule, region: Region, limits: Limits) -> str:
         return f"parts({s.parts}) must divide the {v.shape[-1]} elements of an update"
     if s.lanes > 1 and v.args[1].shape[-1] > 1:
         return f"lanes({s.lanes}) must be 1 where each element has a place of its own"
+    if s.tables and (s.parts > 1 or s.tables > SCATTER_UNROLL or not _fits(v, s.tables)):
+        return f"tables({s.tables}) must be 0: they are too large, or workers share an update"
     return lanes_refusal(s.lanes, limits.lanes(v.dtype))
 
 
@@ -59,18 +79,24 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     e = Emitter(b, {**memory, v: target[v]})
     with b.loop(0, math.prod(x.extent for x in loops), kind="parallel") as r:
         scope = e.within(bound=spread(e, r, loops))
-        table = _Table(scope, v, loops, inner // s.parts, s.lanes)
-        table.clear()
-        table.add()
+        table = _Table(scope, v, loops, inner // s.parts, s.lanes, s.tables)
+        if s.tables:
+            with table.apart(limits.lanes(v.dtype)):
+                table.add()
+        else:
+            table.clear()
+            table.add()
 
 
 class _Table:
     """A table, or a part of its rows, and the updates that are added to it."""
 
-    def __init__(self, e: Emitter, v: Value, loops: list[Var], width: int, lanes: int):
-        self.e, self.v, self.lanes = e, v, lanes
+    def __init__(self, e: Emitter, v: Value, loops: list[Var], width: int, lanes: int,
+                 tables: int):
+        self.e, self.v, self.lanes, self.tables = e, v, lanes, tables
         self.outer, self.chunk, self.part = loops
         self.column = Var("j", width)
+        self.table = 0  # that the next update is added to
 
     def clear(self) -> None:
         """Makes it 0."""
@@ -79,6 +105,24 @@ class _Table:
             for e, column in self._columns(self.e.within(bound={**self.e.bound, row: k})):
                 e.store(e.memory[self.v], self.v, self._at(Index.of(row), column),
                         b.const(0, self.v.dtype))
+
+    @contextmanager
+    def apart(self, lanes: int) -> Iterator[None]:
+        """Within a `with` block, updates are added to tables on the stack; after it they are added
+        up, `lanes` elements at once."""
+        *_, n, inner = self.v.shape
+        b, size = self.e.b, n * inner
+        tables = b.memory("tables", self.v.dtype, self.tables * size, "local", "rw")
+        for e, _ in vectors(self.e.within(), every := Var("t", self.tables * size), lanes):
+            e.store(tables, self.v, Index.of(every), b.const(0, self.v.dtype))
+        around, self.e = self.e, replace(self.e, memory={**self.e.memory, self.v: tables})
+        yield
+        target, self.e = around.memory[self.v], around
+        for e, _ in vectors(self.e.within(), at := Var("t", size), lanes):
+            parts = [replace(e, memory={self.v: tables}).load(self.v, Index.of(at) + k * size)
+                     for k in range(self.tables)]
+            e.store(target, self.v, self._at(Index(), Index()) + Index.of(at), functools.reduce(
+                b.add, parts))
 
     def add(self) -> None:
         """Adds each update of the chunk to its place."""
@@ -89,7 +133,9 @@ class _Table:
         whole = b.add(first, b.mul(b.div(b.sub(last, first), SCATTER_UNROLL), SCATTER_UNROLL))
         with b.loop(first, whole, SCATTER_UNROLL) as k:
             for step in range(SCATTER_UNROLL):
+                self.table = step % max(self.tables, 1)
                 self._turn(b.add(k, step))
+        self.table = 0
         with b.loop(whole, last) as k:
             self._turn(k)
 
@@ -129,5 +175,8 @@ class _Table:
             yield scope, column
 
     def _at(self, row: Index, column: Index) -> Index:
+        if self.e.memory[self.v] == "tables":
+            _, _, n, inner = self.v.shape
+            return row * inner + column + self.table * n * inner
         return flatten((Index.of(self.outer), Index.of(self.chunk), row, column), self.v.shape)
 

@@ -1,5 +1,4 @@
 """Schedules: how a kernel is computed, as values that are printed, parsed and given from outside.
-
 A schedule is a kind and its directives, such as
 
     product tile(rows=6, vectors=2) block(rows=4) prefetch(8) unroll(4) epilogue(inline=1)
@@ -139,6 +138,7 @@ class ScatterSchedule(Schedule):
     kind = "scatter"
     lanes: int  # elements of an update that are added at once
     parts: int  # of an update, which workers share
+    tables: int  # which updates take in turn, so that none waits for the one before; 0: in place
 
     def tile(self, lanes: int) -> str:
         return f"{self.parts}x{self.lanes}"
