@@ -223,13 +223,13 @@ def test_the_readme_says_what_is_run_to_test() -> None:
 # -- tests -------------------------------------------------------------------------------------------
 
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-# Folders of tests that are no room of the package: what tests share, players of machines, and what lies
+# Folders of tests that are not rooms of the package: what tests share, players of machines, and what lies
 # beside the package.
 BESIDE = {"cases", "machines", "zoo", "tools", "__pycache__"}
 
 
 def test_no_test_imports_another() -> None:
-    """What two of them need lies in tests/cases, or in a file beside them that is no test."""
+    """What two of them need lies in tests/cases, or in a file beside them that is not a test."""
     for path in TESTS:
         for node in _nodes(path):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []

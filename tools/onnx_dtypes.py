@@ -34,7 +34,7 @@ ALIKE = 2  # tests of one op with the same attributes that are tried in a dtype
 FOREIGN = ("string", "complex", "seq", "optional")
 NO_ZERO = ("Mod", "Div")  # a division by zero is defined for floats alone
 
-EXPLAINED = {  # (op, dtype or version): why onnx.reference is no measure there
+EXPLAINED = {  # (op, dtype or version): why onnx.reference is not a measure there
     ("BatchNormalization", "13"): "the reference mixes in the statistics of the batch; the "
                                   "standard and ONNX Runtime do not",
     ("DeformConv", "double"): "the reference has positions in float32",
@@ -100,7 +100,7 @@ def _number(onnx: Any, dtype: str) -> int:
 
 def _retyped(onnx: Any, case: SuiteCase, version: int,
              types: Mapping[str, int]) -> SuiteCase | None:
-    """The case with tensors of these dtypes; None where that is no valid model, or one that the
+    """The case with tensors of these dtypes; None where that is not a valid model, or one that the
     reference cannot compute."""
     model = onnx.ModelProto.FromString(case.model.SerializeToString())
     del model.opset_import[:]

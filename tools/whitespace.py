@@ -1,7 +1,7 @@
 """Whitespace and leftovers that a commit should not have: `python tools/whitespace.py FILES`.
 
 Trailing blanks and a missing or doubled end of file are mended, marks of a merge conflict and files
-that are no UTF-8 are told. The exit status is 1 where anything was found, as pre-commit wants it.
+that are not UTF-8 are told. The exit status is 1 where anything was found, as pre-commit wants it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def faults(path: Path) -> str:
         with path.open(encoding="utf-8", newline="") as file:
             text = file.read()
     except UnicodeDecodeError:
-        return "is no UTF-8"
+        return "is not UTF-8"
     if MARKS.search(text):
         return "has marks of a merge conflict"
     if "\r\n" in text:

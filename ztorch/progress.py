@@ -23,7 +23,7 @@ class Progress:
         verbose: 0 prints nothing, 1 a bar, 2 one line per epoch; "auto" is 1 on a terminal and in a
             notebook, and 2 elsewhere. Where nothing can be redrawn, 1 becomes 2. Default:
             `"auto"`.
-        epochs: How many epochs there are; None: it is no training. Default: `None`.
+        epochs: How many epochs there are; None: it is not training. Default: `None`.
         stream: Where to write; None: standard output. Default: `None`.
 
     Examples:

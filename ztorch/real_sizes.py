@@ -83,7 +83,7 @@ class OpenAxis(NamedTuple):
         """The axis of such a text.
 
         Raises:
-            ValueError: It is no such text.
+            ValueError: It is not such a text.
 
         Examples:
             >>> OpenAxis.of("time@1-2/2")
@@ -92,7 +92,7 @@ class OpenAxis(NamedTuple):
         name, *texts = text.split("@")
         steps = [re.fullmatch(r"([1-9]\d{0,8})([+-]\d{1,9})/([1-9]\d{0,8})", t) for t in texts]
         if not name or None in steps:
-            raise ValueError(f"{text!r} is no name of an axis with the steps of its size")
+            raise ValueError(f"{text!r} is not a name of an axis with the steps of its size")
         return cls(name, tuple((int(m[1]), int(m[2]), int(m[3])) for m in steps if m))
 
 

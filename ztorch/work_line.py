@@ -7,7 +7,7 @@ Whoever begins the work opens a block, and those inside it say how far they are:
             ...
 
 The line shows once a second has passed, is drawn over as the work goes on, and vanishes with it.
-Where standard error is no terminal nothing is written.
+Nothing is written where standard error is not a terminal.
 """
 
 from __future__ import annotations

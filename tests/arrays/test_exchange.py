@@ -155,7 +155,7 @@ def test_large_integers_keep_their_digits() -> None:
     (lambda: zt.tensor(1, device="gpu"), UnknownName, "unknown device 'gpu'"),
     (lambda: zt.tensor(np.ma.masked_array([1.0], [True])), DataError, "masked"),
     (lambda: zt.tensor(np.array(["2020"], "M8[D]")), DataError, "datetime64"),
-    (lambda: zt.full(2, "a"), DataError, "takes a number"), (lambda: zt.full(2, 300, "int8"), DataError, "300 is no int8"),
+    (lambda: zt.full(2, "a"), DataError, "takes a number"), (lambda: zt.full(2, 300, "int8"), DataError, "300 is not an int8"),
     (lambda: zt.zeros(-1), ShapeError, "negative"), (lambda: zt.zeros(2.0), ShapeError, "a shape is"),
     (lambda: zt.zeros("a"), ShapeError, "a shape is"), (lambda: zt.from_dlpack([1]), DataError, "from_dlpack takes"),
 ])

@@ -159,7 +159,7 @@ def test_any_json_for_a_manifest(file: Path, manifest: Any) -> None:
 @HERE
 @given(st.binary(max_size=60), st.integers(0, 200), st.booleans())
 def test_any_weights(file: Path, noise: bytes, at: int, keep: bool) -> None:
-    """Bytes that are hashed as they are, but are no safetensors."""
+    """Bytes that are hashed as they are, but are not safetensors."""
     manifest, files = apart(whole())
     weights = files["weights.safetensors"]
     files["weights.safetensors"] = weights[:at] + noise + weights[at + len(noise) * keep:]

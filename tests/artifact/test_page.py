@@ -88,7 +88,7 @@ def test_a_page_of_pictures_without_webgpu(browser: Browser, tmp_path: Path) -> 
     (tmp_path / "text.png").write_text("no picture")
     choose(tab, tmp_path / "text.png")
     tab.until(FAILED)
-    assert "text.png is no picture" in tab.text("#state")
+    assert "text.png is not a picture" in tab.text("#state")
     press(tab, "Camera")
     tab.until("new Set(seen[0]).size > 5")  # Chromium's own test picture
     tab.until("document.querySelector('#state').innerText === ''")

@@ -20,7 +20,7 @@ from ztorch.compile.web_page import export_web
 from ztorch.errors import ConfigError, Unsupported
 from ztorch.runtime.snapshot import Snapshot
 
-ROWS = 11  # which is no multiple of a batch
+ROWS = 11  # which is not a multiple of a batch
 
 
 def images() -> tuple[zt.Model, Any, np.ndarray]:

@@ -156,7 +156,7 @@ def test_what_a_device_says_counts(name: str) -> None:
     ("cuda:sm_90", 1 << 30, True), ("rocm:gfx942", 1 << 30, True), ("cuda:sm_90", 1 << 31, False),
     ("opencl", 1 << 30, False)])
 def test_addresses_of_64_bits_reach_beyond_indices_of_32(name: str, elements: int, fits: bool) -> None:
-    """There 2 GiB is no limit of bytes; but elements are counted in 31 bits."""
+    """There 2 GiB is not a limit of bytes; but elements are counted in 31 bits."""
     graph = Graph({"y": ops.exp(leaf("input", "x", (elements,), f32))})
     if fits:
         assert compile_functions({"f": graph}, TARGETS[name], "m").code

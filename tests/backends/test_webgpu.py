@@ -13,7 +13,7 @@ from ztorch.backends.drivers import webgpu
 
 @pytest.mark.parametrize("own", [None, "/run/user/1000"])
 def test_mesa_finds_no_reason_to_complain(own: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does so on standard error where the variable is no path; users' own stays as it is."""
+    """It does so on standard error where the variable is not a path; users' own stays as it is."""
     seen: list[str | None] = []
 
     def adapters() -> list[object]:

@@ -50,6 +50,6 @@ def call(executable: Any, function: str, **inputs: np.ndarray) -> dict[str, np.n
 # The driver that calls an exported library, and how many steps of training it makes.
 DRIVER = Path(__file__).with_name("c_driver.c")
 STEPS = 5
-# Names that are no names in C, in assembly or of a file.
+# Names that are not names in C, in assembly or of a file.
 HOSTILE = ['a"; drop\n', "größe 3", "3 bears", "int", "*/ #error", "a\\\n#error", "??/", "名前",
            "%s%n", "x" * 300, "zt", "llvm.fma", "_start", "../../etc"]

@@ -165,7 +165,7 @@ def test_what_is_submitted_ahead_is_done_in_order(name: str) -> None:
 
 
 @computing
-@pytest.mark.parametrize("rubbish", [b"this is no kernel\n" * 4, bytes(range(256))],
+@pytest.mark.parametrize("rubbish", [b"this is not a kernel\n" * 4, bytes(range(256))],
                          ids=["text", "bytes"])
 def test_code_that_is_none_is_an_error(name: str, rubbish: bytes) -> None:
     d = device(name)

@@ -99,7 +99,7 @@ def jobs() -> dict[str, Jobs]:
 
 def composed(op: str) -> bool:
     """Whether an op is made of others: their kernels are its own."""
-    public = REGISTRY.get(op.rstrip("'"))  # None for loops, which are no public ops
+    public = REGISTRY.get(op.rstrip("'"))  # None for loops, which are not public ops
     return public is not None and public.primitive is None
 
 

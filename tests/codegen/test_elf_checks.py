@@ -106,7 +106,7 @@ def test_a_blob_is_as_long_as_its_bytes() -> None:
         with pytest.raises(LinkError, match=f"blob 'weights': size is {size} but there are 16"):
             link(obj, soname="l.so", exports=["f"], blobs={"weights": Blob(bytes(16), size)})
     for align in (0, 3, 8192):
-        with pytest.raises(LinkError, match=f"blob 'weights': alignment {align} is no power of 2"):
+        with pytest.raises(LinkError, match=f"blob 'weights': alignment {align} is not a power of 2"):
             link(obj, soname="l.so", exports=["f"], blobs={"weights": Blob(bytes(16), 16, align)})
     for align in (1, 4096):
         link(obj, soname="l.so", exports=["f"], blobs={"weights": Blob(bytes(16), 16, align)})

@@ -113,7 +113,7 @@ def test_alignments_up_to_a_page() -> None:
     outside = "@w = external hidden global [4 x i8]\ndefine ptr @at() { ret ptr @w }"
     assert linked(compiled(outside), blobs={"w": Blob(b"abcd", 4, 4096)})
     for align in (0, 3, 8192):
-        with pytest.raises(LinkError, match=f"alignment {align} is no power of 2 in a page"):
+        with pytest.raises(LinkError, match=f"alignment {align} is not a power of 2 in a page"):
             linked(compiled(outside), blobs={"w": Blob(b"abcd", 4, align)})
 
 

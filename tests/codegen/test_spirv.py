@@ -202,7 +202,7 @@ def test_all_kinds_of_operands(tmp_path: Path) -> None:
     ("%1 = OpFAdd %2 %a.b %4", "letters, digits and _"),
     ("%1 = OpFAdd", "'nothing' stands where an id belongs"),
     ("OpCapability Shade", "Capability has no Shade; did you mean 'Shader'?"),
-    ("%1 = OpTypeInt 32 x", "'x' is no number"),
+    ("%1 = OpTypeInt 32 x", "'x' is not a number"),
     ("%1 = OpTypeInt 4294967296 0", "does not fit 32 bits"),
     ("%1 = OpConstant %2 3", "must be a number declared above"),
     ('OpExtension "abc', "a string without an end"),

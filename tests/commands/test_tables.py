@@ -109,7 +109,7 @@ def test_wrong_calls(run: Run, own: Path) -> None:
     fails(run("train", "table.csv", "--target", "summ"), "did you mean 'sum'")
     fails(run("train", "table.csv", "--target", "sum", "--loss", "mse"), "--loss has no meaning")
     fails(run("train", "table.csv", "--target", "sum", "--ignore", "d"), "unknown column 'd'")
-    fails(run("train", "digits_mlp", "--number", "a"), "is no table, so --number has no meaning")
+    fails(run("train", "digits_mlp", "--number", "a"), "is not a table, so --number has no meaning")
     fails(run("train", "digits_mlp", "--target", "a"), "--target a names a column of a table")
 
 

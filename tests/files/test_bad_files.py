@@ -1,4 +1,4 @@
-"""Files that cannot be written, or are something else, and programs that are no files at all: each
+"""Files that cannot be written, or are something else, and programs that are not files at all: each
 meets an error of its own, and leaves nothing half done."""
 
 from __future__ import annotations

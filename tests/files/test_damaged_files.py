@@ -128,7 +128,7 @@ def test_members_are_named(tmp_path: Path) -> None:
         read_arrays(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("notes.txt", "hello")
-    with pytest.raises(DataError, match=r"lies.npz: array 'notes.txt' is no array but 5 bytes"):
+    with pytest.raises(DataError, match=r"lies.npz: array 'notes.txt' is not an array but 5 bytes"):
         read_arrays(path)
 
 

@@ -56,7 +56,7 @@ DAMAGED = {
     "no object": file([1]),
     "deep": file(b"[" * 100_000),
     "metadata that are a list": file({**GOOD, "__metadata__": ["x"]}),
-    "metadata that are no texts": file({**GOOD, "__metadata__": {"x": 1}}),
+    "metadata that are not texts": file({**GOOD, "__metadata__": {"x": 1}}),
     "an entry that is none": file({**GOOD, "b": 3}),
     "an entry without a shape": file({**GOOD, "b": {"dtype": "F16", "data_offsets": [24, 30]}}),
     "a shape that is a number": file(entry(shape=3)),

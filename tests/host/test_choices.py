@@ -231,7 +231,7 @@ def test_a_package_that_is_there_and_broken(tmp_path: Path, package: str, backen
 @pytest.mark.parametrize(("variable", "content", "stderr"), [
     ("VK_ICD_FILENAMES", None, ""), ("OCL_ICD_VENDORS", None, ""),
     # A loader that cannot read what is installed; it says so in a code of its own.
-    ("VK_ICD_FILENAMES", "this is no JSON", r"warning: backend vulkan is broken: VkError\w+\n")])
+    ("VK_ICD_FILENAMES", "this is not JSON", r"warning: backend vulkan is broken: VkError\w+\n")])
 def test_loaders_that_find_nothing_or_rubbish(tmp_path: Path, variable: str, content: str | None,
                                               stderr: str) -> None:
     name = "vulkan" if variable.startswith("VK") else "opencl"

@@ -20,7 +20,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         load(tmp_path / "absent.onnx")
     for name, data in {"text": b"not a model at all", "empty": b"", "zeros": bytes(100)}.items():
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(ArtifactError, match="is no ONNX file"):
+        with pytest.raises(ArtifactError, match="is not an ONNX file"):
             load(tmp_path / name)
 
 
@@ -35,7 +35,7 @@ def test_every_truncation_is_an_error(tmp_path: Path) -> None:
 
 def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(dense().SerializeToString().replace(b"Gemm", b"Ge\xc3m"))
-    with pytest.raises(ArtifactError, match=r"m.onnx: node 'gemm' of op .* has a name that is no text"):
+    with pytest.raises(ArtifactError, match=r"m.onnx: node 'gemm' of op .* has a name that is not text"):
         load(tmp_path / "m.onnx")
 
 
@@ -43,7 +43,7 @@ def test_an_attribute_that_is_no_text(tmp_path: Path) -> None:
     """The package's message about it could not be decoded."""
     path = broken(_odd_attribute, tmp_path)
     path.write_bytes(path.read_bytes().replace(b"perm", b"\xc3\xffrm"))
-    with pytest.raises(ArtifactError, match="node 't' of op 'Transpose' has a name that is no text"):
+    with pytest.raises(ArtifactError, match="node 't' of op 'Transpose' has a name that is not text"):
         load(path)
 
 

@@ -45,7 +45,7 @@ def test_a_cell_in_a_loop_is_its_layer(cell: str) -> None:
 
 
 class Leaky(L.Layer):
-    """A cell of a user: its output is no state."""
+    """A cell of a user: its output is not a state."""
 
     state_size = 3
 

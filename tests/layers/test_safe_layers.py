@@ -91,7 +91,7 @@ def test_a_unit_is_keras_also_below_its_epsilon() -> None:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_variances_up_to_the_largest_number(machine: str) -> None:
-    """They are squares of 1e18 here; beyond 1e19 the variance itself is no float32."""
+    """They are squares of 1e18 here; beyond 1e19 the variance itself is not a float32."""
     cases = [(f"{name} of {size:g}", Traced(make(), (NOISE * size).astype(np.float32), True,
                                             "float32"))
              for name, make in NORMALISING.items() for size in (1e18, 1e-18)]

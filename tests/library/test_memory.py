@@ -197,7 +197,7 @@ def test_wrong_code() -> None:
     with pytest.raises(LinkError, match="sinf"):
         cpu.load("float sinf(float); void f(float *x, long a, long b, long c) { *x = sinf(*x); }", ["f"])
     with pytest.raises(zt.errors.ZtorchError, match="refused"):
-        cpu.load("this is no C", ["f"])
+        cpu.load("this is not C", ["f"])
     with pytest.raises(DeviceError, match="opencl:0"):
         opencl.load("__kernel void add(", {"add": (1, 1, 1)})
     code = loaded(opencl, "opencl:0")

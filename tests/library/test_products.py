@@ -159,7 +159,7 @@ def test_wrong_calls() -> None:
         own.gemm(1, 17, 1, x, x, x)
     with pytest.raises(ValueError, match="unknown layout 'rows'"):
         own.gemm(1, 1, 1, x, x, x, layout="rows")
-    with pytest.raises(ConfigError, match=r"alpha=0\.5 is no factor of int32"):
+    with pytest.raises(ConfigError, match=r"alpha=0\.5 is not a factor of int32"):
         own.gemm(1, 1, 1, x, x, x, dtype="int32", alpha=0.5)
     with pytest.raises(ConfigError, match="takes buffers, not array"):
         own.gemm(1, 1, 1, x, np.zeros(1), x)

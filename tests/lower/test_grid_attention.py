@@ -103,7 +103,7 @@ def test_scores_that_no_buffer_holds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_hidden_columns_are_not_looked_at() -> None:
-    """Not even at values that are no numbers."""
+    """Not even at values that are not numbers."""
     one = case("causal")
     v = next(x for x in one.feeds if x.attrs["name"] == "v")
     one.feeds[v][..., 130:, :] = np.nan

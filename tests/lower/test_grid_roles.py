@@ -55,7 +55,7 @@ CASES: list[tuple[Make, tuple, DType, str]] = [  # at ragged edges, all ways rou
      "tile(rows=64, columns=128) stages(2) epilogue(bands=2) cluster(2)"),
     (lambda a, b: ops.matmul(a, b[8:, 64:]), ((128, 64), (72, 192)), f16,
      "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(1)"),
-    # sizes that are no multiple of 16 bytes: the boxes' ends bring zeros
+    # sizes that are not multiples of 16 bytes: the boxes' ends bring zeros
     (lambda a, b: ops.matmul(a[:, :69], ops.transpose(b[:131, :69])), ((72, 72), (136, 72)), bf16,
      "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1)"),
     (lambda a, b: ops.matmul(ops.transpose(a[:70, :67]), b[:70, :131]), ((72, 72), (72, 136)), f16,
@@ -192,8 +192,8 @@ def kind(one: Job, limits: Limits = ONE) -> str:
 
 def test_what_takes_them() -> None:
     assert kind(job(plain, (128, 128), (128, 128), d=f16)) == "grid_roles"
-    assert kind(job(plain, (128, 124), (124, 128), d=f16)) == "grid_matrix"  # rows that are no multiple of 16 bytes
-    for start, taken in ((0, True), (4, False), (8, True)):  # a view whose first element is no multiple of 16 bytes
+    assert kind(job(plain, (128, 124), (124, 128), d=f16)) == "grid_matrix"  # rows that are not multiples of 16 bytes
+    for start, taken in ((0, True), (4, False), (8, True)):  # a view whose first element is not a multiple of 16 bytes
         of = job(lambda a, b, start=start: ops.matmul(a, b[:, start:start + 128]), (128, 128), (128, 136), d=bf16)
         assert (kind(of) == "grid_roles") == taken
     assert kind(job(lambda x, w: ops.conv(x, w), (1, 18, 18, 32), (3, 3, 32, 64), d=f16)) == "grid_async"  # no box

@@ -79,5 +79,5 @@ def test_what_it_cannot_do() -> None:
         zt.ops.sum(x, axis=0)
     with pytest.raises(ConfigError, match="no such op"):
         L.Operation("rellu")
-    with pytest.raises(ConfigError, match="is no argument of an op; write numbers"):
+    with pytest.raises(ConfigError, match="is not an argument of an op; write numbers"):
         L.Operation.from_config({"op": "relu", "arguments": [{"name": 0}]})

@@ -147,7 +147,7 @@ def test_batch_norm_with_a_large_mean(d: str) -> None:
 @pytest.mark.parametrize("d", EPS)
 @pytest.mark.parametrize("size", [1e4, 1e-4])
 def test_squares_do_not_overflow(size: float, d: str) -> None:
-    size = 5e3 if (size, d) == (1e4, "float16") else size  # whose norm is no float16
+    size = 5e3 if (size, d) == (1e4, "float16") else size  # whose norm is not a float16
     for name, make in (("norm", lambda x: ops.norm(x, axis=-1)),
                        ("rms_norm", lambda x: ops.rms_norm(x, epsilon=0.0))):
         [(y, want), (dy, slope)] = run(make, dtype(d), noise(size))
@@ -180,7 +180,7 @@ def test_a_mean_of_many_large_numbers_in_16_bits(d: str) -> None:
 @pytest.mark.parametrize("d", EPS)
 @pytest.mark.parametrize("size", [1.0, 1e4])
 def test_attention_with_rows_that_see_nothing(size: float, d: str) -> None:
-    size = 50.0 if d == "float16" and size > 1 else size  # products of 1e4 are no float16
+    size = 50.0 if d == "float16" and size > 1 else size  # products of 1e4 are not float16
     q, k, v = (noise(size, rows=r)[:, :6] for r in (4, 5, 5))
     mask = np.ones((4, 5), bool)
     mask[1] = False
@@ -204,7 +204,7 @@ def test_activations_at_ten_thousand(d: str) -> None:
                  "selu", "squareplus", "erf"):
         [(y, want), (dy, slope)] = run(getattr(ops, name), dtype(d), x)
         if name == "squareplus" and d == "float16":
-            continue  # 1e8 is no float16
+            continue  # 1e8 is not a float16
         near(y, want, dtype(d), 8)
         near(dy, slope, dtype(d), 32)
 

@@ -116,7 +116,7 @@ def test_weighted_metrics_are_kept_by_files(tmp_path: Any) -> None:
 
 def test_what_makes_no_sense_is_refused() -> None:
     model = zt.Sequential([zt.layers.Input((3,)), zt.layers.Dense(1)])
-    with pytest.raises(ConfigError, match="weighted_metrics='mae' is no list"):
+    with pytest.raises(ConfigError, match="weighted_metrics='mae' is not a list"):
         model.compile("dummy", loss="mse", weighted_metrics="mae")
     with pytest.raises(Unsupported, match="reduction='none', and compile takes one number"):
         model.compile("dummy", loss=zt.losses.MeanSquaredError(reduction="none"))

@@ -164,7 +164,7 @@ def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Bound:
     Raises:
         TypeError: They do not fit the op's signature.
         DataError: A tensor is None where there must be one.
-        ConfigError: An attribute is no plain value.
+        ConfigError: An attribute is not a plain value.
     """
     declared, tensors = signature(name)
     try:
@@ -282,7 +282,7 @@ def _shown(bound: Bound, operands: Sequence[Operand]) -> str:
 
 
 def as_attribute(label: str, x: Any) -> Any:
-    """An argument that is no tensor, as Python's own values, which can name a compiled program."""
+    """An argument that is no tensor, as plain Python values, which can be part of a key."""
     x = x.tolist() if isinstance(x, (np.generic, np.ndarray)) else x
     if isinstance(x, (list, tuple)):
         return tuple(as_attribute(label, item) for item in x)

@@ -172,7 +172,7 @@ def _sizes(shape: Any) -> tuple[int, ...]:
     except TypeError:
         raise ShapeError(f"a shape is an integer or a tuple of them, not {shape!r}") from None
     if any(n < 0 for n in sizes):
-        raise ShapeError(f"{sizes} is no shape: a size is negative")
+        raise ShapeError(f"{sizes} is not a shape: a size is negative")
     return sizes
 
 

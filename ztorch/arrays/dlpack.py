@@ -120,12 +120,12 @@ def _need_stream(backend: str, stream: Any) -> None:
     """As DLPack has it: on CUDA 0 could mean two streams, on ROCm 1 and 2 are none."""
     wrong = (0,) if backend == "cuda" else (1, 2)
     if stream is not None and (type(stream) is not int or stream < _NO_SYNC or stream in wrong):
-        raise BufferError(f"stream={stream!r} is no stream of {backend}; use -1 to wait by "
+        raise BufferError(f"stream={stream!r} is not a stream of {backend}; use -1 to wait by "
                           "yourself, or leave it out")
 
 
 def lent_by(x: Any) -> str | None:
-    """The memory of a GPU that something, which is no tensor of ours, lends; None if none."""
+    """The memory of a GPU that something, which is not a tensor of ours, lends; None if none."""
     device = None if type(x) is np.ndarray else getattr(x, "__dlpack_device__", None)
     if device is None:
         return None

@@ -32,7 +32,7 @@ def as_host_array(label: str, x: Any, kind: DType | None = None) -> np.ndarray:
     try:
         array = np.asarray(x)
     except ValueError as error:  # lists of lists of several lengths
-        raise DataError(f"{label} is no array: {error}") from None
+        raise DataError(f"{label} is not an array: {error}") from None
     except (TypeError, RuntimeError) as error:  # it lies on a device, or has a gradient
         raise DataError(f"{label} cannot be read as an array: {error}") from None
     try:

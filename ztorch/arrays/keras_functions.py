@@ -1,4 +1,4 @@
-"""Functions of `zt.ops` that are no ops: they take functions, or anything that holds numbers."""
+"""Functions of `zt.ops` that are not ops: they take functions, or anything that holds numbers."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from ztorch.graph.value import Value
 
 CAPACITY = 1024  # kernels with their shapes that are kept
 _PLAIN = {bool, int, str, type(None)}
-_COMPILED_IN = (bool, int, str, tuple, type(None))  # arguments that are no inputs
+_COMPILED_IN = (bool, int, str, tuple, type(None))  # arguments that are not inputs
 
 _calls: Recent[Any, tuple[Call, bool]] = Recent(CAPACITY)  # by kernel, shapes and dtypes
 _written: Recent[Any, tuple[Call, bool]] = Recent(CAPACITY)  # by calls as written

@@ -39,7 +39,7 @@ class Output(NamedTuple):
     """A result of a program."""
 
     spec: Spec
-    cell: Cell | None = None  # which refers to it from now on, if it is no result of a user's
+    cell: Cell | None = None  # which refers to it from now on, if it is not a result of a user's
 
 
 def may_be_native(call: HostMemoryCall) -> bool:
@@ -66,7 +66,7 @@ def native_call(call: HostMemoryCall, matching: Matching, outputs: Sequence[Outp
     """
     library = python_calls()
     assert library is not None
-    assert matching.inputs == len(call.function.inputs), "else it reads what is no memory"
+    assert matching.inputs == len(call.function.inputs), "else it reads what is not memory"
     room = call.program.spec.arena_bytes
     stack = room if room <= MOST_STACK else 0
     code, params, _ = call.addresses

@@ -52,7 +52,7 @@ def set_seed(seed: int) -> None:
         seed: An integer from 0 to below 2**64. The same seed gives the same numbers.
 
     Raises:
-        ConfigError: `seed` is no such integer.
+        ConfigError: `seed` is not such an integer.
 
     Examples:
         >>> import ztorch as zt

@@ -174,7 +174,7 @@ class Tensor(Handle, Operators):
 
     def __index__(self) -> int:
         if not self.dtype.is_int:
-            raise TypeError(f"a tensor of {self.dtype} is no index; integers are")
+            raise TypeError(f"a tensor of {self.dtype} is not an index; integers are")
         return int(self.item())
 
     def __iter__(self) -> Iterator[Tensor]:

@@ -96,7 +96,7 @@ def lent(memory: Description, owner: Any, versioned: bool, library: bytes) -> An
         memory: The memory, in C order.
         owner: What keeps it. It is referred to until the other library gives the memory back.
         versioned: Whether that library knows version 1.
-        library: The native functions of `compile/python_calls.py`. The deleter is no function of
+        library: The native functions of `compile/python_calls.py`. The deleter is not a function of
             Python's: it may be called while an error is under way, or by a thread that Python does
             not know.
     """

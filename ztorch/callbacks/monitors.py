@@ -19,7 +19,7 @@ class Monitor(Callback):
     Args:
         monitor: The name of the score, such as "val_loss" or "accuracy". Default: `"val_loss"`.
         mode: "min" or "max" says what is better; "auto" decides by the name. Default: `"auto"`.
-        min_delta: A smaller change is no improvement. Default: `0.0`.
+        min_delta: A smaller change is not an improvement. Default: `0.0`.
     """
 
     def __init__(self, monitor: str = "val_loss", mode: str = "auto", min_delta: float = 0.0):
@@ -74,7 +74,7 @@ class EarlyStopping(Monitor):
 
     Args:
         monitor: The name of the score. Default: `"val_loss"`.
-        min_delta: A smaller change is no improvement. Default: `0.0`.
+        min_delta: A smaller change is not an improvement. Default: `0.0`.
         patience: How many epochs without improvement to wait. Default: `0`.
         verbose: 1 prints when training ends. Default: `0`.
         mode: "min" or "max" says what is better; "auto" decides by the name. Default: `"auto"`.
@@ -148,7 +148,7 @@ class ReduceLROnPlateau(Monitor):
         patience: How many epochs without improvement to wait. Default: `10`.
         verbose: 1 prints each new rate. Default: `0`.
         mode: "min" or "max" says what is better; "auto" decides by the name. Default: `"auto"`.
-        min_delta: A smaller change is no improvement. Default: `0.0001`.
+        min_delta: A smaller change is not an improvement. Default: `0.0001`.
         cooldown: How many epochs to wait after a change before counting again. Default: `0`.
         min_lr: The rate never gets lower than this. Default: `0.0`.
 

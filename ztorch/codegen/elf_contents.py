@@ -108,7 +108,7 @@ class Contents:
 
     def place_blob(self, name: str, blob: Blob) -> None:
         if blob.align < 1 or blob.align & (blob.align - 1) or blob.align > self.page:
-            raise LinkError(f"blob {name!r}: alignment {blob.align} is no power of 2 in a page")
+            raise LinkError(f"blob {name!r}: alignment {blob.align} is not a power of 2 in a page")
         data = b"" if blob.data is None else memoryview(blob.data).cast("B")
         if blob.size < 0 or (blob.data is not None and len(data) != blob.size):
             raise LinkError(f"blob {name!r}: size is {blob.size} but there are {len(data)} bytes")

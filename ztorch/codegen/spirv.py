@@ -133,7 +133,7 @@ class _Assembler:
         number = self.numbers.get(token)
         if number is None:
             if not (token.isascii() and token[1:].replace("_", "0").isalnum()):
-                raise _LineError(f"{token!r} is no id: they have letters, digits and _")
+                raise _LineError(f"{token!r} is not an id: they have letters, digits and _")
             number = self.numbers[token] = len(self.numbers) + 1
         return number
 
@@ -231,7 +231,7 @@ def _parsed(read: Callable[[str], Any], token: str) -> Any:
     try:
         return read(token)
     except ValueError:
-        raise _LineError(f"{token!r} is no number") from None
+        raise _LineError(f"{token!r} is not a number") from None
 
 
 def _tokens(line: str) -> list[str]:

@@ -62,7 +62,7 @@ class Target:
         >>> target("avx2").on_processor(processor("zen3")).limits.processor.l2_bytes
         524288
         """
-        assert self.limits.grid is None, f"{self.name} is no processor"
+        assert self.limits.grid is None, f"{self.name} is not a processor"
         return replace(self, limits=replace(self.limits, processor=processor))
 
     def with_precision(self, precision: str) -> Target:

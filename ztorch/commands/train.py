@@ -59,7 +59,7 @@ def train(name: str, *, data_name: str | None, epochs: int | None,
             name, table, epochs=epochs, batch_size=batch_size, optimizer_=optimizer_, rate=rate,
             device=device, threads=threads, val=val, seed=seed, dtype=dtype, verbose=verbose)
         return _write(trained, out, verbose)
-    _refuse(name, "is no table", {"--balance": table.balance or None, **{
+    _refuse(name, "is not a table", {"--balance": table.balance or None, **{
         f"--{kind}": columns or None for kind, columns in table.kinds.items()}})
     if table.target not in (None, "x", "y"):
         raise ConfigError(f"--target {table.target} names a column of a table, and {name} is none; "

@@ -55,7 +55,7 @@ def export_c(traced: TracedModel, path: str | os.PathLike[str], *, device: str =
         The paths of the files.
 
     Raises:
-        Unsupported: The device is no processor, or its code cannot be made on this machine.
+        Unsupported: The device is not a processor, or its code cannot be made on this machine.
 
     Examples:
         ```python

@@ -16,7 +16,7 @@ class TracedModel:
     predict    x             y                               memories of stateful layers
     evaluate   x, y, w, real loss and metrics                the same
     train      x, y, w, real loss and metrics                these, weights, slots, counters
-    results    totals        metrics that are no means       nothing
+    results    totals        metrics that are not means       nothing
     prefill    x, length     positions to go on from         the caches of layers
     generate   x, position.. the numbers that follow         the caches of layers
     beams      x, position.. likewise, of several beams      the caches of layers

@@ -124,7 +124,7 @@ def _from_csv(raw: bytes, where: str) -> Columns:
         raise DataError(f"{where}, line {line} is not text in UTF-8 ({error.reason}); save it as "
                         "UTF-8") from None
     if "\0" in text:
-        raise DataError(f"{where} holds bytes of zero, so it is no text table")
+        raise DataError(f"{where} holds bytes of zero, so it is not a text table")
     separator = separator_of(text.partition("\n")[0])
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     rows, lines, line = [], [], 1

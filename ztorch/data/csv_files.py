@@ -29,8 +29,8 @@ from ztorch.data.tables import (
 )
 from ztorch.errors import ConfigError, DataError
 
-LONGEST_LINE = 1 << 20  # bytes; a file that is no table may be one endless line
-MOST_CATEGORIES = 10_000  # different texts in a column; with more it is no category
+LONGEST_LINE = 1 << 20  # bytes; a file that is not a table may be one endless line
+MOST_CATEGORIES = 10_000  # different texts in a column; with more it is not a category
 
 Name = str | int
 
@@ -226,7 +226,7 @@ class CsvFile(Batches):
         column.texts.add(cell)
         if len(column.texts) > MOST_CATEGORIES:
             raise DataError(f"{self.path}: {column} has more than {MOST_CATEGORIES:,} different "
-                            "texts, so it is no category; leave it out with columns=")
+                            "texts, so it is not a category; leave it out with columns=")
 
     def _need_texts_only(self, column: _Column) -> None:
         assert column.text is not None

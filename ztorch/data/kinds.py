@@ -15,7 +15,7 @@ from ztorch.errors import DataError
 
 KINDS = ("number", "category", "date", "text", "ignored")
 FEW = 20  # different texts in a column that always make it one of categories
-SHARE = 0.3  # of the rows: with more different texts, a column is no category
+SHARE = 0.3  # of the rows: with more different texts, a column is not a category
 MOST_CATEGORIES = 1000  # different texts in a column of categories
 LEAST_ROWS = 20  # with fewer, that all cells differ says nothing
 SHOWN = 3  # examples of a column

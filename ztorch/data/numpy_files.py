@@ -20,7 +20,7 @@ def need_file(path: str | os.PathLike[str]) -> None:
         raise DataError("the name of the file is empty")
     if not Path(path).is_file():
         raise DataError(f"{name} is a folder; give a file in it" if Path(path).is_dir() else
-                        f"{name} is no regular file; write the data to one" if Path(path).exists()
+                        f"{name} is not a regular file; copy it to one" if Path(path).exists()
                         else f"there is no file {name}")
 
 
@@ -47,7 +47,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 def _plain(array: Any, label: str) -> np.ndarray:
     """An array of numbers or texts; raises for all else that NumPy's files may hold."""
     if not isinstance(array, np.ndarray):
-        raise DataError(f"{label} is no array but {len(array)} bytes; save arrays alone, with "
+        raise DataError(f"{label} is not an array but {len(array)} bytes; save arrays alone, with "
                         "numpy.savez")
     if array.dtype.kind not in "biufcSU":
         raise DataError(f"{label} holds values of {array.dtype}; save numbers or texts, such as "

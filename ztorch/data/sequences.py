@@ -31,7 +31,7 @@ def pad_sequences(sequences: Sequence[Any], maxlen: int | None = None, dtype: An
         An array of shape (sequences, maxlen, ...).
 
     Raises:
-        DataError: Something is no sequence, or the steps differ in shape.
+        DataError: Something is not a sequence, or the steps differ in shape.
 
     Examples:
         >>> pad_sequences([[1], [2, 3, 4]], maxlen=2).tolist()

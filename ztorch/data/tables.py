@@ -38,7 +38,8 @@ def read_table(path: str | os.PathLike[str], label: str | int | None = -1) -> Ta
     Args:
         path: A .csv, .tsv, .txt or .data file (with commas, semicolons or tabs), or .npz or .npy.
             An .npz file holds x and y, or x_train and y_train, and may hold x_test and y_test. A
-            text file has a header if a cell in its first row is no number and the one below it is.
+            text file has a header if a cell in its first row is not a number and the one below it
+            is.
         label: The column of y, by name or position; None: the file has no labels. For .npz the name
             of the array. Default: `-1`.
 
@@ -46,7 +47,7 @@ def read_table(path: str | os.PathLike[str], label: str | int | None = -1) -> Ta
         A Table with `x`, `y` and their names.
 
     Raises:
-        DataError: The file is no table, or a cell is no number; the message names line and column.
+        DataError: The file is not a table, or a cell, which is named, is not a number.
 
     Examples:
         ```python

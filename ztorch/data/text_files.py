@@ -47,7 +47,7 @@ def text(path: str | os.PathLike[str], length: int = 64, tokenizer: str = "chars
         token of x the one that follows.
 
     Raises:
-        DataError: The file is no text in UTF-8, or shorter than a passage.
+        DataError: The file is not text in UTF-8, or shorter than a passage.
         ConfigError: An argument makes no sense.
 
     Examples:

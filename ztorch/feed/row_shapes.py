@@ -41,7 +41,7 @@ def row_shapes(x: Any) -> Shapes:
 
 
 def row_count(x: Any) -> int | None:
-    """How many rows x has; None where it gives batches of any number, or is no data.
+    """How many rows x has; None where it gives batches of any number, or is not data.
 
     >>> row_count(np.zeros((20, 4))), row_count({"a": [[1.0], [2.0]]}), row_count(iter([]))
     (20, 2, None)
@@ -59,7 +59,7 @@ def row_count(x: Any) -> int | None:
 
 
 def stream_targets(x: Any) -> Any:
-    """The targets of the first batch of a stream; None where x is no stream, or gives none.
+    """The targets of the first batch of a stream; None where x is not a stream, or gives none.
 
     >>> stream_targets([(np.zeros((2, 4)), np.ones(2))]), stream_targets(np.zeros((2, 4)))
     (array([1., 1.]), None)

@@ -15,7 +15,7 @@ def is_stream(x: Any, y: Any) -> bool:
 
 
 def is_indexed(x: Any) -> bool:
-    """Whether x is a dataset that is read by index: it has a length and items, and is no array.
+    """Whether x is a dataset that is read by index: it has a length and items, and is not an array.
 
     >>> is_indexed([1, 2]), is_indexed(range(3))
     (False, True)

@@ -82,7 +82,7 @@ def vectorized(roots: Iterable[Value], examples: Mapping[Value, Value], count: i
             with layer_scope(v.layer):
                 known[v] = _many(v, Examples(
                     count, tuple(known.get(a, a) for a in v.args), batched))
-            if v.op.kind not in ("loop", "threads"):  # which are no tensors by themselves
+            if v.op.kind not in ("loop", "threads"):  # which are not tensors by themselves
                 assert known[v].shape == (count, *v.shape), (v, known[v])
                 assert known[v].dtype == v.dtype, (v, known[v])
     return known

@@ -34,7 +34,7 @@ Shape = tuple[int, ...]
 
 
 def _loop_infer(*args: Value, body: Body) -> tuple[Shape, DType]:
-    return (), boolean  # a loop by itself is no tensor
+    return (), boolean  # a loop by itself is not a tensor
 
 
 def _loop_numpy(*args: Any, body: Body) -> Any:

@@ -285,7 +285,7 @@ def normal_axes(axis: int | tuple[int, ...] | None, rank: int) -> tuple[int, ...
 
 
 def public_ops() -> Iterator[Public]:
-    """Every registered op that is no mere composition."""
+    """Every registered op that is not a mere composition."""
     yield from (public for public in REGISTRY.values() if not public.composed)
 
 

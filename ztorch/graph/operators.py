@@ -29,7 +29,7 @@ class Operators:
     __array_priority__ = 1000  # NumPy arrays leave mixed operators to us
 
     shape: tuple[int, ...]
-    instead: ClassVar[Mapping[str, str]] = {}  # of names that are no ops; `ops/` says it
+    instead: ClassVar[Mapping[str, str]] = {}  # of names that are not ops; `ops/` says it
 
     @staticmethod
     def apply_op(name: str, *args: Any, **attrs: Any) -> Any:

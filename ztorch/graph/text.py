@@ -1,7 +1,7 @@
 """A graph as text that determines what it computes: equal texts, equal programs.
 
 Only graphs of the package's own ops have such a text: the name of an op of somebody else's does not
-say what it does. First values of states are no part of it: they change no code.
+say what it does. First values of states are not part of it: they change no code.
 """
 
 from __future__ import annotations

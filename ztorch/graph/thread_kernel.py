@@ -183,7 +183,7 @@ class _Thread:
             return self.b.const(v.attrs["value"], v.dtype)
         if v.attrs.get("role") == "constant":
             return self.b.const(np.asarray(v.attrs["data"]).item(), v.dtype)
-        assert v.op.kind == "map", f"{v} is no number of a thread"
+        assert v.op.kind == "map", f"{v} is not a number of a thread"
         if v.op.opcode:
             return self.b.emit(v.op.opcode, *(self._number(a, known) for a in v.args), **v.attrs)
         element: Operand = v.op.body(_Number(self, v, known), (), **v.attrs)  # type: ignore[misc]

@@ -29,7 +29,7 @@ def run(program: ThreadProgram, arrays: Sequence[np.ndarray]) -> list[np.ndarray
 
 
 def _infer(*args: Value, program: ThreadProgram) -> tuple[tuple[int, ...], DType]:
-    return (), boolean  # by itself it is no tensor
+    return (), boolean  # by itself it is not a tensor
 
 
 def _numpy(*arrays: np.ndarray, program: ThreadProgram) -> Any:

@@ -20,7 +20,7 @@ def compiler() -> list[str]:
     if chosen := current().cc:
         command = _words(chosen)
         if not command or shutil.which(command[0]) is None:
-            raise DeviceError(f"CC={chosen!r} is no compiler that can be run; set it to one, or "
+            raise DeviceError(f"CC={chosen!r} is not a compiler that can be run; set it to one, or "
                               f"unset it to try {', '.join(NAMES)}")
         return command
     for name in NAMES:

@@ -50,7 +50,7 @@ class KerasReader:
             raise Unsupported(f"{self.source} holds what ztorch lacks:\n" + "\n".join(
                 f"  {problem}" for problem in dict.fromkeys(self.problems)))
         if not isinstance(model, Model):
-            raise Unsupported(f"{self.source} holds a {spec['class_name']}, which is no model")
+            raise Unsupported(f"{self.source} holds a {spec['class_name']}, which is not a model")
         return model
 
     def layer(self, spec: dict[str, Any]) -> Layer | None:

@@ -46,7 +46,7 @@ class ProductRules(ScopeRules):
         self.rule(shape.of.bits == 16, "multiplies matrices of 16 bits, not {!r}", shape.of)
         for name in (i.attrs["mem"], i.attrs["source"]):
             m = self.memories[name]
-            self.rule(m.space == "shared" and m.swizzled, "{} is no swizzled memory", name)
+            self.rule(m.space == "shared" and m.swizzled, "{} is not swizzled memory", name)
             self.rule(m.dtype == shape.of, "{} holds {!r}, not {!r}", name, m.dtype, shape.of)
         self._start(left, i.attrs["off"], not i.attrs["turned"], shape.k, shape.of.bytes)
         self._start(right, i.attrs["source_off"], i.attrs["source_turned"], shape.k, shape.of.bytes)

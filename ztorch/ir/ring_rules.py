@@ -37,7 +37,7 @@ class RingRules(ProductRules):
     def _barrier_at(self, name: str, index: Operand, off: int = 0) -> None:
         m = self.memories[name]
         self.rule(m.space == "shared" and m.dtype == u64 and not m.swizzled,
-                  "{} is no shared memory of u64", name)
+                  "{} is not shared memory of u64", name)
         self.index(index)
         self.one_lane(index)
         self.rule(not index.is_const or 0 <= index.number + off < m.size,
@@ -76,10 +76,10 @@ class RingRules(ProductRules):
         (to, barrier, *corner) = i.args
         target, source = self.memories[attrs["mem"]], self.memories[attrs["source"]]
         extents, pitches, box = attrs["extents"], attrs["pitches"], attrs["box"]
-        self.rule(target.space == "shared" and target.swizzled, "{} is no swizzled memory",
+        self.rule(target.space == "shared" and target.swizzled, "{} is not swizzled memory",
                   target.name)
         self.rule(source.space == "global" and source.access == "r",
-                  "{} is no global memory that is only read", source.name)
+                  "{} is not global memory that is only read", source.name)
         self.rule(source.dtype == target.dtype, "copies {!r} to {!r}", source.dtype, target.dtype)
         size = target.dtype.bytes
         self.rule(2 <= len(corner) <= MAX_AXES, "a box of {} axes", len(corner))

@@ -135,7 +135,7 @@ class RingSteps(Registers):
         if cluster == 1:
             return [places]
         if len(self.group) // self.size % cluster:
-            raise self.fail(at, f"{len(self.group) // self.size} workgroups are no whole clusters "
+            raise self.fail(at, f"{len(self.group) // self.size} workgroups are not whole clusters "
                                 f"of {cluster}")
         group = self.group[threads, 0]
         return [places + (group // cluster * cluster + k - group) * size for k in range(cluster)]

@@ -16,7 +16,7 @@ from ztorch.ir.thread_rules import OpenScope
 MASKED = ("load", "store", "gather", "scatter")  # opcodes that take an optional mask
 # Opcodes that take matrix fragments.
 MATRICES = ("get", "set", "mma_load", "mma", "mma_store", "mma_async", "mma_join", "extract")
-# The kind of the first operand, where it is no value.
+# The kind of the first operand, where it is not a value.
 FIRST_KINDS = {"get": "variable", "set": "variable", "else": "token", "end_if": "token",
                "end_loop": "counter", "while": "counter"}
 
@@ -60,7 +60,7 @@ class _Verifier(RingRules):
         self.rule(is_int(k.cluster) and 1 <= k.cluster <= MAX_CLUSTER,
                   f"a cluster of {k.cluster} workgroups")
         self.rule(is_int(k.resident_threads) and k.resident_threads >= 0,
-                  f"{k.resident_threads} resident threads are no number of threads")
+                  f"{k.resident_threads} resident threads are not a number of threads")
         for name in k.origin:  # is written into a comment of the rendered text
             self.rule(name.isprintable() and "*/" not in name and "\\" not in name,
                       f"the origin {name!r} cannot stand in a comment")
@@ -140,7 +140,7 @@ class _Verifier(RingRules):
             if a.fragment is not None and not (opcode == "set" and a.fragment.role == "c"):
                 self.fail("only a matrix c is set to a constant")
             if a.id != -1 or a.bits is None or not 0 <= a.bits < 1 << a.dtype.bits:
-                self.fail("operand {} is no proper constant", place)
+                self.fail("operand {} is not a proper constant", place)
             if not (is_int(a.lanes) and 1 <= a.lanes <= MAX_LANES):
                 self.fail("operand {} has {} lanes", place, a.lanes)
         else:

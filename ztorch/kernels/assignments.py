@@ -97,7 +97,7 @@ class AssignmentRules(CallRules):
 
     def _run_update(self, s: ast.stmt, target: ast.expr) -> bool:
         """Runs a statement that changes a variable or an element in all turns of parallel loops.
-        False if it is no such statement."""
+        False if it is not such a statement."""
         if isinstance(target, ast.Subscript):
             update = element_update(s)
             if update is None:
@@ -149,7 +149,7 @@ class AssignmentRules(CallRules):
         old = self.env[name]
         if old.fixed or not isinstance(old.value, LoopTensor) or not old.value.shape:
             raise self.source.error(
-                target, f"{name} cannot be written: {old.fixed or 'it is no array'}",
+                target, f"{name} cannot be written: {old.fixed or 'it is not an array'}",
                 "write to an array that the function makes, such as np.empty_like(x)")
         index = index_of(self.value(target.slice), old.value.shape)
         self.mark_parts([name])

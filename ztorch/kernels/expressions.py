@@ -130,7 +130,7 @@ class ExpressionRules(Scope):
     def _operand(self, node: ast.expr) -> Any:
         x = self.value(node)
         if not isinstance(x, (LoopTensor, Affine, tuple, *NUMBERS)):
-            raise self.source.error(node, f"{x!r} is no number or array")
+            raise self.source.error(node, f"{x!r} is not a number or array")
         return x
 
     def _check_shapes(self, node: ast.expr, a: Any, b: Any) -> None:

@@ -78,7 +78,7 @@ def index_of(keys: Any, shape: tuple[int, ...]) -> ElementIndex:
                 key += n
             places.append(Affine.of(key))
         else:
-            raise BadIndex(f"{key!r} is no index; use integers, slices, None and ...")
+            raise BadIndex(f"{key!r} is not an index; use integers, slices, None and ...")
     return ElementIndex(tuple(places), tuple(own), tuple(result))
 
 
@@ -109,7 +109,7 @@ def read(arithmetic: TileArithmetic, source: LoopTensor, index: ElementIndex, gu
     Args:
         arithmetic: That of the kernel.
         source: The array, for each turn of the loops that it belongs to.
-        index: Where; sequential loops are no part of it but as data.
+        index: Where; sequential loops are not part of it but as data.
         guarded: Whether a condition may keep turns from reading outside of the array: they then
             read zeros, which nobody uses.
     """

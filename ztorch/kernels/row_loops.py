@@ -1,6 +1,6 @@
 """Loops over rows, with loops inside whose bounds are data: `range(starts[r], starts[r + 1])`.
 
-How many turns such a loop has is only known when it runs, so rows are no axes of tensors: they are
+How many turns such a loop has is only known when it runs, so rows are not axes of tensors: they are
 the threads of a program, and each runs its statements in order. Where it cannot be seen that rows
 are independent, one thread runs them one after the other.
 """
@@ -242,7 +242,7 @@ class RowRules(ThreadRules):
             super()._run_augassign(s)
 
     def _updated(self, s: ast.Assign | ast.AugAssign, target: ast.expr) -> bool:
-        """Changes an element that other rows may change, too. False if it is no such statement."""
+        """Changes an element that other rows may also change. False for any other statement."""
         name = target.value.id if isinstance(target, ast.Subscript) and isinstance(
             target.value, ast.Name) else ""
         update = element_update(s) if name in self.scattered else None

@@ -103,7 +103,7 @@ def source_of(function: Callable[..., Any]) -> Source:
     """The source of a Python function.
 
     Raises:
-        KernelError: It has no source, or is no plain function.
+        KernelError: It has no source, or is not a plain function.
     """
     name = getattr(function, "__name__", repr(function))
     code: CodeType | None = getattr(function, "__code__", None)

@@ -33,7 +33,7 @@ class StatementRules(LoopRules):
         result = self.value(last.value)
         for part in result if isinstance(result, tuple) else (result,):
             if not isinstance(part, (LoopTensor, Affine, *NUMBERS)):
-                raise self.source.error(last, f"{part!r} is no array or number",
+                raise self.source.error(last, f"{part!r} is not an array or number",
                                         "return arrays, numbers, or a tuple of them")
         return result
 

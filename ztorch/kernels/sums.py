@@ -18,7 +18,7 @@ from ztorch.kernels.patterns import Update
 from ztorch.kernels.tiles import LETTERS, Affine, Axes, LoopTensor, LoopVar, union
 from ztorch.kernels.writing import reduced
 
-WRITTEN_OUT_TURNS = 16  # turns up to which a sum that is no contraction is written out
+WRITTEN_OUT_TURNS = 16  # turns up to which a sum that is not a contraction is written out
 
 
 def total_of(e: ExpressionRules, update: Update, masks: int, over: Axes, old: Any) -> LoopTensor:

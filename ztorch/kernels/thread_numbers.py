@@ -94,7 +94,7 @@ class ThreadNumbers(CallRules):
             raise self.source.error(node, f"{self.who} works on numbers, and this is an array "
                                     f"of shape {list(x.shape)}", "take an element: x[i]")
         if not isinstance(x, (LoopTensor, Affine, *NUMBERS)):
-            raise self.source.error(node, f"{x!r} is no number")
+            raise self.source.error(node, f"{x!r} is not a number")
         return self.arithmetic.tile(x)
 
     def _operand(self, node: ast.expr) -> Any:
@@ -189,7 +189,7 @@ class ThreadNumbers(CallRules):
             name = array.id if isinstance(array, ast.Name) else ""
             variable = self.env.get(name)
             if variable is None or variable.fixed or name not in self.outer_names:
-                why = variable.fixed if variable else "it is no array of this function"
+                why = variable.fixed if variable else "it is not an array of this function"
                 raise self.source.error(
                     array, f"{ast.unparse(array)} cannot be written: {why}", "write to an array "
                     f"that the kernel makes before {self.loop}, such as np.zeros(n)")

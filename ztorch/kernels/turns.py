@@ -98,7 +98,7 @@ def _only_filled(s: ast.For, array: str, counter: str, t: ExpressionRules) -> bo
 
 def _state(t: ExpressionRules, s: ast.For, name: str, x: Any) -> LoopTensor:
     if not isinstance(x, (LoopTensor, Affine, *NUMBERS)):
-        raise t.source.error(s, f"{name} changes in this loop, but {x!r} is no number or array")
+        raise t.source.error(s, f"{name} changes in this loop, but {x!r} is not a number or array")
     return t.arithmetic.tile(x)
 
 

@@ -1,7 +1,7 @@
 """Layers with Keras' names and arguments, one file for each family.
 
 Defining a subclass of `Layer` registers it. Those that prepare texts and categories run on the
-host, before a model, and are no part of it.
+host, before a model, and are not part of it.
 """
 
 from __future__ import annotations

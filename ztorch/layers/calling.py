@@ -37,7 +37,7 @@ def check_call(layer: LayerNode, inputs: Sequence[Any], keywords: dict[str, Any]
 
 
 def _not_a_tensor(layer: LayerNode, x: Any) -> Exception:
-    """The error for an argument that is no tensor."""
+    """The error for an argument that is not a tensor."""
     fix = "declare with x = Input(shape) and call the layer on x, or on an array of numbers"
     if x is None:
         return shape_error("it is called on nothing, not on a tensor", fix=fix)

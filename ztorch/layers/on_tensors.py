@@ -12,7 +12,7 @@ from ztorch.layers.symbol import leaves
 
 
 def has_numbers(inputs: Sequence[Any], arrays: bool) -> bool:
-    """Whether a layer is called on numbers: tensors that are no values of a graph, or, with
+    """Whether a layer is called on numbers: tensors that are not values of a graph, or, with
     `arrays`, arrays too."""
     parts = leaves(inputs)
     if any(isinstance(x, (Value, StandIn)) or hasattr(type(x), "symbol") for x in parts):

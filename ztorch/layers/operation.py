@@ -146,5 +146,5 @@ def _need_written(x: Any, op: str) -> None:
             return
     elif x is None or isinstance(x, (bool, int, float, str)):
         return
-    raise ConfigError(f"Operation({op!r}): {x!r} is no argument of an op; write numbers, "
+    raise ConfigError(f"Operation({op!r}): {x!r} is not an argument of an op; write numbers, "
                       "{'tensor': 0} for the tensor, and {'tuple': [1, 2]} for a tuple")

@@ -18,7 +18,7 @@ from ztorch.layers.symbol import leaves
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight, tensors_of
 
-# Attributes of all layers, whose layers are no attributes of a class.
+# Attributes of all layers, whose layers are not attributes of a class.
 NOT_ATTRIBUTES = ("adopted", "adopter", "_traced_of")
 
 

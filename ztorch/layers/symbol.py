@@ -118,7 +118,7 @@ class SymbolicTensor(StandIn):
 
     @property
     def T(self) -> NoReturn:
-        """Refused: the batch is no axis of the shape."""
+        """Refused: the batch is not an axis of the shape."""
         raise ConfigError(f"{self!r} does not count the batch among its axes; use "
                           "zt.ops.transpose(x, (0, 2, 1)), which does")
 

@@ -171,7 +171,7 @@ class Products(RawDevice):
         self._need_dtype(name, d)
         for label, factor in (("alpha", alpha), ("beta", beta)):
             if not d.is_float and factor != int(factor):
-                raise ConfigError(f"{name}: {label}={factor} is no factor of {d}")
+                raise ConfigError(f"{name}: {label}={factor} is not a factor of {d}")
         multiplies = bool(alpha and a.size)
         reads = {"a": a, "b": b} if multiplies else {}
         numbers = {label: Number(factor, d) for label, factor, plain in (

@@ -23,7 +23,7 @@ class Circle(Loss, names=("circle",)):
         gamma: How sharply far pairs count. Default: `80.0`.
         margin: How near pairs of a class should come, and how far others should stay. Default:
             `0.4`.
-        remove_diagonal: Whether a row is no pair with itself. Default: `True`.
+        remove_diagonal: Whether a row is not a pair with itself. Default: `True`.
 
     Examples:
         >>> Circle(margin=0.25).margin

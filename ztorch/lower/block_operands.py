@@ -89,7 +89,7 @@ class BlockOperands:
                 self.by_use[use] = self._aligned(x)
 
     def role(self, v: Value, k: int) -> str:
-        """How a value reads an argument that is no part of the loop."""
+        """How a value reads an argument that is not part of the loop."""
         if v.op.kind != "contract":
             return "aligned"
         if v in self.group.inner:

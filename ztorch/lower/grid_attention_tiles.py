@@ -75,8 +75,8 @@ def refusal(s: GridAttentionMatrixSchedule, region: Region, limits: Limits) -> s
     assert grid is not None
     shape = matrix_shape(region.members[0].args[0].dtype, grid)
     if shape is None:
-        return ("the machine does not multiply such matrices, or does not say which thread has which "
-                "elements")
+        return ("the machine does not multiply such matrices, or does not say which thread has "
+                "which elements")
     if not 1 <= s.subgroups * grid.subgroup <= grid.threads or s.high < 1:
         return (f"subgroups({s.subgroups}) must be 1 to {grid.threads // grid.subgroup}, "
                 f"high({s.high}) at least 1")

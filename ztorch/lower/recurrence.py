@@ -138,7 +138,7 @@ class Recurrence:
 
 
 def _infer(*args: Value, recurrence: Recurrence) -> tuple[tuple[int, ...], DType]:
-    return (), boolean  # by itself it is no tensor
+    return (), boolean  # by itself it is not a tensor
 
 
 def _result_infer(node: Value, index: int,

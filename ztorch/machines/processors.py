@@ -37,7 +37,7 @@ class Processor(NamedTuple):
     """What lowering knows of a processor."""
 
     name: str
-    level: str = ""  # its best SIMD level; empty where the row is no processor in particular
+    level: str = ""  # its best SIMD level; empty where the row is not a particular processor
     l1_bytes: int = 32 * KIB  # data cache of a core
     l2_bytes: int = MIB  # second cache of a core
     l2_ways: int = 8  # lines of the second cache that one address may lie in

@@ -24,7 +24,7 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
     """Base class of metrics.
 
     A subclass implements `values`, one number for each element or position: an epoch reports the
-    mean over all rows. One that is no mean is a `SumMetric`; or it is written as in Keras, with
+    mean over all rows. One that is not a mean is a `SumMetric`; or it is written as in Keras, with
     variables that `update_state` adds to and a `result` that reads them.
 
     Args:
@@ -183,7 +183,7 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
 
 
 class SumMetric(Metric, abstract=True):
-    """Base class of metrics that are no mean over rows, such as a ratio of sums.
+    """Base class of metrics that are not a mean over rows, such as a ratio of sums.
 
     A subclass implements `sums` and `result`, which takes them. An epoch adds up the sums of its
     batches, and reports the result of the totals.
@@ -217,7 +217,7 @@ class SumMetric(Metric, abstract=True):
 
     def per_row(self, y_true: Value, y_pred: Value,
                 mean: Callable[[Value], Value] = rows) -> Value:
-        raise TypeError(f"metric {self.name!r} is no mean over rows; it has sums and a result")
+        raise TypeError(f"metric {self.name!r} is not a mean over rows; it has sums and a result")
 
     def batch_sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
         return self.sums(y_true, y_pred, weigh)

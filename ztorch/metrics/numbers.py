@@ -1,4 +1,4 @@
-"""Metrics of numbers that are no means over rows: root of the mean square, explained variance."""
+"""Metrics of numbers that are not means over rows: root of the mean square, explained variance."""
 
 from __future__ import annotations
 

@@ -245,8 +245,8 @@ class Model(RunnableNetwork):
                               f"write compile(optimizer={device!r}, ...)")
         if weighted_metrics:
             if isinstance(weighted_metrics, str) or not isinstance(weighted_metrics, Iterable):
-                raise ConfigError(f"weighted_metrics={weighted_metrics!r} is no list; write it as "
-                                  "metrics, such as ['accuracy']")
+                raise ConfigError(f"weighted_metrics={weighted_metrics!r} is not a list; write it "
+                                  "as metrics, such as ['accuracy']")
             metrics = MetricLists(metrics, weighted_metrics)  # type: ignore[assignment]
         return self.compile_when_known(
             device=device, batch_size=batch_size, optimizer=optimizer, loss=loss,

@@ -52,7 +52,7 @@ def multiples_of(model: Network) -> dict[str, int]:
 
 def need_multiples(model: Network, multiples: Mapping[str, int],
                    sizes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raises where an axis has a size that is no multiple of its number."""
+    """Raises where an axis has a size that is not a multiple of its number."""
     for name, of in multiples.items():
         if wrong := [n for n in sizes[name] if n % of]:
             rounded = tuple(sorted({-(-n // of) * of for n in sizes[name]}))

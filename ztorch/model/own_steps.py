@@ -140,7 +140,7 @@ class OwnSteps(Network, abstract=True):
             sample_weight: The weight of each row; None: those of `fit`. Default: `None`.
 
         Returns:
-            Scalars by name. Metrics that are no means have the sums of the batch there, which an
+            Scalars by name. Metrics that are not means have the sums of the batch there, which an
             epoch adds up.
 
         Raises:

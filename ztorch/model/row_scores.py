@@ -69,7 +69,7 @@ class RowScores:
 
     def metrics(self, y_true: Mapping[str, Value], y_pred: Mapping[str, Value],
                 taken: Mapping[str, Value]) -> dict[str, Value]:
-        """The metrics by name; those that are no means as the sums of this batch. `taken` has the
+        """The metrics by name; those that are not means as the sums of this batch. `taken` has the
         names of other scores."""
         scores: dict[str, Value] = {}
         known = set(taken)
@@ -83,7 +83,7 @@ class RowScores:
 
     def metric(self, metric: Metric, label: str, y_true: Value, y_pred: Value,
                output: str = "") -> dict[str, Value]:
-        """A metric under its label; the sums of this batch where it is no mean of rows."""
+        """A metric under its label; the sums of this batch where it is not a mean of rows."""
         real = self.weights.rows
         with layer_scope(metric.name):
             if isinstance(metric, SumMetric) or y_pred in self.context.masks:

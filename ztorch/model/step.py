@@ -153,7 +153,7 @@ class TracedStep:
         new_values = self._of_now(optimizer, counter, states,
                                   slopes if scale is None else [g / scale for g in slopes])
         context.updates.update({state: OPS.stop_gradient(value) for state, value in constrained(
-            new_values, listed, context).items()})  # later losses are no functions of this one
+            new_values, listed, context).items()})  # later losses are not functions of this one
 
     def _of_now(self, optimizer: Optimizer, counter: Value, states: Sequence[Value],
                 slopes: Sequence[Value]) -> dict[Value, Value]:

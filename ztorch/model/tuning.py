@@ -56,7 +56,7 @@ class TunedNetwork(ExportedNetwork, abstract=True):
 
         Raises:
             ConfigError: An argument makes no sense, or there is no cache.
-            Unsupported: The device is no CPU, or not this one.
+            Unsupported: The device is not a CPU, or not this one.
 
         Examples:
             >>> import ztorch as zt
@@ -103,7 +103,7 @@ class TunedNetwork(ExportedNetwork, abstract=True):
 
         Raises:
             ConfigError: There is no such function, or an argument makes no sense.
-            Unsupported: The device is no CPU, or not this one where kernels are measured.
+            Unsupported: The device is not a CPU, or not this one where kernels are measured.
 
         Examples:
             >>> import ztorch as zt

@@ -38,7 +38,7 @@ for _name in (*REGISTRY, *ALIASES):
     globals().pop(_name, None)  # `ops.attention` is the op, not the module
 
 Operators.instead = INSTEAD
-# These take functions or give no tensors, so they are no ops of the registry.
+# These take functions or give no tensors, so they are not ops of the registry.
 _FUNCTIONS = ("checkpoint", "cond", "ndim", "scan", "shape", "size", "while_loop")
 # And these are made of tensors of numbers, above this room.
 _OF_TENSORS = (

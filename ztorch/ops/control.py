@@ -164,7 +164,7 @@ def while_loop(cond: Callable[..., Any], body: Callable[..., Any], init: Any,
 
     Raises:
         ConfigError: There is no limit, or it is negative.
-        ShapeError: The state changes its shape or dtype, or the condition is no single bool.
+        ShapeError: The state changes its shape or dtype, or the condition is not a single bool.
 
     Examples:
         >>> import numpy as np, ztorch as zt
@@ -228,7 +228,7 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any],
         What the function returns.
 
     Raises:
-        ShapeError: The condition is no single bool, or the functions' results differ in shape.
+        ShapeError: The condition is not a single bool, or the functions' results differ in shape.
 
     Examples:
         >>> import numpy as np, ztorch as zt

@@ -34,7 +34,7 @@ def sizes(shape: Any) -> tuple[int, ...]:
     """
     axes = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, str) else (shape,)
     if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0 for n in axes):
-        raise shape_error(f"{shape!r} is no shape", fix="give sizes such as (2, 3)")
+        raise shape_error(f"{shape!r} is not a shape", fix="give sizes such as (2, 3)")
     return axes
 
 

@@ -29,7 +29,7 @@ def pair(name: str, x: tuple[Value, Value], rank: int = 1) -> Complex:
     """The parts of a complex tensor as floats of one shape, 16-bit ones as float32.
 
     Raises:
-        ShapeError: They are no such pair, or the transformed axes are missing or empty.
+        ShapeError: They are not such a pair, or the transformed axes are missing or empty.
     """
     if not isinstance(x, (tuple, list)) or len(x) != 2:
         raise shape_error(f"ops.{name} takes a complex tensor as the pair (real, imag), not {x!r}",

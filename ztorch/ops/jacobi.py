@@ -25,7 +25,7 @@ def small(name: str, x: Value, square: bool) -> Value:
     """Float matrices that rotations can take; 16-bit floats as float32.
 
     Raises:
-        ShapeError: They are no such matrices.
+        ShapeError: They are not such matrices.
         Unsupported: Their smaller size is above LARGEST.
     """
     [x] = as_floats(x)

@@ -141,7 +141,7 @@ def transpose(x: Value, axes: Shape | None = None) -> Value:
     order = tuple(a % max(x.rank, 1) for a in axes) if axes is not None else tuple(
         reversed(range(x.rank)))
     if sorted(order) != list(range(x.rank)):
-        raise shape_error(f"axes {axes} are no order of the axes of", x.shape)
+        raise shape_error(f"axes {axes} are not an order of the axes of", x.shape)
     return x if order == tuple(range(x.rank)) else _TRANSPOSE(x, axes=order)
 
 

@@ -151,7 +151,7 @@ def norm(x: Value, ord: float = 2, axis: Axes = None, keepdims: bool = False) ->
         array([5.e+30, 0.e+00], dtype=float32)
     """
     if isinstance(ord, str) or math.isnan(ord):
-        raise shape_error(f"ops.norm(ord={ord!r}) is no number", fix="matrices have "
+        raise shape_error(f"ops.norm(ord={ord!r}) is not a number", fix="matrices have "
                           "ops.matrix_norm")
     if not x.dtype.is_float:
         raise shape_error(f"ops.norm does not take {x.dtype}", fix="cast it to a float first")

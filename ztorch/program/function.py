@@ -114,7 +114,7 @@ def load_function(path: Path, threads: int | None = None) -> LoadedFunction:
         The function.
 
     Raises:
-        ArtifactError: The file is damaged, or is no artifact.
+        ArtifactError: The file is damaged, or is not an artifact.
         ConfigError: It holds a model.
         DeviceError: No device here runs its code.
 

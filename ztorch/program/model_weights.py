@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class ModelWeights:
     """Where a model and its program meet: the program may be the home of the model's weights.
 
-    It keeps no layer alive. A program that stores matrices in 16 bits is no home, since values
+    It keeps no layer alive. A program that stores matrices in 16 bits is not a home, since values
     would lose precision there.
 
     Args:

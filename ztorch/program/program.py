@@ -189,7 +189,7 @@ def load(path: Path, threads: int | None = None) -> Program:
         The program.
 
     Raises:
-        ArtifactError: The file is damaged, is no artifact, or has a newer format.
+        ArtifactError: The file is damaged, is not an artifact, or has a newer format.
         DeviceError: No device here runs its code.
 
     Examples:

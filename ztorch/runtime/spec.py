@@ -30,7 +30,7 @@ from ztorch.files.schema import Record, field
 from ztorch.machines.processors import SIMD_LEVELS
 from ztorch.runtime.state_order import MAX_AXES, StateOrder
 
-CALL = "call"  # the function of a program that is no model, but a function of tensors
+CALL = "call"  # the function of a program that is not a model, but a function of tensors
 ARGUMENT = "x/"  # with the name of one of its arguments: the port that takes it
 RESULTS = "results"  # the function that computes metrics from totals, in programs that have such
 SUMS = "sums/"  # with the names of such a metric and of a sum: what evaluate and train add to it

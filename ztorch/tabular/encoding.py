@@ -147,8 +147,9 @@ def _encode_date(record: ColumnRecord, column: Column, table: Columns,
     for row, text in enumerate(column.texts):
         date = parsed_date(text, record.format) if text else middle
         if date is None:
-            raise DataError(f"{table.place(row)}, column {record.name!r}: {text!r} is no date of "
-                            f"the form {_example(record.format)}; write it so, or leave it empty")
+            raise DataError(f"{table.place(row)}, column {record.name!r}: {text!r} is not a date "
+                            f"of the form {_example(record.format)}; write it so, or leave it "
+                            "empty")
         dates.append(date)
     columns = [[_days(d) for d in dates], *_wave([d.month - 1 for d in dates], 12),
                *_wave([d.weekday() for d in dates], 7)]

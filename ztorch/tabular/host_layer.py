@@ -52,7 +52,7 @@ class HostLayer(Named, family="host layer", such_as="StringLookup"):
 
     def row_of(self, texts: tuple[int, ...]) -> tuple[tuple[int | None, ...], str | None]:
         """Shape and dtype of what it makes of a row of texts of this shape. An axis that is as long
-        as the longest text is None; so is the dtype of numbers that are no integers."""
+        as the longest text is None; so is the dtype of numbers that are not integers."""
         made = self.of_rows(np.full((1, *texts), self.any_text(), object))
         return (tuple(n or None for n in made.shape[1:]),
                 "int32" if made.dtype.kind in "iu" else None)

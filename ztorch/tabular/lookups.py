@@ -291,7 +291,8 @@ class IntegerLookup(_Lookup):
         try:
             return int(value)
         except (TypeError, ValueError):
-            raise ConfigError(f"IntegerLookup: {value!r} in the vocabulary is no integer") from None
+            raise ConfigError(
+                f"IntegerLookup: {value!r} in the vocabulary is not an integer") from None
 
     def _values(self, inputs: np.ndarray) -> np.ndarray:
         if inputs.dtype.kind not in "iub":

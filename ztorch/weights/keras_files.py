@@ -34,7 +34,7 @@ def is_archive(archive: StoredZip) -> bool:
 
 def config(archive: StoredZip) -> dict[str, Any]:
     """The model's description in a .keras archive."""
-    with parsing(archive.where, WeightsError, f"is damaged: its {CONFIG} is no description",
+    with parsing(archive.where, WeightsError, f"is damaged: its {CONFIG} is not a description",
                  "save the model again"):
         if archive.size(CONFIG) > _MOST_CONFIG:
             raise ValueError(f"{archive.size(CONFIG):,} bytes")

@@ -116,7 +116,7 @@ class _PickleReader:
 
     def put(self, target: Any, keys: list[Any], values: list[Any]) -> None:
         if not isinstance(target, dict):
-            raise ValueError("an item of something that is no dict")
+            raise ValueError("an item of something that is not a dict")
         for key, value in zip(keys, values, strict=True):
             if not isinstance(key, str | int | float | None):  # hashing a deep tuple is not safe
                 raise ValueError(f"a key that is a {type(key).__name__}")
@@ -124,12 +124,12 @@ class _PickleReader:
 
     def extend(self, target: Any, items: list[Any]) -> None:
         if not isinstance(target, list):
-            raise ValueError("an item of something that is no list")
+            raise ValueError("an item of something that is not a list")
         target.extend(items)
 
     def call(self, function: Any, arguments: Any) -> Any:
         if not isinstance(function, _Name) or not isinstance(arguments, tuple):
-            raise ValueError("a call of something that is no function")
+            raise ValueError("a call of something that is not a function")
         make = _CALLS.get(function.path)
         if make is None:
             raise _refused(self.source, f"calls {function.path}")
@@ -152,7 +152,7 @@ class _PickleReader:
 
     def parameter(self, tensor: Any, *rest: Any) -> PickledTensor:
         if not isinstance(tensor, PickledTensor):
-            raise ValueError("a parameter that is no tensor")
+            raise ValueError("a parameter that is not a tensor")
         return tensor
 
     def ordered(self, *items: Any) -> dict[Any, Any]:
@@ -167,7 +167,7 @@ class _PickleReader:
         """('storage', type, key, device, number of elements), as PyTorch names a storage."""
         kind, of, key, _, count = persistent_id
         if kind != "storage" or not isinstance(of, _Name) or not isinstance(key, str):
-            raise ValueError(f"a persistent id {kind!r} that is no storage")
+            raise ValueError(f"a persistent id {kind!r} that is not storage")
         short = of.path.rpartition(".")[2].removesuffix("Storage")
         d = _STORAGES.get(short)
         if key not in self.storages:
@@ -182,7 +182,7 @@ class _PickleReader:
 def _whole_numbers(role: str, numbers: Any) -> tuple[int, ...]:
     if not isinstance(numbers, tuple) or len(numbers) > _MOST_AXES or any(
             type(n) is not int or n < 0 for n in numbers):
-        raise ValueError(f"{role} that is no tuple of integers")
+        raise ValueError(f"{role} that is not a tuple of integers")
     return numbers
 
 
@@ -256,7 +256,7 @@ def _build(m: _PickleReader, _: Any) -> None:
     """Sets attributes of an object: a state dict keeps the versions of modules there. Ignored."""
     m.pop()
     if not isinstance(m.stack[-1], dict):
-        raise ValueError("attributes of something that is no dict")
+        raise ValueError("attributes of something that is not a dict")
 
 
 def _remember(m: _PickleReader, key: Any) -> None:

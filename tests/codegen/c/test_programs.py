@@ -202,9 +202,9 @@ def _compile(**settings: Any) -> Compiled:
 
 def test_a_missing_compiler_is_an_error_that_says_what_to_install(
         monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DeviceError, match="CC='no-such-cc -v' is no compiler"):
+    with pytest.raises(DeviceError, match="CC='no-such-cc -v' is not a compiler"):
         _compile(cc="no-such-cc -v")
-    with pytest.raises(DeviceError, match=r"CC=.* is no compiler"):
+    with pytest.raises(DeviceError, match=r"CC=.* is not a compiler"):
         _compile(cc="gcc '")
     monkeypatch.setattr(c_compiler.shutil, "which", lambda name: None)
     with pytest.raises(DeviceError, match=r"device 'c' needs a C compiler.*apt install gcc"):

@@ -101,7 +101,7 @@ def test_fma_rounds_once(d: DType) -> None:
 
 
 def test_division_and_square_root_without_calls() -> None:
-    """The words of sm_90a round once, also below the least normal number and beside what is no number."""
+    """The words of sm_90a round once, also below the least normal number and beside NaN."""
     n, rng = 20_000, np.random.default_rng(0)
     x, y = (rng.integers(0, 1 << 32, n, np.uint32).view(np.float32) for _ in range(2))
     special = np.array(edges(f32), np.float32)

@@ -113,7 +113,7 @@ ELSEWHERE = """%none = call <4 x float> @llvm.amdgcn.mfma.f32.16x16x16f16(<4 x h
   store <4 x float> %none, ptr addrspace(1) %m0"""
 
 
-@pytest.mark.parametrize("bad", ["this is no instruction", ELSEWHERE], ids=["text", "instruction"])
+@pytest.mark.parametrize("bad", ["this is not an instruction", ELSEWHERE], ids=["text", "instruction"])
 def test_what_llvm_cannot_do_is_an_error_not_the_end(bad: str) -> None:
     """On a chip without such an instruction LLVM ends its process: not ours."""
     text = rendered([kernel_for("add", f32, 1, i32)[0]], target("gfx1100"))[0]

@@ -154,7 +154,7 @@ class Device:
         assert options.math == 0 or options.fast is False, "fast math"
         self.mac.said("newLibrary")
         try:
-            return Library(self.mac, text), Problem("a warning, which is no failure")
+            return Library(self.mac, text), Problem("a warning, which is not a failure")
         except subprocess.CalledProcessError as refused:
             return None, Problem(refused.stderr.decode()[:500])
 

@@ -122,7 +122,7 @@ def _product(m: _Machine, i: Instruction) -> Work:
     if len(flags) != 5 or len(numbers) != 5 or numbers[:3] != [1, 1, 1] or set(numbers[3:]) - {0, 1}:
         raise PtxError(f"{i.text}: operands")
     if not (isinstance(a, Register) and isinstance(b, Register)) or m.size % WARPGROUP:
-        raise PtxError(f"{i.text}: operands, or {m.size} threads that are no whole warpgroups")
+        raise PtxError(f"{i.text}: operands, or {m.size} threads that are not whole warpgroups")
     sides = [(m.source(a, 64, i.text), ROWS, bool(numbers[3])), (m.source(b, 64, i.text), columns, bool(numbers[4]))]
     keys = [r.key for r in d.parts]
     m.accumulators.update(keys)

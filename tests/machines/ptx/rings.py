@@ -134,7 +134,7 @@ class Rings:
 
 def _address(m: _Machine, o: object, i: Instruction) -> Callable[[], np.ndarray]:
     if not isinstance(o, Address) or not isinstance(o.base, Register):
-        raise PtxError(f"{i.text}: {o} is no address")
+        raise PtxError(f"{i.text}: {o} is not an address")
     read, offset = m.source(o.base, 32, i.text), np.uint32(o.offset)
     return lambda: read() + offset
 

@@ -46,7 +46,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "no sizes": lambda: zt.Sequential([L.Input(("time", 4)), L.Dense(2)]).trace(2),
     "sizes of no axis": lambda: zt.Sequential([L.Input((4,)), L.Dense(2)]).compile("cpu", sizes=8),
     "sizes of another axis": lambda: sequence(L.Dense(2), sizes={"tine": 8}),
-    "sizes that are no sizes": lambda: sequence(L.Dense(2), sizes={"time": (8, "x")}),
+    "sizes that are not sizes": lambda: sequence(L.Dense(2), sizes={"time": (8, "x")}),
     "a size that is listed twice": lambda: sequence(L.Dense(2), sizes=(8, 8)),
     "sizes of one of two axes": lambda: pair(L.Add()).compile("cpu", sizes={"source": 8}),
     "sizes without names for two axes": lambda: pair(L.Add()).compile("cpu", sizes=(8, 16)),

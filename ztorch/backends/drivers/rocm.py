@@ -113,7 +113,7 @@ class RocmDevice(GpuDevice):
         if not image.startswith(b"\x7fELF"):
             image = hip.compiled(self.id, image, _chip(self.id, self.info.ordinal))
         if not hip.whole(image):
-            raise DeviceError(f"{self.id}: this is no code object, or a damaged one "
+            raise DeviceError(f"{self.id}: this is not a code object, or a damaged one "
                               f"({len(image)} bytes)")
         return self._call("ModuleLoadData", image)
 

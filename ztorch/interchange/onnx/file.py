@@ -49,7 +49,7 @@ def read(path: str | os.PathLike[str]) -> OnnxFile:
     except OSError as error:
         raise ArtifactError(f"cannot read {source}: {error.strerror or error}; "
                             "check the path") from None
-    with parsing(source, ArtifactError, "is no ONNX file",
+    with parsing(source, ArtifactError, "is not an ONNX file",
                  "it may be truncated or of another kind"):
         proto = parsed(onnx, data)
     return contents_of(proto, source, Path(os.path.realpath(path)).parent)
@@ -58,7 +58,7 @@ def read(path: str | os.PathLike[str]) -> OnnxFile:
 def contents_of(proto: Any, source: str, folder: Path) -> OnnxFile:
     """The graph of a model that is in memory; `source` names it in errors, and its external data
     are in the folder."""
-    with parsing(source, ArtifactError, "is no valid ONNX file", "write it again"):
+    with parsing(source, ArtifactError, "is not a valid ONNX file", "write it again"):
         return OnnxReader(package(), source, folder).file(proto)
 
 
@@ -73,7 +73,7 @@ class OnnxReader:
 
     def file(self, proto: Any) -> OnnxFile:
         if not proto.graph.node and not proto.graph.output:
-            raise ArtifactError(f"{self.source} is no ONNX file: it holds no graph")
+            raise ArtifactError(f"{self.source} is not an ONNX file: it holds no graph")
         self.opsets.update(versions(proto))
         opset = self.opsets.get("")
         if opset is not None and opset not in OPSETS:
@@ -160,9 +160,9 @@ class OnnxReader:
     def node(self, proto: Any) -> NodeSpec:
         names = (proto.op_type, proto.domain, proto.name, *proto.input, *proto.output,
                  *(a.name for a in proto.attribute))
-        if not all(isinstance(name, str) for name in names):  # bytes that are no UTF-8
+        if not all(isinstance(name, str) for name in names):  # bytes that are not UTF-8
             raise ArtifactError(f"{self.source}: node {proto.name!r} of op {proto.op_type!r} has a "
-                                "name that is no text; export the model again")
+                                "name that is not text; export the model again")
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         spec = NodeSpec(proto.op_type, domain, proto.name, {}, tuple(proto.input),
                         tuple(proto.output), self.opsets.get(domain, 0), proto)

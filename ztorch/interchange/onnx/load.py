@@ -57,7 +57,7 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
         A Sequential for one input and one output, else a Model.
 
     Raises:
-        ArtifactError: The file is no ONNX file, or is damaged.
+        ArtifactError: The file is not an ONNX file, or is damaged.
         Unsupported: It has nodes that ztorch cannot import; the message lists all of them.
         ConfigError: There is no such output, or no size of an open axis fits the nodes. Or the
             package onnx is not installed: pip install ztorch[onnx].
@@ -128,7 +128,7 @@ def load_layer(path: str | os.PathLike[str], *, constants: Mapping[str, Any] | N
         codes: uint8, or int8 for signed integers.
 
     Raises:
-        ArtifactError: The file is no ONNX file, or is damaged.
+        ArtifactError: The file is not an ONNX file, or is damaged.
         Unsupported: It holds what ztorch cannot compute with. Nodes that cannot be imported are
             listed when the layer is called, for that depends on shapes.
         ConfigError: There is no such input or output.

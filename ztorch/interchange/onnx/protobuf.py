@@ -103,7 +103,7 @@ def need_valid(model: Any) -> None:
             except onnx.checker.ValidationError:
                 raise ValueError(f"{noun} {repr(port.name) if port.name else k}: {error}") from None
         raise
-    except UnicodeDecodeError as error:  # the message holds a name that is no text
+    except UnicodeDecodeError as error:  # the message holds a name that is not text
         raise ValueError(error.object.decode("utf-8", "replace")) from None
 
 

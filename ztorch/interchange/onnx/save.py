@@ -60,7 +60,7 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
 
     Raises:
         Unsupported: ONNX lacks something that the model computes; the message lists all of it.
-        ConfigError: `model` is no model. Or the package onnx is not installed: pip install
+        ConfigError: `model` is not a model. Or the package onnx is not installed: pip install
             ztorch[onnx].
 
     Examples:

@@ -57,7 +57,7 @@ def _label(noun: str, name_field: int, content: memoryview) -> str:
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview | None]]:
     """The number of each field, its size and its bytes, if it has a length: fewer at the end of a
-    file that is cut off. Ends where bytes are no field."""
+    file that is cut off. Ends where bytes are not a field."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)

@@ -112,7 +112,7 @@ class _Reader:
             older = any(n.endswith("serialized_exported_program.json") for n in archive.names)
             raise Unsupported(f"{path} is of an older PyTorch, which pickles weights; {_FIX}"
                               ) if older else ArtifactError(
-                f"{path} is no program of torch.export; {_FIX}")
+                f"{path} is not a program of torch.export; {_FIX}")
         self.root = formats[0].removesuffix("archive_format")
         order = self.archive.read(f"{self.root}byteorder").decode("ascii", "replace")
         if order != "little":
@@ -182,7 +182,7 @@ class _Reader:
         entry = self._configs[folder][name]
         member = f"{self.root}data/{folder}/{entry['path_name']}"
         if entry["use_pickle"]:
-            raise Unsupported(f"{self.path}: {name!r} is pickled, since it is no plain dense "
+            raise Unsupported(f"{self.path}: {name!r} is pickled, since it is not a plain dense "
                               "tensor; ztorch unpickles nothing")
         kind, meta = _type(self.path, entry["tensor_meta"]), entry["tensor_meta"]
         shape = tuple(int(n) for n in kind.dims)

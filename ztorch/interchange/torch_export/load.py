@@ -49,7 +49,7 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
         A Sequential for one input and one output, else a Model.
 
     Raises:
-        ArtifactError: The file is no such program, or is damaged.
+        ArtifactError: The file is not such a program, or is damaged.
         Unsupported: It has calls that ztorch cannot import; the message lists all of them.
         ConfigError: No size of an open axis fits the calls.
 

@@ -126,7 +126,7 @@ class OperatorCall:
         """An argument that is a tensor."""
         value = self.get(name)
         if not isinstance(value, CallTensor):
-            self.unsupported(f"{name}={value!r}, which is no tensor")
+            self.unsupported(f"{name}={value!r}, which is not a tensor")
         return value
 
     def x(self, name: str = "self") -> str:
@@ -138,7 +138,7 @@ class OperatorCall:
         values = self.get(name, default)
         values = [values] if isinstance(values, int) else values
         if not isinstance(values, (list, tuple)) or not all(isinstance(n, int) for n in values):
-            self.unsupported(f"{name}={values!r}, which are no known integers")
+            self.unsupported(f"{name}={values!r}, which are not known integers")
         return list(values)
 
     @property

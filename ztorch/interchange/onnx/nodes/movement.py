@@ -114,7 +114,7 @@ def _tile(n: Node) -> Result:
 def _transpose(n: Node) -> Result:
     x, order = n.value(0), n.ints("perm")
     if order is not None and sorted(order) != list(range(x.rank)):
-        raise ValueError(f"perm={order} is no order of {x.rank} axes")
+        raise ValueError(f"perm={order} is not an order of {x.rank} axes")
     return OPS.transpose(x, order)
 
 

@@ -118,7 +118,7 @@ def _log_of_sums(c: OperatorCall) -> Result:
 def _buckets(c: OperatorCall) -> Result:
     edges = "boundaries" if c.op == "bucketize" else "sorted_sequence"
     if c.tensor(edges).rank != 1 or c.get("sorter") is not None:
-        c.unsupported("edges that are no sorted vector")
+        c.unsupported("edges that are not a sorted vector")
     inputs, _ = c.promoted(edges, "self")
     side = "right" if c.get("right", False) else c.get("side", "left")
     [places] = c.nodes("SearchSorted", inputs, 1, domain="ztorch", side=side)
