@@ -174,7 +174,11 @@ def test_wrong_states_and_masks_are_named() -> None:
                  initial_state=leaf("input", "h", (2, 4), f64))
     with pytest.raises(ShapeError, match=r"layer 'gru'.*mask do not fit: \(5, 3\) and \(4,\)"):
         L.GRU(4)(x, mask=L.Input((4,), dtype="bool"))
+    with pytest.raises(ShapeError, match=r"layer 'gru'.*mask do not fit: \(5, 3\) and \(5, 3\); the mask "):
+        L.GRU(4)(x, mask=L.Input((5, 3), dtype="bool"))
+    with pytest.raises(ShapeError, match=r"layer 'gru': it has 1 state of \(4,\), and is given 2"):
+        L.GRU(4)(x, initial_state=[h, h])
     with pytest.raises(ShapeError, match=r"layer 'gru'.*\[x, \*states\] and initial_state="):
         L.GRU(4)([x, h], initial_state=h)
-    with pytest.raises(ShapeError, match=r"layer 'bidirectional': it is given 1 states"):
+    with pytest.raises(ShapeError, match=r"layer 'bidirectional': it is given 1 state, "):
         L.Bidirectional(L.GRU(4))(x, initial_state=[h])

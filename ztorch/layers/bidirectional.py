@@ -90,8 +90,9 @@ class Bidirectional(Layer):
         x, *listed = leaves(x)
         states: list[Any] = listed or ([] if initial_state is None else leaves(initial_state))
         if len(states) % 2:
-            raise shape_error(f"it is given {len(states)} states, which are not as many for each "
-                              "of its two layers", fix="give those of the layer, then those of the "
+            many = "state, which is" if len(states) == 1 else "states, which are"
+            raise shape_error(f"it is given {len(states)} {many} not as many for each of its two "
+                              "layers", fix="give those of the layer, then those of the "
                                                        "backward layer")
         half = len(states) // 2
         ways = [self.forward_way(x, context, initial_state=states[:half] or None),

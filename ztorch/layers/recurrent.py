@@ -96,6 +96,9 @@ class RecurrentLayer(Layer, abstract=True):
             initial_state = listed or initial_state
             mask = leaves(mask)[0]
         self.need_fit(x)
+        if mask is not None and mask.rank != 2:
+            raise shape_error("inputs and their mask do not fit:", x.shape[1:], mask.shape[1:],
+                              fix=f"the mask must be {x.shape[1:2]}, a bool for each step")
         zeros = self.first_states(x)
         states = zeros
         if initial_state is not None:
@@ -175,7 +178,8 @@ class RecurrentLayer(Layer, abstract=True):
         own, (wanted, shape) = leaves(initial_state), flatten(zeros)
         shapes = " and ".join(str(v.shape[1:]) for v in wanted)
         if len(own) != len(wanted):
-            raise shape_error(f"it has {len(wanted)} states of {shapes}, and is given {len(own)}",
+            many = "state" if len(wanted) == 1 else "states"
+            raise shape_error(f"it has {len(wanted)} {many} of {shapes}, and is given {len(own)}",
                               fix="initial_state takes what return_state=True returns after the "
                                   "output")
         for k, (v, w) in enumerate(zip(own, wanted, strict=True)):

@@ -97,7 +97,8 @@ class RNN(RecurrentLayer):
                               fix="such as `return h, [h]`")
         new, (old, shape) = leaves(result[1]), flatten(states)
         if len(new) != len(old):
-            raise shape_error(f"its cell {self.cell.name!r} takes {len(old)} states and returns "
+            many = "state" if len(old) == 1 else "states"
+            raise shape_error(f"its cell {self.cell.name!r} takes {len(old)} {many} and returns "
                               f"{len(new)}", fix="return one for each of state_size")
         return result[0], unflatten(shape, iter(new))
 

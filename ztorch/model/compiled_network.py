@@ -36,6 +36,7 @@ class CompiledNetwork(TunedNetwork, abstract=True):
     def compile_when_known(self, **arguments: Any) -> Any:
         """Compiles the network, for arguments of `compile`, once it knows its inputs and the sizes
         of open axes. Returns the program, or the network where it waits for data."""
+        self.batch_sizes(arguments["batch_size"])  # a wrong one is refused before data come
         waits = (not self.knows_inputs or bool({"train", "evaluate"} & self.own_functions)
                  or (arguments["sizes"] is None and bool(self.axis_names)))
         self._late = LateCompile(arguments)
