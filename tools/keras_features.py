@@ -35,7 +35,6 @@ OTHER_NAMES = {
     **dict.fromkeys((("layers", name) for name in ("FlaxLayer", "JaxLayer", "TFSMLayer")),
                     "-: code of another framework; bring its model as ONNX"),
     ("layers", "MaxNumBoundingBoxes"): "-: there are no bounding boxes",
-    ("layers", "AugMix"): "-: a step would hold 99 changes; `layers.RandAugment`",
     **dict.fromkeys((("ops", name) for name in ("polar", "view_as_complex", "view_as_real", "eig")),
                     "-: there are no complex numbers"),
     ("ops", "custom_gradient"): "`zt.custom_gradient`",

@@ -16,7 +16,7 @@ AUGMENTING: dict[str, dict[str, Any]] = {
         "RandomRotation", "RandomHue", "RandomSaturation", "RandomColorDegeneration",
         "RandomGrayscale", "RandomInvert", "RandomSharpness", "RandomGaussianBlur",
         "RandomPerspective")},
-    **{name: {} for name in ("RandomShear", "Solarization", "AutoContrast", "MixUp", "CutMix", "RandAugment", "RandomElasticTransform",
+    **{name: {} for name in ("RandomShear", "Solarization", "AutoContrast", "MixUp", "CutMix", "RandAugment", "AugMix", "RandomElasticTransform",
                               "Equalization", "ContrastLimitedAdaptiveHistogramEqualization")}}
 TRIED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     **{name: entries[0] for name, entries in PLAIN.items()},

@@ -153,6 +153,26 @@ def test_rand_augment_chooses_among_eleven_changes() -> None:
     np.testing.assert_array_equal(seen(L.RandAugment(), x, training=False), x)
 
 
+def test_aug_mix_is_the_mean_of_an_image_and_chains_of_changes() -> None:
+    """A large alpha gives all the same share. Strength 0 leaves four changes of seven, so that two
+    chains of two steps make one of 25 x 25 batches."""
+    x = BYTES * 0.5 + 20
+    changes = [lambda y: y, *(lambda y, of=layer: seen(of, y) for layer in (
+        L.AutoContrast(), L.Equalization(), L.RandomPosterization(1), L.Solarization()))]
+    chains = np.stack([two(one(x)) for one in changes for two in changes])
+    want = x / 2 + chains[:, None] / 4 + chains / 4
+    layer = L.AugMix(num_chains=2, chain_depth=2, factor=0.0, alpha=1e6, all_ops=False)
+    found = set()
+    for _ in range(8):
+        off = np.abs(want - layer(x, training=True).numpy()).max((2, 3, 4, 5))
+        assert off.min() < 1
+        found.add(int(off.argmin()))
+    assert len(found) >= 4, "chains are drawn anew"
+    some = L.AugMix(num_chains=1, chain_depth=4, factor=1.0)(x, training=True).numpy()
+    assert (some != x).any() and some.min() >= 0 and some.max() <= 255
+    np.testing.assert_array_equal(seen(layer, x, training=False), x)
+
+
 def test_elastic_shifts_are_those_of_keras() -> None:
     """Keras' formulas and its reading between pixels, for the numbers that the layer draws."""
     layer = L.RandomElasticTransform(1.0, scale=(0.7, 0.7), fill_mode="nearest")

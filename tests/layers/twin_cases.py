@@ -249,7 +249,7 @@ NO_TWIN = {
                     "beside Keras: test_warps_and_colors.py"),
     **dict.fromkeys(("Equalization", "ContrastLimitedAdaptiveHistogramEqualization",
                      "STFTSpectrogram", "MelSpectrogram", "ReversibleEmbedding", "MixUp",
-                     "CutMix", "RandAugment", "RandomElasticTransform"), "beside Keras and NumPy: test_tones_and_spectra.py"),
+                     "CutMix", "RandAugment", "AugMix", "RandomElasticTransform"), "beside Keras and NumPy: test_tones_and_spectra.py"),
     "Encoded": "beside the layers of the host: test_encoded.py",
 }
 
