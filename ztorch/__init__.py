@@ -5,6 +5,8 @@ The names below load when first used, so that running an artifact imports no com
 
 from __future__ import annotations
 
+import sys
+
 from ztorch import dispatch
 from ztorch.version import __version__ as __version__
 
@@ -130,12 +132,13 @@ _NAMES = {"Input": "layers.core", "Layer": "layers.layer", "Model": "model.model
 _INNER = {"array_api": "arrays.array_api", "backend": "layers.defaults",
           "onnx": "interchange.onnx",
           "settings": "host.settings", "random": "arrays.distributions",
-          "utils": "conveniences", "activations": "ops",
+          "utils": "conveniences", "activations": "ops", "optimizers.schedules": "schedules",
           "models": "sources.keras_models", "saving": "sources.saving",
           "torch_export": "interchange.torch_export"}
 # Names that other libraries have, and what to use here.
 _REPLACEMENTS = {
     "nn": "zt.layers",
+    "preprocessing": "zt.utils",
     "applications": "zt.load_keras, which loads models that Keras saved, and the zoo",
     "mixed_precision": "compile(dtype=\"mixed_bfloat16\")",
     "optim": "zt.optimizers", "datasets": "zt.data",
@@ -176,6 +179,31 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'ztorch' has no attribute {name!r}{hint}")
 
 
+class _InnerModules:
+    """Finds modules of rooms by their public names: `from ztorch.utils import to_categorical`."""
+
+    @staticmethod
+    def find_spec(name: str, *_: Any) -> Any:
+        if name.startswith("ztorch.") and name.removeprefix("ztorch.") in _INNER:
+            from importlib.machinery import ModuleSpec
+
+            return ModuleSpec(name, _InnerModules())  # type: ignore[arg-type]
+        return None
+
+    def create_module(self, spec: Any) -> Any:
+        import importlib
+
+        module = importlib.import_module(f"ztorch.{_INNER[spec.name.removeprefix('ztorch.')]}")
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: Any) -> None:
+        module.__spec__ = self._spec  # the import has set it to that of the public name
+
+
+sys.meta_path.append(_InnerModules)
+
+
 def _dispatch(attribute: str, room: str, name: str) -> None:
     """Lets `dispatch` call a function of a room, which is imported when it is first called."""
 
@@ -213,4 +241,4 @@ _dispatch("from_library", "library", "public")
 
 
 def __dir__() -> list[str]:
-    return sorted([*_MODULES, *_INNER, *_NAMES, "__version__"])
+    return sorted([*_MODULES, *(n for n in _INNER if "." not in n), *_NAMES, "__version__"])

@@ -1,4 +1,4 @@
-"""The base of callbacks: the hooks that `fit` calls."""
+"""The base of callbacks: the hooks that `fit`, `evaluate` and `predict` call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Callback:
 
     @property
     def model(self) -> Any:
-        """The model whose `fit` was called, or the program."""
+        """The model whose `fit` or `evaluate` was called, or the program."""
         return self.params.get("fitted", self.program)
 
     def before_fit(self, program: Any) -> None:
@@ -91,17 +91,63 @@ class Callback:
         """
 
     def on_test_begin(self, logs: Logs | None = None) -> None:
-        """Called before validation.
+        """Called before validation, and by `evaluate`.
 
         Args:
             logs: Empty. Default: `None`.
         """
 
     def on_test_end(self, logs: Logs | None = None) -> None:
-        """Called after validation.
+        """Called after validation, and by `evaluate`.
 
         Args:
             logs: The scores of validation. Default: `None`.
+        """
+
+    def on_test_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
+        """Called before a batch of validation or of `evaluate`.
+
+        Args:
+            batch: Its number, from 0.
+            logs: Empty. Default: `None`.
+        """
+
+    def on_test_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        """Called after a batch of validation or of `evaluate`.
+
+        Args:
+            batch: Its number, from 0.
+            logs: The means of the scores so far. Default: `None`.
+        """
+
+    def on_predict_begin(self, logs: Logs | None = None) -> None:
+        """Called by `predict` before the first batch.
+
+        Args:
+            logs: Empty. Default: `None`.
+        """
+
+    def on_predict_end(self, logs: Logs | None = None) -> None:
+        """Called by `predict` after the last batch.
+
+        Args:
+            logs: Empty. Default: `None`.
+        """
+
+    def on_predict_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
+        """Called by `predict` before a batch.
+
+        Args:
+            batch: Its number, from 0.
+            logs: Empty. Default: `None`.
+        """
+
+    def on_predict_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Called by `predict` after a batch.
+
+        Args:
+            batch: Its number, from 0.
+            logs: Its `outputs`. Default: `None`.
         """
 
     def listens(self, hook: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ztorch.feed.call_pool import CallPool, Calls
 from ztorch.feed.results import Outputs, Results
@@ -17,15 +17,36 @@ if TYPE_CHECKING:
     from ztorch.progress import Progress
 
 
+class Called(Protocol):
+    """The callbacks of a run."""
+
+    def has(self, name: str) -> bool: ...
+
+    def call(self, name: str, *args: Any) -> None: ...
+
+
+class _NoHooks:
+    def has(self, name: str) -> bool:
+        return False
+
+    def call(self, name: str, *args: Any) -> None:
+        pass
+
+
+NO_HOOKS = _NoHooks()
+
+
 def _never() -> bool:
     return False
 
 
 def evaluate(calls_of: Calls, batches: BatchSource, program: Scored,
              progress: Progress | None = None, stop: Callable[[], bool] = _never,
-             steps: int | None = None) -> dict[str, float] | None:
+             steps: int | None = None, hooks: Called = NO_HOOKS) -> dict[str, float] | None:
     """Loss and metrics of a program over all batches or the first `steps`; None if `stop` ended the
     loop."""
+    hooks.call("on_test_begin", {})
+    begins, ends = hooks.has("on_test_batch_begin"), hooks.has("on_test_batch_end")
     with calls_of.of_each_bucket("evaluate") as calls:
         scores, done = EpochScores(program, "evaluate"), 0
         under_way = UnderWay(lambda _, batch: batch.add_to(scores))
@@ -33,9 +54,14 @@ def evaluate(calls_of: Calls, batches: BatchSource, program: Scored,
             steps = min(steps, batches.steps)  # no row counts twice
         if progress:
             progress.begin(steps=steps or batches.steps)
-        for batch in batches.epoch(calls, steps=steps, scores=scores):
+        in_a_row = None if begins or ends else scores  # a hook is called for each batch
+        for batch in batches.epoch(calls, steps=steps, scores=in_a_row):
+            if begins:
+                hooks.call("on_test_batch_begin", done, {})
             if batch.weight:
-                under_way.begin(done, batch)
+                under_way.begin(done, batch, ahead=not ends)
+            if ends:
+                hooks.call("on_test_batch_end", done, scores.means())
             done += batch.steps
             if progress and progress.live and perf_counter() > progress.due:
                 progress.draw(done, scores.means())
@@ -46,21 +72,32 @@ def evaluate(calls_of: Calls, batches: BatchSource, program: Scored,
         if progress:
             progress.trained(done)
             progress.end(means)
-        return means
+    hooks.call("on_test_end", dict(means))
+    return means
 
 
 def predict(pool: CallPool, batches: BatchSource, results: Results,
-            progress: Progress | None = None) -> Outputs:
-    """The model's outputs for every row, by way of `results`."""
+            progress: Progress | None = None, steps: int | None = None, hooks: Called = NO_HOOKS,
+            as_declared: Callable[[Any], Any] = dict) -> Outputs:
+    """The model's outputs for every row of all batches or the first `steps`, by way of `results`;
+    callbacks see those of a batch as they were declared."""
+    begins, ends = hooks.has("on_predict_batch_begin"), hooks.has("on_predict_batch_end")
+    hooks.call("on_predict_begin", {})
     with pool.of_each_bucket("predict") as calls:
         done = 0
         if progress:
-            progress.begin(steps=batches.steps)
+            progress.begin(steps=steps or batches.steps)
         under_way = UnderWay(lambda _, batch: results.add(batch))
-        for batch in batches.epoch(calls):
+        for batch in batches.epoch(calls, steps=steps):
             assert isinstance(batch, Batch), "only scores are added in stretches"
-            results.prepare(batch)
-            under_way.begin(done, batch)
+            if begins:
+                hooks.call("on_predict_batch_begin", done, {})
+            if not ends:
+                results.prepare(batch)
+            under_way.begin(done, batch, ahead=not ends)
+            if ends:
+                outputs = {name: y[:batch.real].copy() for name, y in batch.call.outputs.items()}
+                hooks.call("on_predict_batch_end", done, {"outputs": as_declared(outputs)})
             done += 1
             if progress and progress.live and perf_counter() > progress.due:
                 progress.draw(done, {})
@@ -68,4 +105,5 @@ def predict(pool: CallPool, batches: BatchSource, results: Results,
         if progress:
             progress.trained(done)
             progress.end({})
-        return results.outputs()
+    hooks.call("on_predict_end", {})
+    return results.outputs()

@@ -46,7 +46,8 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         return self._programs.running(function, batch_size, weighted or {})
 
     @checked
-    def predict(self, x: Any, *, batch_size: int | None = None, verbose: int | str = 0) -> Any:
+    def predict(self, x: Any, *, batch_size: int | None = None, verbose: int | str = 0,
+                steps: int | None = None, callbacks: Any = None) -> Any:
         """Computes the model's outputs. A model that is not compiled is compiled to predict.
 
         Args:
@@ -57,6 +58,8 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
                 function over the same weights. None: that of `compile`. Default: `None`.
             verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" is 1 on a terminal and 2
                 elsewhere. Default: `0`.
+            steps: The batches to predict; None: all. Default: `None`.
+            callbacks: A callback or several, whose `on_predict` hooks are called. Default: `None`.
 
         Returns:
             An array of shape (rows, *output_shape); for a `zt.Tensor` a tensor. For a model with
@@ -80,7 +83,8 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         x = can_be_looked_at(x)
         self.learn_shapes(x)
         with self.running("predict", batch_size) as program:
-            return program.predict(x, batch_size=batch_size, verbose=verbose)
+            return program.predict(x, batch_size=batch_size, verbose=verbose, steps=steps,
+                                   callbacks=callbacks)
 
     def predict_on_batch(self, x: Any) -> Any:
         """Computes the model's outputs for one batch of rows.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
+from ztorch import schedules
 from ztorch.errors import unknown
 from ztorch.optimizers.adam import Adam, Adamax, AdamW, Nadam
 from ztorch.optimizers.adaptive import Adadelta, Adafactor, Ftrl
@@ -17,7 +18,7 @@ from ztorch.optimizers.slots import Slots
 
 __all__ = ["SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lamb",
            "Lion", "LossScaleOptimizer", "MultiOptimizer", "Muon", "Nadam", "Optimizer",
-           "OptimizerMap", "RMSprop", "ScheduleFreeAdamW", "Slots", "get"]
+           "OptimizerMap", "RMSprop", "ScheduleFreeAdamW", "Slots", "get", "schedules"]
 
 get = Optimizer.get
 
@@ -26,6 +27,6 @@ if not TYPE_CHECKING:  # it knows what is here
     def __getattr__(name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
-        helpers = ("Optimizer", "OptimizerMap", "Slots", "get")
+        helpers = ("Optimizer", "OptimizerMap", "Slots", "get", "schedules")
         names = [other for other in __all__ if other not in helpers]
         raise AttributeError(str(unknown("optimizer", name, names)))

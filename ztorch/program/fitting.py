@@ -88,15 +88,20 @@ def fit(program: Stateful, fitted: Any, x: Any, y: Any, *, batch_size: int | Non
         return history
 
 
-def evaluate(program: Stateful, x: Any, y: Any, batch_size: int | None, sample_weight: Any,
-             verbose: int | str, steps: int | None) -> dict[str, float]:
-    """The scores of a program by name; the arguments are those of `Program.evaluate`."""
+def evaluate(program: Stateful, evaluated: Any, x: Any, y: Any, batch_size: int | None,
+             sample_weight: Any, verbose: int | str, steps: int | None,
+             callbacks: Callback | Iterable[Callback] | None) -> dict[str, float]:
+    """The scores of a program by name, for `evaluated`, the model or program that was asked; the
+    other arguments are those of `Program.evaluate`."""
     rows = checked_batch_size(batch_size, program.buckets)
     check_count("steps", steps)
     feed = feed_for(program, x)
     source = batches(program.adapter, rows, x, y, sample_weight, feed=feed)
+    hooks = Hooks(as_callbacks(callbacks, _USER), program, {
+        "steps": steps or source.steps, "verbose": verbose,
+        "fitted": program if isinstance(evaluated, type(program)) else evaluated})
     means = loops.evaluate(feed or program.calls, source, program, Progress(verbose),
-                           steps=steps)
+                           steps=steps, hooks=hooks)
     assert means is not None  # only a loop that is told to stop returns None
     return means
 

@@ -22,7 +22,6 @@ from ztorch.program.stateful import Path, Stateful
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ztorch.feed.batches import BatchSource
     from ztorch.runtime.running import Running
 
 # What users of Keras look for on what they train, and find on the model.
@@ -33,7 +32,8 @@ _MODEL_NAMES = ("compile", "count_params", "get_config", "get_layer", "input_sha
 class Predictor(Stateful):
     """A compiled model that predicts. Threads may share it."""
 
-    def predict(self, x: Any, *, batch_size: int | None = None, verbose: int | str = 0) -> Any:
+    def predict(self, x: Any, *, batch_size: int | None = None, verbose: int | str = 0,
+                steps: int | None = None, callbacks: Any = None) -> Any:
         """Computes the model's outputs.
 
         Args:
@@ -44,6 +44,8 @@ class Predictor(Stateful):
                 `None`.
             verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" is 1 on a terminal and 2
                 elsewhere. Default: `0`.
+            steps: The batches to predict; None: all. Default: `None`.
+            callbacks: A callback or several, whose `on_predict` hooks are called. Default: `None`.
 
         Returns:
             An array of shape (rows, *output_shape); for a `zt.Tensor` a tensor, which lies on the
@@ -63,26 +65,17 @@ class Predictor(Stateful):
             (20, 1)
         """
         size = checked_batch_size(batch_size, self.buckets)
-        if dispatch.is_tensor(x):
-            return self._as_declared(dispatch.predict(self, x))
-        columns = None if is_stream(x, None) else self.adapter.inputs(x)
-        if (columns is not None and not verbose and rows_of(columns) <= size
-                and self.adapter.fits_one_bucket(columns)):
-            return self._predict_batch(columns)
-        from ztorch.feed import loops
-        from ztorch.feed.array_batches import ArrayBatches
-        from ztorch.feed.datasets import as_stream
-        from ztorch.feed.results import Results
-        from ztorch.feed.stream_batches import StreamBatches
-        from ztorch.progress import Progress
+        if steps is None and callbacks is None:
+            if dispatch.is_tensor(x):
+                return self._as_declared(dispatch.predict(self, x))
+            columns = None if is_stream(x, None) else self.adapter.inputs(x)
+            if (columns is not None and not verbose and rows_of(columns) <= size
+                    and self.adapter.fits_one_bucket(columns)):
+                return self._predict_batch(columns)
+        from ztorch.program.predicting import predict
 
-        source: BatchSource = (
-            StreamBatches(self.adapter, as_stream(self.adapter, x, size, False), size, False)
-            if columns is None else ArrayBatches(self.adapter, columns, None, size))
-        progress = Progress(verbose) if verbose else None
-        results = Results(getattr(source, "rows", 0), self.metadata.open_axes,
-                          bool(self.metadata.whole_axes))  # 0: not known beforehand
-        return self._as_declared(loops.predict(self.calls, source, results, progress))
+        return self._as_declared(predict(self, x, size, verbose, steps, callbacks,
+                                         self._as_declared))
 
     def predict_on_batch(self, x: Any) -> Any:
         """Computes the model's outputs for at most one batch of rows.

@@ -144,7 +144,8 @@ class Verbs:
     @checked
     def evaluate(self, x: Any, y: Any = None, *, batch_size: int | None = None,
                  sample_weight: Any = None, verbose: int | str = "auto",
-                 steps: int | None = None, return_dict: bool = False) -> Any:
+                 steps: int | None = None, return_dict: bool = False,
+                 callbacks: Callback | Iterable[Callback] | None = None) -> Any:
         """Measures the loss and the metrics. The weights do not change.
 
         Args:
@@ -158,6 +159,7 @@ class Verbs:
                 elsewhere. Default: `"auto"`.
             steps: The batches to measure; None: all. Default: `None`.
             return_dict: Whether to return the scores by name. Default: `False`.
+            callbacks: A callback or several, whose `on_test` hooks are called. Default: `None`.
 
         Returns:
             The loss; with metrics the list [loss, *metrics]; a dict with `return_dict=True`.
@@ -185,7 +187,8 @@ class Verbs:
 
         weighted = axes_of_weights(self, (x, y, sample_weight))
         with self.running("evaluate", batch_size, weighted) as program:
-            means = evaluate(program, x, y, batch_size, sample_weight, verbose, steps)
+            means = evaluate(program, self, x, y, batch_size, sample_weight, verbose, steps,
+                             callbacks)
         return as_scores(means, return_dict)
 
     def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None,

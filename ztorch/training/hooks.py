@@ -1,4 +1,4 @@
-"""The callbacks of one run of `fit`."""
+"""The callbacks of one run of `fit`, `evaluate` or `predict`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def as_callbacks(callbacks: Callback | Iterable[Callback] | None,
         for name in dir(kind):
             known = name in HOOKS or name in SHORTER.values()
             if name.startswith("on_") and not known and callable(getattr(kind, name)):
-                warnings.warn(f"fit never calls {kind.__name__}.{name}"
+                warnings.warn(f"nothing calls {kind.__name__}.{name}"
                               f"{nearest(name, HOOKS) or '.'} Known: {', '.join(HOOKS)}",
                               stacklevel=stacklevel)
     return listed

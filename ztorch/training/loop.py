@@ -127,14 +127,13 @@ class TrainingLoop:
         program.epoch = epoch + 1
         program.epochs_trained += 1
         if self.validation is not None and self._validates_after(epoch):
-            hooks.call("on_test_begin", {})
             scores = evaluate(self.validation_calls, self.validation, program,
-                              stop=lambda: interrupt.requested, steps=self.validation_steps)
+                              stop=lambda: interrupt.requested, steps=self.validation_steps,
+                              hooks=hooks)
             if scores is None:
                 progress.say(f"Interrupted in the validation of epoch {epoch + 1}; the weights "
                              "are kept as they are")
             else:
-                hooks.call("on_test_end", dict(scores))
                 logs |= {f"val_{name}": value for name, value in scores.items()}
         hooks.call("on_epoch_end", epoch, logs)
         progress.end(logs)
