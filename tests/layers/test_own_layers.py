@@ -123,7 +123,7 @@ def test_training_is_what_a_call_says() -> None:
     again = zt.Model.from_json(made.to_json())
     again.compile("cpu:scalar", batch_size=4, optimizer="sgd", loss="mse")
     again.fit(X + 5, X[:, :1], verbose=0)
-    assert (again.layers[0].get_weights()[2] == 0).all()
+    assert (again.layers[1].get_weights()[2] == 0).all()
 
 
 def test_configs_need_the_arguments() -> None:

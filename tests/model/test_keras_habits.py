@@ -151,7 +151,7 @@ def test_a_cloned_model_has_layers_of_its_own():
         wider = zt.models.clone_model(model, clone_function=lambda layer: L.Dense(
             2 * layer.units, name=layer.name) if isinstance(layer, L.Dense) else type(
                 layer).from_config(layer.get_config()))
-        assert wider.output_shape == (2,) and wider.layers[0].units == 8
+        assert wider.output_shape == (2,) and 8 in [getattr(layer, "units", 0) for layer in wider.layers]
     assert zt.models.clone_model(models[0], input_tensors=L.Input((7,))).input_shape == (7,)
     with pytest.raises(ConfigError, match="is for a Sequential"):
         zt.models.clone_model(models[1], input_tensors=L.Input((7,)))
@@ -185,3 +185,36 @@ def test_windows_longer_than_the_axis_that_is_traced_first():
     np.testing.assert_array_equal(model.predict(x)[:, 3:], alone.max(1))
     with pytest.raises(zt.errors.ShapeError, match="kernel is larger than the inputs"):
         L.Conv1D(8, 70)(words)
+
+
+def test_an_encoder_and_a_decoder_are_made_of_the_layers_of_a_trained_model(tmp_path):
+    encoder, decoder = (L.LSTM(4, return_state=True, return_sequences=n > 1) for n in (1, 2))
+    a, b = L.Input((None, 3)), L.Input((None, 5))
+    y, _, _ = decoder(b, initial_state=encoder(a)[1:])
+    zt.Model([a, b], L.Dense(5)(y)).save(tmp_path / "m.keras")
+    model = zt.models.load_model(tmp_path / "m.keras")
+    states = zt.Model(model.input[0], model.layers[2].output[1:])
+    assert [type(layer).__name__ for layer in model.layers] == [
+        "Input", "Input", "LSTM", "LSTM", "Dense"]
+    assert states.output_names == ["lstm", "lstm_1"]
+    h, c = L.Input((4,)), L.Input((4,))
+    y, *after = model.layers[3](model.input[1], initial_state=[h, c])
+    step = zt.Model([model.input[1], h, c], [model.layers[4](y), *after])
+    x, words = rng.normal(size=(2, 6, 3)), rng.normal(size=(2, 3, 5))
+    want, state, got = model.predict([x, words]), states.predict(x), []
+    for k in range(3):
+        y, *state = step.predict([words[:, k:k + 1], *state])
+        got.append(y)
+    np.testing.assert_allclose(np.concatenate(got, 1), want, rtol=1e-5, atol=1e-6)
+
+
+def test_modules_are_imported_as_those_of_keras():
+    import ztorch.saving
+    from ztorch import conveniences
+    from ztorch.optimizers.schedules import ExponentialDecay
+    from ztorch.random import SeedGenerator
+    from ztorch.utils import to_categorical
+
+    assert to_categorical is zt.utils.to_categorical and ztorch.saving is zt.saving
+    assert ExponentialDecay is zt.schedules.ExponentialDecay and SeedGenerator(1)
+    assert conveniences.__spec__.name == "ztorch.conveniences" and zt.utils is conveniences

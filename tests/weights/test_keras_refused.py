@@ -33,14 +33,14 @@ def test_all_that_is_lacking_is_listed(tmp_path: Path) -> None:
     keras = references.keras()
     K = keras.layers
     keras.Sequential([keras.Input((4, 3)), K.Dense(3, lora_rank=1, name="d"),
-                      K.AugMix(name="bent"),
+                      K.MaxNumBoundingBoxes(8, name="bent"),
                       K.LSTM(2, stateful=False, return_sequences=True, name="l",
                              activation="sparsemax")]).save(tmp_path / "m.keras")
     with pytest.raises(Unsupported) as error:
         load_keras(tmp_path / "m.keras")
     assert str(error.value).splitlines()[1:] == [
         "  Dense 'd' with lora_rank=1", "  Dense 'd' with lora_alpha=1",
-        "  AugMix 'bent'",
+        "  MaxNumBoundingBoxes 'bent'",
         "  LSTM 'l' with activation=sparsemax, whose results in Keras do not sum to 1 as those of "
         "ours do"]
 

@@ -32,6 +32,7 @@ class Results:
         self._whole: dict[str, np.ndarray] = {}
         self._parts: dict[str, list[np.ndarray]] = {}
         self._rows: dict[str, dict[int, np.ndarray]] = {}  # by the number of the row
+        self._names: list[str] = []  # in the order of the model's outputs
         self._written: set[str] = set()  # outputs of this batch that the call writes in their place
 
     def prepare(self, batch: Batch) -> None:
@@ -46,6 +47,7 @@ class Results:
 
     def add(self, batch: Batch) -> None:
         """Takes the outputs that the call of a batch has just computed."""
+        self._names = list(batch.call.outputs)
         for name, y in batch.call.outputs.items():
             if name in self._written:
                 continue
@@ -72,11 +74,10 @@ class Results:
 
     def outputs(self) -> Outputs:
         """The outputs for all rows, in their order."""
-        names = [*self._whole, *self._parts, *self._rows]
         return {name: self._whole[name] if name in self._whole else
                 np.concatenate(self._parts[name]) if name in self._parts else
                 stacked([row for _, row in sorted(self._rows[name].items(), key=lambda r: r[0])])
-                for name in names}
+                for name in self._names}
 
 
 def stacked(rows: Sequence[np.ndarray]) -> Rows:

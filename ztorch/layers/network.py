@@ -80,9 +80,10 @@ class Network(ModelTensors, CopiedModel, abstract=True):
 
     @property
     def layers(self) -> list[Layer]:
-        """The layers, without Inputs, in the order of their weights, which is Keras'."""
+        """The layers in Keras' order. Inputs are among those of a model of inputs and outputs."""
         adopt_attributes(self)
-        return list(self.adopted)
+        made = getattr(self, "wiring", None)
+        return list(made.layers_and_inputs if isinstance(made, wiring.Wiring) else self.adopted)
 
     @property
     def path(self) -> str:
@@ -106,13 +107,14 @@ class Network(ModelTensors, CopiedModel, abstract=True):
     @checked
     def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
         """The layer of that name or at that index."""
-        named = {layer.name: k for k, layer in enumerate(self.adopted)}
+        layers = self.layers
+        named = {layer.name: layer for layer in layers}
         if index is not None:
-            if (at := whole("get_layer(index=...)", index, least=-len(named))) < len(named):
-                return self.adopted[at]
-            raise ConfigError(f"model {self.name!r} has {len(named)} layers, none at index {index}")
+            if (at := whole("get_layer(index=...)", index, least=-(n := len(layers)))) < n:
+                return layers[at]
+            raise ConfigError(f"model {self.name!r} has {n} layers, none at index {index}")
         if isinstance(name, str) and name in named:
-            return self.adopted[named[name]]
+            return named[name]
         raise ConfigError(f"model {self.name!r} has no layer {name!r}; it has {', '.join(named)}")
 
     # -- inputs and outputs ------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from typing import Any, cast
 
@@ -12,9 +13,9 @@ from ztorch.errors import ConfigError
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
 from ztorch.layers.core import Input
+from ztorch.layers.keras_order import layers_in_order
 from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import LayerCall, SymbolicTensor, as_symbol, leaves, nested, symbols
-from ztorch.layers.tree import LayerNode
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,11 @@ class Wiring:
     layers: list[Layer]  # in Keras' order: those farthest from the outputs first
     outputs: Any  # a symbolic tensor, or a list or dict of several
     inputs_are: str = "dict"  # how several inputs were declared: "dict" or "list"
+
+    @cached_property
+    def layers_and_inputs(self) -> list[Layer]:
+        """The layers and the Inputs, in Keras' order."""
+        return layers_in_order(self.calls, self.outputs, with_inputs=True)
 
     @property
     def outputs_are(self) -> str:
@@ -245,48 +251,6 @@ def _calls(ends: list[SymbolicTensor], inputs: Mapping[SymbolicTensor, Input],
                 stack.append((symbol, True))
                 stack.extend((s, False) for s in reversed(call.inputs))
     return list(done)
-
-
-def layers_in_order(calls: list[LayerCall], ends: Any) -> list[Layer]:
-    """The layers of the calls that lead to these tensors, in Keras' order."""
-    depth: dict[LayerCall, int] = {}
-    of_layer: dict[LayerNode, int] = {}
-    for call in reversed(calls):
-        depth[call] = max(depth.get(call, 0), of_layer.get(call.layer, 0))
-        of_layer[call.layer] = depth[call]
-        for symbol in call.inputs:
-            if symbol.call is not None:
-                depth[symbol.call] = max(depth.get(symbol.call, 0), depth[call] + 1)
-    met = {layer: k for k, layer in enumerate(_met(_sorted_leaves(ends)))}
-    ordered = sorted(of_layer, key=lambda layer: (-of_layer[layer], met[layer]))
-    return cast("list[Layer]", ordered)  # only a Layer is ever called
-
-
-def _met(ends: list[SymbolicTensor]) -> Iterator[LayerNode]:
-    """The layers, in the order in which a walk back from the outputs meets them."""
-    seen: set[LayerCall] = set()
-    layers: set[LayerNode] = set()
-    stack = list(reversed(ends))
-    while stack:
-        call = stack.pop().call
-        if call is not None and call not in seen:
-            seen.add(call)
-            if call.layer not in layers:
-                layers.add(call.layer)
-                yield call.layer
-            stack.extend(reversed(_sorted_symbols(call)))
-
-
-def _sorted_symbols(call: LayerCall) -> list[SymbolicTensor]:
-    return symbols(_sorted_leaves((call.args, call.keywords)))
-
-
-def _sorted_leaves(x: Any) -> list[Any]:
-    """The leaves of nested lists and dicts, those of dicts in the order of keys, as in Keras."""
-    if isinstance(x, dict):
-        return [leaf for key in sorted(x) for leaf in _sorted_leaves(x[key])]
-    return [leaf for item in x for leaf in _sorted_leaves(item)] if isinstance(
-        x, (list, tuple)) else [x]
 
 
 def _need_names(layers: list[Layer], model: str) -> None:

@@ -44,7 +44,7 @@ def clone_model(model: Model, input_tensors: Any = None,
                           f"{type(model).__name__}, and set_weights(model.get_weights())")
     config = model.get_config()
     if clone_function is not None:
-        layers = iter(model.layers)
+        layers = iter(model.adopted)
         config["layers"] = [spec if spec["class_name"] == "Input" else clone_function(next(layers))
                             for spec in config["layers"]]
     if input_tensors is not None:

@@ -9,11 +9,12 @@ from typing import Any
 from ztorch.errors import Unsupported
 from ztorch.layers.attention import MultiHeadAttention
 from ztorch.layers.containers import Parallel, Residual
+from ztorch.layers.keras_order import layers_in_order
 from ztorch.layers.merge import Add, Merge
 from ztorch.layers.network import Network
 from ztorch.layers.score_attention import Attention
 from ztorch.layers.symbol import LayerCall, SymbolicTensor, leaves, nested
-from ztorch.layers.wiring import Wiring, layers_in_order
+from ztorch.layers.wiring import Wiring
 
 
 def has_branches(layer: Any) -> bool:

@@ -1,0 +1,58 @@
+"""The order that Keras gives the layers of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from ztorch.layers.layer import Layer
+from ztorch.layers.symbol import LayerCall, SymbolicTensor, symbols
+from ztorch.layers.tree import LayerNode
+
+
+def layers_in_order(calls: list[LayerCall], ends: Any, with_inputs: bool = False) -> list[Layer]:
+    """The layers of the calls that lead to these tensors, in Keras' order: those farthest from the
+    outputs first. With `with_inputs` their Inputs have their places among them."""
+    depth: dict[LayerCall, int] = {}
+    of_layer: dict[LayerNode, int] = {}
+    for call in reversed(calls):
+        depth[call] = max(depth.get(call, 0), of_layer.get(call.layer, 0))
+        of_layer[call.layer] = depth[call]
+        for symbol in call.inputs:
+            if symbol.call is not None:
+                depth[symbol.call] = max(depth.get(symbol.call, 0), depth[call] + 1)
+            elif with_inputs:
+                of_layer[symbol.layer] = max(of_layer.get(symbol.layer, 0), depth[call] + 1)
+    met = {layer: k for k, layer in enumerate(_met(_sorted_leaves(ends)))}
+    ordered = sorted(of_layer, key=lambda layer: (-of_layer[layer], met[layer]))
+    return cast("list[Layer]", ordered)  # only a Layer is ever called
+
+
+def _met(ends: list[SymbolicTensor]) -> Iterator[LayerNode]:
+    """The layers, Inputs among them, in the order in which a walk back from the outputs meets them.
+    """
+    seen: set[LayerCall] = set()
+    layers: set[LayerNode] = set()
+    stack = list(reversed(ends))
+    while stack:
+        symbol = stack.pop()
+        if symbol.call in seen:
+            continue
+        if symbol.layer not in layers:
+            layers.add(symbol.layer)
+            yield symbol.layer
+        if symbol.call is not None:
+            seen.add(symbol.call)
+            stack.extend(reversed(_sorted_symbols(symbol.call)))
+
+
+def _sorted_symbols(call: LayerCall) -> list[SymbolicTensor]:
+    return symbols(_sorted_leaves((call.args, call.keywords)))
+
+
+def _sorted_leaves(x: Any) -> list[Any]:
+    """The leaves of nested lists and dicts, those of dicts in the order of keys, as in Keras."""
+    if isinstance(x, dict):
+        return [leaf for key in sorted(x) for leaf in _sorted_leaves(x[key])]
+    return [leaf for item in x for leaf in _sorted_leaves(item)] if isinstance(
+        x, (list, tuple)) else [x]

@@ -1,0 +1,45 @@
+"""Predicting batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ztorch.callbacks.callback import Callback
+from ztorch.feed import loops
+from ztorch.feed.array_batches import ArrayBatches
+from ztorch.feed.datasets import as_stream
+from ztorch.feed.results import Outputs, Results
+from ztorch.feed.sources import is_stream
+from ztorch.feed.stream_batches import StreamBatches
+from ztorch.program.fitting import check_count
+from ztorch.progress import Progress
+from ztorch.training.hooks import Hooks, as_callbacks
+
+if TYPE_CHECKING:
+    from ztorch.feed.batches import BatchSource
+    from ztorch.program.stateful import Stateful
+
+_USER = 5  # frames from a warning in `as_callbacks` up to the user's call of `predict`
+
+
+def predict(program: Stateful, x: Any, size: int, verbose: int | str, steps: int | None,
+            callbacks: Callback | Iterable[Callback] | None,
+            as_declared: Callable[[Any], Any]) -> Outputs:
+    """What a program computes for all rows of x or those of the first `steps` batches of a size.
+    Callbacks get outputs as `as_declared` gives them; the other arguments are those of
+    `Program.predict`."""
+    check_count("steps", steps)
+    adapter, metadata = program.adapter, program.metadata
+    source: BatchSource
+    if is_stream(x, None):
+        source, rows = StreamBatches(adapter, as_stream(adapter, x, size, False), size, False), 0
+    else:
+        columns = adapter.inputs(x)
+        source = ArrayBatches(adapter, columns, None, size)
+        rows = source.rows if steps is None else 0  # 0: not known beforehand
+    results = Results(rows, metadata.open_axes, bool(metadata.whole_axes))
+    hooks = Hooks(as_callbacks(callbacks, _USER), program, {
+        "steps": steps or source.steps, "verbose": verbose, "fitted": program})
+    return loops.predict(program.calls, source, results, Progress(verbose) if verbose else None,
+                         steps, hooks, as_declared)
