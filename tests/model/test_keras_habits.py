@@ -210,10 +210,11 @@ def test_an_encoder_and_a_decoder_are_made_of_the_layers_of_a_trained_model(tmp_
 
 def test_modules_are_imported_as_those_of_keras():
     import ztorch.saving
-    from ztorch import conveniences
     from ztorch.optimizers.schedules import ExponentialDecay
     from ztorch.random import SeedGenerator
     from ztorch.utils import to_categorical
+
+    from ztorch import conveniences
 
     assert to_categorical is zt.utils.to_categorical and ztorch.saving is zt.saving
     assert ExponentialDecay is zt.schedules.ExponentialDecay and SeedGenerator(1)
