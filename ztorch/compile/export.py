@@ -32,7 +32,8 @@ def chosen_format(path: str | os.PathLike[str], device: str, format_: str | None
         suffix = Path(name).suffix
         if suffix not in (".zt", ".onnx"):
             raise ConfigError(f"export({name!r}) does not tell what to write: end the name in .zt "
-                              "or .onnx, or add format='c' or format='web' for a folder")
+                              "or .onnx, or add format='c' or format='web' for a folder (in a "
+                              "shell --so or --web)")
         format_ = suffix[1:]
     if format_ not in FORMATS:
         raise unknown("format", format_, FORMATS)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ztorch.dtypes import DType, boolean, f32, f64, i32, result_type
+from ztorch.errors import ZtorchError
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, spread, union
@@ -25,7 +26,13 @@ BINARY: dict[type[ast.operator], str] = {
 COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "less", ast.LtE: "less_equal", ast.Gt: "greater", ast.GtE: "greater_equal",
     ast.Eq: "equal", ast.NotEq: "not_equal"}
+_BITS = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "shift_left": "<<",
+         "shift_right": ">>"}
 _LOGICAL = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor"}
+
+
+class BadOperand(ZtorchError):
+    """Numbers that an operator does not take."""
 
 
 class TileArithmetic:
@@ -88,6 +95,9 @@ class TileArithmetic:
     def binary(self, op: ast.operator, a: Any, b: Any) -> Any:
         """`a op b`, computed while compiling where both are known."""
         name = BINARY[type(op)]
+        if name in _BITS and self.common([a, b]).is_float:
+            raise BadOperand(f"{_BITS[name]} takes integers and bools, not {self.common([a, b])}; "
+                             "convert with np.int32(n) or x.astype(np.int32)")
         if isinstance(a, (Affine, *NUMBERS)) and isinstance(b, (Affine, *NUMBERS)):
             known = _known(op, a, b)
             if known is not None:

@@ -56,6 +56,9 @@ class AssignmentRules(CallRules):
                 self.bind(target.id, x)
         elif isinstance(target, (ast.Tuple, ast.List)):
             if not isinstance(x, (tuple, range)) or len(x) != len(target.elts):
+                if isinstance(x, LoopTensor) and x.shape:
+                    raise self.source.error(target, "an array is not taken apart into variables",
+                                            "take its elements: a, b = x[0], x[1]")
                 count = len(x) if isinstance(x, (tuple, range)) else 1
                 raise self.source.error(target, f"{len(target.elts)} variables for {count} values")
             for t, part in zip(target.elts, x, strict=True):
@@ -79,8 +82,9 @@ class AssignmentRules(CallRules):
             variable = self.env.get(n.id) if isinstance(n, ast.Name) else None
             if variable and isinstance(variable.value, LoopTensor) and variable.value.shape and (
                     not variable.fixed):
-                raise self.source.error(s, "an array that can be written would be in a tuple, too",
-                                        "keep its name")
+                raise self.source.error(s, f"the tuple would hold {n.id} as it is now, without "
+                                        "later writes", f"use {n.id} by its name, or put "
+                                        f"{n.id}.copy() into the tuple")
 
     def bind(self, name: str, x: Any, fixed: str = "", of: str = "") -> None:
         """Gives a variable a value."""

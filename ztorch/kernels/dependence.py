@@ -32,6 +32,7 @@ class Conflict(NamedTuple):
 
     node: ast.AST
     reason: str
+    fix: str = "use range(...) for turns in order"
 
 
 def written(statements: Sequence[ast.stmt]) -> dict[str, list[tuple[ast.Subscript, str | None]]]:
@@ -80,7 +81,7 @@ def conflict(loop: ast.For, outside: set[str], counters: Counters) -> Conflict |
     targets = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
     for name, node in assigned(loop.body).items():
         if name in targets:
-            return Conflict(node, f"{name} is the counter of the loop")
+            return Conflict(node, f"{name}, which counts them, is set here", "use another name")
         private = first_use(loop.body, name) == "set" and not counters.ragged
         if name in outside and not private and not _is_reduction(loop.body, name):
             return Conflict(node, f"{name} in one turn depends on the turn before")
@@ -113,8 +114,10 @@ def _array_conflict(loop: ast.For, name: str, writes: list[tuple[ast.Subscript, 
             continue
         depends = all(any(target in names_in(part) for part in p) for p in places)
         if not (counters.ordered and depends and len(writes) == 1):
-            return Conflict(writes[0][0], f"several turns of {target} write the same element of "
-                            f"{name}")
+            seen = any(isinstance(n, ast.Subscript) for p in places for part in p
+                       for n in ast.walk(part))
+            return Conflict(writes[0][0], f"several turns of {target} {'may ' * seen}write the "
+                            f"same element of {name}{': its place is data' * seen}")
     return None
 
 

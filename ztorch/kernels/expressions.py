@@ -41,7 +41,8 @@ class ExpressionRules(Scope):
         """What the method for this kind of node makes of it; errors name its line."""
         rule = getattr(self, f"{prefix}{type(node).__name__.lower()}", None)
         if rule is None:
-            raise self.source.error(node, f"{kind_of(node)} is not supported in kernels", fix)
+            raise self.source.error(node, f"{kind_of(node)} is not supported in kernels",
+                                    INSTEAD.get(type(node), fix))
         try:
             return rule(node)
         except KernelError:
@@ -190,7 +191,8 @@ class ExpressionRules(Scope):
                 part: Any = same if isinstance(op, ast.Is) else not same
             elif isinstance(op, (ast.In, ast.NotIn)):
                 if isinstance(a, (LoopTensor, Affine)):
-                    raise self.source.error(node, "`in` compares only what is known")
+                    raise self.source.error(node, "`in` compares only what is known",
+                                            "write x == 1 or x == 2")
                 part = (a in b) == isinstance(op, ast.In)
             elif not isinstance(a, (LoopTensor, Affine, *NUMBERS)) or not isinstance(
                     b, (LoopTensor, Affine, *NUMBERS)):
@@ -258,6 +260,16 @@ class ExpressionRules(Scope):
     def _slice(self, node: ast.Slice) -> Any:
         return slice(*(None if n is None else self.value(n)
                        for n in (node.lower, node.upper, node.step)))
+
+
+INSTEAD: dict[type[ast.AST], str] = {  # of what is not supported
+    ast.Import: "import it outside, at the top of the file",
+    ast.ImportFrom: "import it outside, at the top of the file",
+    ast.FunctionDef: "define it outside; kernels may call it",
+    ast.Lambda: "define a function outside; kernels may call it",
+    ast.ListComp: "make an array, and fill it in a loop", ast.Dict: "take several arguments",
+    ast.Raise: "test what is known while compiling with assert; data cannot stop a kernel",
+    ast.Global: "return the value", ast.Delete: "leave it out: what is not read takes no memory"}
 
 
 def kind_of(node: ast.AST) -> str:

@@ -79,7 +79,8 @@ class LoopRules(AssignmentRules):
 
     def _run_range(self, s: ast.For, first: Affine, step: int, turns: int, last: Any) -> None:
         if not isinstance(s.target, ast.Name):
-            raise self.source.error(s.target, "range gives one number a turn")
+            raise self.source.error(s.target, "range gives one number a turn", "for several "
+                                    "counters write zt.grid(m, n)")
         if turns == 0:
             return
         name = s.target.id
@@ -110,7 +111,9 @@ class LoopRules(AssignmentRules):
         together = isinstance(s.target, ast.Name) and len(extents) > 1  # one tuple of counters
         names = [t.id for t in targets if isinstance(t, ast.Name)]
         if len(names) != len(targets) or not (together or len(names) == len(extents)):
-            raise self.source.error(s.target, f"{len(targets)} counters for {len(extents)} loops")
+            raise self.source.error(s.target, f"{len(targets)} counters, but zt.grid has "
+                                    f"{len(extents)} extents", "give each counter its number of "
+                                    "turns, or take all as one tuple")
         if not all(isinstance(n, int) for n in extents):
             raise self.source.error(s.iter, "the extents of zt.grid must be known while compiling")
         if hasattr(s, ENDS):
@@ -125,7 +128,7 @@ class LoopRules(AssignmentRules):
             unseen=unseen_counters(self, s)))
         if problem is not None:
             raise self.source.error(problem.node, f"the turns of zt.grid have no order, but "
-                                    f"{problem.reason}", "use range(...) for turns in order")
+                                    f"{problem.reason}", problem.fix)
         self.note(s, f"{' x '.join(map(str, extents))} turns at once")
         if 0 not in extents:
             plain = [c.simple() if v.extent > 1 else 0

@@ -47,7 +47,7 @@ def index_of(keys: Any, shape: tuple[int, ...]) -> ElementIndex:
     items = list(keys) if isinstance(keys, tuple) else [keys]
     count = sum(k is not None and k is not Ellipsis for k in items)
     if count > len(shape):
-        raise BadIndex(f"{count} indices for an array of {len(shape)} axes, {list(shape)}")
+        raise BadIndex(f"{count} indices, but the array has the shape {list(shape)}")
     if Ellipsis in [k for k in items if not isinstance(k, (LoopTensor, Affine))]:
         at = next(n for n, k in enumerate(items) if k is Ellipsis)
         items[at:at + 1] = [slice(None)] * (len(shape) - count)
@@ -71,7 +71,7 @@ def index_of(keys: Any, shape: tuple[int, ...]) -> ElementIndex:
             if not key.dtype.is_int:
                 raise BadIndex(f"an index must be an integer, not {key.dtype}")
             if key.shape:
-                raise BadIndex("an index must be a number, not a tile; loop over its elements")
+                raise BadIndex("an index must be a number, not an array; loop over its elements")
             places.append(key)
         elif isinstance(key, (Affine, int)) and not isinstance(key, bool):
             if isinstance(key, int) and -n <= key < 0:

@@ -32,7 +32,8 @@ def selected(t: ExpressionRules, s: ast.If, chosen: Selection) -> None:
     axes = union([term.axes, over, *(x.axes for x in others.values())])
     kept = tuple(v for v in axes if v not in over)
     if term.shape or any(x.shape for x in others.values()):
-        raise t.source.error(s, "a selection compares numbers, not tiles")
+        raise t.source.error(s, "the largest of several is chosen among numbers, and "
+                             "this is an array", "loop over its elements")
 
     def flat(x: LoopTensor) -> Any:
         """A tensor whose last axis is all turns."""

@@ -69,9 +69,10 @@ class StatementRules(LoopRules):
             called = self.value(s.value.func) if isinstance(s.value, ast.Call) else None
             if any(called is word for word in THREAD_WORDS):
                 self.value(s.value)  # which says that there are no threads here
-            prints = called is print
-            raise self.source.error(s, "the value is not used", "run the kernel with .debug(...) "
-                                    "to print" if prints else "assign it, or delete the line")
+            if called is print or called is breakpoint:
+                raise self.source.error(s, f"{called.__name__} has no meaning in compiled code",
+                                        "run the kernel as plain Python: kernel.debug(...)")
+            raise self.source.error(s, "the value is not used", "assign it, or delete the line")
 
     def _run_assert(self, s: ast.Assert) -> None:
         test = self.value(s.test)

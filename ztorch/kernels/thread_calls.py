@@ -50,7 +50,8 @@ class ThreadCalls(ThreadNumbers):
         except TypeError as error:
             raise self.source.error(node, f"{ast.unparse(node.func)}: {error}") from None
         if known is words.threads:
-            raise self.source.error(node, "a loop over threads stands in another one")
+            raise self.source.error(node, "a loop over threads stands in another one",
+                                    "for several axes write zt.threads((4, 4), (8, 8))")
         for n in node.args:
             x = self.value(n) if isinstance(n, (ast.Name, ast.Attribute)) else None
             if isinstance(x, LoopTensor) and x.shape and known is not len and not hasattr(

@@ -28,7 +28,7 @@ def _places(x: LoopTensor, axis: Any) -> tuple[int, ...]:
     axes = axis if isinstance(axis, tuple) else (axis,)
     for k in axes:
         if not isinstance(k, int) or not -rank <= k < rank:
-            raise BadCall(f"axis {k!r} is not an axis of a tile of shape {list(x.shape)}")
+            raise BadCall(f"axis {k!r} is not an axis of an array of shape {list(x.shape)}")
     return tuple(loops + k % rank for k in axes)
 
 
@@ -57,16 +57,16 @@ def _matmul(a: TileArithmetic, x: Any, y: Any) -> Any:
     """The matrix product of tiles."""
     x, y = a.tile(x), a.tile(y)
     if not x.shape or not y.shape:
-        raise BadCall("@ takes tiles of one axis or more; use * for numbers")
+        raise BadCall("@ takes arrays of one axis or more; use * for numbers")
     d = a.common([x, y])
     axes = union([x.axes, y.axes])
     row, column = len(x.shape) == 1, len(y.shape) == 1
     columns, rows = x.shape[-1], y.shape[0 if column else -2]
     if columns != rows:
-        raise BadCall(f"tiles of shapes {list(x.shape)} and {list(y.shape)} do not multiply: "
+        raise BadCall(f"arrays of shapes {list(x.shape)} and {list(y.shape)} do not multiply: "
                       f"{columns} columns, {rows} rows")
     if len(x.shape) > 2 or len(y.shape) > 2:
-        raise BadCall("@ takes tiles of one or two axes; loop over the others")
+        raise BadCall("@ takes arrays of one or two axes; loop over the others")
     # Loops that only one side depends on are rows or columns of one large product.
     letter = dict(zip(axes, LETTERS, strict=False))
     left, right = ("".join(letter[v] for v in t.axes) for t in (x, y))

@@ -74,7 +74,7 @@ def _elementwise(name: str) -> Word:
 def _of_one_number(name: str) -> Word:
     def word(a: TileArithmetic, *xs: Any) -> Any:
         if any(isinstance(x, LoopTensor) and x.shape for x in xs):
-            raise BadCall(f"math.{name} takes numbers; for tiles there is np.{name}")
+            raise BadCall(f"math.{name} takes numbers; for arrays there is np.{name}")
         return _elementwise(name)(a, *xs)
     return word
 
@@ -101,7 +101,7 @@ def _extreme(name: str) -> Word:
         if len(xs) == 1:
             if isinstance(xs[0], LoopTensor):
                 if len(xs[0].shape) != 1:
-                    raise BadCall(f"{name[:3]}() takes numbers, or a tile of one axis, not of "
+                    raise BadCall(f"{name[:3]}() takes numbers, or an array of one axis, not of "
                                   f"shape {list(xs[0].shape)}")
                 return REDUCTIONS[name[:3]](a, xs[0])
             xs = tuple(xs[0])
@@ -144,7 +144,7 @@ def _number(d: str) -> Word:
             return {"float": float, "int": int, "bool": bool}[d](x)
         x = a.tile(x)
         if x.shape:
-            raise BadCall(f"{d}() takes one number, not a tile of shape {list(x.shape)}")
+            raise BadCall(f"{d}() takes one number, not an array of shape {list(x.shape)}")
         if d == "bool":
             return a.truth(x)
         if d == "int" and x.dtype.is_float:

@@ -123,7 +123,7 @@ def _labelled(new: LoopTensor, index: ElementIndex) -> LoopTensor:
         fits = False
     if not fits:
         place = f"a place of shape {list(index.shape)}" if index.shape else "one element"
-        raise BadIndex(f"a tile of shape {list(new.shape)} does not fit {place}")
+        raise BadIndex(f"an array of shape {list(new.shape)} does not fit {place}")
     if not new.shape:
         return new
     value = full(new, new.axes, index.shape)
