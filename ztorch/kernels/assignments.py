@@ -79,9 +79,10 @@ class AssignmentRules(CallRules):
     def _check_tuple(self, s: ast.stmt, source: ast.expr) -> None:
         """A tuple would not see later writes to the arrays in it."""
         for n in source.elts if isinstance(source, (ast.Tuple, ast.List)) else ():
-            variable = self.env.get(n.id) if isinstance(n, ast.Name) else None
-            if variable and isinstance(variable.value, LoopTensor) and variable.value.shape and (
-                    not variable.fixed):
+            if not isinstance(n, ast.Name) or n.id not in self.env:
+                continue
+            known = self.env[n.id]
+            if isinstance(known.value, LoopTensor) and known.value.shape and not known.fixed:
                 raise self.source.error(s, f"the tuple would hold {n.id} as it is now, without "
                                         "later writes", f"use {n.id} by its name, or put "
                                         f"{n.id}.copy() into the tuple")
