@@ -26,7 +26,7 @@ from ztorch.runtime.devices import ListedDevice, resolve
 GPUS = ("H200", "A100")
 METHOD = (
     "**Predictions, not measurements**: computed from the generated kernels by `ztorch explain`'s "
-    "model, with nothing run. Data of single kernels lie in memory, not in a cache. `of the best` "
+    "model, with nothing run. Data of single kernels are in memory, not in a cache. `of the best` "
     "is the time that the FLOPs or bytes need at the GPU's peak (of matrix instructions on "
     "float16, bfloat16 and tf32, of threads on float32) or at the rate of a copy, over the "
     "predicted time. `goal` is what we want of it. The model leaves out what is not in the code, "
@@ -148,7 +148,7 @@ def write(folder: Path, quick: bool = False) -> list[Path]:
 
 
 def predict_kernel_row(kernel: MainKernel, row: Gpu) -> FunctionPrediction:
-    """The kernels of an operation on a GPU, whose data lie in memory."""
+    """The kernels of an operation on a GPU, whose data are in memory."""
     made_for = target(row.targets[0])
     made_for = made_for.with_precision("tf32") if kernel.dtype == "tf32" else made_for
     functions = {"op": kernel.make()}

@@ -137,7 +137,7 @@ def _tensors(results: Any) -> list[Any]:
 
 
 def _example(path: Path) -> tuple[str, dict[str, np.ndarray], list[np.ndarray]]:
-    """What lies beside a file: "any" or "fixed" batches, inputs, and what PyTorch computed."""
+    """What is beside a file: "any" or "fixed" batches, inputs, and what PyTorch computed."""
     with np.load(path.with_suffix(".npz")) as stored:
         arrays = dict(stored)
     batch = str(arrays.pop("batch"))

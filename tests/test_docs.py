@@ -109,7 +109,7 @@ def test_the_pages_have_blocks_to_run() -> None:
 
 ROOT = DOCS.parent
 FILE = re.compile(r"`((?:[\w.-]+/)+|[\w./-]+\.(?:py|md|toml))`")  # a folder or a file
-MINE = {"script.py", "train.py", "CONTRIBUTING.md"}  # a reader's own; one that lies at the root
+MINE = {"script.py", "train.py", "CONTRIBUTING.md"}  # a reader's own; one that is at the root
 
 
 def test_files_that_the_pages_name_are_there() -> None:

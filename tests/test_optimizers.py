@@ -15,7 +15,7 @@ from ztorch.model.sequential import Sequential
 from ztorch.optimizers import SGD, Adam, AdamW, RMSprop
 
 
-# epsilon lies elsewhere in PyTorch's Adam and RMSprop: compared where it is next to nothing.
+# epsilon is elsewhere in PyTorch's Adam and RMSprop: compared where it is next to nothing.
 @pytest.mark.parametrize("optimizer, make", [
     (SGD(0.05), lambda o, w: o.SGD(w, 0.05)),
     (SGD(0.05, momentum=0.9), lambda o, w: o.SGD(w, 0.05, momentum=0.9)),

@@ -7,7 +7,7 @@
 - in every page, a line `<!-- show: graph -->` becomes what `ztorch show digits_mlp --stage graph`
   prints, for the target avx2 (`<!-- show: ir 40 -->`: 40 lines of it at most)
 
-Nothing of this lies in git, so nothing of it can be out of date.
+Nothing of this is in git, so nothing of it can be out of date.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ PAGED_BYTES = 1 << 14
 PAGE = 1 << 12
 
 # Bytes that processors pass to one another as one piece. What one thread writes and another
-# watches lies in a line of its own, or each write would disturb its neighbours.
+# watches is in a line of its own, or each write would disturb its neighbours.
 CACHE_LINE = 64
 
 # On a device all inputs travel in one buffer, and all outputs in another; each starts at a multiple
@@ -81,7 +81,7 @@ class ControlField(NamedTuple):
 
     name: str
     kind: str  # i32, u32, i64, or address
-    line: int  # the cache line that it lies in
+    line: int  # the cache line that it is in
     meaning: str
 
 

@@ -54,7 +54,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     (lambda: zt.ops.add(X, "two"), DataError, ["zt.ops.add: b is an array of <U3"]),
     (lambda: zt.ops.exp(X + 1j), DataError, ["zt.ops.exp: a", "complex"]),
     (lambda: zt.ops.exp([[1.0], [1.0, 2.0]]), DataError, ["zt.ops.exp: a is not an array"]),
-    (lambda: zt.ops.add(np.ones(2, np.uint8), 300), DataError, ["300 is not a uint8"]),
+    (lambda: zt.ops.add(np.ones(2, np.uint8), 300), DataError, ["300 does not fit uint8"]),
     (lambda: zt.ops.bitwise_and(X, 1), ShapeError, ["float32", "ops.cast"]),
     (lambda: zt.ops.softmax(X, axis={}), ConfigError, ["zt.ops.softmax(axis=...)", "{}"]),
     (lambda: zt.ops.add(X, None), DataError, ["zt.ops.add: b is None"]),

@@ -114,9 +114,9 @@ def test_functions_gradients_and_steps(device: str) -> None:
 
 def test_devices_do_not_mix_unless_allowed(device: str) -> None:
     here, there = zt.tensor(A), zt.tensor(A, device=device)
-    for wrong, words in ((lambda: here + there, f"zt.ops.add: a lies on cpu and b on {device}"),
-                         (lambda: ops.concat([there, here]), rf"xs\[0\] lies on {device}"),
-                         (lambda: zt.compiled(lambda a, b: a + b)(here, there), "argument 0 lies on cpu")):
+    for wrong, words in ((lambda: here + there, f"zt.ops.add: a is on cpu and b on {device}"),
+                         (lambda: ops.concat([there, here]), rf"xs\[0\] is on {device}"),
+                         (lambda: zt.compiled(lambda a, b: a + b)(here, there), "argument 0 is on cpu")):
         with pytest.raises(DeviceError, match=words) as caught:
             wrong()
         assert ".to(" in str(caught.value) and "allow_transfers" in str(caught.value)
@@ -260,7 +260,7 @@ def test_a_closed_device_is_opened_again(device: str, monkeypatch: pytest.Monkey
     double, old = zt.compiled(lambda x, k: x * k), zt.tensor(A, device=device)
     for turn in range(3):
         x = zt.tensor(A, device=device)
-        for k in (2.0, 3.0):  # a number that varies lies on the device
+        for k in (2.0, 3.0):  # a number that varies is on the device
             np.testing.assert_array_equal((x * k).numpy(), A * k)
             np.testing.assert_array_equal(double(x, k).numpy(), A * k)
             with zt.device(device):

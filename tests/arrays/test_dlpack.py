@@ -137,7 +137,7 @@ def test_bfloat16_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Device:
-    """An array of CuPy, as far as it is asked: it lies on a GPU."""
+    """An array of CuPy, as far as it is asked: it is on a GPU."""
 
     dtype, shape = np.dtype("float32"), (2,)
 
@@ -145,7 +145,7 @@ class Device:
         return 2, 0
 
     def __dlpack__(self, **how: Any) -> Any:
-        raise BufferError("it lies on CUDA")
+        raise BufferError("it is on CUDA")
 
     def __array__(self, *how: Any, **more: Any) -> Any:
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Use .get()")

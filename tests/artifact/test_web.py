@@ -213,7 +213,7 @@ def test_what_a_device_cannot_do_is_named(tmp_path: Path) -> None:
             functions={"predict": f.replace(launches=(far,))}),
         "needs 1,048,576 groups": c.spec.replace(
             functions={"predict": f.replace(launches=(wide,))}),
-        "lies outside of the artifact's code": c.spec.replace(
+        "is outside of the artifact's code": c.spec.replace(
             entries=((entry, at, size + (1 << 20), group), *c.spec.entries[1:])),
         "threads in a group": c.spec.replace(
             entries=((entry, at, size, (1 << 20, 1, 1)), *c.spec.entries[1:])),

@@ -18,7 +18,7 @@ LINE = SWIZZLE_LINE // f16.bytes  # elements of a line, and steps along k of a s
 
 def multiplying(d: DType = f16, columns: int = 64, turned: bool = False, source_turned: bool = True,
                 teams: int = 2, leave_out: str = "") -> Kernel:
-    """y = a @ b, but for a mistake if anything is left out. Both operands lie in global memory strip by strip in
+    """y = a @ b, but for a mistake if anything is left out. Both operands are in global memory strip by strip in
     the order of the shared ones, panels of lines of 128 bytes."""
     b, rows = Builder("multiplying", i32), 64 * teams
     fragment = Fragment("c", MmaShape(16, 8, 16, d, f32))

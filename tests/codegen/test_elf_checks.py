@@ -34,7 +34,7 @@ define ptr @f() { ret ptr @weights }
 
 
 def pointers(obj: bytes) -> list[int]:
-    """Where the entries of plain addresses lie in the file."""
+    """Where the entries of plain addresses are in the file."""
     places = []
     for section in read_object(obj).sections:
         if section.type == SHT_RELA:

@@ -242,7 +242,7 @@ def test_a_symbol_may_stand_at_the_end_of_its_section_and_no_further() -> None:
         if fits:
             assert read_object(bytes(obj)).symbols[number].value == size
         else:
-            with pytest.raises(LinkError, match="symbol 'at' lies outside its section"):
+            with pytest.raises(LinkError, match="symbol 'at' is outside its section"):
                 read_object(bytes(obj))
 
 

@@ -87,7 +87,7 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: x[:, :, :4] + sum(torch.meshgrid(torch.arange(6), torch.arange(4) * 9, indexing="xy")),
     lambda x: x.repeat_interleave(3, 1), lambda x: x.repeat_interleave(2, 3),
     lambda x: F.pixel_unshuffle(x, 2), lambda x: F.channel_shuffle(x, 2),
-    # -- written in place: other tensors lie in the same memory
+    # -- written in place: other tensors are in the same memory
     *WRITES,
     # -- by position, and what shapes make
     lambda x: x.index_select(2, torch.tensor([2, 0, 5])), lambda x: x.gather(3, (x > 0).long()),

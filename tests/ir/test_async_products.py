@@ -113,10 +113,10 @@ def test_a_broken_word_is_noticed(name: str) -> None:
 
 
 @pytest.mark.parametrize(("old", "new", "why"), [
-    (" swizzled", "", "no swizzled memory"), ("global a f16[12288] r", "global a f16[12288] r swizzled", "only shared memory"),
+    (" swizzled", "", "not swizzled memory"), ("global a f16[12288] r", "global a f16[12288] r swizzled", "only shared memory"),
     ("near_a f16[8192] rw", "near_a f16[8200] rw", "multiple of 1024 bytes"),
-    ("elements=8", "elements=16", "not known to lie in a chunk"), ("source_off=1024", "source_off=16", "not known to begin"),
-    ("source=near_b", "source=b", "no swizzled memory"), ("panel=4096", "panel=72", "panels are a multiple of 512"),
+    ("elements=8", "elements=16", "not known to be in a chunk"), ("source_off=1024", "source_off=16", "not known to begin"),
+    ("source=near_b", "source=b", "not swizzled memory"), ("panel=4096", "panel=72", "panels are a multiple of 512"),
     ("turned=false", "turned=2", "turned=2 is not possible"), ("mma_wait pending=0", "mma_wait pending=-1", "not possible")])
 def test_what_the_verifier_refuses(old: str, new: str, why: str) -> None:
     text = show(multiplying(columns=128, source_turned=False, teams=1))

@@ -107,8 +107,8 @@ def test_another_swizzle_is_noticed(swizzle: int, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(("old", "new", "why"), [
     ("box=(64, 64)", "box=(32, 64)", "lines of 128 bytes"), ("box=(64, 64)", "box=(64, 300)", "at most 256"),
     ("pitches=(1, 320)", "pitches=(1, 324)", "do not begin at multiples"), ("extents=(320, 64)", "extents=(320, 65)", "outside its"),
-    ("extents=(320, 64)", "extents=(320, 64, 1)", "differ in length"), ("near_a f16[8192] rw swizzled", "near_a f16[8192] rw", "no swizzled memory"),
-    ("shared full u64", "shared full u32", "no shared memory of u64"), ("source=a ", "source=y ", "no global memory that is only read"),
+    ("extents=(320, 64)", "extents=(320, 64, 1)", "differ in length"), ("near_a f16[8192] rw swizzled", "near_a f16[8192] rw", "not swizzled memory"),
+    ("shared full u64", "shared full u32", "not shared memory of u64"), ("source=a ", "source=y ", "not global memory that is only read"),
     ("team_barrier count=128", "team_barrier count=100", "a team of 100"), ("count=232", "count=236", "236 registers"),
     ("bytes=16384", "bytes=16380", "expects 16380 bytes"), ("cluster=1", "cluster=2", "of a cluster of 1"),
     ("mbarrier_wait full", "mbarrier_wait near_a", "near_a holds barriers")])

@@ -84,7 +84,7 @@ def test_windows_slide_over_no_border_in_memory() -> None:
 
 
 def test_kernel_gradients_sum_all_places_together() -> None:
-    """Of images whose borders lie in no memory."""
+    """Of images whose borders are in no memory."""
     image, kernel = leaf("input", "x", (2, 20, 23, 32), f32), leaf("state", "k", (3, 5, 1, 32), f32)
     y = ops.conv(image, kernel, 1, "same", groups=32)
     [dk] = gradients(ops.sum(y * leaf("input", "slope", y.shape, f32)), [kernel])

@@ -149,7 +149,7 @@ def test_long_reductions_occupy_the_machine(name: str) -> None:
         assert kernels == 1 or 4 <= launched(steps[0].kernel)[1][0] <= 32
         divisions = [i.opcode for i in steps[0].kernel.body if i.opcode in ("div", "rem")]
         loads = sum(i.opcode == "load" and i.attrs["mem"] == "m0" for i in steps[0].kernel.body)
-        assert len(divisions) <= 8 * loads, divisions  # none for axes that lie beside one another
+        assert len(divisions) <= 8 * loads, divisions  # none for axes that are beside one another
         agree(one, interpreted(one, limits), terms=shape[axes[0]])
 
 

@@ -1,4 +1,4 @@
-"""Products whose workgroups have roles: taken where operands lie in boxes, right to what the dtype and k promise, and
+"""Products whose workgroups have roles: taken where operands are in boxes, right to what the dtype and k promise, and
 every wait, arrival, phase and stage of their ring is needed."""
 
 from __future__ import annotations

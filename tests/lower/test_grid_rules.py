@@ -35,7 +35,7 @@ def test_a_thread_takes_four_elements_if_enough_threads_are_left() -> None:
 
 @pytest.mark.parametrize("backend", ["", *PLAYED[1:2]])
 def test_borders_of_other_axes_leave_vectors_whole(backend: str) -> None:
-    """All elements of a vector lie in the border, or none; those inside are what they are beside numbers
+    """All elements of a vector are in the border, or none; those inside are what they are beside numbers
     that are none."""
     image = x(8, 9, 7, 8)
     graph = Graph({"y": ops.pad(image, (0, 1, 2, 0), (0, 3, 1, 0), 0.5)})

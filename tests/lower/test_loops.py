@@ -42,7 +42,7 @@ CASES: dict[str, tuple[Function, tuple[int, ...]]] = {
     "windows, one channel": (lambda: rows(x(2, 6, 7, 1), 3), (2, 4, 5, 3, 3)),
     "windows side by side": (lambda: rows(x(2, 6, 9, 2), 3, 3), (4, 3, 3, 6)),
     "whole rows": (lambda: COPY(ops.slice(x(4, 6, 7), (0, 2, 0), (1, 1, 1), (4, 3, 7))), (4, 21)),
-    # Where a column lies in the frame, asked of several channels at once, would be a division.
+    # Where a column is in the frame, asked of several channels at once, would be a division.
     "a frame": (lambda: ops.pad(x(2, 5, 6, 3), (0, 1, 1, 0), (0, 1, 1, 0)), (2, 7, 8, 3)),
     "a frame, one channel": (lambda: ops.pad(x(2, 5, 6, 1), (0, 1, 1, 0), (0, 1, 1, 0)), (2, 7, 8)),
     "beside": (lambda: ops.concat(x(3, 4, 5), x(3, 2, 5), axis=1), (3, 6, 5)),

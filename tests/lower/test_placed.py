@@ -13,7 +13,7 @@ from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph
 from ztorch.ops.placing import PLACED
 
-POSITIONS = np.array([2, 0, -1, 6, 7, 99], np.int32)  # some lie outside of seven entries
+POSITIONS = np.array([2, 0, -1, 6, 7, 99], np.int32)  # some are outside of seven entries
 
 
 def want(x: np.ndarray, new: np.ndarray, axis: int) -> np.ndarray:

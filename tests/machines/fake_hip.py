@@ -131,7 +131,7 @@ class FakeHip(HipMemory):
         pointers = [ctypes.c_uint64.from_address(at).value for at in table]
         for p in pointers:
             self.on_device(p, 1)
-            assert p % 256 == 0, "the code takes for granted that memories lie at multiples of 256"
+            assert p % 256 == 0, "the code takes for granted that memories are at multiples of 256"
         self.add(out, graph, after, count, Work(f, grid, pointers))
         return 0
 

@@ -169,7 +169,7 @@ def test_devices_run_segments_again_as_the_cpu_does() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("limit, fault", [("64 megabytes", "no number of bytes"), (0, "positive"),
+@pytest.mark.parametrize("limit, fault", [("64 megabytes", "not a number of bytes"), (0, "positive"),
                                           ("0MB", "positive"), (1.5, "positive")])
 def test_a_wrong_limit_is_named(limit: Any, fault: str) -> None:
     with pytest.raises(ConfigError, match=f"memory_limit.*{fault}"):

@@ -1,4 +1,4 @@
-"""Weights that lie in memory only as products read them."""
+"""Weights that are in memory only as products read them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_weight_that_is_also_read_as_it_is_lies_there_too() -> None:
 
 
 def test_a_device_keeps_the_order_too() -> None:
-    """Whatever lies there: the host packs what it writes, and reads it back."""
+    """Whatever is there: the host packs what it writes, and reads it back."""
     made = zt.Sequential([L.Input((4,)), L.Dense(6, name="d")]).compile(device("dummy").id,
                                                                       batch_size=2).executable
     assert isinstance(made, Remote)

@@ -81,7 +81,7 @@ def broken(opcode: str) -> Iterator[None]:
     via = row.via
     OPCODES[opcode] = replace(row, via=lambda b, x: b.mul(via(b, x), 1.001))
     try:
-        with using(cache=None):  # programs of the right word may lie there
+        with using(cache=None):  # programs of the right word may be there
             yield
     finally:
         OPCODES[opcode] = row

@@ -193,7 +193,7 @@ def soft(file: Any) -> None:
 
 @pytest.mark.parametrize(("change", "message"), [
     (references, r"no numbers"), (texts, "192 bytes, not 96"), (wide, "no numbers"),
-    (bomb, "lies in pieces"), (cycle, "more groups than any model"), (soft, "links 'a' to another")],
+    (bomb, "is in pieces"), (cycle, "more groups than any model"), (soft, "links 'a' to another")],
     ids=lambda x: getattr(x, "__name__", ""))
 def test_things_within_a_file_that_are_no_weights(change: Any, message: str, tmp_path: Path) -> None:
     path = changed(tmp_path, change)

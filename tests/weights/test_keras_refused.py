@@ -113,7 +113,7 @@ BAD = {
     "virtual": (virtual, "does not hold its numbers itself"),
     "external link": (linked(h5py.ExternalLink("/etc/hosts", "/x")), "links '0' to another place"),
     "soft link": (linked(h5py.SoftLink("/layers/dense/vars/1")), "links '0' to another place"),
-    "immense": (immense, "lies in pieces, maybe compressed"),
+    "immense": (immense, "is in pieces, maybe compressed"),
     "compressed": (replaced(np.zeros((4, 3)), compression="gzip"), "h5repack -l CONTI -f NONE"),
     "unwritten": (unwritten, "has 0 bytes, not 48"),
     "circular": (circular, "more groups than any model"),

@@ -102,7 +102,7 @@ class Twin:
         return self.torch.cat([self.run(way, x) for way in ways], -1)
 
     def _LSTM(self, layer: Any, x: Tensor) -> Tensor:
-        """The last output, by PyTorch's own LSTM, whose gates lie in the same order."""
+        """The last output, by PyTorch's own LSTM, whose gates are in the same order."""
         torch = self.torch
         bias = self.get(layer, "bias")
         cell = torch.nn.LSTM(x.shape[-1], layer.units, batch_first=True).double()

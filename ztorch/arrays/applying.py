@@ -177,7 +177,7 @@ def common_memory(name: str, labels: Sequence[str], operands: Sequence[Any]) -> 
         operands: Its arguments, tensors among them.
 
     Raises:
-        DeviceError: Tensors lie on several devices, outside of `allow_transfers`.
+        DeviceError: Tensors are on several devices, outside of `allow_transfers`.
     """
     places = [(x.node.spec.memory, label) for label, x in zip(labels, operands, strict=True)
               if isinstance(x, Handle)]
@@ -187,7 +187,7 @@ def common_memory(name: str, labels: Sequence[str], operands: Sequence[Any]) -> 
     if not _transfers.get():
         for place, other in places:
             if place != first:
-                raise DeviceError(f"{name}: {label} lies on {first} and {other} on {place}; copy "
+                raise DeviceError(f"{name}: {label} is on {first} and {other} on {place}; copy "
                                   f"one with .to({first!r}), or use zt.allow_transfers()")
     return first
 

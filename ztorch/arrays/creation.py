@@ -79,7 +79,7 @@ def asarray(data: Any, dtype: DType | str | None = None, device: str | None = No
     d = None if dtype is None else dtype_named(dtype)
     node = node_from(data, d, device, bool(copy))
     if copy is False and not isinstance(data, Tensor) and not _shares(node, data):
-        raise ConfigError("this array's memory cannot be shared with a tensor: it must lie on the "
+        raise ConfigError("this array's memory cannot be shared with a tensor: it must be on the "
                           "tensor's device, in C order, with whole elements aligned, in the same "
                           "dtype; OpenCL and Vulkan share the host's memory on integrated GPUs, "
                           f"from a multiple of {BUFFER_ALIGN} bytes on; leave copy=False out")
@@ -87,7 +87,7 @@ def asarray(data: Any, dtype: DType | str | None = None, device: str | None = No
 
 
 def _shares(node: TensorNode, data: Any) -> bool:
-    """Whether a node lies in the memory of what it was made of."""
+    """Whether a node is in the memory of what it was made of."""
     place = node.spec.memory
     if not node.spec.size:
         return True
@@ -109,7 +109,7 @@ def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> 
         The tensor.
 
     Raises:
-        DataError: `x` has no `__dlpack__`, or its elements lie in no memory of ours.
+        DataError: `x` has no `__dlpack__`, or its elements are in no memory of ours.
 
     Examples:
         >>> import numpy as np, ztorch as zt
@@ -153,7 +153,7 @@ def full(shape: Shape, fill_value: float, dtype: DType | str | None = None,
     if kind.is_int:
         low, high = integer_range(kind)
         if not low <= number <= high:
-            raise DataError(f"{fill_value!r} is no {kind}; use a wider dtype")
+            raise DataError(f"{fill_value!r} does not fit {kind}; use a wider dtype")
     sizes = _sizes(shape)
     with on_device(device) if device is not None else contextlib.nullcontext():
         if number in (0, 1) or is_tracing():

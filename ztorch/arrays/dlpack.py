@@ -1,4 +1,4 @@
-"""DLPack: tensors lent to other libraries of this process, and theirs to us. What lies on the CPU
+"""DLPack: tensors lent to other libraries of this process, and theirs to us. What is on the CPU
 goes by way of NumPy.
 
 A tensor never changes, others that are recorded may still read it, and DLPack's flag that memory
@@ -142,13 +142,13 @@ def borrowed(label: str, x: Any, place: str) -> TensorNode:
         place: The memory of a GPU that it lends.
 
     Raises:
-        DataError: We cannot use that device, or its elements do not lie in C order.
+        DataError: We cannot use that device, or its elements are not in C order.
         Unsupported: Its dtype is none of ours.
     """
     try:
         pool = memory(place)
     except DeviceError as error:
-        raise DataError(f"{label} lies on {place}, which ztorch cannot use here ({error}); copy it "
+        raise DataError(f"{label} is on {place}, which ztorch cannot use here ({error}); copy it "
                         "to the CPU first, such as with .cpu() or .get()") from None
     assert isinstance(pool, DevicePool)
     assert isinstance(pool.device, GpuDevice)
@@ -163,7 +163,7 @@ def borrowed(label: str, x: Any, place: str) -> TensorNode:
     shape = theirs.shape
     if any(n > 1 and a != b for n, a, b in
            zip(shape, theirs.strides, packed_strides(shape), strict=True)):
-        raise DataError(f"{label} lies on {place}, but not in C order; copy it first, such as with "
+        raise DataError(f"{label} is on {place}, but not in C order; copy it first, such as with "
                         ".contiguous()")
     own = spec(shape, _dtype(label, theirs), place)
     if not own.size:

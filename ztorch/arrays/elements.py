@@ -127,7 +127,7 @@ def node_from(x: Any, d: DType | None, device: str | None, copy: bool) -> Tensor
     if theirs := lent_by(x):
         node = borrowed("a tensor's data", x, theirs)
         if d is not None and d is not node.spec.dtype:
-            raise DataError(f"a tensor's data of {node.spec.dtype} lies on {node.spec.memory}; "
+            raise DataError(f"a tensor's data of {node.spec.dtype} is on {node.spec.memory}; "
                             f"leave the dtype out, and use .astype({str(d)!r})")
         return moved(node, theirs if device is None else memory_of(device), copy)
     array = as_host_array("a tensor's data", x, d)
@@ -139,7 +139,7 @@ def node_from(x: Any, d: DType | None, device: str | None, copy: bool) -> Tensor
 
 
 def moved(node: TensorNode, place: str, copy: bool = False) -> TensorNode:
-    """A node in another memory, or the node itself if it lies there."""
+    """A node in another memory, or the node itself if it is there."""
     own = node.spec
     if own.memory == place and not copy:
         return node

@@ -33,7 +33,7 @@ def as_host_array(label: str, x: Any, kind: DType | None = None) -> np.ndarray:
         array = np.asarray(x)
     except ValueError as error:  # lists of lists of several lengths
         raise DataError(f"{label} is not an array: {error}") from None
-    except (TypeError, RuntimeError) as error:  # it lies on a device, or has a gradient
+    except (TypeError, RuntimeError) as error:  # it is on a device, or has a gradient
         raise DataError(f"{label} cannot be read as an array: {error}") from None
     try:
         dtype_of(array.dtype)

@@ -103,7 +103,7 @@ def call_trace(function: Callable[..., Any], name: str, arguments: tuple[Any, ..
     bound = _bound(function, name, arguments, named, dict(sizes or {}))
     names = {id(x): n for n, x in bound.arguments.items() if isinstance(x, TensorNode)}
     leaves, shape = flatten((bound.args, bound.kwargs))
-    with default("cpu"):  # what the function makes lies beside its arguments
+    with default("cpu"):  # what the function makes is beside its arguments
         trace = function_trace(function, name, leaves, shape)
     return trace, tuple(names[id(x)] for x in leaves if isinstance(x, TensorNode))
 

@@ -156,7 +156,7 @@ class _Version:
     captured: list[TensorNode]  # computed tensors that the function refers to
     read: list[Cell]  # cells that it reads
     written: list[Cell]  # cells that it changes
-    place: str  # the memory that all of it lies in
+    place: str  # the memory that all of it is in
     learned: bool = False  # whether it was asked for its native function
 
     def run(self, arguments: Sequence[TensorNode]) -> list[TensorNode]:

@@ -45,7 +45,7 @@ class Allocation:
             pool.take_back(self.nbytes, self.handle, self.place)
 
 
-# Where a tensor lies. A small one of the host lies in a bytes object, which Python makes and frees
+# Where a tensor lies. A small one of the host is in a bytes object, which Python makes and frees
 # in less time than a pool takes; nobody sees it before compiled code has filled it.
 Block = Allocation | bytes
 

@@ -50,7 +50,7 @@ class TensorNode:
 
 
 def computed(spec: Spec, block: Block) -> TensorNode:
-    """A node whose elements lie in a block."""
+    """A node whose elements are in a block."""
     node = TensorNode()
     node.spec = spec
     node.block = block

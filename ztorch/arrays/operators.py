@@ -87,7 +87,7 @@ def _binary(tensor: type[Handle], op: str, compute: Compute) -> Callable[[Handle
 
 
 def _unless_none(compute: Compute) -> Compute:
-    """The same, but a comparison with None records nothing: None may lie beside tensors in a
+    """The same, but a comparison with None records nothing: None may be beside tensors in a
     list."""
     return lambda op, args, attrs: NotImplemented if args[1] is None else compute(op, args, attrs)
 

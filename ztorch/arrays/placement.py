@@ -85,7 +85,7 @@ def _configured() -> str:
 
 
 def memory_of(device: str) -> str:
-    """The memory that tensors of a device lie in: "cpu" for all levels of the CPU.
+    """The memory that tensors of a device are in: "cpu" for all levels of the CPU.
 
     >>> memory_of("cpu:scalar")
     'cpu'
@@ -108,7 +108,7 @@ def _memory_of(device: str) -> str:
 
 
 def code_for(memory: str) -> str:
-    """The device whose code computes what lies in a memory: the default one if that is its own."""
+    """The device whose code computes what is in a memory: the default one if that is its own."""
     return _code_for(default_device(), memory)
 
 

@@ -1,4 +1,4 @@
-"""What feeds a program on a device with tensors that lie there: rows never leave the device.
+"""What feeds a program on a device with tensors that are there: rows never leave the device.
 
 Numbers of rows, weights of rows, scores and the answer whether all data are good cross to the host,
 and nothing else.

@@ -16,7 +16,7 @@ from ztorch.errors import WeightsError
 
 
 def weight(program: Any, name: str) -> Tensor:
-    """A weight as it is now: where it lies, or copied on the device. Training on does not change
+    """A weight as it is now: in place, or copied on the device. Training on does not change
     the tensor."""
     executable, place = program.executable, memory_of(program.device)
     state, pool = executable.states[name], memory(place)

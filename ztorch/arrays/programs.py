@@ -64,7 +64,7 @@ class ArrayProgram:
         """Computes the results.
 
         Args:
-            pool: The memory that all of it lies in.
+            pool: The memory that all of it is in.
             leaves: The computed nodes of the structure.
             places: Where they lie. The caller keeps them from being freed.
             numbers: The numbers of the structure.

@@ -107,4 +107,4 @@ def need_in_range(name: str, number: float, d: DType) -> None:
     """Raises a DataError for a number that an integer dtype cannot hold."""
     low, high = integer_range(d)
     if not low <= number <= high:
-        raise DataError(f"zt.ops.{name}: {number} is no {d}; use an array of a wider dtype")
+        raise DataError(f"zt.ops.{name}: {number} does not fit {d}; use an array of a wider dtype")

@@ -22,13 +22,13 @@ from ztorch.compile.python_calls import python_calls
 from ztorch.host.memory import aligned
 from ztorch.runtime.executable import HostMemoryCall
 
-# Of a result that lies in a bytes object: from 128 KiB on, C's allocator maps each block anew.
+# Of a result that is in a bytes object: from 128 KiB on, C's allocator maps each block anew.
 MOST_BYTES = 120 << 10
 # Of one of several: C's allocator gives back what it has at its end, from 128 KiB on.
 SEVERAL_BYTES = 1 << 15
 
 MOST_CYCLES = 150_000  # that other threads of Python wait: some 50 microseconds
-MOST_STACK = 1 << 13  # bytes of memory to work in that lie on the stack, as small arrays of C do
+MOST_STACK = 1 << 13  # bytes of memory to work in that are on the stack, as small arrays of C do
 SETTLES = -1  # instead of a number of results: they are those of the nodes that it is given
 
 # What its program was compiled for -> what is made of the results; NotImplemented for all else.

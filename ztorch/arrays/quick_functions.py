@@ -47,7 +47,7 @@ when_default_changes.append(_forget)
 def matching_of(args: tuple[Any, ...], live: Sequence[Cell], read: Sequence[Cell],
                 captured: Sequence[TensorNode]) -> Matching | None:
     """How to tell arguments like these, and to find what the program reads; None where a part is
-    no tensor, or lies in a tree of another kind.
+    no tensor, or is in a tree of another kind.
 
     Args:
         args: The arguments of a function. Its program reads their tensors first.

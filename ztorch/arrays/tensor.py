@@ -187,7 +187,7 @@ class Tensor(Handle, Operators):
 
         Args:
             device: The device, such as "cpu" or "vulkan:0".
-            copy: Whether to copy it even if it lies there already. Default: `False`.
+            copy: Whether to copy it even if it is there already. Default: `False`.
 
         Returns:
             A tensor of the same shape and dtype.

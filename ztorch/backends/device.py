@@ -92,7 +92,7 @@ class Device(DeviceMemory):
             self._need_open()
             for e in entries:
                 if e.at < 0 or e.size < 1 or e.at + e.size > len(code):
-                    raise DeviceError(f"{self.id}: kernel {e.name!r} lies outside its code")
+                    raise DeviceError(f"{self.id}: kernel {e.name!r} is outside its code")
             module = DeviceModule(self, tuple(entries), self._load(code, tuple(entries)))
             self._modules.append(module)
             return module

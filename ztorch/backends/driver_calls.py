@@ -36,12 +36,12 @@ class DriverCalls(ABC):
         """Called without the guard: others go on meanwhile."""
 
     def _adopt(self, block: np.ndarray) -> Any:
-        """A handle of the bytes of an array where they lie, which must stay; None if this device
+        """A handle of the bytes of an array in place, which must stay; None if this device
         cannot work there."""
         return None
 
     def _seen(self, handle: Any) -> np.ndarray | None:
-        """The bytes of a handle where they lie in the host's memory, once all work is done. They
+        """The bytes of a handle in place in the host's memory, once all work is done. They
         stay after the handle was freed. None if the host must copy them."""
         return None
 

@@ -88,7 +88,7 @@ class Memories:
         return self._alloc(nbytes, [local, 0], False)
 
     def adopted(self, block: np.ndarray) -> Held | None:
-        """A buffer of the pages that an array of bytes lies in; None where it cannot be."""
+        """A buffer of the pages that an array of bytes is in; None where it cannot be."""
         if not self._shares or block.nbytes > self.physical.largest:
             return None
         api, calls = vk(), self.calls

@@ -15,7 +15,7 @@ from ztorch.errors import ConfigError, Unsupported
 class TensorBoard(Callback):
     """Writes the scores for TensorBoard: `tensorboard --logdir logs` shows them.
 
-    As with Keras, scores of training lie in the folder `train`, those of validation in
+    As with Keras, scores of training are in the folder `train`, those of validation in
     `validation`, and are called `epoch_loss` and the like.
 
     Args:

@@ -46,7 +46,7 @@ class Blob:
 
 
 class Contents:
-    """What lies in each section of the library, and where there."""
+    """What is in each section of the library, and where there."""
 
     def __init__(self, source: Object, blobs: Mapping[str, Blob], page: int):
         self.source, self.page = source, page

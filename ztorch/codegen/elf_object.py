@@ -133,10 +133,10 @@ def _symbols(sections: list[Section]) -> list[ElfSymbol]:
     for name_at, info, other, section, value, size in _SYMBOL.iter_unpack(table.data):
         name = _string(strings, name_at)
         if len(sections) <= section < SHN_LORESERVE or section > SHN_COMMON:
-            raise LinkError(f"damaged object: symbol {name!r} lies in section {section}")
+            raise LinkError(f"damaged object: symbol {name!r} is in section {section}")
         room = sections[section].size if SHN_UNDEF < section < SHN_LORESERVE else _LARGEST
         if value > room or size > _LARGEST:
-            raise LinkError(f"damaged object: symbol {name!r} lies outside its section")
+            raise LinkError(f"damaged object: symbol {name!r} is outside its section")
         symbols.append(ElfSymbol(name, info & 0xF, info >> 4, section, value, size, other & 3))
     return symbols
 

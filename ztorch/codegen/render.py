@@ -226,7 +226,7 @@ class Renderer:
 
 
 def shared_offsets(kernel: Kernel) -> tuple[list[int], int]:
-    """Where each memory that threads share begins if they lie in one block, and its bytes."""
+    """Where each memory that threads share begins if they are in one block, and its bytes."""
     offsets, total = [], 0
     for m in kernel.memories:
         if m.space == "shared":

@@ -233,7 +233,7 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
 
 
 def _place_derived(derived: Derived, params: Params, target: Target) -> dict[str, Value]:
-    """Has packed weights lie in their derived states, and returns what `prepare` must compute. Web
+    """Puts packed weights in their derived states, and returns what `prepare` must compute. Web
     pages read weights as the model declares them: for devices and WebAssembly, that is all."""
     updates = {name: v for name, v in derived.updates.items() if name in params.offsets}
     if target.limits.grid is not None or target.arch == WASM_ARCH:

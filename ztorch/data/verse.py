@@ -240,7 +240,7 @@ def decode(numbers: np.ndarray) -> str:
 def _windows(text: str, length: int) -> tuple[np.ndarray, np.ndarray]:
     """All passages of a length: for training, and from the last tenth of the text for testing."""
     letters = encode(text)
-    at = len(letters) * 9 // 10  # no passage lies on both sides
+    at = len(letters) * 9 // 10  # no passage is on both sides
     train, test = (np.lib.stride_tricks.sliding_window_view(part, length)
                    for part in (letters[:at], letters[at:]))
     return train, test[::4]

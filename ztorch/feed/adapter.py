@@ -250,7 +250,7 @@ class DataAdapter(NamedTuple):
 
     def stage(self, call: BoundCall, columns: Columns,
               row_weights: np.ndarray | None = None) -> float:
-        """Has a call read at most a batch of rows: where they lie, or from its own buffers, which
+        """Has a call read at most a batch of rows: in place, or from its own buffers, which
         are filled up. Returns what its scores count."""
         staging, dtypes, rows = call.inputs, self.dtypes, 0
         call.release()

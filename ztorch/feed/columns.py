@@ -70,7 +70,7 @@ def _reason(value: Any, error: Exception) -> str:
     if "bfloat16" in str(getattr(value, "dtype", "")):
         return "NumPy has no bfloat16; pass x.float()"
     if "cpu" not in str(getattr(value, "device", "cpu")):
-        return f"it lies on {value.device}; pass x.cpu()"
+        return f"it is on {value.device}; pass x.cpu()"
     if isinstance(value, (list, tuple)) and "inhomogeneous" in str(error):
         return "its rows differ in length; pad them to one length"
     return str(error)
@@ -194,7 +194,7 @@ def check_weights(weights: np.ndarray, name: str) -> np.ndarray:
 
 
 def reads_in_place(call: BoundCall, name: str, array: np.ndarray, d: DType) -> bool:
-    """Has a call read a full batch of an input of dtype d where it lies, if that can be and pays.
+    """Has a call read a full batch of an input of dtype d in place, if that can be and pays.
     """
     return array.nbytes >= DIRECT_BYTES and d.in_numpy and call.read_from(name, array)
 

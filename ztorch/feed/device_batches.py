@@ -1,4 +1,4 @@
-"""Batches of tensors that lie on the program's device: numbers of rows go there, rows stay."""
+"""Batches of tensors that are on the program's device: numbers of rows go there, rows stay."""
 
 from __future__ import annotations
 

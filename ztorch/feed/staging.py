@@ -22,7 +22,7 @@ Rows = slice | np.ndarray  # consecutive rows, or the numbers of rows
 
 
 class Batch(NamedTuple):
-    """A batch that lies in the input buffers of a call."""
+    """A batch that is in the input buffers of a call."""
 
     call: BoundCall
     real: int  # rows of the data; those after them fill up the batch
@@ -70,7 +70,7 @@ class _Copier:
             store(self._staging, self._dtype, self._gathered)
 
     def slice(self, rows: slice) -> None:
-        """Consecutive rows, as the first of the buffer; a full batch is read where it lies."""
+        """Consecutive rows, as the first of the buffer; a full batch is read in place."""
         part = self._source[rows]
         if not reads_in_place(self._call, self._name, part, self._dtype):
             store(self._staging[:len(part)], self._dtype, part)

@@ -166,7 +166,7 @@ class StreamBatches:
 
 
 def _rows_from(piece: Piece, first: int, end: int) -> Piece:
-    """Some rows of a piece, as they lie there."""
+    """Some rows of a piece, as they are there."""
     columns, weights = piece
     return ({name: array[first:end] for name, array in columns.items()},
             None if weights is None else weights[first:end])

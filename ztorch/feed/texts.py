@@ -66,7 +66,7 @@ def texts(value: Any, row: tuple[int, ...], name: str) -> np.ndarray:
             for x in rows.reshape(-1).tolist()]
     for k, x in enumerate(flat):
         if not isinstance(x, str):
-            raise DataError(f"{name} holds {x!r} in row {k * len(rows) // len(flat)}, which is no "
+            raise DataError(f"{name} holds {x!r} in row {k * len(rows) // len(flat)}, which is not "
                             "text; convert what is there, and fill gaps with ''")
     read = np.empty(rows.shape, object)
     read.reshape(-1)[:] = flat

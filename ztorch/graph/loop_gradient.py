@@ -90,7 +90,7 @@ class Backward:
 
     def inside(self, v: Value) -> bool:
         """Whether a value is computed in this loop, though it does not depend on the turn: where
-        there is one turn, so that what is computed again does not lie in memory before."""
+        there is one turn, so that what is computed again is not in memory before."""
         return is_number(v) or (self.body.turns == 1 and v.serial > self.first)
 
     def slopes(self, last: Sequence[Value],

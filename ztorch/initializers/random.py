@@ -10,7 +10,7 @@ from ztorch.config import number
 from ztorch.errors import ConfigError
 from ztorch.initializers.initializer import Initializer, Shape
 
-PART = 1 << 16  # numbers that are looked at together, which lie in a cache
+PART = 1 << 16  # numbers that are looked at together, which are in a cache
 
 
 class RandomNormal(Initializer, names=("random_normal", "normal")):

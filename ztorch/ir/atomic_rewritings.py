@@ -22,7 +22,7 @@ def by_exchange(b: Any, instr: Instr) -> Operand | None:
 
 def updated(b: Any, opcode: str, mem: str, at: Operand, off: int, x: Operand, held: DType
             ) -> Operand:
-    """The old element, which is of the dtype of x but lies in memory as `held`."""
+    """The old element, which is of the dtype of x but is in memory as `held`."""
     def bits(y: Operand) -> Operand:
         return y if y.dtype == held else b.bitcast(y, dtype=held)
 

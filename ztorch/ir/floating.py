@@ -16,7 +16,7 @@ Coefficients = dict[DType, tuple[float, ...]]  # by dtype, the highest power fir
 
 @dataclass(frozen=True)
 class Format:
-    """How an IEEE number lies in an integer of the same width."""
+    """How an IEEE number is in an integer of the same width."""
 
     ints: DType
     mantissa: int  # bits after the leading one

@@ -31,7 +31,7 @@ from ztorch.ir.ring_steps import RingSteps
 def interpret(kernel: Kernel, buffers: dict[str, np.ndarray], workers: int = 1,
               grid: Grid | None = None, races: bool = True, subgroup: int = 8,
               written: dict[str, np.ndarray] | None = None) -> None:
-    """Run a kernel on NumPy arrays (as they lie in memory: bf16 as uint16), writing in place.
+    """Run a kernel on NumPy arrays (as they are in memory: bf16 as uint16), writing in place.
 
     Without `grid` the launch is as large as the kernel's grid loops. A grid or block loop gives
     every workgroup or thread its own counter values (and is a serial loop where there is but one);

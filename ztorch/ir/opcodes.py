@@ -232,7 +232,7 @@ _row("copies_wait", 0, "until all groups of this thread but the last `pending` h
      result="none", attrs=("pending",), via_whole=copies.nothing)
 
 # -- matrices that a subgroup holds together -----------------------------------------------------
-# Element (i, j) lies at index + off + i * pitch + j; with `turned` at index + off + i + j * pitch.
+# Element (i, j) is at index + off + i * pitch + j; with `turned` at index + off + i + j * pitch.
 _row("mma_load", 1, "a matrix out of memory, rounded to what its shape keeps (index)", kinds="f",
      result="attr", attrs=("mem", "off", "align", "pitch", "turned"), cost=8)
 _row("mma", 3, "a @ b + c on whole matrices; order and rounding of the sum are the machine's",
@@ -244,7 +244,7 @@ _row("mma_join", 1, "elements of a thread as its part of a matrix a or c of a kn
 
 # -- products, while threads go on -----------------------------------------------------------------
 # Four neighbouring subgroups multiply a, of which each has m rows, by b, which has as many columns
-# as the variables c together. Both lie in swizzled memories, in lines of 128 bytes. Lines of a run
+# as the variables c together. Both are in swizzled memories, in lines of 128 bytes. Lines of a run
 # along k, and with `turned` along its rows. Lines of b run along its columns, and those of the next
 # 128 bytes of columns are `panel` elements further; with `source_turned` they run along k.
 _row("mma_async", 2, "start to add a @ b to matrices, which nobody may touch before it is waited "

@@ -31,7 +31,7 @@ class ProductRules(ScopeRules):
         taken = lanes * m.dtype.bytes
         self.rule(lanes == 1 or i.opcode in ("gather", "scatter") or (
             taken <= CHUNK and i.attrs["align"] >= taken),
-            "{} is swizzled: {} bytes are not known to lie in a chunk of {}", m.name, taken, CHUNK)
+            "{} is swizzled: {} bytes are not known to be in a chunk of {}", m.name, taken, CHUNK)
 
     def check_mma_async(self) -> None:
         i, (left, right, *sums) = self.instr, self.instr.args

@@ -58,7 +58,7 @@ class Registers(Lockstep):
         row, settle = OPCODES[instr.opcode], _settle(target)
         assert row.meaning is not None
         meaning: Callable[..., np.ndarray] = row.meaning
-        if instr.opcode == "bitcast":  # of what lies in memory, which for bf16 is not what is held
+        if instr.opcode == "bitcast":  # of what is in memory, which for bf16 is not what is held
             meaning = partial(_bitcast, instr.args[0].dtype, target)
         elif row.result == "attr":
             meaning = partial(meaning, dtype=target)

@@ -1,7 +1,7 @@
 """The opcodes of rings: a producer's copies of whole tiles, and the barriers of phases by which it
 and its consumers hand each other the stages of shared memory.
 
-A barrier lies in shared memory and counts phases. A phase ends when as many threads have arrived as
+A barrier is in shared memory and counts phases. A phase ends when as many threads have arrived as
 the barrier was begun with, and when copies have brought as many bytes as were expected. Whoever
 waits for a phase names its parity: 0 for the first, 1 for the second, and so on.
 """
@@ -27,7 +27,7 @@ ROWS: dict[str, tuple[int, str, tuple[str, ...], dict[str, Any]]] = {
     "mbarrier_wait": (2, "until the phase of a parity has ended; what its copies have brought is "
                       "there (index, parity)", BARRIER, {}),
     # Coordinates and tuples begin with the innermost axis, along which a box is a line of swizzled
-    # memory. Element (x, y, ...) of the source lies at source_off + x * pitches[0] + ...
+    # memory. Element (x, y, ...) of the source is at source_off + x * pitches[0] + ...
     "copy_tile": (2, "start to copy a box of a global memory that is only read to swizzled shared "
                   "memory, which counts at a barrier; zeros outside of the extents. With a "
                   "`cluster` also to its other workgroups (index, index of the barrier, "

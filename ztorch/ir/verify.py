@@ -182,7 +182,7 @@ class _Verifier(RingRules):
             outer = scope.start.attrs
             if kind in ("grid", "block") and outer.get("kind") == kind:
                 self.rule(outer.get("axis", 0) != i.attrs.get("axis", 0),
-                          f"lies in another {kind} loop over axis {i.attrs.get('axis', 0)}")
+                          f"is in another {kind} loop over axis {i.attrs.get('axis', 0)}")
 
     def enter(self) -> None:
         """Open the scope of the current loop or if."""

@@ -39,6 +39,6 @@ def need_short_names(called: Sequence[Layer], weights: Sequence[Weight]) -> None
         if len(path) > LONGEST_PATH:
             owner = ("its own" if path == layer.path else
                     f"that of its weight {path.rpartition('/')[2]!r}")
-            raise ConfigError(f"layer {layer.name!r} lies in {layer.path.count('/')} others, and "
+            raise ConfigError(f"layer {layer.name!r} is in {layer.path.count('/')} others, and "
                               f"with their names {owner} has {len(path):,} characters, above "
                               f"{LONGEST_PATH}; give them shorter names")

@@ -51,7 +51,7 @@ class Home(Protocol):
 class Weight(StandIn):
     """An array of a layer. Its initial values are drawn when it is first read.
 
-    The value lies on the host, or in the program that was last compiled or trained with the
+    The value is on the host, or in the program that was last compiled or trained with the
     weight, its home. In the `call` of a layer that is written as in Keras, a weight stands for its
     tensor: `x @ self.kernel`.
     """
@@ -128,7 +128,7 @@ class Weight(StandIn):
         return self._home is None and self._version == 0
 
     def lives_in(self, home: Home) -> bool:
-        """Whether the value lies in this program."""
+        """Whether the value is in this program."""
         return self._home is not None and self._home[0] is home
 
     @property

@@ -1,4 +1,4 @@
-"""Raw memory of a device, and descriptions of the tensors that lie in it."""
+"""Raw memory of a device, and descriptions of the tensors that are in it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Buffer:
 
     def tensor(self, shape: Sequence[int], dtype: DType | str = "float32",
                strides: Sequence[int] | None = None, offset: int = 0) -> Strided:
-        """A tensor that lies in this buffer.
+        """A tensor that is in this buffer.
 
         Args:
             shape: The size of each axis.
@@ -86,7 +86,7 @@ def part_of(place: Buffer | BufferPart, offset: int = 0) -> BufferPart:
     if not isinstance(buffer, Buffer):
         raise ConfigError(f"a routine takes buffers, not {buffer!r}; make one with alloc")
     if not 0 <= offset <= buffer.nbytes:
-        raise DeviceError(f"byte {offset} lies outside a buffer of {buffer.nbytes} bytes")
+        raise DeviceError(f"byte {offset} is outside a buffer of {buffer.nbytes} bytes")
     return BufferPart(buffer, offset)
 
 

@@ -166,7 +166,7 @@ def need_live(part: BufferPart, owner: str) -> BufferPart:
     if part.buffer.handle is None:
         raise DeviceError(f"{owner}: this buffer of {part.buffer.nbytes} bytes was freed")
     if part.buffer.owner != owner:
-        raise DeviceError(f"{owner}: this buffer lies on {part.buffer.owner}; download it there, "
+        raise DeviceError(f"{owner}: this buffer is on {part.buffer.owner}; download it there, "
                           "and upload it here")
     return part
 

@@ -114,8 +114,8 @@ class Products(RawDevice):
         """`y = alpha * a @ x + beta * y`. As in `gemm`, `beta=0` does not read `y`.
 
         Args:
-            m: Rows of `a` as it lies in memory.
-            n: Columns of `a` as it lies in memory.
+            m: Rows of `a` as it is in memory.
+            n: Columns of `a` as it is in memory.
             a: Where the matrix begins, `(m, n)`.
             x: Where the vector begins: `n` elements, or `m` if `a` is transposed.
             y: Where the result begins: `m` elements, or `n` if `a` is transposed.
@@ -199,7 +199,7 @@ class Products(RawDevice):
 
 def _matrix(label: str, place: Place, batch: int | None, rows: int, columns: int, d: DType,
             transposed: bool, ld: int | None, step: int | None, layout: str) -> Strided:
-    """(rows, columns) of a product, or (batch, rows, columns), as they lie in memory."""
+    """(rows, columns) of a product, or (batch, rows, columns), as they are in memory."""
     if layout not in LAYOUTS:
         raise unknown("layout", layout, LAYOUTS)
     if min(rows, columns, batch or 0) < 0:

@@ -42,7 +42,7 @@ class Extent(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """Elements of memory of a device that lie in several places, and are one flat operand."""
+    """Elements of memory of a device that are in several places, and are one flat operand."""
 
     extents: tuple[Extent, ...]
     dtype: DType
@@ -162,7 +162,7 @@ class CompiledRoutine:
         self._store = store
         self._lock = new_lock()  # one thread at a time uses the memory below
         self._numbers: dict[str, Any] = {}  # where each number lies
-        self._values: dict[str, float] = {}  # what lies there
+        self._values: dict[str, float] = {}  # what is there
         self._scratch: dict[str, np.ndarray] = {}  # of the host, in place of a caller's memory
 
     def run(self, reads: Extents, writes: Extents, numbers: Numbers) -> None:
@@ -228,7 +228,7 @@ class CompiledRoutine:
 
 
 def _each(operands: Extents) -> dict[str, Extent]:
-    """The operands of the host, where each lies in one place."""
+    """The operands of the host, where each is in one place."""
     return {n: e for n, e in operands.items() if isinstance(e, Extent)}
 
 

@@ -16,7 +16,7 @@ Axes = list[tuple[int, int]]  # (size, stride), from the largest stride to the s
 
 
 def read(flat: Value, shape: Shape, strides: Shape) -> Value:
-    """The tensor of a shape that lies in a flat buffer with these strides.
+    """The tensor of a shape that is in a flat buffer with these strides.
 
     >>> from ztorch.graph.evaluate import evaluate
     >>> from ztorch.graph.op import constant

@@ -3,7 +3,7 @@
     result = (exp(score(q @ k) - shift(largest)) @ v) * factor(total)
 
 One kernel makes the scores, a block at a time, and keeps the largest of each row and the total of
-their exponentials as it goes, so no score lies in memory. What is done to scores, such as a scale
+their exponentials as it goes, so no score is in memory. What is done to scores, such as a scale
 or a mask, may be any elementwise work.
 """
 
@@ -111,7 +111,7 @@ def _in_halves(operands: tuple[Value, ...], known: dict[Value, Value]) -> tuple[
 
 
 def attention_on_buffers(v: Value) -> Value:
-    """The node with operands that can be read where they lie."""
+    """The node with operands that can be read in place."""
     args = tuple(a if _readable(a) else COPY(a) for a in v.args)
     return v if args == v.args else Value(v.op, args, v.attrs, v.shape, v.dtype, v.layer)
 

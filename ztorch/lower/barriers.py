@@ -13,7 +13,7 @@ from ztorch.lower.placement import SLOTS, Location
 
 @dataclass(frozen=True)
 class LoopSpan:
-    """Kernels that are repeated. Spans lie inside one another, or apart."""
+    """Kernels that are repeated. Spans are inside one another, or apart."""
 
     first: int  # number of the first kernel
     end: int  # number of the kernel after the last one

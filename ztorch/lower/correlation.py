@@ -1,7 +1,7 @@
 """Sums over all positions of images, one for each place of a window, on a processor: gradients of
 depthwise kernels.
 
-All places of a window are summed together, one vector of channels each: what lies at a position is
+All places of a window are summed together, one vector of channels each: what is at a position is
 loaded once for all of them. Positions whose windows reach over a border have code of their own.
 """
 
@@ -68,14 +68,14 @@ class _Correlation:
                 for start in range(0, len(rows), size)]
 
     def inside(self, group: Sequence[_Places], v: Var, at: Index) -> bool | None:
-        """Whether all that places of a group see at some positions lies inside."""
+        """Whether all that places of a group see at some positions is inside."""
         edges = [edge for edge in self.edges if edge.at.mentions(v)]
         known = {all_inside(edges, {**place, v: at}) for place in group}
         return known == {True} or None
 
 
 def _axes(region: Region) -> _Correlation | None:
-    """The loops of a region, if all it does is to sum what windows see and what lies beside it over
+    """The loops of a region, if all it does is to sum what windows see and what is beside it over
     more positions than windows have places."""
     axes = axes_of(region)
     if not axes.beside or len(axes.outer) < 2 or not axes.inner or Phases(region).count != 2:

@@ -26,7 +26,7 @@ class Emitter:
     """
 
     b: Builder
-    memory: Mapping[Value, str]  # names of the buffers of values that lie in one
+    memory: Mapping[Value, str]  # names of the buffers of values that are in one
     bound: dict[Var, Operand] = field(default_factory=dict)  # registers of loop variables
     lane: Var | None = None  # the loop variable that is spread over lanes
     lanes: int = 1
@@ -36,7 +36,7 @@ class Emitter:
     # other values that were computed in this scope, by position and condition
     known: dict[tuple[Value, Index, Operand | None], Operand] = field(default_factory=dict)
     aligned: bool = False  # lanes read and write at multiples of their number
-    inside: bool = False  # elements may lie in no border but one that their index is certain of
+    inside: bool = False  # elements may be in no border but one that their index is certain of
 
     def within(self, **changes: Any) -> Emitter:
         """A nested scope: sees what is known here, and keeps to itself what it learns."""
@@ -122,7 +122,7 @@ class Emitter:
         return b.ne(got, 0) if v.dtype is boolean else got
 
     def prefetch(self, v: Value, flat: Index, cache: int = 1) -> None:
-        """Have the line of an element brought into a cache; it may lie beyond the end."""
+        """Have the line of an element brought into a cache; it may be beyond the end."""
         at, off, _ = self.address(flat)
         self.b.prefetch(self.memory[v], at, off, cache)
 

@@ -2,7 +2,7 @@
 
 In a program that only predicts, what is made of weights alone (packed for a product, transposed,
 scaled) is the same at every call. It becomes a state that is derived from the others. Where it only
-moves the numbers of one weight that nothing else reads, the weight lies in memory as it is packed,
+moves the numbers of one weight that nothing else reads, the weight is in memory as it is packed,
 once, and whoever loads or sets it packs it. The function `prepare` fills all other such states, and
 runs when the program is loaded and whenever weights are set.
 """
@@ -23,10 +23,10 @@ from ztorch.lower.winograd import AT_POINTS
 
 
 class Order(NamedTuple):
-    """How the array of a state becomes what lies in its place: `reshape` to a shape, `transpose` by
+    """How the array of a state becomes what is in its place: `reshape` to a shape, `transpose` by
     axes, `pad` with so many zeros before and after each axis."""
 
-    shape: tuple[int, ...]  # of what lies there
+    shape: tuple[int, ...]  # of what is there
     steps: tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -62,7 +62,7 @@ class Derived:
         return graph.with_roots(new[r] for r in graph.roots)
 
     def packed(self, read: Collection[str]) -> dict[str, tuple[str, Order]]:
-        """The weights that need to lie in memory only as they are packed: each with the derived
+        """The weights that need to be in memory only as they are packed: each with the derived
         state that holds its numbers, and in which order. `read` are the names of the states that
         kernels read as they are."""
         kept = {name: v for name, v in self.updates.items() if name in read}

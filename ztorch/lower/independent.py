@@ -125,7 +125,7 @@ def _turn_of(body: Body, shape: tuple[int, ...], results: Collection[int]) -> Re
 
 
 def _constants(r: Recurrence) -> list[Value]:
-    """The constants of a body, which lie in memory."""
+    """The constants of a body, which are in memory."""
     return [v for v in topological(r.roots) if v.attrs.get("role") == "constant"]
 
 

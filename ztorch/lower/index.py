@@ -36,7 +36,7 @@ class Var:
 
 @dataclass(frozen=True, slots=True)
 class LoadedIndex:
-    """A number read at run time (a register of the kernel), known to lie in [0, extent)."""
+    """A number read at run time (a register of the kernel), known to be in [0, extent)."""
 
     operand: Any
     extent: int

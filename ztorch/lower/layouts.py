@@ -218,7 +218,7 @@ def _reordered(graph: Graph, orders: dict[Value, Order]) -> Graph:
 
 
 def _turns_computed(v: Value) -> bool:
-    """Whether v is a transpose of what lies in memory; windows, for one, do not: their axes come in
+    """Whether v is a transpose of what is in memory; windows, for one, do not: their axes come in
     the order in which they are best read."""
     return v.op.name == "transpose" and not is_view(v.args[0])
 

@@ -23,7 +23,7 @@ from ztorch.lower.turns import row_elements
 
 @dataclass(frozen=True)
 class Overlay:
-    """Where a stack lies in a buffer that was there before."""
+    """Where a stack is in a buffer that was there before."""
 
     buffer: Value
     start: int  # in bytes
@@ -87,7 +87,7 @@ class Overwritten:
         kernel of a turn that reads it last."""
         body: Body = loop.attrs["body"]
         sequences = arguments(body, loop.args)[1]
-        groups: dict[Value, list[Value]] = {}  # sequences that lie in one buffer
+        groups: dict[Value, list[Value]] = {}  # sequences that are in one buffer
         for x in free:
             groups.setdefault(self.parts[x].buffer if x in self.parts else x, []).append(x)
         for buffer, xs in groups.items():

@@ -27,7 +27,7 @@ class Params:
     declared: dict[str, Value] = field(default_factory=dict)  # states of the functions
     offsets: dict[str, int] = field(default_factory=dict)
     states: dict[str, Value] = field(default_factory=dict)  # that have a place
-    # of what lies in the place of a state, where that is not the state's own array
+    # of what is in the place of a state, where that is not the state's own array
     orders: dict[str, Order] = field(default_factory=dict)
     constants: list[tuple[int, np.ndarray]] = field(default_factory=list)
     size: int = 0

@@ -1,5 +1,5 @@
 """Parts of elementwise work. Where values are joined or have a border, one loop would ask for each
-element where it lies; a part has loops of its own, and each of its elements lies in the same."""
+element where it lies; a part has loops of its own, and each of its elements is in the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operands of matrix products whose rows lie at distances that copies of boxes ask for."""
+"""Operands of matrix products whose rows are at distances that copies of boxes ask for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Pitches:
 
     def __init__(self, limits: Limits):
         self.limits = limits
-        self.copies: dict[tuple[Value, Index], Value] = {}  # by what lies in memory, and how
+        self.copies: dict[tuple[Value, Index], Value] = {}  # by what is in memory, and how
 
     def __call__(self, product: Value, side: int) -> Value:
         """An operand of a product, as it is or from a copy with longer rows."""

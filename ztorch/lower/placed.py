@@ -20,7 +20,7 @@ def entry_axes(region: Region) -> list[Var]:
 
 @contextmanager
 def at_position(e: Emitter, region: Region, axes: list[Var]) -> Iterator[Operand]:
-    """Runs where the position of this row lies inside: gives the position."""
+    """Runs where the position of this row is inside: gives the position."""
     [v] = region.members
     b = e.b
     place = b.cast(e.within().element(v.args[2], (Index.of(axes[0]),)), dtype=b.index)

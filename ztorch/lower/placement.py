@@ -192,7 +192,7 @@ class Placement:
         self.parts = over.parts
         self.bodies = {**self.bodies, **{loop: self.bodies[loop].storing_late(outs)
                                          for loop, outs in over.late.items() if outs}}
-        for v, part in self.parts.items():  # what they lie in is needed as long as they are
+        for v, part in self.parts.items():  # what they are in is needed as long as they are
             last[part.buffer, 0] = max([last[part.buffer, 0], *readers.get(v, ())])
         self.sizes = {v: self.bodies[v].arena if v in self.bodies else self._bytes(v)
                       for v in self._writers}
@@ -278,7 +278,7 @@ def buffers_of(region: Region) -> list[Value]:
 
 
 def memory_of(v: Value) -> Value:
-    """The value whose buffer v lies in: the last value of a carry lies where the first one does,
+    """The value whose buffer v is in: the last value of a carry lies where the first one does,
     and what threads write where it lay before."""
     if v.op is THREADS_RESULT:
         return first_of(v.args[0], v.attrs["index"])

@@ -153,7 +153,7 @@ class _Steps:
 
 
 class _LoopPlaces:
-    """Where the buffers of a body lie in the function that has the loop."""
+    """Where the buffers of a body are in the function that has the loop."""
 
     def __init__(self, loop: Value, placement: Placement, number: int):
         self.body: Body = loop.attrs["body"]

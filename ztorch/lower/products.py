@@ -148,7 +148,7 @@ class ProductRewrites:
         return v if a is None or b is None or a.dtype is not b.dtype else _product_of(v, a, b)
 
     def _seen_through(self, v: Value) -> Value:
-        """The product of operands that lie in memory without borders or windows."""
+        """The product of operands that are in memory without borders or windows."""
         for x in v.args:
             if x not in self.seen:
                 self.seen[x] = seen_through(x)
@@ -211,7 +211,7 @@ def _summed(parts: Value, v: Value) -> Value:
 
 
 def _left(v: Value, limits: Limits) -> Value:
-    """The left operand of a product as its tiles read it: where it lies, or from a copy."""
+    """The left operand of a product as its tiles read it: in place, or from a copy."""
     a, n = v.args[0], v.shape[-1]
     m, k = a.shape[-2:]
     bare = _bare(a)
@@ -236,7 +236,7 @@ def _left(v: Value, limits: Limits) -> Value:
 def _evicts_itself(b: Value, v: Value, limits: Limits) -> bool:
     """Whether the tiles of a product meet a panel of columns of the right operand so often that
     packing pays, since its rows push one another out of the second cache: rows whose distance
-    shares a large power of two with the size of a way of the cache lie in few of its sets."""
+    shares a large power of two with the size of a way of the cache are in few of its sets."""
     (k, n), m, cpu = b.shape, v.shape[-2], limits.processor
     row = Var("k", k)
     base = view_of(b, (Index.of(row), Index()))
@@ -251,7 +251,7 @@ def _evicts_itself(b: Value, v: Value, limits: Limits) -> bool:
 
 
 def _product_of(v: Value, a: Value, b: Value) -> Value:
-    """The same product of operands that may lie in fewer bits."""
+    """The same product of operands that may be in fewer bits."""
     if (a, b) == v.args:
         return v
     attrs = v.attrs if {a.dtype, b.dtype} == {v.dtype} else {"dtype": v.dtype}
@@ -289,7 +289,7 @@ def _affine(v: Value) -> bool:
 
 
 def _readable(v: Value) -> bool:
-    """Whether a product can read its right operand where it lies: at sums of loop variables, and
+    """Whether a product can read its right operand in place: at sums of loop variables, and
     with the columns side by side."""
     base = view_of(v, [Index.of(Var(f"d{k}", n)) for k, n in enumerate(v.shape)])
     if base is None or not base[1].is_affine:

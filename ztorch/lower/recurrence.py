@@ -35,7 +35,7 @@ class Recurrence:
     shape: tuple[int, ...]  # of the elements
     depth: int  # number of recurrences around it
     carries: tuple[Value, ...]  # leaves: the state before the turn
-    buffers: tuple[Value, ...]  # leaves: what lies in memory
+    buffers: tuple[Value, ...]  # leaves: what is in memory
     inits: tuple[Value, ...]  # the first state
     news: tuple[Value, ...]  # the state after the turn
     outs: tuple[Value, ...]  # what is kept of every turn

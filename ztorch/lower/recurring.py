@@ -56,7 +56,7 @@ def _turns_last(region: Region) -> bool:
 
 
 def _evicts_itself(region: Region) -> bool:
-    """Whether what a turn reads or writes lies in the same lines of the first cache as what the
+    """Whether what a turn reads or writes is in the same lines of the first cache as what the
     next one does."""
     r = recurrence_of(region)
     places = buffer_reads(region.members[0], region.outer)

@@ -128,7 +128,7 @@ def traced(v: Value, index: Sequence[Index]) -> _Trace:
 
 def computed(v: Value, index: Sequence[Index]) -> list[Index]:
     """The indices that one element of v computes with, its own and those of the views behind it:
-    where it asks whether it lies in a border, or which number it has."""
+    where it asks whether it is in a border, or which number it has."""
     indices = [] if v.op.opcode else traced(v, index).computed
     for source, at in reads(v, index):
         if is_view(source):

@@ -1,4 +1,4 @@
-"""Computes wide values a block of rows at a time, in a loop, so that none lies in memory whole.
+"""Computes wide values a block of rows at a time, in a loop, so that none is in memory whole.
 
     attention of 16,384 positions: a gigabyte of scores a head becomes a block of two megabytes
 

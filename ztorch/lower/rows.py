@@ -53,7 +53,7 @@ def _sums(phases: Phases, axes: Axes, lanes: int, sums: list[Value], kept: list[
 
 
 def _columns(region: Region, most: int) -> int:
-    """How many vectors of columns to reduce in one loop: neighbours lie in the same lines of the
+    """How many vectors of columns to reduce in one loop: neighbours are in the same lines of the
     cache."""
     sums = sum(v.op.kind == "reduce" for v in region.members)
     few = len(region.members) <= COLUMN_MEMBERS // sums

@@ -31,7 +31,7 @@ from ztorch.lower.tuning import (
 
 
 def scatter_on_buffers(v: Value) -> Value:
-    """The node with arguments that each lie in one buffer, or are filled with a number."""
+    """The node with arguments that each are in one buffer, or are filled with a number."""
     args = tuple(COPY(a) if is_view(a) and a.args and view_of(
         a, unflatten(Index(), a.shape)) is None else a for a in v.args)
     return v if args == v.args else Value(v.op, args, v.attrs, v.shape, v.dtype, v.layer)

@@ -2,7 +2,7 @@
 
 Neighbouring results along a row of an image read mostly the same elements. Several of them are
 computed together, one vector of channels each: an element is loaded once for all windows that it
-lies in, and so is a weight for all results that it takes part in. A border around images lies
+is in, and so is a weight for all results that it takes part in. A border around images lies
 nowhere: its rows are left out of the loops over a window, and results whose windows reach over its
 columns have code of their own.
 """
@@ -59,7 +59,7 @@ class _Axes:
     edges: Edges = ()
 
     def inside(self, at: dict[Var, Index]) -> bool | None:
-        """Whether elements at these columns lie inside; None if only some do."""
+        """Whether elements at these columns are inside; None if only some do."""
         return all_inside([edge for edge in self.edges if edge.at.mentions(self.across)], at)
 
     def runs(self, places: int) -> Iterator[Run]:
@@ -206,7 +206,7 @@ class _Neighbours:
             evaluate(scope, rows, self.region, self._full(j, 0), self.target)
 
     def _places(self, e: Emitter, v: Var) -> tuple[Operand | int, Operand | int]:
-        """The first place of the window along a loop over it that lies in the image, and the end.
+        """The first place of the window along a loop over it that is in the image, and the end.
         """
         b = e.b
         start: Operand | int = 0

@@ -37,7 +37,7 @@ def body_graph(body: Body) -> Graph:
 
 
 def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int) -> Value:
-    """The loop with a body of kernels, and arguments that lie in buffers.
+    """The loop with a body of kernels, and arguments that are in buffers.
 
     Args:
         loop: A loop.
@@ -100,7 +100,7 @@ def row_elements(v: Value, align: int) -> int:
 
 
 def _in_rows(x: Value, align: int) -> Value:
-    """A sequence that lies in a buffer of its own, each turn's part at an aligned byte."""
+    """A sequence that is in a buffer of its own, each turn's part at an aligned byte."""
     turns, size = x.shape[0], math.prod(x.shape[1:])
     row = row_elements(slice_leaf(x, 0), align)
     loops = [Index.of(Var(f"d{k}", n)) if n > 1 else Index() for k, n in enumerate(x.shape)]

@@ -2,7 +2,7 @@
 
 Rows, columns or steps along k of such a product are positions in a batch of images, or places in a
 window and channels. Each of these is a part of its dimension, and a coordinate in memory is a sum
-of parts. So a patch of positions is a box, a window moves the box, and what lies outside of an
+of parts. So a patch of positions is a box, a window moves the box, and what is outside of an
 image is outside of the memory, where copies bring zeros.
 """
 
@@ -144,7 +144,7 @@ def windows_of(product: Value) -> WindowAxes | None:
 
 
 def _base(v: Value, index: Sequence[Index]) -> tuple[Value, tuple[Index, ...], bool] | None:
-    """What a chain of views reads, at which index, and whether that may lie outside, where zeros
+    """What a chain of views reads, at which index, and whether that may be outside, where zeros
     are."""
     index = proper(index, v.shape)
     while is_view(v):

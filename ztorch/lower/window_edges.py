@@ -1,4 +1,4 @@
-"""Where windows reach over the border of an image. Loops over them leave out what lies in it."""
+"""Where windows reach over the border of an image. Loops over them leave out what is in it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ztorch.lower.region import Region, is_view, reads
 class Edge:
     """What an image has of one of its axes with a border."""
 
-    at: Index  # where an element of a window lies on that axis
+    at: Index  # where an element of a window is on that axis
     low: int
     high: int
 
     def inside(self, at: dict[Var, Index]) -> bool | None:
-        """Whether all elements at these places lie inside; None if only some do."""
+        """Whether all elements at these places are inside; None if only some do."""
         least, most = self.at.replace(at).range
         return True if self.low <= least and most < self.high else (
             False if most < self.low or least >= self.high else None)
@@ -54,7 +54,7 @@ def _borders(v: Value, index: Sequence[Index]) -> Iterator[Edge]:
 
 
 def all_inside(edges: Sequence[Edge], at: dict[Var, Index]) -> bool | None:
-    """Whether elements at these places lie inside of all edges; None if only some do."""
+    """Whether elements at these places are inside of all edges; None if only some do."""
     known = {edge.inside(at) for edge in edges}
     return False if False in known else None if None in known else True
 

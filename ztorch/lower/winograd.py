@@ -137,7 +137,7 @@ def _tiles(image: Value, down: int, across: int) -> Value:
 
 
 def _lies(image: Value) -> bool:
-    """Whether an image lies in memory with its channels side by side."""
+    """Whether an image is in memory with its channels side by side."""
     axes = [Var(name, n) for name, n in zip(IMAGE, image.shape, strict=True)]
     base = view_of(image, [Index.of(a) for a in axes])
     return base is not None and base[1].is_affine and base[1].factor(axes[-1]) == 1

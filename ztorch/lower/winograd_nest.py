@@ -111,7 +111,7 @@ class _ImageTiles:
         self.tile = [Var("n", self.image.shape[0]), Var("y", v.attrs["down"]),
                      Var("x", v.attrs["across"])]
         self.n, *places = (Index.of(a) for a in self.tile)
-        # Where the first row and column of a tile lie in the image.
+        # Where the first row and column of a tile are in the image.
         self.first = [i * RESULTS - low for i, low in zip(places, v.attrs["low"], strict=True)]
         self.sides = self.image.shape[1:-1]
         self.column = Var("c", v.shape[-1])
@@ -162,7 +162,7 @@ class _ImageTiles:
             b.store(local, b.mul(b.add(b.mul(i, TILE), j), self.lanes), x)
 
     def _inside(self, e: Emitter) -> Operand:
-        """Whether all of a tile lies in the image."""
+        """Whether all of a tile is in the image."""
         b = e.b
         inside: Operand = b.const(int(min(self.sides) >= TILE), boolean)
         for i, n in zip(self.first, self.sides, strict=True):
@@ -194,7 +194,7 @@ class _Results:
 
     def emit(self, e: Emitter) -> None:
         """All tiles; the sums of each go through a small local array, and a loop finishes those
-        that lie within the image."""
+        that are within the image."""
         b, [products], (down, across) = e.b, self.v.args, self.inside
         n, y, x, i, j, f = (Index.of(a) for a in (*self.tile, down, across, self.column))
         number = flatten((n, y, x), [a.extent for a in self.tile])
@@ -219,7 +219,7 @@ class _Results:
                              self.target)
 
     def _within(self, e: Emitter, tile: Operand, size: int) -> Operand | int:
-        """How many results of a tile lie within an axis."""
+        """How many results of a tile are within an axis."""
         if size % RESULTS == 0:
             return RESULTS
         return e.b.min(e.b.sub(size, e.b.mul(tile, RESULTS)), RESULTS)

@@ -3,7 +3,7 @@
 A barrier splits what a thread does into segments. A segment is a loop over the threads of the
 block: each does its part before the first one begins the next segment. What all threads compute
 alike is computed once, outside of these loops; so are loops and branches with barriers in them,
-which all threads take together. What a thread knows from one segment to the next lies in an array
+which all threads take together. What a thread knows from one segment to the next is in an array
 with an element for each thread. Shared memory is an array of the worker's.
 """
 

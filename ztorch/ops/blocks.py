@@ -112,7 +112,7 @@ def rearrange(tensor: Value, pattern: str, **axes_lengths: int) -> Value:
 
     Args:
         tensor: Tensor of any dtype.
-        pattern: Names of the axes before and after "->"; those in brackets lie in one.
+        pattern: Names of the axes before and after "->"; those in brackets are in one.
         **axes_lengths: Sizes of axes that are split; one of each bracket may be left out.
 
     Returns:

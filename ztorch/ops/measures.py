@@ -204,7 +204,7 @@ def logdet(x: Value) -> Value:
 @composition(Sample(((9,),), {"bins": 4, "range": (-2.0, 2.0)}), results=("counts", "edges"))
 def histogram(x: Value, bins: int = 10, range: tuple[float, float] | None = None
               ) -> tuple[Value, Value]:
-    """How many numbers lie in each of some intervals of the same width.
+    """How many numbers are in each of some intervals of the same width.
 
     Args:
         x: Tensor of numbers.

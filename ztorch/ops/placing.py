@@ -32,5 +32,5 @@ def _body(e: Any, index: Any, axis: int) -> Any:
 
 
 # x, (rows, ...), with an entry of each row, of size 1 along the axis, at the row's position.
-# Nothing is written where it lies outside. Where x is overwritten, only entries are touched.
+# Nothing is written where it is outside. Where x is overwritten, only entries are touched.
 PLACED = Op("placed", "map", _infer, _numpy, body=_body, cost=3, partial=True)

@@ -11,7 +11,7 @@ from ztorch.graph.value import Value
 
 
 def _below(x: Value, k: int) -> Value:
-    """Which elements of matrices lie on the k-th diagonal or below."""
+    """Which elements of matrices are on the k-th diagonal or below."""
     if x.rank < 2:
         raise shape_error("triangles are parts of matrices, not of", x.shape)
     rows, columns = x.shape[-2:]

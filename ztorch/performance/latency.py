@@ -34,7 +34,7 @@ def group_cycles(kernel: Kernel, work: Work, gpu: Gpu, groups: int, cached: bool
         work: How often its loops turn, and which branches are taken.
         gpu: The GPU that it runs on.
         groups: Workgroups of the launch.
-        cached: Whether what it loads lies in the shared cache. Default: `False`.
+        cached: Whether what it loads is in the shared cache. Default: `False`.
     """
     clock = _Clock(kernel, work, gpu, gpu.l2_cycles if cached else gpu.memory_cycles,
                    min(groups, gpu.units))

@@ -90,7 +90,7 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
         kernel: The kernel of one thread, in words of its target.
         grid: The workgroups of the launch.
         gpu: The GPU that it runs on.
-        cached: Whether what it reads and writes lies in the shared cache. Default: `False`.
+        cached: Whether what it reads and writes is in the shared cache. Default: `False`.
         registers: Of a thread, as the assembler says; None: estimated. Default: `None`.
         spilled: Bytes that a thread spills; None: not known. Default: `None`.
 

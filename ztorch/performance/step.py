@@ -111,7 +111,7 @@ def predict_functions(functions: Mapping[str, Graph], target: Target, gpu: Gpu, 
         gpu: The GPU that runs it.
         assemble: Whether NVIDIA's assembler is asked for registers; else they are estimated.
             Default: `False`.
-        cached: Whether what kernels read lies in the shared cache. Default: `None`, where the
+        cached: Whether what kernels read is in the shared cache. Default: `None`, where the
             whole program fits it.
         optional: The graph passes to run. Default: `passes.DEFAULT`.
 

@@ -45,7 +45,7 @@ def run_batch(program: Stateful, function: str, x: Any, y: Any, sample_weight: A
 
 def _run_tensors(program: Stateful, function: str, feed: Any, batches: DeviceBatches,
                  return_dict: bool) -> Scores:
-    """The same with tensors, on the device where they lie."""
+    """The same with tensors, on their device."""
     program.need_one_batch(batches.rows)
     with feed.of_each_bucket(function) as calls:
         scores = EpochScores(program, function)

@@ -48,7 +48,7 @@ class Predictor(Stateful):
             callbacks: A callback or several, whose `on_predict` hooks are called. Default: `None`.
 
         Returns:
-            An array of shape (rows, *output_shape); for a `zt.Tensor` a tensor, which lies on the
+            An array of shape (rows, *output_shape); for a `zt.Tensor` a tensor, which is on the
             device of the program. For a model with several outputs a list or a dict of those, as
             the model was declared.
 

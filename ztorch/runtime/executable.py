@@ -26,7 +26,7 @@ from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec
 # 300 cycles while workers are awake, and tens of microseconds where one of them sleeps.
 SHARED_KERNEL_CYCLES = 6_000  # mean work of a kernel from which its barrier is worth sharing it
 WORKER_CYCLES = 150_000  # work that each further worker should save: some 50 microseconds
-# Of a state that is lent where it lies. A smaller one is copied in less than 0.1 ms; a program that
+# Of a state that is lent in place. A smaller one is copied in less than 0.1 ms; a program that
 # lent one copies all of its params before the next change.
 LENT_BYTES = 1 << 20
 
@@ -44,7 +44,7 @@ class _Lent:
 
 
 class HostProgram(Running):
-    """A program whose states lie in memory of this process."""
+    """A program whose states are in memory of this process."""
 
     _params: np.ndarray
     _lent: weakref.ref[_Lent] | None = None
@@ -70,7 +70,7 @@ class HostProgram(Running):
             self._leave_lent()
 
     def _leave_lent(self) -> None:
-        """Moves to other memory if somebody reads the states where they lie."""
+        """Moves to other memory if somebody reads the states in place."""
         if self._lent is not None and self._lent() is not None:
             params = aligned(self._params.nbytes)
             params[:] = self._params

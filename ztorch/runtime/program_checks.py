@@ -69,7 +69,7 @@ def check_program(spec: ProgramSpec) -> None:
 
 
 def check_params(spec: ProgramSpec) -> None:
-    """States and constants lie in params: aligned, apart, and with nothing beside them."""
+    """States and constants are in params: aligned, apart, and with nothing beside them."""
     parts = sorted(_parts(spec), key=lambda part: part[0])
     for start, end, path in parts:
         if start % BUFFER_ALIGN:
@@ -87,7 +87,7 @@ def check_params(spec: ProgramSpec) -> None:
 
 
 def _parts(spec: ProgramSpec) -> Iterator[tuple[int, int, tuple[str | int, ...]]]:
-    """First byte, byte after the last, and path of the offset of all that lies in params."""
+    """First byte, byte after the last, and path of the offset of all that is in params."""
     for k, state in enumerate(spec.states.values()):
         yield state.offset, state.offset + state.memory.nbytes, ("states", k, "offset")
     for k, (offset, length) in enumerate(spec.constants):
@@ -95,7 +95,7 @@ def _parts(spec: ProgramSpec) -> Iterator[tuple[int, int, tuple[str | int, ...]]
 
 
 def _check_entries(spec: ProgramSpec) -> None:
-    """The kernels of a device's code have names of their own. That they lie within the code is
+    """The kernels of a device's code have names of their own. That they are within the code is
     checked with the code at hand."""
     names: set[str] = set()
     for k, (name, *_) in enumerate(spec.entries):
@@ -164,7 +164,7 @@ def _check_launch(number: int, launch: LaunchSpec, f: FunctionSpec, spec: Progra
                 place >= len(launch.places) or not len(extents) == len(box) == len(pitches) + 1
                 or first + 2 * extents[0] + sum((e - 1) * p for e, p in zip(
                     extents[1:], pitches, strict=True)) > launch.places[place][2]):
-            raise BadValue(launch.entry, "the number of a kernel whose maps lie in its memories", 0)
+            raise BadValue(launch.entry, "the number of a kernel whose maps are in its memories", 0)
     name, _, _, group = spec.entries[launch.entry]
     if name != kernel_name(name.rpartition("_")[0], group, launch.grid, launch.places):
         raise BadValue(launch.entry, "the number of a kernel whose code takes such a grid and such "

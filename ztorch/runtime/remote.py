@@ -229,12 +229,12 @@ class RemoteMemoryCall(MemoryCall):
 
     @functools.cached_property
     def _ports(self) -> RemotePorts:
-        """Memory for operands that lie in pieces, or that are one buffer."""
+        """Memory for operands that are in pieces, or that are one buffer."""
         return RemotePorts(self._remote, self.function)
 
     def run(self, inputs: Sequence[DeviceBuffer | Sequence[DevicePiece]],
             outputs: Sequence[DeviceBuffer | Sequence[DevicePiece]]) -> None:
-        """An input or output may lie in several pieces, one behind the other."""
+        """An input or output may be in several pieces, one behind the other."""
         buffers = tuple([b for b in (*inputs, *outputs) if isinstance(b, DeviceBuffer)])
         if len({*buffers}) == len(inputs) + len(outputs):
             self._remote.opened_device.run(self._recording(buffers))

@@ -108,13 +108,13 @@ class Running(ABC):
             self._copy_state(self.states[name], memory, into_state=False)
 
     def state_from(self, name: str, memory: Any) -> None:
-        """Sets one state to what lies in memory of the caller's, in the state's dtype."""
+        """Sets one state to what is in memory of the caller's, in the state's dtype."""
         with self.lock:
             self._copy_state(self.states[name], memory, into_state=True)
             self._written(name)
 
     def lent_state(self, name: str) -> np.ndarray | None:
-        """The bytes of a state where they lie, which stay as they are as long as somebody has the
+        """The bytes of a state in place, which stay as they are as long as somebody has the
         array; None if this program only copies it."""
         return None
 

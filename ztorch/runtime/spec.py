@@ -103,11 +103,11 @@ class StateSpec(TensorSpec):
 
     @property
     def memory(self) -> TensorSpec:
-        """What lies in params."""
+        """What is in params."""
         return self if self.order is None else TensorSpec(self.name, self.order.shape, self.dtype)
 
     def laid_out(self, array: np.ndarray) -> np.ndarray:
-        """An array of the state's shape, in any dtype, as it lies in params; maybe a view."""
+        """An array of the state's shape, in any dtype, as it is in params; maybe a view."""
         return array if self.order is None else self.order.laid_out(array)
 
     def read(self, block: np.ndarray) -> np.ndarray:
@@ -252,7 +252,7 @@ class ProgramSpec(Record):
 
     @property
     def host_bytes(self) -> int:
-        """What of that lies in this machine's own memory: a device has its own for the arena."""
+        """What of that is in this machine's own memory: a device has its own for the arena."""
         return self.memory_bytes - (0 if self.backend == "cpu" else self.arena_bytes)
 
 

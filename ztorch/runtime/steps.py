@@ -23,7 +23,7 @@ class HostSteps(NativeSteps):
     """Runs of a call for batch after batch.
 
     Args:
-        call: Its `inputs` get the rows of a batch, or it reads them where they lie.
+        call: Its `inputs` get the rows of a batch, or it reads them in place.
         native: The native call behind it.
         columns: All rows of each input; the other inputs stay as they are.
     """
@@ -93,7 +93,7 @@ class HostSteps(NativeSteps):
             finally:
                 self._native.workers = rule
             took = perf_counter() - begun
-        if order is None:  # inputs were read where they lie
+        if order is None:  # inputs were read in place
             inputs[:] = own
         ran = int(record[_AT["ran"]])
         self._trials.took(took / ran, took)

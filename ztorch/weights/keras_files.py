@@ -143,7 +143,7 @@ def _stored(h5py: Any, dataset: Any, name: str, source: str) -> StoredTensor:
         raise WeightsError(f"{source}: {name} does not hold its numbers itself; do not use this "
                            "file")
     if dataset.chunks is not None:  # compressed pieces may become any size
-        raise WeightsError(f"{source}: {name} lies in pieces, maybe compressed, as files of Keras "
+        raise WeightsError(f"{source}: {name} is in pieces, maybe compressed, as files of Keras "
                            "never do; rewrite it: h5repack -l CONTI -f NONE")
     stored_bytes = dataset.id.get_storage_size()
     expected_bytes = dataset.size * dataset.dtype.itemsize

@@ -187,7 +187,7 @@ def _whole_numbers(role: str, numbers: Any) -> tuple[int, ...]:
 
 
 def _view(data: bytes, d: DType, offset: Any, size: Any, stride: Any) -> PickledTensor:
-    """A tensor as a view of its storage, when it is certain that no element lies outside."""
+    """A tensor as a view of its storage, when it is certain that no element is outside."""
     _whole_numbers("an offset", (offset,))
     size, stride = _whole_numbers("a size", size), _whole_numbers("a stride", stride)
     if len(size) != len(stride):

@@ -1,7 +1,7 @@
 """Writes the files of this folder: `python -m tests.artifact.old.remember FOLDER`.
 
 Run it with the ztorch that is to be remembered, before the version of a format is raised; FOLDER is
-named for the version. `tests/artifact/test_old.py` loads what lies here.
+named for the version. `tests/artifact/test_old.py` loads what is here.
 """
 
 from __future__ import annotations

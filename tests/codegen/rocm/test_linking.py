@@ -31,7 +31,7 @@ LEFT_OUT = {".comment", ".AMDGPU.gpr_maximums"}  # who linked it, and an empty o
 
 
 def compared(elf: bytes) -> dict[str, tuple]:
-    """All that a loader may look at. Where what is never loaded lies in the file is up to the linker,
+    """All that a loader may look at. Where what is never loaded is in the file is up to the linker,
     and names of sections lie where there are fewer."""
     def row(s: Section) -> tuple:
         loaded = bool(s.flags & 2)

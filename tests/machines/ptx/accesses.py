@@ -30,7 +30,7 @@ class Accesses(Registers):
     parameters: dict[str, int]
     shared: np.ndarray  # bytes, of all blocks
     local: np.ndarray  # bytes, of all threads
-    valid: dict[tuple[str, int], np.ndarray]  # where an aligned access of a size lies in an array
+    valid: dict[tuple[str, int], np.ndarray]  # where an aligned access of a size is in an array
     through: dict[int, list[np.ndarray | None]]  # bytes read by .nc, and written
     epoch: np.ndarray  # barriers that each thread has passed
     races: Detector | None

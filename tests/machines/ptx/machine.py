@@ -108,7 +108,7 @@ class _Machine(Accesses):
         valid = {s: np.zeros(n, bool) for s, n in totals.items()}
         for name, a in self.memories.items():
             valid[a.space][self.places[name]:self.places[name] + a.size] = True
-        # Where an aligned access of so many bytes lies inside of an array.
+        # Where an aligned access of so many bytes is inside of an array.
         self.valid = {(s, size): _starts(v, size) for s, v in valid.items() for size in (1, 2, 4, 8)}
 
     # -- the order of threads ------------------------------------------------------------------------

@@ -32,14 +32,14 @@ class GlobalMemory:
         del self.allocations[base]
 
     def holding(self, address: int, nbytes: int) -> Allocation | None:
-        """The allocation that a range lies in, if any."""
+        """The allocation that a range is in, if any."""
         for a in self.allocations.values():
             if a.base <= address and address + nbytes <= a.base + a.nbytes:
                 return a
         return None
 
     def reach(self, addresses: np.ndarray, size: int) -> tuple[Allocation, np.ndarray]:
-        """The allocation that these addresses lie in, all in one, and the elements they mean."""
+        """The allocation that these addresses are in, all in one, and the elements they mean."""
         low, high = int(addresses.min()), int(addresses.max())
         held = self.holding(low, size)
         if held is None or high + size > held.base + held.nbytes:

@@ -213,7 +213,7 @@ _fma64 = np.vectorize(_libm.fma, otypes=[np.float64])
 
 
 def widening(kind: str, bits: int) -> Meaning:
-    """From what lies in memory to a register of so many bits."""
+    """From what is in memory to a register of so many bits."""
     if bits < BITS[kind]:
         raise PtxError(f"a load of {kind} into {bits} bits")
     if kind[0] == "s":

@@ -129,7 +129,7 @@ class OpenCLDevice(Device):
         if not self._device.host_unified_memory:
             return self._try("clCreateBuffer", cl.Buffer, self._context, cl.mem_flags.READ_WRITE,
                              nbytes)
-        # Drivers of integrated GPUs work in whole lines from a page on where they lie.
+        # Drivers of integrated GPUs read memory in place from a page boundary, in whole lines.
         return self._adopt(aligned(align_up(nbytes, CACHE_LINE)))
 
     def _adopt(self, block: np.ndarray) -> Any:

@@ -259,7 +259,7 @@ class OnnxReader:
             raise ArtifactError(f"{self.source}: {label} says impossible things about its "
                                 f"data: {error}") from None
         if os.path.isabs(location) or not location or not beside.is_relative_to(self.folder):
-            raise ArtifactError(f"{self.source}: the data of {label} would lie in {location!r}, "
+            raise ArtifactError(f"{self.source}: the data of {label} would be in {location!r}, "
                                 "outside the model's folder; put them beside the model")
         if offset < 0 or length != size:
             raise ArtifactError(f"{self.source}: {label} needs {size} bytes, its data are said to "

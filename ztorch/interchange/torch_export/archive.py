@@ -36,7 +36,7 @@ class TensorType:
 
     @property
     def in_order(self) -> bool:
-        """Whether elements lie in the order of their axes, without gaps."""
+        """Whether elements are in the order of their axes, without gaps."""
         step: int | None = 1  # None: not a known number
         for n, stride in zip(self.dims[::-1], self.strides[::-1], strict=False):
             if n != 1 and isinstance(stride, int) and stride != step:

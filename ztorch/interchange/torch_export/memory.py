@@ -1,4 +1,4 @@
-"""Tensors of a program that lie in the memory of others, and what a write into one changes."""
+"""Tensors of a program that are in the memory of others, and what a write into one changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ztorch.interchange.torch_export.translation import (
 
 _SAME = {"alias", "detach", "detach_", "lift_fresh", *(
     f"{op}{end}" for op in ("dropout", "feature_dropout", "alpha_dropout") for end in ("", "_"))}
-_IN_ORDER = {"contiguous", "reshape", "flatten"}  # of elements that lie in order: else perhaps not
+_IN_ORDER = {"contiguous", "reshape", "flatten"}  # of elements that are in order: else perhaps not
 _SHAPES = {"view", "unflatten", "squeeze", "unsqueeze"}
 _ORDERS = {"permute", "transpose", "t", "mT", "mH", "numpy_T", "swapaxes"}
 _REGIONS = {"slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind"}

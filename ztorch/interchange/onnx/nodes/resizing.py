@@ -148,7 +148,7 @@ def _weighted(n: Node, x: Value, one: Resized, at: np.ndarray, mode: str) -> Val
 
 def shares(at: np.ndarray, old: int, mode: str, a: float = -0.75, scale: float = 1.0,
            inside_only: bool = False) -> np.ndarray:
-    """The share of each of `old` elements in elements that lie at `at`.
+    """The share of each of `old` elements in elements that are at `at`.
 
     Args:
         at: Positions among the old elements.
