@@ -36,7 +36,7 @@ def test_what_no_text_can_say_is_refused_too() -> None:
         (changed(2, args=(k.body[2].args[0], replace(value, dtype=i32))), "unlike its definition"),
         (changed(2, args=(k.body[2].args[0], replace(value, id=77))), "%77 is used outside"),
         (changed(2, args=(k.body[2].args[0], Operand(-1, f32, 1, "const", 1 << 32))),
-         "no proper constant"),
+         "not a proper constant"),
         (changed(2, args=(k.body[2].args[0], Operand(-1, f32, 1, "const"))), "not a proper constant"),
         (changed(2, dest=replace(token, id=1)), "%1 is defined twice"),
         (changed(2, dest=replace(token, id=-4)), "%-4 is not an id"),

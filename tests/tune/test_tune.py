@@ -150,7 +150,7 @@ def test_what_cannot_be_measured_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     functions = small().trace(batch_size=7).functions
     for target, reason in ((TARGETS["opencl"], "measured on the CPU, not for 'opencl'"),
                            (TARGETS["c"], "not for 'c'"), (TARGETS["neon" if LEVEL != "neon" else "avx2"], "does not run"),
-                           (TARGETS[LEVEL], "this processor is not any")):
+                           (TARGETS[LEVEL], "this is not any")):
         with pytest.raises(Unsupported, match=reason):
             tune_functions(functions, target, "m")
     monkeypatch.setattr(tuned_files, "folder", lambda: None)

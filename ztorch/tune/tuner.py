@@ -105,7 +105,7 @@ def need_this_machine(target: Target) -> None:
         raise Unsupported(f"this machine does not run {target.name}, so that nothing can be "
                           "measured for it; tune there, and `ztorch tune export` what was found")
     if target.limits.processor != detect.detected():
-        raise Unsupported(f"this processor is not {target.limits.processor.name}; tune for 'cpu' or a "
+        raise Unsupported(f"this is not {target.limits.processor.name}; tune for 'cpu' or a "
                           "level of it, such as 'cpu:avx2'")
 
 
