@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -254,28 +251,6 @@ def test_an_optimizer_for_each_group_of_weights_in_both_directions(tmp_path: Any
             kernels.append(np.concatenate([w.ravel() for w in loaded.get_weights()]))
     np.testing.assert_allclose(scores, [scores[0]] * 4, rtol=1e-5)
     np.testing.assert_allclose(kernels, [kernels[0]] * 4, rtol=1e-5, atol=1e-6)
-
-
-def test_inputs_of_text_with_the_layers_that_read_them(tmp_path: Any) -> None:
-    kind, text = (L.Input((1,), dtype="string", name=name) for name in ("kind", "text"))
-    words = L.TextVectorization(vocabulary=["cat", "dog"], output_sequence_length=4)
-    places = L.StringLookup(vocabulary=["a", "b"], output_mode="one_hot")(kind)
-    model = zt.Model([kind, text], L.Dense(2)(L.Concatenate()([places, L.Flatten()(L.Embedding(6, 2)(words(text)))])))
-    row = zt.Sequential([L.Input((1,), dtype="string"), L.TextVectorization(
-        vocabulary=["cat", "dog"], output_sequence_length=4), L.Embedding(6, 2), L.Flatten()])
-    texts = np.array([["the cat"], ["dog cat"]])
-    for each, x in ((model, [np.array([["a"], ["q"]]), texts]), (row, texts)):
-        each.compile("cpu:scalar", batch_size=2)
-        each.save(tmp_path / "m.keras")
-        again = zt.load_model(tmp_path / "m.keras")
-        again.compile("cpu:scalar", batch_size=2)
-        np.testing.assert_array_equal(again.predict(x, verbose=0), each.predict(x, verbose=0))
-        layers = json.loads(zipfile.ZipFile(tmp_path / "m.keras").read("config.json"))["config"]["layers"]
-        of_text = {s["class_name"]: s["config"] for s in layers}
-        assert of_text["InputLayer"]["dtype"] == "string"
-        for name in {"TextVectorization", "StringLookup"} & {*of_text}:
-            theirs = inspect.signature(getattr(references.keras().layers, name).__init__).parameters
-            assert {*of_text[name]} <= {*theirs}
 
 
 def test_optimizers_with_other_states_begin_anew(tmp_path: Any) -> None:

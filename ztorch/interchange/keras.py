@@ -10,6 +10,7 @@ from ztorch.arguments import checked
 from ztorch.errors import Unsupported, WeightsError
 from ztorch.files.parsing import describing
 from ztorch.files.zips import StoredZip
+from ztorch.interchange.keras_assets import add_vocabularies
 from ztorch.interchange.keras_reader import KerasReader
 from ztorch.model.declared import classes_by_name, known_as
 from ztorch.model.keras_compiling import compile_arguments
@@ -58,6 +59,7 @@ def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | Non
     with known_as({} if custom_objects is None else classes_by_name(custom_objects)):
         with describing(source, keras_files.CONFIG):
             described = keras_files.config(archive)
+            add_vocabularies(described, archive)
             model = reader.model(described)
             if not model.knows_inputs:
                 _build_as_saved(model, described.get("build_config") or {}, source)

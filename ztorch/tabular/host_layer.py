@@ -6,13 +6,16 @@ import functools
 import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ztorch import dispatch
 from ztorch.config import Named
 from ztorch.errors import ConfigError, DataError, Unsupported
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 MOST_NUMBERS = 1 << 31  # of an array that a layer returns
 MODES = ("int", "one_hot", "multi_hot", "count", "tf_idf")
@@ -29,6 +32,13 @@ class HostLayer(Named, family="host layer", such_as="StringLookup"):
         super().__init_subclass__(**more)
         if "__init__" in vars(cls):
             cls.__init__ = _with_shared_arguments(cls.__init__)  # type: ignore[method-assign]
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        if isinstance(config.get("vocabulary"), str):
+            raise ConfigError(f"the vocabulary of {cls.__name__} is a path, and a description "
+                              "reads no other file; give the words themselves")
+        return super().from_config(config)
 
     def __call__(self, inputs: Any, **more: Any) -> np.ndarray:
         """Prepares data.
