@@ -116,7 +116,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """One look for what nobody refers to; pytest takes five, at all that the tests have left."""
+    """One look for what nothing refers to; pytest takes five, at all that the tests have left."""
     gc.collect()
     gc.freeze()
 

@@ -115,7 +115,7 @@ def records_below(kind: Any) -> set[type[Record]]:
 
 
 def page() -> str:
-    """The page with its tables made anew."""
+    """The page with its tables made again."""
     text = PAGE.read_text()
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)

@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Runs the command line; while that is being loaded, Ctrl-C ends the process without a word."""
     heard = signal.getsignal(signal.SIGINT)
-    if heard is signal.default_int_handler:  # else whoever started us wants it ignored
+    if heard is signal.default_int_handler:  # else the parent process wants it ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from ztorch import cli
 

@@ -58,7 +58,7 @@ def test_what_a_variable_refers_to_is_computed_once(runs: list[int]) -> None:
     assert first.tolist() == [4.0, 7.0] and not pending(shared) and pending(second)
     assert second.tolist() == [2.0, 5.0] and shared.tolist() == [3.0, 6.0]
     assert runs == [2, 1]  # first and shared, then second
-    only = (x * 5.0) + 1.0  # nobody refers to x * 5
+    only = (x * 5.0) + 1.0  # nothing refers to x * 5
     assert only.tolist() == [6.0, 11.0] and runs == [2, 1, 1]
 
 

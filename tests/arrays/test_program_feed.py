@@ -115,7 +115,7 @@ def test_models_of_float64_score_as_on_arrays(device: str) -> None:
 
 @places("vulkan")
 def test_sequences_of_several_sizes_on_a_device(device: str) -> None:
-    """They go by way of the host, with the scores of arrays."""
+    """They go through the host, with the scores of arrays."""
     def program() -> Any:
         model = zt.Sequential([L.Input(("time", 2)), L.GRU(3), L.Dense(1)], seed=3)
         return model.compile(device, batch_size=4, sizes=(2, 4), optimizer="sgd", loss="mse")
@@ -230,7 +230,7 @@ def test_large_weights_of_the_cpu_are_read_where_they_lie() -> None:
     array, twice = w.numpy(), w * 2.0  # recorded, and computed after the weight has changed
     with pytest.raises(ValueError, match="read-only"):
         array[0] = 0.0
-    twin = wide(optimizer="sgd", loss="mse")  # nobody reads its weights
+    twin = wide(optimizer="sgd", loss="mse")  # nothing reads its weights
     for _ in range(2):
         assert program.train_on_batch(x, x) == twin.train_on_batch(x, x)
     assert not np.may_share_memory(array, program.executable.params)
@@ -251,7 +251,7 @@ def test_large_weights_of_the_cpu_are_read_where_they_lie() -> None:
     del before, w, array, twice
     block = program.executable.params
     program.train_on_batch(x, x)
-    assert program.executable.params is block  # nobody reads them: it stays
+    assert program.executable.params is block  # nothing reads them: it stays
 
 
 def test_a_tensor_of_a_weight_outlives_its_program() -> None:

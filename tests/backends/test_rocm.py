@@ -47,7 +47,7 @@ EVERY = list(jobs())
 SHARE = sharing(1, 6)
 
 
-@pytest.mark.parametrize("ops", [  # as LLVM begins anew for each module, many together
+@pytest.mark.parametrize("ops", [  # as LLVM begins again for each module, many together
     pytest.param(QUICK, id="some"),
     *(pytest.param(EVERY[k::16], id=f"{k}", marks=pytest.mark.slow) for k in range(16))])
 def test_every_op(ops: list[str], fake: FakeHip) -> None:

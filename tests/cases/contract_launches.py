@@ -161,7 +161,7 @@ def test_what_is_submitted_ahead_is_done_in_order(name: str) -> None:
         d.drop(turns[1][0])
         d.finish(waiting)
         np.testing.assert_array_equal(turns[0][4].view(np.float32), 4 * (x + 6))
-        d.submit(*turns[0])  # and nobody waits for it
+        d.submit(*turns[0])  # and nothing waits for it
 
 
 @computing

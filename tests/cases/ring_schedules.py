@@ -1,7 +1,7 @@
 """A simulator of rings: the threads of a cluster that arrive at barriers of phases, expect bytes, bring them and wait,
 read from the kernel itself, so that what is proved is what runs. Nothing else of the kernel is executed.
 
-That a ring comes to its end for n tiles shows the same for fewer: nobody waits in a tile for what happens in a later
+That a ring comes to its end for n tiles shows the same for fewer: nothing waits in a tile for what happens in a later
 one, which `played` checks for each wait.
 """
 

@@ -100,7 +100,7 @@ def test_each_long_name_stands_in_a_table() -> None:
 
 
 def test_a_library_is_smaller_than_its_index_can_address(tmp_path: Path) -> None:
-    """The member is a file with a hole, which nobody reads."""
+    """The member is a file with a hole, which nothing reads."""
     path = tmp_path / "weights.o"
     path.write_bytes(data_object("weights", b"abcd", "x86_64", False))
     os.truncate(path, 1 << 32)

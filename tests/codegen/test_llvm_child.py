@@ -127,7 +127,7 @@ def test_a_child_compiles_so_many_modules(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_interrupt_between_request_and_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer that nobody read is never taken for that of the next module."""
+    """The answer that nothing read is never taken for that of the next module."""
     object_file_in_child(module(1), ARM)
     with monkeypatch.context() as patch:
         patch.setattr(llvm_child, "_read", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))

@@ -92,7 +92,7 @@ def test_compiled(level: str) -> None:
 
 @pytest.mark.slow
 def test_interpreted() -> None:
-    """With bounds, races and reads of what nobody has written checked."""
+    """With bounds, races and reads of what nothing has written checked."""
     for job in _jobs("float64"):
         agree(job, interpreted(job, NARROW, workers=2), terms=50)
 

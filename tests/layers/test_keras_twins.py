@@ -43,7 +43,7 @@ NOT_OFFERED = {
 COMMON = {"name", "dtype"}  # a dtype is the model's
 
 OTHER_DEFAULTS = {("MultiHeadAttention", "key_dim"): "features / num_heads unless given"}
-OTHER_WEIGHTS = {"Normalization": "Keras counts the batches that adapt has seen; adapt starts anew"}
+OTHER_WEIGHTS = {"Normalization": "Keras counts the batches that adapt has seen; adapt starts again"}
 
 
 def plain(x: Any) -> Any:

@@ -167,7 +167,7 @@ def test_aug_mix_is_the_mean_of_an_image_and_chains_of_changes() -> None:
         off = np.abs(want - layer(x, training=True).numpy()).max((2, 3, 4, 5))
         assert off.min() < 1
         found.add(int(off.argmin()))
-    assert len(found) >= 4, "chains are drawn anew"
+    assert len(found) >= 4, "chains are drawn again"
     some = L.AugMix(num_chains=1, chain_depth=4, factor=1.0)(x, training=True).numpy()
     assert (some != x).any() and some.min() >= 0 and some.max() <= 255
     np.testing.assert_array_equal(seen(layer, x, training=False), x)

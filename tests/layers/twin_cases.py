@@ -200,7 +200,7 @@ PLAIN: dict[str, list[Entry]] = {
     "AlphaDropout": at(ROWS, {"rate": 0.4}, {"rate": 0.4, "noise_shape": (None, 1, None)}),
 }
 
-# Layers of layers, made anew each time.
+# Layers of layers, made again each time.
 NESTED: dict[str, list[tuple[tuple[int, ...], Callable[[], Layer]]]] = {
     **{kind: [(ROWS, lambda kind=kind: getattr(L, kind)(L.Dense(3), L.Dense(3, "tanh")))]
        for kind in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", "Concatenate")},

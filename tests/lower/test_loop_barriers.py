@@ -39,7 +39,7 @@ def test_a_turn_waits_for_what_the_turn_before_left() -> None:
     # while someone may still read it.
     steps = [[(row, False), (other, True)], [(other, False), (state, False), (state, True)]]
     assert meetings(steps, once) == [True, True]
-    # Each turn writes a row of its own: nobody waits.
+    # Each turn writes a row of its own: nothing waits.
     assert meetings([[(row, False), (kept, True)]], [LoopSpan(0, 1, 8)]) == [False]
     # A kernel after the loop reads all rows; one before it wrote what rows are read from.
     around = [[(place(64, size=512), True)], [(row, False), (kept, True)],

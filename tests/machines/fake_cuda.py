@@ -3,7 +3,7 @@ device whose kernels run in the PTX machine of the tests.
 
 It is as strict as the real one and stricter where that only sometimes fails: every call's arguments
 go through the real package first, which refuses wrong types before it looks for libcuda; what is
-handed to a stream happens when somebody waits for it, and not before; nothing may be given back
+handed to a stream happens when something waits for it, and not before; nothing may be given back
 that a stream still uses.
 """
 

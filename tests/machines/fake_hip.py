@@ -3,7 +3,7 @@ ctypes would hand over, on a pretended device.
 
 Code objects are read as a driver reads them: descriptor, note, arguments. What runs is the text they
 were made of, thread by thread, on the CPU. It is as strict as the real library and stricter where
-that only sometimes fails: what is handed to a stream happens when somebody waits for it, nothing
+that only sometimes fails: what is handed to a stream happens when something waits for it, nothing
 may be given back that a stream still uses, and every thread must say which device it means.
 """
 

@@ -96,7 +96,7 @@ def test_threads_share_a_program(program: Program) -> None:
 
 
 def test_ops_on_arrays_keep_their_results() -> None:
-    """Memory of a result is used again when nobody has the array any more, and not before."""
+    """Memory of a result is used again when nothing has the array any more, and not before."""
     x = array(64)
     double = zt.compiled(lambda v: v * 2.0)
     kept = [zt.ops.tanh(x * k) for k in range(4)]

@@ -140,7 +140,7 @@ def test_an_artifact_runs_its_own_code(net: str, where: str) -> None:
     assert "diverges first in output y (predict)" in bad.stderr
     assert "so the code in bad.zt is what is wrong: export it again" in bad.stderr
     late = run("good.zt", "--device", "cpu")
-    assert late.exit_code == 0 and "verified" in late.stdout  # its model, compiled anew
+    assert late.exit_code == 0 and "verified" in late.stdout  # its model, compiled again
 
 
 @few("vulkan", others=pytest.mark.full)

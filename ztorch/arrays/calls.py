@@ -203,7 +203,7 @@ def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Bound:
 
 # Weak: a call lives as long as what is recorded or compiled refers to it, and is one till then.
 _calls: weakref.WeakValueDictionary[tuple[Any, ...], Call] = weakref.WeakValueDictionary()
-_lock = new_lock()  # of whoever adds one
+_lock = new_lock()  # held while one is added
 
 
 def _only(key: tuple[Any, ...], call: Call) -> Call:

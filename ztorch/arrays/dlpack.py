@@ -1,8 +1,8 @@
 """DLPack: tensors lent to other libraries of this process, and theirs to us. What is on the CPU
-goes by way of NumPy.
+goes through NumPy.
 
 A tensor never changes, others that are recorded may still read it, and DLPack's flag that memory
-must not be written is one that PyTorch does not heed. So whoever asks gets a copy, which is its
+must not be written is one that PyTorch does not heed. So the consumer gets a copy, which is its
 own; memory itself is lent only to who asks for `copy=False`.
 """
 
@@ -62,7 +62,7 @@ def device_of_tensor(x: Any) -> tuple[int, int]:
 def capsule_of(x: Any, stream: Any, max_version: Any, dl_device: Any, copy: Any) -> Any:
     """What `__dlpack__` of a tensor gives; the arguments are its own, and as DLPack has them."""
     if dl_device is not None and dl_device[0] == CPU and x.device.partition(":")[0] not in TYPES:
-        here = CPU, 0  # it comes by way of NumPy, wherever it lies
+        here = CPU, 0  # it comes through NumPy, wherever it lies
     else:
         here = device_of_tensor(x)
     if dl_device is not None and tuple(dl_device) != here:

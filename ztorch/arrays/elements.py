@@ -62,7 +62,7 @@ def stored_array(node: TensorNode) -> np.ndarray:
 
 
 def array_of(node: TensorNode) -> np.ndarray:
-    """The elements of a node that nobody else refers to, as an array that can be written."""
+    """The elements of a node that nothing else refers to, as an array that can be written."""
     own = node.spec
     realize((node,))
     if own.memory != "cpu":
@@ -73,7 +73,7 @@ def array_of(node: TensorNode) -> np.ndarray:
     elements = block.detached()
     if block.nbytes < RETURNED_BYTES:
         array = elements[:own.nbytes].view(own.dtype.numpy).reshape(own.shape)
-    else:  # the block goes back to its pool when nobody has the array any more
+    else:  # the block goes back to its pool when nothing has the array any more
         returning = Allocation(pool, block.nbytes, elements, block.place)
         array = np.asarray(_View(returning, own, writable=True))
     return shown(array, own.dtype)

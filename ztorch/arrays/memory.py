@@ -24,7 +24,7 @@ KEPT_BYTES = 1 << 28  # of freed blocks that a memory keeps for reuse
 
 
 class Allocation:
-    """A piece of memory that tensors own. It returns to its memory when nobody refers to it."""
+    """A piece of memory that tensors own. It returns to its memory when nothing refers to it."""
 
     __slots__ = ("handle", "memory", "nbytes", "place")
 

@@ -22,7 +22,7 @@ from ztorch.compile.python_calls import python_calls
 from ztorch.host.memory import aligned
 from ztorch.runtime.executable import HostMemoryCall
 
-# Of a result that is in a bytes object: from 128 KiB on, C's allocator maps each block anew.
+# Of a result that is in a bytes object: from 128 KiB on, C's allocator maps each block again.
 MOST_BYTES = 120 << 10
 # Of one of several: C's allocator gives back what it has at its end, from 128 KiB on.
 SEVERAL_BYTES = 1 << 15

@@ -93,7 +93,7 @@ def structure_of(pending: Pending, apart: bool) -> Matching | None:
                     order.append(x)
     for node, count in uses.items():
         m.references(entries[node], count)
-    for own in results.values():  # whoever wants more of them finds all computed
+    for own in results.values():  # other uses find all of them computed
         m.references(own[0], len(own))
     if not apart:
         m.blocks = [m.slot(entries[leaf], at["block"]) for leaf in pending.leaves]

@@ -91,7 +91,7 @@ def next_draw(seed: int | None) -> tuple[Tensor, Tensor]:
         if _seed is None:
             _seed = secrets.randbits(64)
         counter = _counters.get(place)
-        if counter is None or counter.pool.closed:  # a device that is opened again begins anew
+        if counter is None or counter.pool.closed:  # a device that is opened again begins again
             counter = _counters[place] = Counter(_seed, place)
         return counter.next()
 

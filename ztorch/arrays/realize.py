@@ -22,7 +22,7 @@ when_default_changes.append(find_calls_again)
 def realize(nodes: Sequence[TensorNode]) -> None:
     """Computes pending nodes, all that are in one memory by one native call.
 
-    What they are computed from is kept where somebody else refers to it, so nothing is computed
+    What they are computed from is kept where something else refers to it, so nothing is computed
     twice.
     """
     if len(nodes) == 1:

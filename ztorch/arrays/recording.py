@@ -114,7 +114,7 @@ def record_quick(call: Call, operands: tuple[Any, ...], depth: int) -> TensorNod
 
 
 def _computed_depth(operands: tuple[Any, ...], depth: int) -> int:
-    """The depth of operands after they were computed, which ends a long loop that nobody looks
+    """The depth of operands after they were computed, which ends a long loop that nothing looks
     into."""
     if is_tracing():
         return depth

@@ -91,7 +91,7 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
                 key += (AGAIN, first, node.index)
                 continue
             key += (call, node.index)
-            if within is None:  # whoever wants the others finds them computed
+            if within is None:  # other uses find them computed
                 for other in [ref() for ref in node.siblings]:
                     if other is not None and other.call is call and other.block is None and (
                             other not in slots):
@@ -150,7 +150,7 @@ def dependents(roots: Sequence[TensorNode], sources: Sequence[TensorNode]) -> se
 
 
 def needed_elsewhere(pending: Pending) -> list[TensorNode]:
-    """The nodes on the way to the roots that somebody else refers to: a variable of the user's, or
+    """The nodes on the way to the roots that something else refers to: a variable of the user's, or
     a pending computation of another kind. They are worth keeping once they are computed."""
     inner = pending.order[len(pending.roots):]
     references = _references(inner)

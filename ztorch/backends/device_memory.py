@@ -53,7 +53,7 @@ class DeviceMemory(DriverCalls):
                 self._free(buffer.handle)
 
     def borrow(self, handle: Any, nbytes: int, give_back: Callable[[], None]) -> DeviceBuffer:
-        """A buffer in memory that somebody else owns. Freeing it calls `give_back`."""
+        """A buffer in memory that something else owns. Freeing it calls `give_back`."""
         with self._guard:
             self._need_open()
             buffer = LentBuffer(self, nbytes, handle, give_back)
@@ -78,7 +78,7 @@ class DeviceMemory(DriverCalls):
     def seen(self, buffer: DeviceBuffer, nbytes: int) -> np.ndarray | None:
         """The beginning of a buffer as bytes of the host's memory, without a copy, once the work
         that computes them is done. None if the device has memory of its own. The memory stays, but
-        whoever looks at it keeps the buffer from being written again."""
+        a view of it keeps the buffer from being written again."""
         with self._guard:
             self._need(buffer, 0, nbytes)
             seen = self._seen(buffer.handle)

@@ -40,9 +40,9 @@ class GpuDevice(Device):
         self._queue: Any = None  # the stream of all work
         self._copies: Any = None  # the stream of copies to the device that may overlap it
         self._events: list[Any] = []  # all that were made for these two
-        self._marks: list[Any] = []  # those that nobody waits for
+        self._marks: list[Any] = []  # those that nothing waits for
         self._pinned: dict[int, np.ndarray] = {}  # blocks of the host that the driver knows, by id
-        self._unpinned: list[np.ndarray] = []  # those that nobody uses any more
+        self._unpinned: list[np.ndarray] = []  # those that nothing uses any more
 
     @property
     def lost(self) -> bool:

@@ -19,7 +19,7 @@ def submission(*commands: Any) -> Any:
 
 @dataclass(eq=False)
 class Ticket:
-    """A submission that somebody waits for, with a fence of its own until then."""
+    """A submission that something waits for, with a fence of its own until then."""
 
     commands: Any  # the command buffer, which can be under way once
     fence: Any

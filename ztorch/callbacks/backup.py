@@ -18,7 +18,7 @@ class BackupAndRestore(Callback):
 
     Args:
         backup_dir: The folder of the checkpoint. It is made if it is not there.
-        save_freq: "epoch", or a number of batches. The epoch that was interrupted begins anew.
+        save_freq: "epoch", or a number of batches. The epoch that was interrupted begins again.
             Default: `"epoch"`.
         delete_checkpoint: Whether to delete the checkpoint after the last epoch. Default: `True`.
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ztorch.errors import ZtorchError
 from ztorch.locks import new_rlock
 
-_using = new_rlock()  # whoever holds it is inside of LLVM, and may have changed a setting of it
+_using = new_rlock()  # its holder is inside LLVM, and may have changed a setting of it
 
 
 class MachineOptions(NamedTuple):

@@ -28,14 +28,14 @@ MODULES = 500  # that one child compiles; a new one has none of the memory that 
 SECONDS = 600.0  # for one module, then the child is stuck
 _SIZES = struct.Struct("<QQ")  # request: bytes of options and of text; answer: failed, bytes
 
-_lock = new_lock()  # whoever holds it talks to the child
+_lock = new_lock()  # its holder talks to the child
 
 
 class _Child:
     """A running child and its pipes, which are unbuffered: closing one writes nothing."""
 
     def __init__(self) -> None:
-        # Not a pipe: one that nobody reads would fill up.
+        # Not a pipe: one that nothing reads would fill up.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the pipes)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ztorch.codegen.llvm_child"], bufsize=0, stdin=subprocess.PIPE,

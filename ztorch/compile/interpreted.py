@@ -1,6 +1,6 @@
 """A program that the interpreter of the kernel IR plays, for ZTORCH_INTERPRET=1.
 
-Each access is checked: bounds, races between workers, and reads of memory that nobody has written.
+Each access is checked: bounds, races between workers, and reads of memory that nothing has written.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def compiled_within(limit: int | None, functions: Mapping[str, Graph], target: T
                     threads: int | None,
                     with_less_memory: Callable[[], Mapping[str, Graph]] | None) -> Compiled:
     """What `compile_functions` makes. Where a limit of memory cannot be met so, the functions are
-    traced anew, with loops that run segments of turns again."""
+    traced again, with loops that run segments of turns again."""
     try:
         return compile_functions(functions, target, name, memory_limit=limit, threads=threads)
     except LimitTooSmall as error:

@@ -37,7 +37,7 @@ def text(path: str | os.PathLike[str], length: int = 64, tokenizer: str = "chars
         stride: Passages begin so many tokens apart; None: `length`, side by side. Default: `None`.
         vocab: The vocabulary of another text, so that the same token has the same number; None: the
             tokens of this one. Default: `None`.
-        vocab_size: For "words": only so many of the most frequent words have numbers of their own;
+        vocab_size: For "words": only so many of the most frequent words have their own numbers;
             None: all. Default: `None`.
         batch_size: The passages of a batch. Default: `32`.
         seed: Shuffles the passages in each epoch; None keeps their order. Default: `None`.

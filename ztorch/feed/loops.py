@@ -79,7 +79,7 @@ def evaluate(calls_of: Calls, batches: BatchSource, program: Scored,
 def predict(pool: CallPool, batches: BatchSource, results: Results,
             progress: Progress | None = None, steps: int | None = None, hooks: Called = NO_HOOKS,
             as_declared: Callable[[Any], Any] = dict) -> Outputs:
-    """The model's outputs for every row of all batches or the first `steps`, by way of `results`;
+    """The model's outputs for every row of all batches or the first `steps`, through `results`;
     callbacks see those of a batch as they were declared."""
     begins, ends = hooks.has("on_predict_batch_begin"), hooks.has("on_predict_batch_end")
     hooks.call("on_predict_begin", {})

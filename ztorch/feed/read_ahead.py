@@ -75,7 +75,7 @@ class ReadAhead(Generic[T]):
                     raise DataError("the thread that reads batches ahead has gone, as it does in a "
                                     "forked child; begin training there") from None
         if isinstance(entry, _End):
-            self._queue.put(entry)  # whoever asks again gets the same answer
+            self._queue.put(entry)  # a second request gets the same answer
             raise StopIteration if entry.error is None else entry.error
         return entry[0]
 

@@ -157,7 +157,7 @@ class Dtype(Kind):
 
 
 class AnyObject(Kind):
-    """Any JSON object: whoever uses it checks what is in it."""
+    """Any JSON object: its user checks the contents."""
 
     says = "an object"
 

@@ -1,4 +1,4 @@
-"""Merges loops that take the same turns, and removes what nobody reads of their results.
+"""Merges loops that take the same turns, and removes what nothing reads of their results.
 
 A gradient adds results to a loop: it makes another loop of the same leaves, which becomes one with
 the first here. So the order in which gradients are taken does not matter.
@@ -15,7 +15,7 @@ from ztorch.graph.value import Graph, Value, topological
 
 
 def merged(graph: Graph) -> Graph:
-    """The graph with one loop for all that take the same turns, each without what nobody reads."""
+    """The graph with one loop for all that take the same turns, each without what nothing reads."""
     if not any(v.op.kind == "loop" for v in graph.nodes()):
         return graph
     graph = _united(graph)
@@ -72,7 +72,7 @@ def _result(v: Value, loop: Value, index: int) -> Value:
     return Value(v.op, (loop,), {"index": index}, v.shape, v.dtype, v.layer)
 
 
-# -- what nobody reads -----------------------------------------------------------------------------
+# -- unread results -------------------------------------------------------------------------------
 
 
 def _pruned(graph: Graph) -> Graph:

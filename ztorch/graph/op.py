@@ -153,7 +153,7 @@ LEAF = Op("leaf", "leaf", _leaf_infer, numpy=lambda data, **attrs: np.asarray(
 
 
 def first_value(v: Value) -> np.ndarray:
-    """The first values of a state, drawn when somebody first asks, or those of a constant.
+    """The first values of a state, drawn on first use, or those of a constant.
 
     >>> float(first_value(leaf("state", "w", (), "float32", lambda: 2.0)))
     2.0

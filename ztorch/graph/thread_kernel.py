@@ -133,7 +133,7 @@ class _Thread:
             self.here[s.result] = self._exchanged(s)
 
     def _exchanged(self, s: Exchange) -> Operand:
-        """The value of another thread of the subgroup; by way of memory where the machine has no
+        """The value of another thread of the subgroup; through memory where the machine has no
         subgroups of that size."""
         b, x = self.b, self.number_of(s.x)
         if _direct(s, self.subgroup):

@@ -157,7 +157,7 @@ def memory_bytes() -> int:
 
 
 def free_memory_bytes() -> int:
-    """Bytes of memory that nobody uses now; those that caches of files hold do not count.
+    """Bytes of memory that nothing uses now; those that caches of files hold do not count.
 
     >>> 0 < free_memory_bytes() <= memory_bytes()
     True

@@ -120,12 +120,12 @@ class Lockstep:
         if store.flying is not None and store.flying[places].any():
             place = places[store.flying[places]][0] % store.spec.size
             raise self.fail(at, f"{store.spec.name}[{place}] is touched while a copy to it is in "
-                                 "flight: nobody has waited for it")
+                                 "flight: nothing has waited for it")
         if store.reading is not None and how == "write":
             if store.reading[places].any():
                 place = places[store.reading[places] > 0][0] % store.spec.size
                 raise self.fail(at, f"{store.spec.name}[{place}] is overwritten while a product in "
-                                     "flight reads it: nobody has waited for it")
+                                     "flight reads it: nothing has waited for it")
             assert store.unfenced is not None
             store.unfenced[places] = access[0] % self.threads + 1
         if store.known is not None:
@@ -150,7 +150,7 @@ class Lockstep:
         products = self.summing.get(variable)
         if products is not None and (self.present()[:, 0] & (products > 0)).any():
             raise self.fail(at, f"variable %{variable} is touched while a product in flight adds "
-                                 "to it: nobody has waited for it")
+                                 "to it: nothing has waited for it")
 
     def forget(self, variables: set[int]) -> None:
         for v in variables:

@@ -243,7 +243,7 @@ class RingSteps(Registers):
         if store.flying[places].any() or reading:
             why = "a product in flight reads it" if reading else "a copy to it is in flight"
             raise self.fail(at, f"{store.spec.name}[{begin % store.spec.size}] is overwritten "
-                                f"while {why}: nobody has waited for it")
+                                f"while {why}: nothing has waited for it")
         store.flying[places] = True
         ring.brought[barrier] += data.nbytes
         ring.flying.append(TileInFlight(store, places, data, barrier, int(ring.done[barrier])))

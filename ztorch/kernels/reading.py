@@ -111,7 +111,7 @@ def read(arithmetic: TileArithmetic, source: LoopTensor, index: ElementIndex, gu
         source: The array, for each turn of the loops that it belongs to.
         index: Where; sequential loops are not part of it but as data.
         guarded: Whether a condition may keep turns from reading outside of the array: they then
-            read zeros, which nobody uses.
+            read zeros, which nothing uses.
     """
     value = source.value
     labels: list[LoopVar | None] = list(source.axes)

@@ -81,7 +81,7 @@ def is_threads(source: Source, node: ast.expr) -> bool:
 
 
 def shared(shape: int | tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
-    """An array that the threads of a block share. Nobody has written its elements yet.
+    """An array that the threads of a block share. Nothing has written its elements yet.
 
     Args:
         shape: Shape of the array, known while compiling.

@@ -13,7 +13,7 @@ from ztorch.ops.placing import PLACED
 
 
 class Prefill:
-    """All positions of some rows at once: their caches are written anew, others stay.
+    """All positions of some rows at once: their caches are written again, others stay.
 
     Args:
         rows: Bool tensor `(rows,)`: which rows to write.

@@ -91,7 +91,7 @@ class LayerNormalization(ScaledNormalization):
     Args:
         axis: Axis or axes of the mean and the variance, counted with the batch as axis 0. Default:
             `-1`.
-        epsilon: Added to the variance, so that nothing is divided by zero. Default: `0.001`.
+        epsilon: Added to the variance, so nothing is divided by zero. Default: `0.001`.
         center: Whether to add a learned shift, `beta`. Default: `True`.
         scale: Whether to multiply by a learned scale, `gamma`. Default: `True`.
         beta_initializer: Initializer of `beta`: a name or an `Initializer`. Default: `"zeros"`.
@@ -132,7 +132,7 @@ class BatchNormalization(ScaledNormalization):
         axis: Axis of the features, counted with the batch as axis 0: 1 for channels first. Default:
             `-1`.
         momentum: Share of the moving statistics that each step keeps, from 0 to 1. Default: `0.99`.
-        epsilon: Added to the variance, so that nothing is divided by zero. Default: `0.001`.
+        epsilon: Added to the variance, so nothing is divided by zero. Default: `0.001`.
         center: Whether to add a learned shift, `beta`. Default: `True`.
         scale: Whether to multiply by a learned scale, `gamma`. Default: `True`.
         beta_initializer: Initializer of `beta`: a name or an `Initializer`. Default: `"zeros"`.
@@ -207,7 +207,7 @@ class GroupNormalization(ScaledNormalization):
         groups: Number of groups, which must divide the number of features. -1 makes each feature a
             group, which is instance normalization. Default: `32`.
         axis: Axis of the features, counted with the batch as axis 0. Default: `-1`.
-        epsilon: Added to the variance, so that nothing is divided by zero. Default: `0.001`.
+        epsilon: Added to the variance, so nothing is divided by zero. Default: `0.001`.
         center: Whether to add a learned shift, `beta`. Default: `True`.
         scale: Whether to multiply by a learned scale, `gamma`. Default: `True`.
         beta_initializer: Initializer of `beta`: a name or an `Initializer`. Default: `"zeros"`.

@@ -19,7 +19,7 @@ class RMSNormalization(Layer):
 
     Args:
         axis: Axis or axes of the mean square, counted with the batch as axis 0. Default: `-1`.
-        epsilon: Added to the mean square, so that nothing is divided by zero. Default: `1e-06`.
+        epsilon: Added to the mean square, so nothing is divided by zero. Default: `1e-06`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:

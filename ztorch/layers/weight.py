@@ -106,7 +106,7 @@ class Weight(StandIn):
             self._version = self.version
 
     def first_value(self) -> np.ndarray:
-        """The array for a program that begins with it. If nobody has read it yet, it is drawn for
+        """The array for a program that begins with it. If nothing has read it yet, it is drawn for
         the program alone: the host need not keep what the program will hold."""
         return self._drawn() if self._home is None and self._value is None else self.value
 

@@ -14,13 +14,13 @@ Shape = tuple[int, ...]
 
 
 class Buffer:
-    """Bytes of a device, made by `alloc` or `wrap`. They are freed when nobody refers to them.
+    """Bytes of a device, made by `alloc` or `wrap`. They are freed when nothing refers to them.
 
     Attributes:
         owner: Name of the device.
         nbytes: Size in bytes.
         handle: On the CPU an array of bytes, on a device its `DeviceBuffer`; None once freed.
-        finalizer: Frees the memory; None where it is somebody else's.
+        finalizer: Frees the memory; None if it belongs to something else.
     """
 
     __slots__ = ("__weakref__", "finalizer", "handle", "nbytes", "owner")

@@ -1,5 +1,5 @@
 """What a device can do: which op of which dtype, and its limits. Asked of the compiler and the
-driver themselves, when somebody wants to know."""
+driver themselves, on request."""
 
 from __future__ import annotations
 

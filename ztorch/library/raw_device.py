@@ -86,7 +86,7 @@ class RawDevice:
             nbytes: The size in bytes, zero or more.
 
         Returns:
-            The buffer. It is freed by `free`, or when nobody refers to it.
+            The buffer. It is freed by `free`, or when nothing refers to it.
 
         Raises:
             OutOfMemory: The device, or the limit that was set, has too little room.

@@ -83,7 +83,7 @@ ATTENTION = Op("attention", "attention", _infer, _not_evaluated)
 
 
 def with_attention(graph: Graph, limits: Limits) -> Graph:
-    """The graph with a node for each attention whose scores nobody else reads."""
+    """The graph with a node for each attention whose scores nothing else reads."""
     if limits.grid is None:
         return graph
     nodes, new, known = graph.nodes(), dict[Value, Value](), dict[Value, Value]()

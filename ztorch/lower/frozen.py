@@ -3,7 +3,7 @@
 In a program that only predicts, what is made of weights alone (packed for a product, transposed,
 scaled) is the same at every call. It becomes a state that is derived from the others. Where it only
 moves the numbers of one weight that nothing else reads, the weight is in memory as it is packed,
-once, and whoever loads or sets it packs it. The function `prepare` fills all other such states, and
+once, and loading or setting it packs it. The function `prepare` fills all other such states, and
 runs when the program is loaded and whenever weights are set.
 """
 

@@ -102,7 +102,7 @@ def evaluate(e: Emitter, values: Sequence[Value], region: Region, full: dict[Var
               target: Mapping[Value, str]) -> None:
     """Compute values at the position of this scope, then store those that leave the region.
 
-    All stores come last, so that nothing is read after it was overwritten in place."""
+    All stores come last, so nothing is read after it was overwritten in place."""
     done: list[tuple[Value, Index, Operand]] = []
     for v in values:
         if v not in target:

@@ -49,7 +49,7 @@ def decompose(kernel: Kernel, speaks: Speaks, target: str, depth: int = 8) -> Ke
 
 
 def _rewritten(b: Builder, instr: Instr) -> Operand | None:
-    """The result of an instruction by way of others, None where there are none."""
+    """The result of an instruction through others, None where there are none."""
     row, d, args = OPCODES[instr.opcode], instr.dest.dtype, instr.args
     if row.via_whole is not None:
         return row.via_whole(b, instr)

@@ -61,7 +61,7 @@ class Placement:
         self.inputs, self.bodies = inputs, bodies
         self.locations: dict[Value, Location] = {}  # where a value lies first
         self._again: dict[Value, list[Location]] = {}  # where it lies each time it is stored again
-        self._unused: dict[tuple[int, Value], Location] = {}  # by region: where nobody reads it
+        self._unused: dict[tuple[int, Value], Location] = {}  # by region: where nothing reads it
         self._writers: dict[Value, list[int]] = {}  # of buffers in the arena: who stores them
         self.carries = {v.attrs["name"]: k for k, v in enumerate(carries)}
         self._read: dict[Region, list[Value]] = {}

@@ -137,7 +137,7 @@ class Turning:
             news = [self._after(r, e) for e in inner]
             kept = [(e, k, self._element(e, out)) for e in inner
                     for k, out in enumerate(r.outs, len(r.carries)) if k in self.results]
-            for e, k, x in kept:  # last, so that nothing is read after it was overwritten in place
+            for e, k, x in kept:  # last, so nothing is read after it was overwritten in place
                 self._store(e, k, x)
             for state, new in zip(states, news, strict=True):
                 for variable, x in zip(state, new, strict=True):

@@ -95,7 +95,7 @@ class TurnBlocks:
         return turns if turns < count and turns <= max(1, most) else 0
 
     def _products(self, v: Value) -> list[Value]:
-        """The products that a sequence is made of, if nobody else reads them."""
+        """The products that a sequence is made of, if nothing else reads them."""
         if self.readers[v] > 1 or not v.rank or v.shape[0] != self.body.turns:
             return []
         if v.op.name == "reshape" and self._is_product(v.args[0]):

@@ -171,7 +171,7 @@ def _parts(v: Var, indices: Sequence[Index]) -> Parts | None:
 
 
 def _cuts(index: Index, v: Var) -> Iterator[int]:
-    """Where quotients and remainders of a variable begin anew."""
+    """Where quotients and remainders of a variable begin again."""
     for a in index.parts:
         if a.inner.mentions(v):
             unit = _unit(a.inner, v)

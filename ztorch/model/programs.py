@@ -116,7 +116,7 @@ class ModelPrograms:
         self._others.clear()
 
     def __deepcopy__(self, memo: Any) -> None:
-        """A copied model has no program: it is compiled anew."""
+        """A copied model has no program: it is compiled again."""
         return
 
 

@@ -49,7 +49,7 @@ __all__ = sorted((*REGISTRY, *_FUNCTIONS, *_OF_TENSORS))
 
 
 class _Found(types.ModuleType):
-    """This module's class, which has the ops that somebody has asked for: in the module itself,
+    """This module's class, which has the ops that have been asked for: in the module itself,
     names such as `any` would shadow Python's."""
 
 

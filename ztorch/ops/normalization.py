@@ -56,7 +56,7 @@ def layer_norm(x: Value, scale: Value | None = None, offset: Value | None = None
         offset: Added to each element along the axes, in their shape. `None` means none. Default:
             `None`.
         axis: Axis, or a tuple of axes, of the mean and the variance. Default: `-1`.
-        epsilon: Added to the variance, so that nothing is divided by zero. Default: `0.001`.
+        epsilon: Added to the variance, so nothing is divided by zero. Default: `0.001`.
 
     Returns:
         A tensor of the shape and dtype of `x`.
@@ -83,7 +83,7 @@ def rms_norm(x: Value, scale: Value | None = None, axis: Axes = -1,
         scale: Factor of each element along the axes, in their shape. `None` means none. Default:
             `None`.
         axis: Axis, or a tuple of axes, of the mean. Default: `-1`.
-        epsilon: Added to the mean square, so that nothing is divided by zero. Default: `1e-06`.
+        epsilon: Added to the mean square, so nothing is divided by zero. Default: `1e-06`.
 
     Returns:
         A tensor of the shape and dtype of `x`.
@@ -119,7 +119,7 @@ def batch_norm(x: Value, mean: Value, variance: Value, scale: Value | None = Non
         scale: Factor of each feature, `(features,)`. `None` means none. Default: `None`.
         offset: Added to each feature, `(features,)`. `None` means none. Default: `None`.
         axis: Axis of the features. Default: `-1`.
-        epsilon: Added to the variance, so that nothing is divided by zero. Default: `0.001`.
+        epsilon: Added to the variance, so nothing is divided by zero. Default: `0.001`.
 
     Returns:
         A tensor of the shape and dtype of `x`.

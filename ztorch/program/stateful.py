@@ -214,7 +214,7 @@ class Stateful:
         `load_checkpoint`."""
         self.epoch, self.epochs_trained = training.epoch, training.passes
         self.seed, self._resumed, self._curves = training.seed, resumed, training.history
-        vars(self).pop("history", None)  # made again from the curves when somebody asks for it
+        vars(self).pop("history", None)  # made again from the curves when it is asked for
 
     @checked
     def save(self, path: Path) -> None:

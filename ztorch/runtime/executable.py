@@ -32,7 +32,7 @@ LENT_BYTES = 1 << 20
 
 
 class _Lent:
-    """Params that others read, as NumPy asks for them. As long as somebody has an array of them,
+    """Params that others read, as NumPy asks for them. As long as something holds an array of them,
     the program moves to other memory before it writes a state."""
 
     __slots__ = ("__array_interface__", "__weakref__", "params")
@@ -70,7 +70,7 @@ class HostProgram(Running):
             self._leave_lent()
 
     def _leave_lent(self) -> None:
-        """Moves to other memory if somebody reads the states in place."""
+        """Moves to other memory if something reads the states in place."""
         if self._lent is not None and self._lent() is not None:
             params = aligned(self._params.nbytes)
             params[:] = self._params

@@ -5,7 +5,7 @@
     code       what is loaded
     constants  the rest: those parts of the params that the spec calls constants
 
-Weights and other states are left out: they would fill the cache, and whoever compiles has them.
+Weights and other states are left out: they would fill the cache, and the caller has them.
 """
 
 from __future__ import annotations

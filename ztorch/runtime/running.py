@@ -114,7 +114,7 @@ class Running(ABC):
             self._written(name)
 
     def lent_state(self, name: str) -> np.ndarray | None:
-        """The bytes of a state in place, which stay as they are as long as somebody has the
+        """The bytes of a state in place, which stay as they are as long as something holds the
         array; None if this program only copies it."""
         return None
 

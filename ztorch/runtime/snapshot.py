@@ -198,7 +198,7 @@ class Snapshot(NamedTuple):
 
     spec: ProgramSpec
     code: bytes
-    params: np.ndarray  # the block of states and constants; nobody else changes it
+    params: np.ndarray  # the block of states and constants; nothing else changes it
     metadata: Metadata
     training: Training | None = None  # None: it does not train
 

@@ -214,7 +214,7 @@ class ProgramSpec(Record):
     states: dict[str, StateSpec] = field(ByName(StateSpec))  # in params
     params_bytes: int = field(SIZE)  # of the block of states and constants
     arena_bytes: int = field(SIZE)  # of the block that holds everything else a step needs
-    constants: tuple[tuple[int, int], ...] = field(  # parts of params that nobody changes
+    constants: tuple[tuple[int, int], ...] = field(  # parts of params that nothing changes
         ListOf(Row(SIZE, COUNT, names="[offset, bytes]")))
     kernels: tuple[str, ...] = field(ListOf(TEXT), default=())  # names of all, each once
     backend: str = field(BACKEND_NAME, default="cpu")  # the driver that runs it

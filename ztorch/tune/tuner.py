@@ -102,7 +102,7 @@ def need_this_machine(target: Target) -> None:
                           "'cpu' or a level of it, such as 'cpu:avx2'")
     if not this_processor.features().issuperset(target.required_features) or (
             target.arch != this_processor.architecture()):
-        raise Unsupported(f"this machine does not run {target.name}, so that nothing can be "
+        raise Unsupported(f"this machine does not run {target.name}, so nothing can be "
                           "measured for it; tune there, and `ztorch tune export` what was found")
     if target.limits.processor != detect.detected():
         raise Unsupported(f"this is not {target.limits.processor.name}; tune for 'cpu' or a "

@@ -104,7 +104,7 @@ def _by_shapes(parts: Sequence[ModelPart], modules: Sequence[FileModule], source
         if len(patterns) > 1 and len(ours) == len(theirs):
             raise WeightsError(
                 f"{source} sorts its tensors by name, and {', '.join(m.names[0] for m in theirs)} "
-                f"have the same shapes as {', '.join(p.names[0] for p in ours)}, so that nothing "
+                f"have the same shapes as {', '.join(p.names[0] for p in ours)}, so nothing "
                 "says which is which; give names={'layer': 'theirs'}, name the layers alike, or "
                 "use a file of torch.save, which keeps the order")
         pairs += zip_longest(ours, theirs)

@@ -145,7 +145,7 @@ def test_what_llvm_makes_of_them(target: Target, shape: MmaShape) -> None:
     assert not kernel[".private_segment_fixed_size"] and not kernel[".vgpr_spill_count"]
     of = "xf32" if shape.mantissa_bits else repr(shape.of)
     said = re.findall(r"v_w?mf?ma_\w+", assemble.assembly(text, target))
-    assert said and len(said) == len(re.findall("call <.*(?:mfma|wmma)", text)) - 1  # of 0 + a b, which nobody reads
+    assert said and len(said) == len(re.findall("call <.*(?:mfma|wmma)", text)) - 1  # of 0 + a b, which nothing reads
     assert all(re.fullmatch(f"{MNEMONIC[f'{of} {target.limits.grid.subgroup}']}(_1k)?", s) for s in said)
 
 

@@ -210,7 +210,7 @@ class Queue:
 
 
 class Commands:
-    """A command buffer and its encoder. Kernels run when somebody waits."""
+    """A command buffer and its encoder. Kernels run when something waits."""
 
     committed: list[Commands] = []
 

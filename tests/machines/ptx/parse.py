@@ -1,5 +1,5 @@
 """Reads the PTX that our templates write: entries, declarations and instructions. Whatever it does
-not know is an error, so that nothing of a kernel can be passed over."""
+not know is an error, so nothing of a kernel can be passed over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of the IR by way of PTX: decomposed, rendered, parsed and run in NumPy."""
+"""Kernels of the IR through PTX: decomposed, rendered, parsed and run in NumPy."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ CASES: dict[str, Case] = {
         '{"class_name": "Model", "config": {"inputs": {}}}'),
     "json of a layer as a model": lambda: zt.Model.from_json(
         '{"class_name": "Dense", "config": {"units": 3}}'),
-    "an input whose numbers nobody uses": lambda: zt.Model(
+    "an input whose numbers nothing uses": lambda: zt.Model(
         [X, c := L.Input((4,), name="c")], L.Lambda(lambda pair: pair[0])([X, c]),
         name="net").trace(2),
     # what outputs are trained for

@@ -178,7 +178,7 @@ class BatchedGraph(OnnxGraph):
         self.open_axes: OpenAxes | None = None
 
     def leave_open(self, axes: OpenAxes) -> None:
-        """Leaves the sizes of axes to whoever compiles a model."""
+        """Leaves the sizes of axes to the compilation of a model."""
         self.open_axes, self.mixes_open_axes = axes, True
 
     def run(self, x: Sequence[Value], context: Context) -> list[Value]:

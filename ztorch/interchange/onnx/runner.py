@@ -58,7 +58,7 @@ class NodeRunner:
     initial: Callable[[str, np.ndarray | StoredCodes], Tensor]  # a tensor that the file stores
     keeps_floats: bool  # whether floats have the dtypes of the file, not that of the model
     trains: bool = True  # whether nodes that the file marks as training do so
-    rows: int = 1  # of the batch: what a row needs must fit in memory; whoever compiles checks all
+    rows: int = 1  # of the batch: what a row needs must fit in memory; compiling checks all
     inside_of_node: bool = False  # whether they are in the body of a loop, or in a branch
     pads_results: bool = False  # whether results of a size that depends on the data are padded
 

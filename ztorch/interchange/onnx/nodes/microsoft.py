@@ -192,7 +192,7 @@ def _moments(x: Value, epsilon: float) -> tuple[Value, Value, Value]:
 
 
 def _asked(n: Node, *outputs: Value) -> Result:
-    """The outputs up to the last that somebody reads."""
+    """The outputs up to the last that something reads."""
     last = max((k for k, name in enumerate(n.spec.outputs) if name), default=0)
     return outputs[0] if last == 0 else outputs[:last + 1]
 

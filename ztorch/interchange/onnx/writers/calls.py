@@ -51,7 +51,7 @@ def _conv(w: Writer, v: Value, x: Value, kernel: Value, stride: Any, padding: An
 
 
 def _pads(w: Writer, padding: Any, x: Value, window: Any, stride: Any) -> dict[str, Any]:
-    """The padding of windows; where it depends on sizes that are open, whoever runs the file works
+    """The padding of windows; where it depends on open sizes, the runtime of the file works
     it out."""
     if padding == "same" and max(stride) > 1 and any(map(w.varies, x.shape[1:-1])):
         return {"auto_pad": "SAME_UPPER"}

@@ -248,7 +248,7 @@ def _take_along_axis(w: Writer, v: Value) -> None:
 
 def _positions(w: Writer, v: Value, n: int) -> str:
     """The indices, those beyond an end as that end, which ONNX would refuse or count from behind;
-    unless whoever feeds them must see to it."""
+    unless the caller must ensure it."""
     indices = source = v.args[1]
     while source.op.movement:
         source = source.args[0]
