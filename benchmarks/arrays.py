@@ -1,5 +1,4 @@
-"""Tensors beside NumPy, PyTorch, JAX and numexpr: single ops, chains, reductions, small programs,
-a network trained by hand."""
+"""Tensors beside NumPy, PyTorch, JAX and numexpr: single ops, chains, reductions."""
 
 from __future__ import annotations
 
@@ -11,13 +10,14 @@ import numpy as np
 
 import ztorch as zt
 from benchmarks import peers
+from benchmarks.limits import copying, shares
 from benchmarks.report import Section
-from benchmarks.timing import Contestant, Effort, compare
+from benchmarks.timing import Contestant, Effort, Timing, compare
 from ztorch.arrays import programs
-from ztorch.arrays.realize import realize
 from ztorch.host import settings
 
-SIZES = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
+TITLE = "Tensors: the same Python code by each library"
+SMALL, LARGE = (10, 100, 1_000), (10_000, 100_000, 1_000_000)  # elements
 
 
 class Library(NamedTuple):
@@ -30,6 +30,7 @@ class Library(NamedTuple):
     where: Callable[[Any, Any, Any], Any]
     maximum: Callable[[Any, Any], Any]
     one_hot: Callable[[Any, int], Any]
+    concat: Callable[[list[Any]], Any]
 
 
 def chain(_: Library, x: Any) -> Any:
@@ -43,76 +44,70 @@ for _turn in range(5):
     CHAIN = f"({CHAIN} * 0.9 + 0.1)"
 
 
-def chain_and_sum(lib: Library, x: Any) -> Any:
-    return chain(lib, x).sum()
-
-
-def black_scholes(lib: Library, price: Any) -> Any:
-    """The price of a call option, for many prices of the share."""
-    strike, years, rate, volatility = 100.0, 0.5, 0.02, 0.3
-    spread = volatility * years**0.5
-    d1 = (lib.log(price / strike) + (rate + volatility * volatility / 2) * years) / spread
-    d2 = d1 - spread
-    share, cash = (0.5 + 0.5 * lib.erf(d / 2.0**0.5) for d in (d1, d2))
-    return price * share - strike * float(np.exp(-rate * years)) * cash
-
-
-def k_means_step(lib: Library, points: Any, centres: Any) -> Any:
-    """New centres: the means of the points that are nearest to the old ones."""
-    distances = (centres * centres).sum(1) - 2.0 * (points @ centres.T)
-    near = lib.one_hot(distances.argmin(1), centres.shape[0])
-    return (near.T @ points) / near.sum(0)[:, None]
-
-
 def run(threads: list[int], effort: Effort) -> Section:
-    """Each computation by each library, through the calls that its users make."""
-    s = Section("arrays", "Tensors: the same Python code by each library",
-                "up to some thousand elements, Python: recording a call, finding the program and "
-                "calling it; above, bandwidth for the peers, which write each intermediate, and "
-                "arithmetic for fused chains.")
+    """Few elements: single ops and chains through the calls that users make."""
+    s = Section("arrays", f"{TITLE}, few elements",
+                "Python: recording a call, finding the program and calling it.")
+    return _sizes(s, threads, effort, SMALL)
+
+
+def run_large(threads: list[int], effort: Effort) -> Section:
+    """Many elements: the same."""
+    s = Section("arrays large", f"{TITLE}, many elements",
+                "bandwidth for the peers, which write each intermediate, and for fused chains, "
+                "until arithmetic does. `PyTorch at the copy rate` is the most that a ratio to "
+                "PyTorch can be where each array is read and each result written once, as fast as "
+                "the fastest copy here. Two ops on two arrays move 24 bytes an element if each "
+                "writes its result, and 12 if they are one: twice as fast is what that leaves.")
+    return _sizes(s, threads, effort, LARGE)
+
+
+def _sizes(s: Section, threads: list[int], effort: Effort, sizes: tuple[int, ...]) -> Section:
     for n in threads:
         peers.set_threads(n)
         with settings.using(threads=n):
             programs.forget()
-            for size in SIZES:
-                _case(s, n, effort, "x + y", lambda lib, x, y: x + y, size, 2, text="x + y")
-                _case(s, n, effort, "maximum", lambda lib, x, y: lib.maximum(x, y), size, 2)
-                _case(s, n, effort, "exp", lambda lib, x: lib.exp(x), size, text="exp(x)",
-                      most=1.0)
-                _case(s, n, effort, "x ** 2 + y", lambda lib, x, y: x**2 + y, size, 2,
-                      text="x ** 2 + y")
-                _case(s, n, effort, "where(x > y, x, y)",
-                      lambda lib, x, y: lib.where(x > y, x, y), size, 2,
-                      text="where(x > y, x, y)")
-                _case(s, n, effort, "x + y + x", lambda lib, x, y: x + y + x, size, 2,
-                      text="x + y + x")
-                _case(s, n, effort, "chain of ten", chain, size, text=CHAIN)
-                _case(s, n, effort, "sum", lambda lib, x: x.sum(), size, text="sum(x)")
-                _case(s, n, effort, "max", lambda lib, x: x.max(), size, text="max(x)")
-            _case(s, n, effort, "chain of ten, sum", chain_and_sum, 1_000_000, text=f"sum({CHAIN})")
-            _case(s, n, effort, "Black-Scholes", black_scholes, 1_000_000, numpy_too=False)
-            _k_means(s, n, effort)
-            _network(s, n, effort)
-            _loop(s, n, effort)
+            for size in sizes:
+                _elementwise(s, n, effort, size)
     programs.forget()
     return s
 
 
+def _elementwise(s: Section, n: int, effort: Effort, size: int) -> None:
+    def case(name: str, f: Callable[..., Any], inputs: int = 2, **more: Any) -> None:
+        case_of(s, n, effort, name, f, size, inputs, bounded=size == LARGE[-1], **more)
+
+    case("x + y", lambda lib, x, y: x + y, text="x + y")
+    case("maximum", lambda lib, x, y: lib.maximum(x, y))
+    case("exp", lambda lib, x: lib.exp(x), 1, text="exp(x)", most=1.0)
+    case("x ** 2 + y", lambda lib, x, y: x**2 + y, text="x ** 2 + y")
+    case("where(x > y, x, y)", lambda lib, x, y: lib.where(x > y, x, y), text="where(x > y, x, y)")
+    case("x + y + x", lambda lib, x, y: x + y + x, text="x + y + x")
+    case("(x + y) * x - y", lambda lib, x, y: (x + y) * x - y, text="(x + y) * x - y")
+    case("chain of ten", chain, 1, text=CHAIN)
+    case("sum", lambda lib, x: x.sum(), 1, text="sum(x)")
+    case("max", lambda lib, x: x.max(), 1, text="max(x)")
+    if size in SMALL:
+        case("concat", lambda lib, x, y: lib.concat([x, y]))
+        case("reshape", lambda lib, x: x.reshape(-1, 2), 1)
+        case("x[2:8]", lambda lib, x: x[2:8], 1)
+
+
 OURS = Library(zt.ops.exp, zt.ops.log, zt.ops.sqrt, zt.ops.erf, zt.ops.where, zt.ops.maximum,
-               zt.ops.one_hot)
+               zt.ops.one_hot, zt.ops.concat)
 _erf = np.vectorize(math.erf)
 NUMPY = Library(np.exp, np.log, np.sqrt, _erf, np.where, np.maximum,
-                lambda x, n: np.eye(n, dtype=np.float32)[x])
+                lambda x, n: np.eye(n, dtype=np.float32)[x], np.concatenate)
 
 
 def _torch_library(torch: Any) -> Library:
     return Library(torch.exp, torch.log, torch.sqrt, torch.erf, torch.where, torch.maximum,
-                   lambda x, n: torch.nn.functional.one_hot(x, n).float())
+                   lambda x, n: torch.nn.functional.one_hot(x, n).float(), torch.cat)
 
 
 def _jax_library(jax: Any) -> Library:
     return Library(jax.numpy.exp, jax.numpy.log, jax.numpy.sqrt, jax.scipy.special.erf,
-                   jax.numpy.where, jax.numpy.maximum, jax.nn.one_hot)
+                   jax.numpy.where, jax.numpy.maximum, jax.nn.one_hot, jax.numpy.concatenate)
 
 
 def _jax_contestants(f: Callable[..., Any], arrays: list[np.ndarray]) -> list[Contestant]:
@@ -138,135 +133,56 @@ def _numexpr_contestant(text: str, threads: int, arrays: list[np.ndarray]) -> li
     return [Contestant("numexpr", lambda: numexpr.re_evaluate(named))]
 
 
-def _case(s: Section, threads: int, effort: Effort, name: str, f: Callable[..., Any], size: int,
-          inputs: int = 1, numpy_too: bool = True, text: str = "", most: float = 150.0) -> None:
-    """A computation of arrays of numbers up to `most`, from a third of it on."""
+def case_of(s: Section, threads: int, effort: Effort, name: str, f: Callable[..., Any], size: int,
+            inputs: int = 1, numpy_too: bool = True, text: str = "", most: float = 150.0,
+            bounded: bool = False) -> None:
+    """A computation of arrays of numbers up to `most`, from a third of it on; `bounded`: by how
+    fast they can be copied."""
     random = np.random.default_rng(size)
     arrays = [random.uniform(most / 3, most, size).astype(np.float32) for _ in range(inputs)]
-    _compared(s, threads, effort, f"{name}, {size:,}", f, arrays, numpy_too, text)
+    compared(s, threads, effort, f"{name}, {size:,}", f, arrays, numpy_too, text,
+            bounded)
 
 
-def _k_means(s: Section, threads: int, effort: Effort) -> None:
-    random = np.random.default_rng(0)
-    points = random.normal(size=(20_000, 8)).astype(np.float32)
-    _compared(s, threads, effort, "k-means step, 20,000 x 8, 16 centres", k_means_step,
-              [points, points[:16].copy()], numpy_too=True)
-
-
-def _compared(s: Section, threads: int, effort: Effort, case: str, f: Callable[..., Any],
-              arrays: list[np.ndarray], numpy_too: bool, text: str = "") -> None:
+def compared(s: Section, threads: int, effort: Effort, case: str, f: Callable[..., Any],
+             arrays: list[np.ndarray], numpy_too: bool, text: str = "", bounded: bool = False
+             ) -> None:
     tensors = [zt.tensor(a) for a in arrays]
     ours = Contestant("ztorch", lambda: f(OURS, *tensors).realize())
     compiled = zt.compiled(lambda *xs: f(OURS, *xs))
     contestants = [ours, Contestant("zt.compiled", lambda: compiled(*tensors))]
     true = f(NUMPY, *(a.astype(np.float64) for a in arrays))
-    errors = {"ztorch": _error(f(OURS, *tensors).numpy(), true),
-              "zt.compiled": _error(compiled(*tensors).numpy(), true)}
+    errors = {"ztorch": error_of(f(OURS, *tensors).numpy(), true),
+              "zt.compiled": error_of(compiled(*tensors).numpy(), true)}
     if numpy_too:
         contestants.append(Contestant("NumPy", lambda: f(NUMPY, *arrays)))
-        errors["NumPy"] = _error(f(NUMPY, *arrays), true)
+        errors["NumPy"] = error_of(f(NUMPY, *arrays), true)
     torch = peers.module("torch")
     if torch:
         theirs = [torch.from_numpy(a) for a in arrays]
         library = _torch_library(torch)
         contestants.append(Contestant("PyTorch eager", lambda: f(library, *theirs)))
-        errors["PyTorch"] = _error(f(library, *theirs).numpy(), true)
+        errors["PyTorch"] = error_of(f(library, *theirs).numpy(), true)
     if threads == 1:  # JAX's number of them cannot be changed in a process
         contestants += _jax_contestants(f, arrays)
     contestants += _numexpr_contestant(text, threads, arrays)
     error = peers.checked(case, 1e-4, **errors)
-    s.compared(case, threads, compare(contestants, threads == 1, effort), error)
+    timings = compare(contestants, threads == 1, effort)
+    more = _limits(arrays, true, timings, threads) if bounded else {}
+    s.compared(case, threads, timings, error, **more)
 
 
-def _network(s: Section, threads: int, effort: Effort) -> None:
-    """A step of training by hand: two layers, their gradients, a step against them."""
-    random = np.random.default_rng(0)
-    x, y = (random.normal(size=(64, n)).astype(np.float32) for n in (32, 1))
-    shapes = ((32, 64), (64,), (64, 1), (1,))
-    first = [random.normal(size=shape).astype(np.float32) * 0.1 for shape in shapes]
-
-    def loss(lib: Any, weights: Any, x: Any, y: Any) -> Any:
-        w, b, v, c = weights
-        return ((lib.tanh(x @ w + b) @ v + c - y) ** 2).mean()
-
-    def step(weights: Any, x: Any, y: Any) -> Any:
-        value, slopes = zt.value_and_grad(lambda ws, *d: loss(zt.ops, ws, *d))(weights, x, y)
-        return value, [w - 1e-3 * g for w, g in zip(weights, slopes, strict=True)]
-
-    ours, compiled = [zt.tensor(a) for a in first], zt.compiled(step)
-    data = zt.tensor(x), zt.tensor(y)
-
-    def eager() -> None:
-        value, weights = step(ours, *data)
-        realize([t.node for t in (value, *weights)])
-
-    contestants = [Contestant("ztorch", eager),
-                   Contestant("zt.compiled", lambda: compiled(ours, *data))]
-    true = loss(np, [a.astype(np.float64) for a in first], x, y)
-    errors = {"ztorch": abs(step(ours, *data)[0].item() / true - 1),
-              "zt.compiled": abs(compiled(ours, *data)[0].item() / true - 1)}
-    torch = peers.module("torch")
-    if torch:
-        theirs = [torch.from_numpy(a).requires_grad_() for a in first]
-        inputs = torch.from_numpy(x), torch.from_numpy(y)
-
-        def by_torch() -> Any:
-            value = loss(torch, theirs, *inputs)
-            slopes = torch.autograd.grad(value, theirs)
-            with torch.no_grad():
-                return value, [w - 1e-3 * g for w, g in zip(theirs, slopes, strict=True)]
-
-        contestants.append(Contestant("PyTorch eager", by_torch))
-        errors["PyTorch"] = abs(by_torch()[0].item() / true - 1)
-    jax = peers.module("jax") if threads == 1 else None
-    if jax:
-        jitted = jax.jit(lambda ws, *d: jax.tree.map(lambda w, g: w - 1e-3 * g, ws, jax.grad(
-            lambda ws: loss(jax.numpy, ws, *d))(ws)))
-        weights, *held = jax.tree.map(jax.numpy.asarray, (first, x, y))
-        contestants.append(Contestant(
-            "jax.jit", lambda: jax.block_until_ready(jitted(weights, *held))))
-    error = peers.checked("a network", 1e-4, **errors)
-    s.compared("a step of training, 32-64-1, batch 64", threads,
-               compare(contestants, threads == 1, effort), error)
+def _limits(arrays: list[np.ndarray], result: np.ndarray, timings: list[Timing], threads: int
+            ) -> dict[str, str]:
+    """The columns that say how near a time is to that of a copy, and what the ratio to PyTorch
+    would be at that rate: nobody can read the arrays and write the result in less."""
+    results = [np.empty(result.shape, np.float32)]
+    moved = sum(x.nbytes for x in (*arrays, *results))
+    theirs = [t.seconds * copying(moved, threads) / moved for t in timings if "PyTorch" in t.name]
+    bound = {"PyTorch at the copy rate": f"x{theirs[0]:.2f}"} if theirs else {}
+    return {**shares(arrays, results, 0, timings[0].seconds, threads), **bound}
 
 
-def _loop(s: Section, threads: int, effort: Effort) -> None:
-    """Fifty steps of Adam by hand, beside an epoch of `fit`."""
-    random = np.random.default_rng(0)
-    steps, batch = 50, 64
-    xs, ys = (random.normal(size=(steps * batch, n)).astype(np.float32) for n in (32, 1))
-    model = zt.Sequential([zt.layers.Input((32,)), zt.layers.Dense(64, activation="tanh"),
-                           zt.layers.Dense(1)], seed=1)
-    by_fit = model.compile("cpu", batch_size=batch, optimizer=zt.optimizers.Adam(1e-3), loss="mse")
-    first = [zt.tensor(w, device="cpu") for w in by_fit.get_weights()]
-    data = [[zt.tensor(a[k:k + batch], device="cpu") for k in range(0, len(a), batch)]
-            for a in (xs, ys)]
-    optimizer = zt.optimizers.Adam(1e-3)
-
-    def loss(weights: Any, x: Any, y: Any) -> Any:
-        w, b, v, c = weights
-        return ((zt.ops.tanh(x @ w + b) @ v + c - y) ** 2).mean()
-
-    @zt.compiled
-    def step(weights: Any, x: Any, y: Any) -> Any:
-        value, slopes = zt.value_and_grad(loss)(weights, x, y)
-        return optimizer.update(weights, slopes), value
-
-    def by_hand(weights: Any = first) -> Any:
-        for x, y in zip(*data, strict=True):
-            weights, _ = step(weights, x, y)
-        return weights
-
-    weights = by_hand()
-    by_fit.fit(xs, ys, epochs=1, verbose=0, shuffle=False)
-    pairs = zip(weights, by_fit.get_weights(), strict=True)
-    error = peers.checked("Adam", 1e-4, ztorch=max(_error(w.numpy(), true) for w, true in pairs))
-    s.compared("50 steps of Adam by hand, 32-64-1, batch 64", threads, compare(
-        [Contestant("zt.compiled", by_hand),
-         Contestant("fit", lambda: by_fit.fit(xs, ys, epochs=1, verbose=0, shuffle=False))],
-        threads == 1, effort), error)
-
-
-def _error(y: np.ndarray, true: np.ndarray) -> float:
+def error_of(y: np.ndarray, true: np.ndarray) -> float:
     """The largest error, relative to the largest number."""
     return float(np.abs(y - true).max() / np.abs(true).max())

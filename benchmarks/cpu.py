@@ -10,6 +10,7 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks import (
+    array_programs,
     arrays,
     attention,
     convolution,
@@ -43,6 +44,8 @@ SECTIONS: dict[str, Callable[[list[int], Effort], report.Section]] = {
     "attention": attention.run,
     "vector": vector_math.run,
     "arrays": arrays.run,
+    "arrays large": arrays.run_large,
+    "arrays programs": array_programs.run,
     "kernels": kernels.run,
     "generate": generation.run,
     "sizes": sizes.run,

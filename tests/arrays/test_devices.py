@@ -47,6 +47,7 @@ def test_dlpack_finds_memory_that_the_host_sees_on_the_cpu(device: str) -> None:
             assert where == (1, 0) and not device.startswith("webgpu")
             array = np.from_dlpack(x, copy=False)
             assert np.shares_memory(array, x.numpy()) and not array.flags.writeable
+            assert not np.shares_memory(np.from_dlpack(x), x.numpy())
             np.testing.assert_array_equal(array, np.arange(1, n + 1))
         np.testing.assert_array_equal(np.from_dlpack(x, device="cpu"), np.arange(1, n + 1))
 

@@ -124,7 +124,7 @@ def test_wrong_tensors_as_keys() -> None:
     x = zt.tensor(A)
     with pytest.raises(ShapeError, match="array of float32"):
         x[zt.tensor([0.0])]
-    with pytest.raises(TypeError, match="no index"):
+    with pytest.raises(TypeError, match="not an index"):
         x[zt.tensor(1.0):]
 
 

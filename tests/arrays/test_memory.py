@@ -127,6 +127,23 @@ def test_a_dead_tensors_memory_is_given_out_again() -> None:
     assert len(places) <= 2 and y[0].item() == 19.0
 
 
+def test_another_shape_is_the_same_memory() -> None:
+    x, lent = zt.tensor(np.arange(6000.0)), zt.asarray(array := np.arange(6000.0))
+    place = x.numpy().ctypes.data
+    for turn in range(2):  # recorded the first time, then known
+        y = x.reshape(2, -1)
+        assert y.numpy().ctypes.data == place and y.reshape((3, 2000))[2, 1999].item() == 5999.0, turn
+        own = lent.reshape(60, 100).realize()
+        assert own.numpy().ctypes.data != array.ctypes.data  # which may change
+    np.testing.assert_array_equal(zt.grad(lambda t: (t.reshape(2, 3)[1] ** 2).sum())(x[:6]), [0, 0, 0, 6, 8, 10])
+    with zt.lazy(False):
+        np.testing.assert_array_equal(y.reshape(2, 3000)[1, :2], [3000.0, 3001.0])
+    del x
+    gc.collect()
+    others = [zt.tensor(np.full(6000, -1.0)) for _ in range(3)]
+    assert y[1, 2999].item() == 5999.0 and len(others) == 3
+
+
 def test_kept_memory_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = memory.memory("cpu")
     pool.release()

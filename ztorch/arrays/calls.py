@@ -49,11 +49,12 @@ class Call:
         single: Whether the op gives one result, not a tuple.
         integers: Places and ranges of numbers that must fit an integer dtype.
         quick: Whether recording it takes no more than a node: one result, nothing to check.
+        reshapes: Whether its result is another shape of its only operand.
         natives: What computes nodes of which it is the last call; `programs.py` adds what it knows.
     """
 
     __slots__ = ("__weakref__", "_build", "aliases", "dtypes", "integers", "name", "natives",
-                 "operands", "quick", "result", "results", "single")
+                 "operands", "quick", "reshapes", "result", "results", "single")
 
     def __init__(self, name: str, operands: tuple[Operand, ...], dtypes: Sequence[DType],
                  build: Build, memory: str):
@@ -78,6 +79,8 @@ class Call:
         self.integers = tuple((k, *integer_range(d)) for k, (o, d) in enumerate(
             zip(operands, dtypes, strict=True)) if not isinstance(o, Spec) and d.is_int)
         self.quick = self.single and self.aliases == (None,) and not self.integers
+        self.reshapes = self.quick and len(inputs) == 1 and results[0].op.name == "reshape" and (
+            id(results[0].args[0]) in same)
 
     def build(self, operands: Sequence[Value]) -> list[Value]:
         """The results as values of a graph."""
@@ -170,10 +173,10 @@ def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Bound:
     try:
         arguments = declared.bind(*args, **attrs).arguments
     except TypeError as error:
-        other = [f"{k} is {ARGUMENTS[k]} here; " for k in attrs if k not in declared.parameters
-                 and ARGUMENTS.get(k) in declared.parameters]
-        raise TypeError(f"zt.ops.{name}: {error}; {''.join(other)}it is {name}"
-                        f"{written(declared)}") from None
+        hints = (f"{k} is {ARGUMENTS.get(k)} here; " for k in {*attrs} - {*declared.parameters}
+                 if ARGUMENTS.get(k) in declared.parameters)
+        raise TypeError(f"zt.ops.{name}: {error}; {''.join(hints)}it is {name}{written(declared)}"
+                        ) from None
     operands: list[Any] = []
     labels: list[str] = []
     counts: dict[str, int | None] = {}
@@ -259,9 +262,9 @@ def _builder(public: Public, bound: Bound) -> Build:
             if parameter in attributes:
                 arguments[parameter] = attributes[parameter]
             elif parameter in counts:
-                count = counts[parameter]
-                arguments[parameter] = next(remaining) if count is None else tuple(
-                    next(remaining) for _ in range(count))
+                n = counts[parameter]
+                arguments[parameter] = next(remaining) if n is None else (
+                    *(next(remaining) for _ in range(n)),)
         call = inspect.BoundArguments(declared, arguments)
         try:
             return getattr(OPS, public.name)(*call.args, **call.kwargs)
@@ -269,8 +272,8 @@ def _builder(public: Public, bound: Bound) -> Build:
             raise
         except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
             raise ConfigError(f"zt.ops.{public.name} cannot be called like this "
-                              f"({type(error).__name__}: {error}); it is {public.name}"
-                              f"{written(declared)}") from error
+                              f"({type(error).__name__}: {error}); it is "
+                              f"{public.name}{written(declared)}") from error
 
     return build
 

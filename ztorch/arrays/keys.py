@@ -18,7 +18,7 @@ from ztorch.arrays.exchange import dtype_of
 from ztorch.arrays.indexing import indexed
 from ztorch.arrays.node import Handle, TensorNode
 from ztorch.arrays.recent import Recent
-from ztorch.arrays.recording import record
+from ztorch.arrays.recording import record, record_quick
 from ztorch.arrays.specs import Spec, spec
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
@@ -27,6 +27,7 @@ Compute = Callable[..., Any]  # compute(op, args, attrs): calls an op
 
 _BOUNDS = (int, type(None))  # of slices, as far as they are compared by value
 _recorded: Recent[tuple[Any, ...], tuple[Call, ...]] = Recent(1 << 12)
+_find = _recorded.find
 
 
 def chosen(x: Handle, key: Any, compute: Compute) -> TensorNode:
@@ -38,6 +39,9 @@ def chosen(x: Handle, key: Any, compute: Compute) -> TensorNode:
         compute: Calls an op on tensors.
     """
     node = x.node
+    again = _recorded_again(node, key)
+    if again is not None:
+        return again
     token: list[Any] = [node.spec]
     operands = [node]
     shape = node.spec.shape
@@ -83,6 +87,22 @@ def chosen(x: Handle, key: Any, compute: Compute) -> TensorNode:
         [result] = record(call, inputs)
         inputs = (result,)
     return result
+
+
+def _recorded_again(node: TensorNode, key: Any) -> TensorNode | None:
+    """The shortest way for one integer or one slice, by one call that was recorded before."""
+    if type(key) is slice:
+        start, stop, step = bounds = key.start, key.stop, key.step
+        if not (type(start) in _BOUNDS and type(stop) in _BOUNDS and type(step) in _BOUNDS):
+            return None
+        calls = _find((node.spec, bounds))
+    elif type(key) is int:
+        calls = _find((node.spec, key))
+    else:
+        return None
+    if calls is None or len(calls) != 1 or not calls[0].quick:
+        return None
+    return record_quick(calls[0], (node,), node.depth)
 
 
 def _is_handle(x: Any) -> bool:

@@ -55,6 +55,11 @@ def place_of(block: Block) -> Any:
     return contents(block) if type(block) is bytes else block.place  # type: ignore[union-attr]
 
 
+def is_own(block: Block) -> bool:
+    """Whether a block is of memory that nobody else has lent, and so may write to."""
+    return type(block) is bytes or isinstance(block.memory, Pool)  # type: ignore[union-attr]
+
+
 class Pool(ABC):
     """The memory of one device."""
 

@@ -6,13 +6,15 @@ recorded before, or takes checks, goes the way of all ops.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 from ztorch.arrays.applying import apply_again, recorded
 from ztorch.arrays.calls import tensor_places
-from ztorch.arrays.node import Handle, TensorNode
+from ztorch.arrays.memory import is_own
+from ztorch.arrays.node import Handle, TensorNode, computed, keeps_operands
 from ztorch.arrays.recording import MAX_DEPTH, eager, record, record_quick
 from ztorch.graph.operators import BINARY, COMPARISONS, UNARY
 
@@ -115,6 +117,35 @@ def _reflected(tensor: type[Handle], op: str, compute: Compute) -> Callable[[Han
     return operator
 
 
+def reshaping(tensor: type[Handle], general: Callable[..., Any]) -> Callable[..., Any]:
+    """The method `reshape`, by the shortest way where it was recorded before.
+
+    Args:
+        tensor: The class of tensors.
+        general: The method as it is for all that has operators.
+    """
+    find, new = recorded.find, object.__new__
+
+    def reshape(self: Handle, *shape: Any) -> Any:
+        x = self.node
+        sizes = shape[0] if len(shape) == 1 and type(shape[0]) is tuple else shape
+        try:
+            call = find(("reshape", x.spec, (tuple, sizes)))
+        except TypeError:  # a list, which cannot be hashed
+            call = None
+        if call is None or not call.quick:
+            return general(self, *shape)
+        result = new(tensor)
+        block = x.block
+        if block is None or not call.reshapes or keeps_operands() or not is_own(block):
+            result.node = record_quick(call, (x,), x.depth)
+        else:  # there is nothing to compute
+            result.node = computed(call.result, block)
+        return result
+
+    return functools.wraps(general)(reshape)
+
+
 def method_of_ops(tensor: type[Handle], general: Callable[[str], FunctionType]
                   ) -> Callable[[str], FunctionType]:
     """What makes a method of an op. Without arguments, as in `x.sum()`, it takes the shortest way.
@@ -168,6 +199,9 @@ def way_of_ops(tensor: type[Handle], tensor_of: Callable[[TensorNode], Any]) -> 
 
     def again(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         count = len(args)
+        if count == 1 and type(args[0]) in (list, tuple) and tensor_places(name).rest == 0:
+            args = tuple(args[0])  # a list of tensors stands for all of them
+            count = len(args)
         if 0 < count < 4 and type(args[0]) is tensor:
             x = args[0].node
             depth = x.depth

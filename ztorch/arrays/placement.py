@@ -99,7 +99,7 @@ def memory_of(device: str) -> str:
 @functools.lru_cache
 def _memory_of(device: str) -> str:
     if device in _DTYPES:
-        raise ConfigError(f"{device} is no device but a dtype, which x.astype(...) takes")
+        raise ConfigError(f"{device} is a dtype, not a device; x.astype(...) takes it")
     place = resolve(device)
     if place.ordinal is None:
         raise DeviceError(f"{device} names a chip, which holds no tensors; name a device, such as "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ztorch.arrays.memory import Block, memory, place_of
+from ztorch.arrays.memory import Block, is_own, memory, place_of
 from ztorch.arrays.node import TensorNode, keeps_operands
 from ztorch.arrays.placement import code_for, device_of_block, when_default_changes
 from ztorch.arrays.programs import (
@@ -39,12 +39,28 @@ def realize(nodes: Sequence[TensorNode]) -> None:
 def compute(node: TensorNode) -> None:
     """Computes a pending node."""
     call = node.call
+    if call is not None and call.reshapes and _shares(node):
+        return
     if call is not None and device_of_block() is None and not keeps_operands():
         for native in call.natives.get(node.depth, ()):  # as `compute_again` does for several
             if native(node) is True:
                 return
     if not (node.depth == 1 and _compute_call(node)):
         _compute((node,))
+
+
+def _shares(node: TensorNode) -> bool:
+    """Takes the memory of its operand for a node that is another shape of it, if that is computed
+    and nobody writes there."""
+    operands = node.operands
+    block = operands[0].block if operands else None  # another thread may have computed the node
+    if block is None or not is_own(block):
+        return False
+    if keeps_operands():
+        node.block = block
+    else:
+        node.settle(block)
+    return True
 
 
 def _compute_call(node: TensorNode) -> bool:

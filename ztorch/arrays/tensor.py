@@ -16,7 +16,7 @@ from ztorch.arrays.elements import moved, node_from, restored, stored_array
 from ztorch.arrays.exchange import shown
 from ztorch.arrays.keys import chosen
 from ztorch.arrays.node import Handle, TensorNode
-from ztorch.arrays.operators import method_of_ops, set_operators, way_of_ops
+from ztorch.arrays.operators import method_of_ops, reshaping, set_operators, way_of_ops
 from ztorch.arrays.placement import memory_of
 from ztorch.arrays.realize import compute as compute_node
 from ztorch.dtypes import DType, from_storage
@@ -283,4 +283,5 @@ def _wrapped(result: Any) -> Any:
 recorded_again = way_of_ops(Tensor, tensor_of)
 dispatch.on_tensors = recorded_again  # type: ignore[assignment]
 set_operators(Tensor, compute)
+Tensor.reshape = Tensor.view = reshaping(Tensor, Operators.reshape)  # type: ignore[method-assign]
 Tensor.method_of = staticmethod(method_of_ops(Tensor, Tensor.method_of))  # type: ignore[method-assign, assignment]
