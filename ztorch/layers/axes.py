@@ -115,8 +115,12 @@ def named_axes(shape: Shape, owner: str) -> dict[int, str]:
 def whole_axes(model: Any) -> tuple[str, ...]:
     """The open axes of a model along which rows are never filled up to a larger size: all, if a
     layer mixes positions along them."""
-    mixes = any(layer.mixes_open_axes for _, layer in model.walk())
-    return tuple(model.axis_names) if mixes else ()
+    return tuple(model.axis_names) if whole_axes_reasons(model) else ()
+
+
+def whole_axes_reasons(model: Any) -> list[str]:
+    """Why layers mix positions along open axes."""
+    return [layer.mixes_open_axes for _, layer in model.walk() if layer.mixes_open_axes]
 
 
 def checked_axes(label: str, axis: Any) -> int | tuple[int, ...]:

@@ -70,7 +70,7 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, Call
     """
 
     needs_floats = False  # whether it refuses integers
-    mixes_open_axes = False  # whether rows of an open axis may not be filled up to a larger size
+    mixes_open_axes = ""  # why rows of an open axis may not be filled up to a larger size
 
     def __init__(self, *, name: str | None = None, trainable: bool = True,
                  input_shape: Any = None, **more: Any):

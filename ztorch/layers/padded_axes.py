@@ -2,18 +2,20 @@
 
 An axis that is padded may be part of a larger one for a while: a product of (batch, time, features)
 is one of (batch * time, features). So it is told by its place in the order of elements: how many
-steps of other axes lie before it. Masks differ between rows, so the batch has to stay the first
-axis.
+steps of other axes lie before it. Masks differ between rows, so the place of the batch is told with
+it.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ztorch.errors import Unsupported
 from ztorch.graph.batching import pointwise
+from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.real_sizes import OpenAxis, Step, multiple, real_size
 
@@ -39,8 +41,10 @@ class Mask:
         return self.value.shape[1]
 
 
-# The padded axes of a tensor: masks by the product of the sizes of all axes before each.
-Padded = dict[int, Mask]
+# The padded axes of a tensor: masks by the products of the sizes of all axes before the batch, and
+# before each. A batch of one row is nowhere, and its product 1.
+Place = tuple[int, int]
+Padded = dict[Place, Mask]
 # The padded axes of a value as each argument has them; None: positions are mixed.
 Rule = Callable[[Value, list[Padded]], list[Padded] | None]
 
@@ -59,14 +63,21 @@ def padded_axes(v: Value, args: list[Padded], multiples: dict[str, int]) -> Padd
     """
     if not any(args):
         return {}
-    rule = _RULES.get(v.op.kind) or _RULES.get(v.op.name)
-    if rule is None and (v.op.opcode or v.op.batch is pointwise):
-        rule = _pointwise
-    moved = None if rule is None else rule(v, args)
+    moved = moved_axes(v, args)
     padded = None if moved is None else _joined(moved, multiples)
     if padded is None:
         raise mixed(v, args)
     return padded
+
+
+def moved_axes(v: Value, args: list[Padded]) -> list[Padded] | None:
+    """The padded axes of a value as each argument has them; None where the op mixes positions."""
+    if not any(args):
+        return args
+    rule = _RULES.get(v.op.kind) or _RULES.get(v.op.name)
+    if rule is None and (v.op.opcode or v.op.batch is pointwise):
+        rule = _pointwise
+    return None if rule is None else rule(v, args)
 
 
 def mixed(v: Value, args: list[Padded]) -> Unsupported:
@@ -92,36 +103,65 @@ def mixed(v: Value, args: list[Padded]) -> Unsupported:
 def _different(args: list[Padded]) -> tuple[OpenAxis, OpenAxis] | None:
     """An axis as it is in one of the arguments, and as it is in another one where it has another
     size for all multiples of small numbers; None where there is none."""
-    first: dict[tuple[int, str], tuple[Step, ...]] = {}
+    first: dict[tuple[Place, str], tuple[Step, ...]] = {}
     for padded in args:
-        for before, mask in padded.items():
-            a = OpenAxis(mask.axis, first.setdefault((before, mask.axis), mask.steps))
+        for at, mask in padded.items():
+            a = OpenAxis(mask.axis, first.setdefault((at, mask.axis), mask.steps))
             b = OpenAxis(mask.axis, mask.steps)
             if multiple(a, b) is None:
                 return a, b
     return None
 
 
-def place(v: Value, before: int, mask: Mask) -> tuple[int, int]:
-    """The axis that a padded one is, or is a part of; and the steps before it there."""
-    for axis, size in enumerate(v.shape):
+def place(v: Value, before: int, size: int) -> tuple[int, int]:
+    """The axis that one of some size is, or is a part of; and the steps before it there."""
+    for axis, n in enumerate(v.shape):
         outer = math.prod(v.shape[:axis])
-        if outer <= before < outer * size and outer * size % (before * mask.size) == 0:
+        if outer <= before < outer * n and outer * n % (before * size) == 0:
             return axis, before // outer
-    raise AssertionError((v, before, mask))
+    raise AssertionError((v, before, size))
 
 
 def _moved(v: Value, x: Value, padded: Padded, axis_of: Callable[[int], int]) -> Padded:
     """The padded axes of x, where axis k of x is axis `axis_of(k)` of v."""
-    new: Padded = {}
-    for before, mask in padded.items():
-        axis, inner = place(x, before, mask)
-        new[math.prod(v.shape[:axis_of(axis)]) * inner] = mask
-    return new
+    def before(old: int, size: int) -> int:
+        axis, inner = place(x, old, size)
+        return math.prod(v.shape[:axis_of(axis)]) * inner
+
+    return {(1 if mask.batch == 1 else before(rows, mask.batch), before(at, mask.size)): mask
+            for (rows, at), mask in padded.items()}
+
+
+def padded_parts(x: Value, padded: Padded) -> set[int]:
+    """The axes of a tensor that are padded, or have a part that is."""
+    return {place(x, before, mask.size)[0] for (_, before), mask in padded.items()}
 
 
 def _axes(x: Value, padded: Padded) -> set[int]:
-    return {place(x, before, mask)[0] for before, mask in padded.items()}
+    """The axes that are padded, and that of the batch, which no op may mix with others."""
+    return padded_parts(x, padded) | {place(x, rows, mask.batch)[0] for (rows, _), mask in
+                                      padded.items() if mask.batch > 1}
+
+
+def spread_parts(mask: Mask, at: Place, shape: tuple[int, ...]) -> Value:
+    """A mask as a tensor that broadcasts to one of a shape, where the batch and the padded axis are
+    at a place: axes, or parts of axes."""
+    rows, before = at
+    ends = {rows, rows * mask.batch, before, before * mask.size} if mask.batch > 1 else {
+        before, before * mask.size}
+    split, joined, small, outer = [], [], [], 1  # sizes of all parts; of axes; of the mask's parts
+    for n in shape:
+        bounds = [outer, *sorted(b for b in ends if outer < b < outer * n), outer * n]
+        parts = [b // a for a, b in itertools.pairwise(bounds)]
+        own = [(mask.batch > 1 and a == rows and size > 1) or (a == before and size > 1)
+               for a, size in zip(bounds, parts, strict=False)]
+        small += [size if mine else 1 for size, mine in zip(parts, own, strict=True)]
+        split += [size if any(own) else 1 for size in parts]
+        joined.append(math.prod(split[-len(parts):]))
+        outer *= n
+    value = mask.value if rows <= before or mask.batch == 1 else OPS.transpose(mask.value)
+    wide = OPS.broadcast_to(OPS.reshape(value, tuple(small)), tuple(split))
+    return OPS.reshape(wide, tuple(joined))
 
 
 def _joined(parts: list[Padded], multiples: dict[str, int]) -> Padded | None:
@@ -130,8 +170,8 @@ def _joined(parts: list[Padded], multiples: dict[str, int]) -> Padded | None:
     noted, and the mask of fewer steps stays."""
     joined: Padded = {}
     for padded in parts:
-        for before, mask in padded.items():
-            other = joined.setdefault(before, mask)
+        for at, mask in padded.items():
+            other = joined.setdefault(at, mask)
             if other is mask:
                 continue
             of = None if other.axis != mask.axis or other.value.shape != mask.value.shape else (
@@ -139,81 +179,89 @@ def _joined(parts: list[Padded], multiples: dict[str, int]) -> Padded | None:
             if of is None:
                 return None
             multiples[mask.axis] = math.lcm(multiples.get(mask.axis, 1), of)
-            joined[before] = min(other, mask, key=lambda m: len(m.steps))
-    return joined
+            joined[at] = min(other, mask, key=lambda m: len(m.steps))
+    return joined if len({rows for rows, _ in joined}) <= 1 else None
 
 
 def _pointwise(v: Value, args: list[Padded]) -> list[Padded]:
     return args
 
 
-def _broadcast(v: Value, args: list[Padded]) -> list[Padded] | None:
+def _broadcast(v: Value, args: list[Padded]) -> list[Padded]:
     x = v.args[0]
-    same_rows = (v.rank, v.shape[0]) == (x.rank, x.shape[0])
-    return [_moved(v, x, args[0], lambda k: k)] if same_rows else None
+    return [_moved(v, x, args[0], lambda k: k + v.rank - x.rank)]
 
 
 def _reshape(v: Value, args: list[Padded]) -> list[Padded] | None:
     """The order of elements stays. No later axis may become one with a padded one, unless it is
-    padded, too; and it may not be divided, nor may the batch."""
+    padded, too, or the batch; and it may not be divided, nor may the batch."""
     padded = args[0]
+    sizes = {rows: mask.batch for (rows, _), mask in padded.items() if mask.batch > 1}
+    sizes |= {before: mask.size for (_, before), mask in padded.items()}
     ends = {math.prod(v.shape[:k + 1]): math.prod(v.shape[:k]) for k in range(v.rank)
             if v.shape[k] > 1}
 
-    def start(before: int, mask: Mask) -> int:
-        """The steps before the axis that it is the last part of, with other padded ones."""
-        end = before * mask.size
-        while end not in ends and end in padded:
-            end *= padded[end].size
+    def start(before: int, size: int) -> int:
+        """The steps before the axis that it is the last part of, with other padded ones and the
+        batch."""
+        end = before * size
+        while end not in ends and end in sizes:
+            end *= sizes[end]
         return ends.get(end, end)
 
-    fits = all(start(before, mask) <= before and v.shape[0] % mask.batch == 0
-               for before, mask in padded.items())
+    def is_whole(rows: int, batch: int) -> bool:
+        return batch == 1 or any(rows % outer == 0 and end % (rows * batch) == 0
+                                 for end, outer in ends.items() if outer <= rows < end)
+
+    fits = all(start(before, mask.size) <= before and is_whole(rows, mask.batch)
+               for (rows, before), mask in padded.items())
     return [padded] if fits else None
 
 
-def _transpose(v: Value, args: list[Padded]) -> list[Padded] | None:
-    axes = v.attrs["axes"]
-    return None if axes[0] != 0 else [_moved(v, v.args[0], args[0], axes.index)]
+def _transpose(v: Value, args: list[Padded]) -> list[Padded]:
+    return [_moved(v, v.args[0], args[0], v.attrs["axes"].index)]
 
 
 def _slice(v: Value, args: list[Padded]) -> list[Padded] | None:
     x, steps = v.args[0], v.attrs["step"]
-    varying = {before: mask for before, mask in args[0].items()
-               if not _is_first(v, x, before, mask)}
-    kept = all(v.shape[k] == x.shape[k] and steps[k] == 1 for k in {0} | _axes(x, varying))
+    varying = {at: mask for at, mask in args[0].items() if not _is_first(v, x, at[1], mask)}
+    kept = all(v.shape[k] == x.shape[k] and steps[k] == 1 for k in _axes(x, args[0]) - (
+        padded_parts(x, args[0]) - padded_parts(x, varying)))
     return [_moved(v, x, varying, lambda k: k)] if kept else None
 
 
 def _is_first(v: Value, x: Value, before: int, mask: Mask) -> bool:
     """Whether a slice keeps the first position alone of a padded axis: no row is without it."""
-    axis, inner = place(x, before, mask)
+    axis, inner = place(x, before, mask.size)
     alone = v.attrs["start"][axis] == 0 and v.shape[axis] == 1 and x.shape[axis] == mask.size
     return bool(alone and inner == 1 and real_size(1, mask.steps) and mask.of_rows is None)
 
 
 def _pad(v: Value, args: list[Padded]) -> list[Padded] | None:
     x = v.args[0]
-    kept = all(v.shape[k] == x.shape[k] for k in {0} | _axes(x, args[0]))
+    kept = all(v.shape[k] == x.shape[k] for k in _axes(x, args[0]))
     return [_moved(v, x, args[0], lambda k: k)] if kept else None
 
 
 def _concat(v: Value, args: list[Padded]) -> list[Padded] | None:
     axis = v.attrs["axis"] % v.rank
-    if axis == 0 or any(axis in _axes(x, padded) for x, padded in zip(v.args, args, strict=True)):
+    if any(axis in _axes(x, padded) for x, padded in zip(v.args, args, strict=True)):
         return None
     return [_moved(v, x, padded, lambda k: k) for x, padded in zip(v.args, args, strict=True)]
 
 
 def _take(v: Value, args: list[Padded]) -> list[Padded] | None:
     """Each index is looked up by itself; the axes of indices take the place of one of the table."""
-    axis = v.attrs["axis"] % v.args[0].rank
-    return None if args[0] or axis else [_moved(v, v.args[1], args[1], lambda k: k)]
+    (table, indices), axis = v.args, v.attrs["axis"] % v.args[0].rank
+    if args[0] and (args[1] or axis in _axes(table, args[0])):
+        return None
+    return [_moved(v, table, args[0], lambda k: k if k < axis else k + indices.rank - 1),
+            _moved(v, indices, args[1], lambda k: k + axis)]
 
 
 def _reduce(v: Value, args: list[Padded]) -> list[Padded] | None:
     x, reduced = v.args[0], set(v.attrs["axes"])
-    if reduced & ({0} | _axes(x, args[0])):
+    if reduced & _axes(x, args[0]):
         return None
     return [_moved(v, x, args[0], lambda k: k - sum(r < k for r in reduced))]
 
@@ -221,8 +269,6 @@ def _reduce(v: Value, args: list[Padded]) -> list[Padded] | None:
 def _contract(v: Value, args: list[Padded]) -> list[Padded] | None:
     left, right = v.args
     if left.rank - 1 in _axes(left, args[0]) or right.rank - 2 in _axes(right, args[1]):
-        return None
-    if args[1] and right.rank == 2:  # sums over the batch
         return None
     return [_moved(v, x, padded, lambda k: k)  # operands have as many axes as the product
             for x, padded in zip(v.args, args, strict=True)]

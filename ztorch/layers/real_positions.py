@@ -9,7 +9,7 @@ mixes positions is an error, which names the layer.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -20,8 +20,16 @@ from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Value, topological
 from ztorch.layers.axes import OpenSize
-from ztorch.layers.padded_axes import Mask, Padded, mixed, padded_axes, place
-from ztorch.real_sizes import OpenAxis, Step, followed
+from ztorch.layers.padded_axes import (
+    Mask,
+    Padded,
+    mixed,
+    padded_axes,
+    padded_parts,
+    place,
+    spread_parts,
+)
+from ztorch.real_sizes import OpenAxis, Step, followed, multiple
 
 REAL = "real"  # the port that tells real rows (1) from those that fill up a batch (0)
 LENGTHS = "lengths"  # the role of ports that hold the size of an axis for each row
@@ -44,6 +52,7 @@ class Padding:
     rows_vary: bool = False
     single: bool = False  # whether an axis that varies became one of a single element
     multiples: dict[str, int] = field(default_factory=dict)
+    declared: set[Value] = field(default_factory=set)  # whose padding somebody has said
     _known: dict[Value, Padded] = field(default_factory=dict)
     _named: dict[str, Mask] = field(default_factory=dict)
     _derived: dict[tuple[Mask, tuple[Step, ...], int], Mask] = field(default_factory=dict)
@@ -71,11 +80,19 @@ class Padding:
     def declare(self, v: Value, padded: Mapping[int, Mask]) -> Value:
         """Notes which axes of a tensor are padded, whatever it was computed from. Returns it."""
         if self._known or padded:  # else nothing is padded in this function
-            self._known[v] = {math.prod(v.shape[:axis]): mask for axis, mask in padded.items()}
+            self._known[v] = {(1, math.prod(v.shape[:axis])): mask
+                              for axis, mask in padded.items()}
+            self.declared.add(v)
         return v
 
-    def of(self, v: Value) -> dict[int, Mask]:
-        """The axes of a tensor that are padded; axis 0 is the batch.
+    def declare_places(self, v: Value, padded: Padded) -> Value:
+        """Notes which parts of axes of a tensor are padded, by their places. Returns it."""
+        self._known[v] = padded
+        self.declared.add(v)
+        return v
+
+    def places(self, v: Value) -> Padded:
+        """The parts of axes of a tensor that are padded, by their places.
 
         Raises:
             Unsupported: It was computed by an op that mixes padding into results.
@@ -86,10 +103,19 @@ class Padding:
             if node not in self._known:
                 self._known[node] = padded_axes(node, [self._known[a] for a in node.args],
                                                 self.multiples)
+        return self._known[v]
+
+    def of(self, v: Value) -> dict[int, Mask]:
+        """The axes of a tensor that are padded; axis 0 is the batch.
+
+        Raises:
+            Unsupported: It was computed by an op that mixes padding into results.
+        """
         axes = {}
-        for before, mask in self._known[v].items():
-            axis, inner = place(v, before, mask)
-            if inner > 1 or v.shape[:1] != (mask.batch,) or v.shape[axis] != mask.size:
+        for (rows, before), mask in self.places(v).items():
+            axis, inner = place(v, before, mask.size)
+            if (rows, inner) != (1, 1) or v.shape[:1] != (mask.batch,) or (
+                    v.shape[axis] != mask.size):
                 raise mixed(v, [self._known[v]])  # it is a part of a larger axis
             axes[axis] = mask
         return axes
@@ -108,6 +134,32 @@ class Padding:
         where all are."""
         mask = self.of(v).get(axis)
         return None if mask is None else mask.value
+
+    def parts(self, v: Value) -> set[int]:
+        """The axes of a tensor that are padded, or have a part that is."""
+        return padded_parts(v, self.places(v))
+
+    def real_along(self, v: Value, axes: Iterable[int]) -> Value | None:
+        """A bool tensor that broadcasts to v and is true where elements are real along axes; None
+        where all are."""
+        real: Value | None = None
+        for at, mask in self.places(v).items():
+            if place(v, at[1], mask.size)[0] in axes:
+                part = spread_parts(mask, at, v.shape)
+                real = part if real is None else OPS.bitwise_and(real, part)
+        return real
+
+    def of_size(self, axis: str, size: int) -> Mask | None:
+        """The mask of all tensors so far that have this size along a named axis. Where several are
+        as long, sizes become multiples of a number for which their real sizes are equal."""
+        masks = [m for m in (*self._named.values(), *self._derived.values())
+                 if m.axis == axis and m.size == size]
+        for m in masks[1:]:
+            of = multiple(OpenAxis(axis, masks[0].steps), OpenAxis(axis, m.steps))
+            if of is None:
+                return None
+            self.multiples[axis] = math.lcm(self.multiples.get(axis, 1), of)
+        return masks[0] if masks else None
 
     def owns(self, mask: Value) -> bool:
         """Whether a mask tells padding, and nothing else."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from ztorch.dtypes import DType, f32
 from ztorch.graph.flops import flops
-from ztorch.layers.axes import whole_axes
+from ztorch.layers.axes import whole_axes, whole_axes_reasons
 from ztorch.layers.network import Network
 from ztorch.layers.weight import Weight
 from ztorch.runtime.snapshot import LayerRow
@@ -62,6 +62,8 @@ def print_summary(model: Network, print_fn: Callable[[str], Any] = print) -> Non
     print_fn("\n".join([rule, show(table[0]), rule, *map(show, table[1:]), rule]))
     print_fn(f"Parameters: {total:,} ({_size(size)} as float32), of them {trainable:,} trainable")
     sizes = model.traced_sizes
+    for reason in whole_axes_reasons(model):
+        print_fn(f"Rows are never filled up along {' and '.join(sizes)}: {reason}")
     if whole_axes(model):
         print_fn(f"FLOPs depend on the sizes of {' and '.join(sizes)}: the summary of a program "
                  "tells")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ztorch.dtypes import DType
+from ztorch.errors import Unsupported
 from ztorch.interchange.onnx.formats import CodeFormat
 from ztorch.interchange.onnx.protobuf import Port
 
@@ -93,3 +94,25 @@ class OnnxFile:
     nodes: tuple[NodeSpec, ...]
     arrays: dict[str, np.ndarray | StoredCodes]  # initializers
     infer: Callable[[], dict[str, Port]]  # shapes between nodes, as the `onnx` package infers them
+
+
+def batch_of(file: OnnxFile, sizes: Mapping[str, int]) -> int | None:
+    """The batch size that a file fixes, or None. All first axes must be alike: of one size, or
+    open."""
+    alike: dict[int | None, Port] = {}  # an input of each size; None: of any
+    for port in file.inputs:
+        if not port.dims:
+            raise Unsupported(f"{file.path}: the input {port.name!r} has no axes, so it has no "
+                              "batch; zt.onnx.load_layer(path) takes files without a batch")
+        first = port.dims[0]
+        alike.setdefault(first if isinstance(first, int) else sizes.get(first or ""), port)
+    size = next((n for n in alike if n is not None), None)
+    if len(alike) > 1:
+        shown = " and ".join(f"{'open' if n is None else n} for {port.name!r}"
+                             for n, port in alike.items())
+        axis = alike[None].dims[0] if None in alike else None
+        hint = f"sizes={{{axis!r}: {size}}} says that all have {size} rows, " if axis else ""
+        raise Unsupported(f"{file.path}: axis 0 of its inputs is {shown}, so it is not the batch "
+                          "of all, as the first axis of every input must be; "
+                          f"{hint}zt.onnx.load_layer(path) takes inputs without a batch")
+    return size

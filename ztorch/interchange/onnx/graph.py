@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +14,7 @@ from ztorch.dtypes import from_storage
 from ztorch.errors import ArtifactError, ConfigError, Unsupported
 from ztorch.graph.op import OPS, constant, leaf
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.contents import NodeSpec, OnnxFile, StoredCodes
+from ztorch.interchange.onnx.contents import NodeSpec, OnnxFile, StoredCodes, batch_of
 from ztorch.interchange.onnx.faults import (
     UnsupportedNode,
     all_of,
@@ -33,8 +35,10 @@ from ztorch.interchange.onnx.runner import NodeRunner, present
 from ztorch.layers.axes import TRACED
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
+from ztorch.layers.real_positions import Padding
 from ztorch.layers.symbol import leaves
 from ztorch.layers.weight import Weight
+from ztorch.real_sizes import real_size
 
 
 class OnnxGraph(Layer):
@@ -61,6 +65,8 @@ class OnnxGraph(Layer):
         self.pads_results = pads_results
         self.nodes = _needed(file.nodes, outputs)
         self.stored: dict[str, Weight] = {}
+        self.varying: dict[str, np.ndarray] = {}  # numbers that sizes of open axes decide
+        self.tensors: dict[str, Any] | None = None  # of the last run, where somebody asks for them
 
     def call(self, x: Any, context: Context) -> Any:
         """The output; a dict where there are several."""
@@ -76,7 +82,7 @@ class OnnxGraph(Layer):
         runner = NodeRunner(self.file.path, context, partial(self._initial, context),
                             self.keeps_floats, context.training or not self.has_phases,
                             (x[0].shape[0] if self.has_batch else 1) or 1,
-                            pads_results=self.pads_results)
+                            pads_results=self.pads_results, varying=self.varying)
         results: tuple[Tensor | None, ...]
         tensors: dict[str, Tensor | LeftOut | None] = {
             name: self._initial(context, name, array) for name, array in self.file.arrays.items()}
@@ -95,6 +101,8 @@ class OnnxGraph(Layer):
                 results = tuple(self._expected(name, x) for name in spec.outputs)
             tensors.update((name, y) for name, y in zip(spec.outputs, results, strict=False)
                            if name)
+        if self.tensors is not None:
+            self.tensors = tensors
         if faults:
             way_out = outputs_without(self.nodes, faulty, [p.name for p in self.file.outputs])
             raise unsupported(self.file.path, faults, sum(spec.size for spec in self.nodes),
@@ -163,7 +171,7 @@ class BatchedGraph(OnnxGraph):
     """The nodes of a file whose inputs have the batch as their first axis.
 
     Where other axes are open, nodes are imported again for each size: what computes shapes gives
-    other numbers then. Rows are never filled up along them, so any node may mix positions.
+    other numbers then. Rows are filled up along them where each node hides what fills them.
 
     Floats outside have the dtype of the model. Where those of the file are kept, inputs are rounded
     to them, and outputs widened.
@@ -177,9 +185,13 @@ class BatchedGraph(OnnxGraph):
         self.fixed = batch_of(file, sizes)
         self.open_axes: OpenAxes | None = None
 
+    def follow_sizes(self, names: Mapping[str, np.ndarray]) -> None:
+        """Notes which numbers follow the sizes of open axes."""
+        self.varying = dict(names)
+
     def leave_open(self, axes: OpenAxes) -> None:
         """Leaves the sizes of axes to the compilation of a model."""
-        self.open_axes, self.mixes_open_axes = axes, True
+        self.open_axes, self.mixes_open_axes = axes, axes.mixes
 
     def run(self, x: Sequence[Value], context: Context) -> list[Value]:
         """The outputs for these inputs. One Unsupported lists all nodes that are not imported."""
@@ -222,44 +234,36 @@ class BatchedGraph(OnnxGraph):
 
     def _sized(self, inputs: Sequence[Value], context: Context, axes: OpenAxes) -> list[Value]:
         """The outputs for inputs of any sizes; placeholders until sizes are chosen."""
-        padded = [context.padding.of(v) for v in inputs]
+        padding = context.padding
+        padded = [padding.of(v) for v in inputs]
         batch = inputs[0].shape[0]
-        if context.states.data or any(inputs[k].shape[axis] not in TRACED
-                                      for k, axis in axes.names):
-            results = self._of_rows(inputs, context)
+        known = context.states.data or any(inputs[k].shape[axis] not in TRACED
+                                           for k, axis in axes.names)
+        if known and not axes.mixes:
+            return self._of_rows(inputs, context)
+        alone = replace(context, padding=Padding())  # nothing is filled up inside
+        if known:
+            results = self._of_rows(inputs, alone)
         else:
             rows = self.fixed or batch
             self.run([leaf("input", "x", (rows, *shape), v.dtype)
-                      for v, shape in zip(inputs, axes.tried, strict=True)], context)
+                      for v, shape in zip(inputs, axes.tried, strict=True)], alone)
             results = [leaf("input", "y", (batch, *(
-                inputs[y.axes[k][0]].shape[y.axes[k][1]] if k in y.axes else n
+                y.axes[k].size(inputs) if k in y.axes else n
                 for k, n in enumerate(y.shape) if k)), y.dtype) for y in axes.outputs]
+            for name, of in axes.multiples.items() if any(padded) else ():
+                padding.multiples[name] = math.lcm(padding.multiples.get(name, 1), of)
         for result, y in zip(results, axes.outputs, strict=True):
-            masks = {axis: padded[k].get(source) for axis, (k, source) in y.axes.items()}
-            context.padding.declare(result, {k: mask for k, mask in masks.items() if mask})
+            masks = {}
+            for k, open_axis in y.axes.items():
+                if mask := padded[open_axis.source[0]].get(open_axis.source[1]):
+                    masks[k] = mask
+                    for steps in open_axis.steps:
+                        if k in masks:
+                            padding.resize(masks, k, steps, max(int(real_size(
+                                masks[k].size, [steps])), 1))
+            padding.declare(result, masks)
         return results
-
-
-def batch_of(file: OnnxFile, sizes: Mapping[str, int]) -> int | None:
-    """The batch size that a file fixes, or None. All first axes must be alike: of one size, or
-    open."""
-    alike: dict[int | None, Port] = {}  # an input of each size; None: of any
-    for port in file.inputs:
-        if not port.dims:
-            raise Unsupported(f"{file.path}: the input {port.name!r} has no axes, so it has no "
-                              "batch; zt.onnx.load_layer(path) takes files without a batch")
-        first = port.dims[0]
-        alike.setdefault(first if isinstance(first, int) else sizes.get(first or ""), port)
-    size = next((n for n in alike if n is not None), None)
-    if len(alike) > 1:
-        shown = " and ".join(f"{'open' if n is None else n} for {port.name!r}"
-                             for n, port in alike.items())
-        axis = alike[None].dims[0] if None in alike else None
-        hint = f"sizes={{{axis!r}: {size}}} says that all have {size} rows, " if axis else ""
-        raise Unsupported(f"{file.path}: axis 0 of its inputs is {shown}, so it is not the batch "
-                          "of all, as the first axis of every input must be; "
-                          f"{hint}zt.onnx.load_layer(path) takes inputs without a batch")
-    return size
 
 
 def plain(name: str) -> str:

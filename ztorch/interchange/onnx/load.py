@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,15 +20,17 @@ from ztorch.graph.op import leaf
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.contents import OnnxFile, StoredCodes
 from ztorch.interchange.onnx.file import read
+from ztorch.interchange.onnx.filled_up import NodeTrace
 from ztorch.interchange.onnx.formats import FORMATS
 from ztorch.interchange.onnx.graph import BatchedGraph, OnnxGraph, plain
-from ztorch.interchange.onnx.open_axes import InputAxis, explored
+from ztorch.interchange.onnx.open_axes import InputAxis, NodeTrial, explored
 from ztorch.interchange.onnx.protobuf import Port
 from ztorch.layers.axes import OpenSize, named_axes
 from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
 from ztorch.layers.naming import checked_name
+from ztorch.layers.real_positions import Padding
 from ztorch.model.model import Model
 from ztorch.model.sequential import Sequential
 
@@ -85,7 +87,10 @@ def model_of(file: OnnxFile, sizes: Mapping[str, int] | None = None,
                          flag("keep_dtypes", keep_dtypes), name="graph")
     rows = [_row(file.path, port, known) for port in file.inputs]
     if names := _open_names(file, rows):
-        graph.leave_open(axes := explored(file.path, rows, names, partial(_imported, graph)))
+        trial = NodeTrial(file.path, rows, partial(_traced, graph), graph.follow_sizes)
+        graph.tensors = {}
+        graph.leave_open(axes := explored(trial, names))
+        graph.tensors = None
         rows = [tuple(OpenSize(axes.names[k, a]) if (k, a) in names else n
                       for a, n in enumerate(row, 1)) for k, row in enumerate(rows)]
     else:
@@ -203,14 +208,28 @@ def _open_names(file: OnnxFile, rows: Sequence[tuple[int, ...]]) -> dict[InputAx
             for axis, name in named_axes(row, plain(port.name) if len(rows) > 1 else "").items()}
 
 
-def _imported(graph: BatchedGraph, rows: Sequence[tuple[int, ...]]) -> list[Value]:
-    """The outputs for one example, or a batch of the size that the file fixes, of such rows. Raises
-    one Unsupported for all nodes that cannot be imported."""
-    batch, path = graph.fixed or 1, graph.file.path
+def _traced(graph: BatchedGraph, rows: Sequence[tuple[int, ...]],
+            begin: Callable[[list[Value]], Padding] | None) -> NodeTrace:
+    """The outputs for rows that are filled up; or for one that is not."""
+    batch = graph.fixed or (1 if begin is None else 2)
+    context = Context(states=States(data=False))
+    outputs = _imported(graph, rows, batch, context, begin)
+    return NodeTrace(outputs, context.padding, graph.tensors or {}, graph.nodes)
+
+
+def _imported(graph: BatchedGraph, rows: Sequence[tuple[int, ...]], batch: int = 0,
+              context: Context | None = None,
+              begin: Callable[[list[Value]], Padding] | None = None) -> list[Value]:
+    """The outputs for a batch, of one example or of the size that the file fixes, of such rows.
+    Raises one Unsupported for all nodes that cannot be imported."""
+    batch, path = batch or graph.fixed or 1, graph.file.path
+    context = context or Context(states=States(data=False))
     x = [leaf("input", port.name, (batch, *row), "float32" if port.dtype.is_float else port.dtype)
          for port, row in zip(graph.file.inputs, rows, strict=True)]
+    if begin is not None:
+        context.padding = begin(x)
     try:
-        results = graph.run(x, Context(states=States(data=False)))
+        results = graph.run(x, context)
     except ShapeError as error:
         if graph.fixed:
             raise

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
 
 from ztorch.dtypes import DType, dtype, from_storage
-from ztorch.errors import Unsupported
+from ztorch.errors import Unsupported, ZtorchError
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value, topological
@@ -53,6 +53,10 @@ class NeedsNumbers(Unsupported):
     def __init__(self, message: str, inputs: tuple[str, ...]):
         super().__init__(message)
         self.inputs = inputs  # names of these inputs
+
+
+class MixesPositions(ZtorchError):
+    """A node for which rows may not be filled up along an open axis."""
 
 
 # Attributes that shapes of inputs say as well, or that only say how to compute.
@@ -105,6 +109,7 @@ class Node:
     trains: bool = True  # whether what the file marks as training does so in this trace
     inside_of_node: bool = False  # whether it is in the body of a loop, or in a branch
     pads_results: bool = False  # whether results of a size that depends on the data are padded
+    varying: Mapping[str, np.ndarray] = field(default_factory=dict)  # numbers that sizes decide
 
     @property
     def op(self) -> str:
@@ -127,6 +132,10 @@ class Node:
 
     def unsupported(self, why: str) -> NoReturn:
         raise Unsupported(why)
+
+    def mixes(self, why: str) -> NoReturn:
+        """Raises where rows may not be filled up along an open axis."""
+        raise MixesPositions(why)
 
     # -- inputs ------------------------------------------------------------------------------------
 
@@ -252,6 +261,12 @@ class Node:
             return tuple(int(n) for n in self.array(k).reshape(-1))
         numbers = self.attr(name)
         return None if numbers is None else tuple(int(n) for n in numbers)
+
+    def follow_sizes(self, k: int, count: int) -> list[bool]:
+        """Which of the numbers of input k change with the sizes of open axes."""
+        name = self.spec.inputs[k] if k < len(self.spec.inputs) else ""
+        changes = self.varying.get(name, np.zeros(count, bool)).reshape(-1)
+        return [bool(b) for b in changes]
 
     def only(self, **expected: Any) -> None:
         """Raises Unsupported unless these attributes have the only value that is supported."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from ztorch.interchange.onnx.node import (
     NODES,
     Coded,
     LeftOut,
+    MixesPositions,
     Node,
     Result,
     Tensor,
@@ -61,6 +62,7 @@ class NodeRunner:
     rows: int = 1  # of the batch: what a row needs must fit in memory; compiling checks all
     inside_of_node: bool = False  # whether they are in the body of a loop, or in a branch
     pads_results: bool = False  # whether results of a size that depends on the data are padded
+    varying: Mapping[str, np.ndarray] = field(default_factory=dict)  # numbers that sizes decide
 
     def results(self, spec: NodeSpec, tensors: Tensors) -> tuple[Tensor | None, ...]:
         """What a node gives. An op that is not imported, or not with these attributes, becomes the
@@ -89,11 +91,22 @@ class NodeRunner:
             results = expanded
         for r in results:
             if isinstance(r, Value):
+                self._need_real(spec, r)
                 need_memory(f"{self.path}: the result of node {spec}", r.nbytes // self.rows,
                             "its shape is hardly meant")
         if all(isinstance(tensors[name], np.ndarray) for name in spec.reads if name):
             return tuple(None if r is None else known_now(r) for r in results)
         return results
+
+    def _need_real(self, spec: NodeSpec, y: Value) -> None:
+        """Raises where a node mixes what fills rows up into its result."""
+        if not self.inside_of_node:
+            try:
+                self.context.padding.places(y)
+            except Unsupported:
+                raise MixesPositions(
+                    f"{self.path}: node {spec} mixes positions along an open axis, or joins "
+                    "tensors whose sizes along it differ") from None
 
     def inside(self, outer: NodeSpec, graph: InnerGraph, inputs: Sequence[Tensor],
                around: Tensors) -> list[Tensor]:
@@ -133,7 +146,7 @@ class NodeRunner:
 
         node = Node(spec, inputs, self.context, self.keeps_floats, run=run, trains=self.trains,
                     inside_of_node=self.inside_of_node, define=partial(self._by_definition, spec),
-                    pads_results=self.pads_results)
+                    pads_results=self.pads_results, varying=self.varying)
         result = self._called(node)
         results = result if isinstance(result, tuple) else (result,)
         self._need_all_used(node, len(results))
@@ -160,6 +173,8 @@ class NodeRunner:
             return NODES[key_of(node.spec)](node)
         except ShapeError as error:
             raise ShapeError(f"{location}: {error}") from None
+        except MixesPositions as error:
+            raise MixesPositions(f"{location}: {error}") from None
         except ZtorchError:
             raise
         except (*_DAMAGE, MemoryError) as error:

@@ -11,6 +11,7 @@ from ztorch.dtypes import boolean
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node, numbers_now
+from ztorch.interchange.onnx.real_parts import is_padded, part_of
 
 SEARCHED = 1 << 26  # comparisons of a reduction into positions, at most
 
@@ -29,6 +30,11 @@ def _gather(n: Node) -> Result:
         n.context.need_range(indices, -size, size - 1)
         return OPS.take(x, _from_front(indices, size), axis=axis)
     index = n.array(1)
+    if index.size == 1 and is_padded(n, x, {axis}):
+        at, from_end = int(index.reshape(())), bool(n.follow_sizes(1, 1)[0])
+        first = at % size
+        y = part_of(n, x, axis, first, first + 1, 1, (from_end or at < 0, at < 0 or from_end))
+        return OPS.reshape(y, (*x.shape[:axis], *index.shape, *x.shape[axis + 1:]))
     if index.size and not (-size <= index.min() and index.max() < size):
         raise ValueError(f"positions {index.min()} to {index.max()} on an axis of {size}")
     index = np.where(index < 0, index + size, index).astype(np.int32)

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ztorch.dtypes import DType, boolean, f64
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
+from ztorch.interchange.onnx.real_parts import alike, hidden, is_padded
 
 
 @node("MatMul")
 def _matmul(n: Node) -> Result:
-    return OPS.matmul(n.value(0), n.value(1))
+    return product(n, n.value(0), n.value(1))
+
+
+def product(n: Node, a: Value, b: Value) -> Value:
+    """The product of matrices; what fills up the axis of its sums counts for nothing."""
+    a, b = hidden(n, a, (a.rank - 1,), 0), hidden(n, b, (max(b.rank - 2, 0),), 0)
+    y: Value = OPS.matmul(a, b)
+    return y
 
 
 @node("Gemm")
@@ -21,7 +31,7 @@ def _gemm(n: Node) -> Result:
     a = OPS.transpose(a) if n.attr("transA", 0) else a
     b = OPS.transpose(b) if n.attr("transB", 0) else b
     n.attr("broadcast")  # of old opsets, where it only said what is so anyway
-    y, kind = OPS.matmul(a, b), a.dtype
+    y, kind = product(n, a, b), a.dtype
     alpha, beta = n.attr("alpha", 1.0), n.attr("beta", 1.0)
     c = n.value(2) if n.has(2) and beta != 0.0 else None
     if not kind.is_float and not (float(alpha).is_integer() and float(beta).is_integer()):
@@ -34,7 +44,12 @@ def _gemm(n: Node) -> Result:
 
 @node("Einsum")
 def _einsum(n: Node) -> Result:
-    return OPS.einsum(n.attr("equation").replace(" ", ""), *n.values())
+    equation, operands = n.attr("equation").replace(" ", ""), n.values()
+    inputs, arrow, result = equation.partition("->")
+    if arrow and "." not in inputs:  # what fills up summed axes counts for nothing
+        operands = [hidden(n, x, [k for k, c in enumerate(letters) if c not in result], 0)
+                    for x, letters in zip(operands, inputs.split(","), strict=True)]
+    return OPS.einsum(equation, *operands)
 
 
 @node("Det")
@@ -74,11 +89,22 @@ def _attention(n: Node) -> Result:
         heads, shared = n.attr("q_num_heads"), n.attr("kv_num_heads")
         q, k, v = _heads(q, heads), _heads(k, shared), _heads(v, shared)
     scale, causal = n.attr("scale"), bool(n.attr("is_causal", 0))
-    mask = n.value(3) if n.has(3) else None
+    mask, whole = n.value(3) if n.has(3) else None, q
+    if is_padded(n, k, {2}):
+        keys = n.context.padding.of(k)[2]
+        real = OPS.reshape(keys.value, (keys.batch, 1, 1, keys.size))
+        if mask is not None and mask.dtype is not boolean:
+            mask = OPS.where(real, mask, float(np.finfo(mask.dtype.working).min))
+        else:
+            mask = real if mask is None else OPS.bitwise_and(mask, real)
+        k, v = hidden(n, k, (2,), 0), hidden(n, v, (2,), 0)
+        mask = OPS.broadcast_to(mask, (*mask.shape[:2], q.shape[2], keys.size))
+        n.context.padding.declare(mask, {})
     if mask is None or mask.dtype is boolean:
         y = OPS.attention(q, k, v, mask, causal, scale)
     else:
         y = _with_bias(q, k, v, mask, causal, q.shape[-1] ** -0.5 if scale is None else scale)
+    y = alike(n, y, whole)
     if not flat:
         return y
     y = OPS.transpose(y, (0, 2, 1, 3))

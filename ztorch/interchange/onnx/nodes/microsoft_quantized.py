@@ -10,8 +10,8 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import NODES, Node, Result, node
 from ztorch.interchange.onnx.nodes.casts import requantized, shifted
-from ztorch.interchange.onnx.nodes.convolution import average_pooled
 from ztorch.interchange.onnx.nodes.microsoft import MICROSOFT
+from ztorch.interchange.onnx.nodes.pooling import average_pooled
 
 for _same in ("QuantizeLinear", "DequantizeLinear"):  # as in ONNX itself
     node(_same, domain=MICROSOFT)(NODES[_same])

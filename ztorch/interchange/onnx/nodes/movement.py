@@ -9,6 +9,14 @@ import numpy as np
 from ztorch.graph.op import OPS, broadcast_shapes, constant
 from ztorch.interchange.onnx.contents import Foreign
 from ztorch.interchange.onnx.node import LIMIT, Node, Result, Tensor, node
+from ztorch.interchange.onnx.real_parts import (
+    hidden,
+    is_padded,
+    joined,
+    padded_by,
+    part_of,
+    resized,
+)
 
 # -- known now -------------------------------------------------------------------------------------
 
@@ -120,7 +128,7 @@ def _transpose(n: Node) -> Result:
 
 @node("Concat")
 def _concat(n: Node) -> Result:
-    return OPS.concat(*n.values(), axis=n.attr("axis"))
+    return joined(n, n.values(), n.attr("axis"))
 
 
 @node("Split")
@@ -150,8 +158,13 @@ def _slice(n: Node) -> Result:
     axes = n.ints("axes", 3) or tuple(range(len(starts)))
     steps = n.ints("steps", 4) or (1,) * len(starts)
     keys = [slice(None)] * x.rank
-    for a, start, end, step in zip(axes, starts, ends, steps, strict=True):
+    for k, (a, start, end, step) in enumerate(zip(axes, starts, ends, steps, strict=True)):
         chosen = range(x.shape[a])[start:end:step]  # ends beyond the axis are its own
+        if chosen and is_padded(n, x, {a % x.rank}):
+            moved = [part[k] for at in (1, 2) if (part := n.follow_sizes(at, len(starts)))]
+            x = part_of(n, x, a % x.rank, chosen.start, chosen.stop, step, (
+                start < 0 or moved[0], end < 0 or moved[1]))
+            continue
         last = chosen.stop if chosen.stop >= 0 else None
         keys[a] = slice(chosen.start, last, step) if chosen else slice(0, 0)
     return x[tuple(keys)] if keys else x
@@ -173,7 +186,16 @@ def _pad(n: Node) -> Result:
         low[a], high[a] = pads[k], pads[k + len(axes)]
     cut = tuple(slice(max(-a, 0), m - max(-b, 0))
                 for m, a, b in zip(x.shape, low, high, strict=True))
-    x = x[cut]
+    steps = {axis: (1, a + b, 1) for axis, (a, b) in enumerate(zip(low, high, strict=True))}
+    varies = [axis for axis in n.context.padding.parts(x) if low[axis] or high[axis]]
+    if varies and mode == "constant":
+        whole = x
+        x = OPS.pad(hidden(n, x, varies, number)[cut], tuple(max(a, 0) for a in low),
+                    tuple(max(b, 0) for b in high), number)
+        return resized(n, x, whole, steps)
+    if any(min(low[axis], high[axis]) < 0 for axis in varies):
+        n.mixes(f"mode={mode!r} with pads below zero")
+    x = x[cut] if min(*low, *high) < 0 else x
     low, high = [max(a, 0) for a in low], [max(b, 0) for b in high]
     if mode == "constant":
         return OPS.pad(x, tuple(low), tuple(high), number)
@@ -183,6 +205,9 @@ def _pad(n: Node) -> Result:
         if a or b:
             if a + b > LIMIT or x.shape[axis] > _LONGEST:
                 raise ValueError(f"pads of {a} and {b} on an axis of {x.shape[axis]:,}")
+            if axis in varies:
+                x = padded_by(n, x, axis, a, b, mode)
+                continue
             index = np.pad(np.arange(x.shape[axis], dtype=np.int32), (a, b), mode)
             x = OPS.take(x, constant(index), axis=axis)
     return x

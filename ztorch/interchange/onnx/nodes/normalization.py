@@ -6,6 +6,7 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.nodes.reduction import by_rows
+from ztorch.interchange.onnx.real_parts import hidden, is_padded, standardized
 
 
 def _along_channels(v: Value, rank: int) -> Value:
@@ -35,7 +36,7 @@ def _batch_norm(n: Node) -> Result:
         y = (x - mean) * (OPS.rsqrt(variance + epsilon) * gamma) + beta
         return OPS.cast(y, own), *stored
     axes = (0, *range(2, x.rank))
-    mean, variance = OPS.mean(x, axes, True), OPS.var(x, axes, True)
+    mean, variance = _statistics(n, x, axes)
     y = (x - mean) * (OPS.rsqrt(variance + epsilon) * gamma) + beta
     running = [old * momentum + OPS.cast(OPS.reshape(new, (-1,)), old.dtype) * (1 - momentum)
                for old, new in zip(stored, (mean, variance), strict=True)]
@@ -44,11 +45,24 @@ def _batch_norm(n: Node) -> Result:
     return OPS.cast(y, own), *running
 
 
+def _statistics(n: Node, x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
+    """Mean and variance of what is real in a batch."""
+    padding = n.context.padding
+    if not (padded := padding.of(x)):
+        return OPS.mean(x, axes, True), OPS.var(x, axes, True)
+    real = OPS.broadcast_to(padding.real(x), tuple(
+        1 if k == 1 else m for k, m in enumerate(x.shape)))
+    count = OPS.sum(real, axes, True)
+    mean = OPS.sum(hidden(n, x, padded, 0) * real, axes, True) / count
+    variance = OPS.sum(OPS.square(hidden(n, x - mean, padded, 0)) * real, axes, True) / count
+    return mean, variance
+
+
 @node("LayerNormalization")
 def _layer_norm(n: Node) -> Result:
     x = n.value(0)
     axes = tuple(range(x.rank)[n.attr("axis", -1):])
-    y = OPS.standardize(x, axis=axes, epsilon=n.attr("epsilon", 1e-5)) * n.value(1)
+    y = standardized(n, x, axes, n.attr("epsilon", 1e-5)) * n.value(1)
     return y + n.value(2) if n.has(2) else y
 
 
@@ -66,17 +80,24 @@ def _group_norm(n: Node) -> Result:
     groups = n.attr("num_groups") if n.op == "GroupNormalization" else channels
     if channels % groups:
         raise ValueError(f"{groups} groups of {channels} channels")
-    apart = OPS.reshape(x, (x.shape[0], groups, x.size // (x.shape[0] * groups)))
-    y = OPS.reshape(OPS.standardize(apart, axis=2, epsilon=n.attr("epsilon", 1e-5)), x.shape)
+    epsilon = n.attr("epsilon", 1e-5)
+    if is_padded(n, x, range(2, x.rank)):
+        apart = OPS.reshape(x, (x.shape[0], groups, channels // groups, *x.shape[2:]))
+        y = standardized(n, apart, tuple(range(2, apart.rank)), epsilon)
+    else:
+        apart = OPS.reshape(x, (x.shape[0], groups, x.size // (x.shape[0] * groups)))
+        y = OPS.standardize(apart, axis=2, epsilon=epsilon)
+    y = OPS.reshape(y, x.shape)
     return y * _along_channels(n.value(1), x.rank) + _along_channels(n.value(2), x.rank)
 
 
 @node("LpNormalization")
 def _lp_norm(n: Node) -> Result:
     x, axis = n.value(0), n.attr("axis", -1)
+    x, whole = hidden(n, x, (axis % x.rank,), 0), x
     norm = (OPS.sum(OPS.abs(x), axis, True) if n.attr("p", 2) == 1 else
             OPS.sqrt(OPS.sum(x * x, axis, True)))
-    return OPS.where(OPS.equal(norm, 0.0), 0.0, x / norm)
+    return OPS.where(OPS.equal(norm, 0.0), 0.0, whole / norm)
 
 
 @node("Softmax", "LogSoftmax")

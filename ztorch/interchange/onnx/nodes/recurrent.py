@@ -36,7 +36,11 @@ def _recurrent(n: Node) -> Result:
     if n.attr("layout", 0):
         x = OPS.transpose(x, (1, 0, 2))
     steps, batch, _ = x.shape
+    mask = n.context.padding.places(x).get((1 if batch == 1 else steps, 1))
     counts = _check(n, steps, batch)
+    if mask is not None:
+        real = OPS.transpose(mask.value)
+        counts = real if counts is None else OPS.bitwise_and(counts, real)
     w, r = n.value(1), n.value(2)
     directions, units = w.shape[0], r.shape[-1]
     names = {"forward": 1, "reverse": 1, "bidirectional": 2}
@@ -60,6 +64,10 @@ def _recurrent(n: Node) -> Result:
     y = OPS.concat(*sequences, axis=1)  # (steps, directions, batch, units)
     ends = [OPS.concat(*(OPS.expand_dims(last[k], 0) for last in lasts), axis=0)
             for k in range(states)]
+    if mask is not None:
+        padding, rows = n.context.padding, 1 if batch == 1 else steps * directions
+        y = padding.declare_places(y, {(rows, 1): mask})
+        ends = [padding.declare_places(h, {}) for h in ends]
     if n.attr("layout", 0):
         return (OPS.transpose(y, (2, 0, 1, 3)), *(OPS.transpose(h, (1, 0, 2)) for h in ends))
     return (y, *ends)

@@ -12,6 +12,7 @@ from ztorch.dtypes import DType, boolean
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
+from ztorch.interchange.onnx.real_parts import alike, hidden, is_padded, real_count
 
 _PLAIN = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min",
           "ReduceProd": "prod", "ReduceLogSumExp": "logsumexp", "ReduceSumSquare": "sum",
@@ -34,6 +35,21 @@ _OF_NOTHING: dict[str, Callable[[DType], Any]] = {
     "ReduceLogSumExp": lambda d: -math.inf}
 
 
+# What changes nothing; for all others 0.
+_NEUTRAL: dict[str, Callable[[DType], Any]] = {
+    "ReduceMax": lambda d: _end(d, False), "ReduceMin": lambda d: _end(d, True),
+    "ReduceProd": lambda d: 1, "ReduceLogSumExp": lambda d: _lowest(d)}
+
+
+def _lowest(d: DType) -> float:
+    """The smallest number that is no infinity."""
+    return float(np.finfo(d.working).min)
+
+
+def _positive(x: Value, axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(axis % x.rank for axis in axes)
+
+
 @node(*_PLAIN)
 def _reduce(n: Node) -> Result:
     x, axes = n.value(0), n.ints("axes", 1)
@@ -47,6 +63,7 @@ def _reduce(n: Node) -> Result:
                         keepdims=keep)
         return OPS.full(empty.shape, _OF_NOTHING[n.op](x.dtype), x.dtype)
     if x.dtype is boolean:
+        x = hidden(n, x, _positive(x, axes), n.op != "ReduceMax")
         return (OPS.any if n.op == "ReduceMax" else OPS.all)(x, axis=axes, keepdims=keep)
     own = x.dtype
     if n.op in _OF_FLOATS and not own.is_float:  # the result is rounded to zero
@@ -55,7 +72,13 @@ def _reduce(n: Node) -> Result:
         x = x * x
     elif n.op == "ReduceL1":
         x = OPS.abs(x)
-    y = getattr(OPS, _PLAIN[n.op])(x, axis=axes, keepdims=keep)
+    if n.op == "ReduceMean" and is_padded(n, x, _positive(x, axes)):
+        count = real_count(n, x, _positive(x, axes))
+        y = OPS.sum(hidden(n, x, _positive(x, axes), 0), axis=axes, keepdims=True) / count
+        y = y if keep else OPS.sum(y, axis=axes)
+    else:
+        x = hidden(n, x, _positive(x, axes), _NEUTRAL.get(n.op, lambda d: 0)(x.dtype))
+        y = getattr(OPS, _PLAIN[n.op])(x, axis=axes, keepdims=keep)
     y = OPS.sqrt(y) if n.op == "ReduceL2" else OPS.log(y) if n.op == "ReduceLogSum" else y
     return OPS.cast(y, own) if n.op in _OF_FLOATS else y
 
@@ -64,6 +87,7 @@ def _reduce(n: Node) -> Result:
 def _position(n: Node) -> Result:
     x, axis = n.value(0), n.attr("axis", 0)
     last = n.attr("select_last_index", 0)
+    x = hidden(n, x, (axis % x.rank,), _end(x.dtype, n.op == "ArgMin"))
     x = OPS.flip(x, axis) if last else x
     y = OPS.cast((OPS.argmax if n.op == "ArgMax" else OPS.argmin)(x, axis=axis), "int64")
     y = x.shape[axis] - 1 - y if last else y
@@ -73,14 +97,16 @@ def _position(n: Node) -> Result:
 @node("CumSum", "CumProd")
 def _cumulative(n: Node) -> Result:
     x, axis = n.value(0), range(n.value(0).rank)[n.number(1)]
-    backwards = n.attr("reverse", 0)
+    backwards, whole = n.attr("reverse", 0), x
+    x = hidden(n, x, (axis,), 0 if n.op == "CumSum" else 1)
     x = OPS.flip(x, axis) if backwards else x
     y = (OPS.cumsum if n.op == "CumSum" else OPS.cumprod)(x, axis)
     if n.attr("exclusive", 0):
         front, length = tuple(int(k == axis) for k in range(x.rank)), x.shape[axis]
         shorter = tuple(slice(0, length - 1) if k == axis else slice(None) for k in range(x.rank))
         y = OPS.pad(y[shorter], front, (0,) * x.rank, 0 if n.op == "CumSum" else 1)
-    return OPS.flip(y, axis) if backwards else y
+    y = OPS.flip(y, axis) if backwards else y
+    return alike(n, y, whole)
 
 
 @node("TopK", but="always sorted")
@@ -88,6 +114,7 @@ def _top(n: Node) -> Result:
     n.attr("sorted", 1)
     x, axis = n.value(0), range(n.value(0).rank)[n.attr("axis", -1)]
     count = int(n.number(1)) if n.opset >= 10 else n.attr("k")
+    x = hidden(n, x, (axis,), _end(x.dtype, not n.attr("largest", 1)))
     if n.attr("largest", 1):
         values, positions = OPS.top_k(x, count, axis=axis)
     else:
@@ -105,9 +132,12 @@ def _hardmax(n: Node) -> Result:
 
 def by_rows(n: Node, x: Value, function: Callable[[Value, int], Value]) -> Value:
     """A function along an axis; before opset 13 along all axes from that one on."""
-    if n.opset >= 13:
-        return function(x, range(x.rank)[n.attr("axis", -1)])
-    axis = n.attr("axis", 1)
+    axis = n.attr("axis", 1 if n.opset < 13 else -1)
     axis = axis + x.rank if axis < 0 else axis
+    if n.opset >= 13 or axis == x.rank - 1:
+        axis = range(x.rank)[axis]
+        if not is_padded(n, x, (axis,)):
+            return function(x, axis)
+        return alike(n, function(hidden(n, x, (axis,), _lowest(x.dtype)), axis), x)
     flat = OPS.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
     return OPS.reshape(function(flat, 1), x.shape)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import LIMIT, Node, Result, node
 from ztorch.interchange.onnx.nodes.casts import narrowed, widened
 from ztorch.interchange.onnx.nodes.convolution import channels_first, channels_last
+from ztorch.interchange.onnx.real_parts import is_padded, picked, row_sizes
+from ztorch.interchange.onnx.real_parts import resized as of_real_size
+from ztorch.layers.real_positions import spread
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Resized:
     new: int
     scale: float  # new elements for each old one; need not be new / old
     region: tuple[float, float]  # of `tf_crop_and_resize`: start and end, as shares of the axis
+    target: int | None  # the number of its size among those that are given; None for a scale
 
 
 @node("Resize", "Upsample")
@@ -40,6 +45,9 @@ def _resize(n: Node) -> Result:
         if one.new < 1 or one.new * one.old > 16 * LIMIT:
             raise ValueError(f"{one.old} elements of an axis made {one.new}")
     for one in resized:
+        if is_padded(n, x, {one.axis}):
+            x = _of_rows(n, x, one, mode)
+            continue
         at = _sources(n, one)
         x = _nearest(n, x, one, at) if mode == "nearest" else _weighted(n, x, one, at, mode)
         if _transformation(n) == "tf_crop_and_resize":
@@ -74,7 +82,87 @@ def _axes(n: Node, x: Value) -> list[Resized]:
     if _transformation(n) == "tf_crop_and_resize":
         numbers = [float(a) for a in n.array(1).reshape(-1)]
         regions = list(zip(numbers[:len(axes)], numbers[len(axes):], strict=True))
-    return [Resized(*row) for row in zip(axes, old, new, scales, regions, strict=True)]
+    by_size = n.has(3) and n.array(3).size
+    return [Resized(*row, k if by_size else None)
+            for k, row in enumerate(zip(axes, old, new, scales, regions, strict=True))]
+
+
+_FIXED = ("half_pixel", "pytorch_half_pixel", "asymmetric")  # sources, if the scale is fixed
+_BEHIND = 2  # elements behind the last one that a new element may be made of
+
+
+def _of_rows(n: Node, x: Value, one: Resized, mode: str) -> Value:
+    """Resized along an axis whose rows end at different places: elements behind the last real one
+    are like it, and a row's own sizes are the scale where sizes are given."""
+    if n.attr("antialias", 0) or n.attr("exclude_outside", 0) or (
+            n.attr("keep_aspect_ratio_policy", "stretch") != "stretch"):
+        n.mixes("antialias, exclude_outside or keep_aspect_ratio_policy along an open axis")
+    padding, axis = n.context.padding, one.axis
+    sizes = row_sizes(n, x, axis)
+    new: Value | int = one.new
+    assert sizes is not None
+    scale = Fraction(one.scale).limit_denominator(64)
+    if one.target is None and abs(scale - Fraction(one.scale)) > 1e-6:
+        n.mixes(f"scale {one.scale} along an open axis: export it with sizes")
+    step = scale.numerator, 0, scale.denominator
+    if one.target is None and _transformation(n) not in _FIXED:
+        new = OPS.floor_divide(sizes * step[0], step[2])
+        return of_real_size(n, _taken(n, x, one, mode, sizes, new), x, {axis: step})
+    if one.target is None:
+        at = OPS.minimum(OPS.iota((1, one.old + _BEHIND), 1, "int32"), sizes - 1)
+        longer = padding.declare(picked(n, x, axis, at), {
+            a: m for a, m in padding.of(x).items() if a != axis})
+        wide = replace(one, old=one.old + _BEHIND)
+        places = _sources(n, one)
+        y = (_nearest if mode == "nearest" else _weighted)(n, longer, wide, places, *(
+            () if mode == "nearest" else (mode,)))
+        return of_real_size(n, y, x, {axis: step})
+    padded = padding.of(x)
+    if n.follow_sizes(3, one.target + 1)[one.target]:
+        target = padding.of_size(padded[axis].axis, one.new)
+        if target is None:
+            n.mixes(f"a size of {one.new} that no tensor before it has: give scales")
+        new, padded[axis] = OPS.sum(OPS.cast(target.value, "int32"), 1, True), target
+    else:
+        del padded[axis]
+    return padding.declare(_taken(n, x, one, mode, sizes, new), padded)
+
+
+def _taken(n: Node, x: Value, one: Resized, mode: str, old: Value, new: Value | int) -> Value:
+    """The sums of the neighbours of new elements, from `old` to `new` elements in each row."""
+    def fraction(a: Value | int) -> Value | float:
+        return OPS.cast(a, "float32") if isinstance(a, Value) else float(a)
+
+    k = OPS.cast(OPS.iota((1, one.new), 1, "int32"), "float32")
+    m, count, way = fraction(old), fraction(new), _transformation(n)
+    if way == "align_corners":
+        at = k * (m - 1.0) / OPS.maximum(count - 1.0 + 0.0 * m, 1.0)
+    elif way == "asymmetric":
+        at = k * m / count
+    elif way in ("half_pixel", "pytorch_half_pixel"):
+        at = (k + 0.5) * m / count - 0.5
+        at = OPS.where(OPS.equal(count + 0.0 * m, 1.0), 0.0, at) if way[0] == "p" else at
+    else:
+        n.mixes(f"coordinate_transformation_mode={way!r} along an open axis")
+    if mode == "nearest":
+        ways: dict[str, Callable[[Value], Value]] = {
+            "floor": OPS.floor, "ceil": OPS.ceil,
+            "round_prefer_floor": lambda a: OPS.ceil(a - 0.5),
+            "round_prefer_ceil": lambda a: OPS.floor(a + 0.5)}
+        nearest = ways[n.attr("nearest_mode", "round_prefer_floor")](at)
+        place = OPS.maximum(OPS.cast(nearest, "int32"), 0)
+        return picked(n, x, one.axis, OPS.minimum(place, old - 1))
+    first = OPS.floor(at)
+    rest = at - first
+    taps = ((1.0 - rest, rest) if mode == "linear" else
+            cubic_weights(rest, n.attr("cubic_coeff_a", -0.75)))
+    total: Value | None = None
+    for shift, share in enumerate(taps, 0 if mode == "linear" else -1):
+        place = OPS.minimum(OPS.maximum(OPS.cast(first, "int32") + shift, 0), old - 1)
+        part = picked(n, x, one.axis, place) * OPS.cast(spread(share, x.rank, one.axis), x.dtype)
+        total = part if total is None else total + part
+    assert total is not None
+    return total
 
 
 def _transformation(n: Node) -> str:
@@ -138,12 +226,13 @@ def _weighted(n: Node, x: Value, one: Resized, at: np.ndarray, mode: str) -> Val
                     bool(n.attr("exclude_outside", 0)))
     axis = one.axis
     before, after = x.shape[:axis], x.shape[axis + 1:]
-    if math.prod(after) == 1:
+    is_last = math.prod(after) == 1
+    table = n.context.padding.declare(constant(matrix.T if is_last else matrix, x.dtype), {})
+    if is_last:
         rows = OPS.reshape(x, (math.prod(before), one.old))
-        return OPS.reshape(OPS.matmul(rows, constant(matrix.T, x.dtype)),
-                           (*before, len(at), *after))
+        return OPS.reshape(OPS.matmul(rows, table), (*before, len(at), *after))
     flat = OPS.reshape(x, (math.prod(before), one.old, math.prod(after)))
-    return OPS.reshape(OPS.matmul(constant(matrix, x.dtype), flat), (*before, len(at), *after))
+    return OPS.reshape(OPS.matmul(table, flat), (*before, len(at), *after))
 
 
 def shares(at: np.ndarray, old: int, mode: str, a: float = -0.75, scale: float = 1.0,
