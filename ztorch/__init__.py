@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import ztorch.ops as activations  # noqa: F401  # isort: skip
     from ztorch.arrays import array_api as array_api
     from ztorch.arrays.applying import allow_transfers as allow_transfers
+    from ztorch.arrays.complex_tensor import ComplexTensor as ComplexTensor
     from ztorch.arrays.creation import asarray as asarray
     from ztorch.arrays.creation import empty as empty
     from ztorch.arrays.creation import from_dlpack as from_dlpack
@@ -117,6 +118,7 @@ _NAMES = {"Input": "layers.core", "Layer": "layers.layer", "Model": "model.model
                            "atomic_min", "atomic_max", "atomic_exchange", "atomic_cas", "lane",
                            "shuffle", "shuffle_xor", "subgroup_sum", "subgroup_max",
                            "subgroup_min"), "kernels"),
+          "ComplexTensor": "arrays.complex_tensor", "complex64": "dtypes", "complex128": "dtypes",
           "Tensor": "arrays.tensor", "allow_transfers": "arrays.applying",
           "custom_gradient": "arrays.custom_gradient",
           "lazy": "arrays.recording", "vmap": "arrays.vmap", "stop_gradient": "ops",
@@ -218,6 +220,7 @@ def _dispatch(attribute: str, room: str, name: str) -> None:
 
 
 _dispatch("on_arrays", "arrays.tensor", "on_arrays")
+_dispatch("on_complex", "arrays.complex_calls", "on_complex")
 _dispatch("function_of_tensors", "arrays.keras_functions", "named")
 _dispatch("on_loop", "arrays.control", "on_loop")
 _dispatch("on_kernel", "arrays.kernel_calls", "on_kernel")

@@ -21,6 +21,7 @@ def on_tensors(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
 
 
 on_arrays: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # an op, its arguments -> results
+on_complex: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # the same, of complex numbers
 function_of_tensors: Callable[[str], Any]  # a name of `zt.ops` -> the function
 on_loop: Callable[..., Any]  # "scan", "while_loop" or "cond", its arguments -> its results
 on_kernel: Callable[..., Any]  # a kernel, its arguments by name, a device -> its results

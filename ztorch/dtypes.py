@@ -67,6 +67,47 @@ u32 = DType("u32", "uint32", "u", 32, 0, "unsigned int", "", 12)
 u64 = DType("u64", "uint64", "u", 64, 0, "unsigned long", "", 13)
 boolean = DType("bool", "bool", "b", 1, 0, "unsigned char", "Bool", 9)
 
+
+
+class ComplexDType:
+    """A dtype of complex numbers. They are pairs of real tensors: nothing below `arrays/` stores or
+    computes with this dtype, and `dtype` does not know it. There is one object of each.
+
+    Attributes:
+        name: Short name, such as `"c64"`.
+        long: Name that users write, such as `"complex64"`.
+        part: The dtype of real and imaginary parts.
+        kind: `"c"`.
+        bits: Size in bits, of both parts.
+        bytes: Size in memory, of both parts.
+        is_float: False: its parts are floats.
+        is_int: False.
+        numpy: NumPy dtype of the same numbers.
+    """
+
+    __slots__ = ("bits", "bytes", "is_float", "is_int", "kind", "long", "name", "numpy", "part")
+
+    def __init__(self, name: str, part: DType):
+        self.name, self.part, self.kind = name, part, "c"
+        self.bits, self.bytes = 2 * part.bits, 2 * part.bytes
+        self.long = f"complex{self.bits}"
+        self.is_float = self.is_int = False
+        self.numpy = np.dtype(self.long)
+
+    def __reduce__(self) -> tuple:
+        return complex_dtype, (self.long,)
+
+    def __str__(self) -> str:
+        return self.long
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+complex64 = ComplexDType("c64", f32)
+complex128 = ComplexDType("c128", f64)
+COMPLEX = (complex64, complex128)
+
 ALL: tuple[DType, ...] = (f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, boolean)
 _BY_NAME = {d.name: d for d in ALL} | {d.long: d for d in ALL}
 
@@ -87,7 +128,38 @@ def dtype(name: str | DType | np.dtype | type) -> DType:
         except (TypeError, ValueError, KeyError):
             hint = "; a shape is one tuple, such as (3, 4)" if isinstance(name, int) else ""
             raise UnknownName(f"{name!r} is not a dtype that ztorch computes with{hint}") from None
+    if complex_dtype(name):
+        raise UnknownName(f"{name} is a dtype of zt.tensor and functions of tensors alone: models, "
+                          "kernels and random numbers are real; give real and imaginary parts")
     raise unknown("dtype", name, [d.long for d in ALL])
+
+
+def complex_dtype(x: Any) -> ComplexDType | None:
+    """The dtype of complex numbers that x is or names; None if it is none.
+
+    >>> complex_dtype("complex64"), complex_dtype(np.complex128), complex_dtype("float32")
+    (c64, c128, None)
+    """
+    if isinstance(x, ComplexDType):
+        return x
+    named = x in ("complex64", "complex128", "c64", "c128") if isinstance(x, str) else (
+        isinstance(x, np.dtype) or (isinstance(x, type) and issubclass(
+            x, (complex, np.complexfloating))))
+    if not named:
+        return None
+    return next((d for d in COMPLEX if x in (d.name, d.long) or (
+        not isinstance(x, str) and np.dtype(x) == d.numpy)), None)
+
+
+def part_dtype(*dtypes: Any) -> DType:
+    """The dtype of the parts of complex numbers that can hold all of these, as NumPy has it.
+
+    >>> part_dtype(f32), part_dtype(complex64, f64), part_dtype(i8)
+    (f32, f64, f32)
+    """
+    floats = [f32 if d is bf16 else d for d in dtypes]
+    wide = np.result_type(np.complex64, *(d.numpy for d in floats))
+    return f64 if wide == np.complex128 else f32
 
 
 @functools.cache

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ztorch import ops
+from ztorch import dispatch, ops
 from ztorch.arrays.calls import NUMBERS, Call, bind, call_for, tensor_places
+from ztorch.arrays.complex_dtypes import holds_complex
 from ztorch.arrays.elements import array_of, node_of_array, operand_of
 from ztorch.arrays.node import Handle, TensorNode
 from ztorch.arrays.placement import default_device, memory_of
@@ -123,6 +124,8 @@ def _recorded(call: Call, operands: Sequence[Any]) -> Any:
 def _apply_first(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
                  key: tuple[Any, ...] | None) -> Any:
     """Binds the arguments of an op as a function's are, and remembers the call under a key."""
+    if any(map(holds_complex, (*args, *attrs.values()))):
+        return dispatch.on_complex(name, args, attrs)
     name = ALIASES.get(name, name)
     bound = bind(name, args, attrs)
     if any(isinstance(x, Value) for x in bound.operands):

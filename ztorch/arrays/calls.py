@@ -18,7 +18,7 @@ import numpy as np
 from ztorch.arguments import written
 from ztorch.arrays.promotion import integer_range, name_for, need_in_range, operand_dtypes
 from ztorch.arrays.specs import Spec, spec
-from ztorch.dtypes import DType, dtype
+from ztorch.dtypes import ComplexDType, DType, dtype
 from ztorch.errors import ConfigError, DataError, UnknownName, ZtorchError
 from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public, is_pair, leaf
 from ztorch.graph.tracing import NotTraced
@@ -161,15 +161,23 @@ class Bound(NamedTuple):
         return weak
 
 
-def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Bound:
+def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
+         form: tuple[inspect.Signature, frozenset[str]] | None = None) -> Bound:
     """Sorts the arguments of an op into tensors and attributes.
+
+    Args:
+        name: The op.
+        args: Its positional arguments.
+        attrs: Its keyword arguments.
+        form: The signature, and the names of parameters that are tensors; `None`: those of the op.
+            Default: `None`.
 
     Raises:
         TypeError: They do not fit the op's signature.
         DataError: A tensor is None where there must be one.
         ConfigError: An attribute is not a plain value.
     """
-    declared, tensors = signature(name)
+    declared, tensors = form or signature(name)
     try:
         arguments = declared.bind(*args, **attrs).arguments
     except TypeError as error:
@@ -291,7 +299,8 @@ def as_attribute(label: str, x: Any) -> Any:
         return tuple(as_attribute(label, item) for item in x)
     if isinstance(x, slice):
         return slice(*(as_attribute(label, bound) for bound in (x.start, x.stop, x.step)))
-    if x is None or x is Ellipsis or isinstance(x, (bool, int, float, str, DType)):
+    if x is None or x is Ellipsis or isinstance(
+            x, (bool, int, float, complex, str, DType, ComplexDType)):
         return x
     try:
         return dtype(x)  # np.float32 and the like

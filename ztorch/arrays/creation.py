@@ -12,6 +12,8 @@ import numpy as np
 from ztorch.abi import BUFFER_ALIGN
 from ztorch.arguments import explained
 from ztorch.arrays.cells import is_tracing
+from ztorch.arrays.complex_dtypes import holds_complex
+from ztorch.arrays.complex_tensor import complex_tensor
 from ztorch.arrays.dlpack import lent_by
 from ztorch.arrays.elements import node_from, stored_array
 from ztorch.arrays.exchange import as_host_array
@@ -19,9 +21,9 @@ from ztorch.arrays.node import TensorNode
 from ztorch.arrays.placement import device as on_device
 from ztorch.arrays.promotion import integer_range
 from ztorch.arrays.tensor import Tensor, compute, tensor_of
-from ztorch.dtypes import DType
+from ztorch.dtypes import DType, complex64, complex_dtype
 from ztorch.dtypes import dtype as dtype_named
-from ztorch.errors import ConfigError, DataError, ShapeError
+from ztorch.errors import ConfigError, DataError, ShapeError, ZtorchError
 
 Shape = int | Sequence[int]
 
@@ -33,11 +35,11 @@ def tensor(data: Any, dtype: DType | str | None = None, device: str | None = Non
     Args:
         data: Numbers: an array of any framework, a number, or nested lists of them.
         dtype: The dtype; `None` means that of an array, float32 for Python's floats, int64 for its
-            integers. Default: `None`.
+            integers, complex64 for its complex numbers. Default: `None`.
         device: The device that holds it; `None` means the default one. Default: `None`.
 
     Returns:
-        The tensor.
+        The tensor; a `zt.ComplexTensor` of complex numbers.
 
     Raises:
         DataError: `data` is not an array of numbers.
@@ -48,7 +50,17 @@ def tensor(data: Any, dtype: DType | str | None = None, device: str | None = Non
         tensor([[1., 2.],
                 [3., 4.]], dtype=float32, device='cpu')
     """
-    return Tensor(data, dtype, device)
+    try:
+        return Tensor(data, dtype, device)
+    except ZtorchError:
+        return _of_complex(data, dtype, device, None)
+
+
+def _of_complex(data: Any, dtype: Any, device: str | None, copy: bool | None) -> Any:
+    """A complex tensor of what could not be a real one; the error again if nothing is complex."""
+    if holds_complex(data) or complex_dtype(dtype):
+        return complex_tensor(data, dtype, device, copy)
+    raise
 
 
 @explained
@@ -66,7 +78,7 @@ def asarray(data: Any, dtype: DType | str | None = None, device: str | None = No
             where it must. Default: `None`.
 
     Returns:
-        The tensor.
+        The tensor; a `zt.ComplexTensor` of complex numbers.
 
     Raises:
         ConfigError: `copy` is False, and the memory cannot be shared.
@@ -76,8 +88,11 @@ def asarray(data: Any, dtype: DType | str | None = None, device: str | None = No
         >>> zt.asarray(np.arange(3))
         tensor([0, 1, 2], dtype=int64, device='cpu')
     """
-    d = None if dtype is None else dtype_named(dtype)
-    node = node_from(data, d, device, bool(copy))
+    try:
+        d = None if dtype is None else dtype_named(dtype)
+        node = node_from(data, d, device, bool(copy))
+    except ZtorchError:
+        return _of_complex(data, dtype, device, copy)  # type: ignore[no-any-return]
     if copy is False and not isinstance(data, Tensor) and not _shares(node, data):
         raise ConfigError("this array's memory cannot be shared with a tensor: it must be on the "
                           "tensor's device, in C order, with whole elements aligned, in the same "
@@ -123,15 +138,15 @@ def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> 
 
 
 @explained
-def full(shape: Shape, fill_value: float, dtype: DType | str | None = None,
+def full(shape: Shape, fill_value: complex, dtype: Any = None,
          device: str | None = None) -> Tensor:
     """A tensor with one number everywhere.
 
     Args:
         shape: Size of each axis, or of the only one.
         fill_value: The number.
-        dtype: The dtype; `None` means float32 for a float, int64 for an integer, else bool.
-            Default: `None`.
+        dtype: The dtype; `None` means float32 for a float, int64 for an integer, complex64 for a
+            complex number, else bool. Default: `None`.
         device: The device that holds it; `None` means the default one. Default: `None`.
 
     Returns:
@@ -147,8 +162,12 @@ def full(shape: Shape, fill_value: float, dtype: DType | str | None = None,
         tensor([1.5, 1.5], dtype=float32, device='cpu')
     """
     number = np.asarray(fill_value)
-    if number.ndim or number.dtype.kind not in "biuf":
+    if number.ndim or number.dtype.kind not in "biufc":
         raise DataError(f"full takes a number, not {fill_value!r}")
+    if number.dtype.kind == "c" or complex_dtype(dtype):
+        with on_device(device) if device is not None else contextlib.nullcontext():
+            attrs = {"value": complex(number), "dtype": complex_dtype(dtype or complex64)}
+            return compute("full", (_sizes(shape),), attrs)  # type: ignore[no-any-return]
     kind = dtype_named(dtype or {"b": "bool", "f": "float32"}.get(number.dtype.kind, "int64"))
     if kind.is_int:
         low, high = integer_range(kind)

@@ -13,13 +13,15 @@ from ztorch.errors import DataError, UnknownName, Unsupported
 dtype_of = functools.lru_cache(dtype)
 
 
-def as_host_array(label: str, x: Any, kind: DType | None = None) -> np.ndarray:
+def as_host_array(label: str, x: Any, kind: DType | None = None,
+                  complex_too: bool = False) -> np.ndarray:
     """An array of NumPy: x itself, or what x says it holds.
 
     Args:
         label: What errors call it.
         x: An array of any framework, a number, or nested lists of numbers.
         kind: The dtype to come: if it holds integers, numbers must fit. Default: `None`.
+        complex_too: Whether its numbers may be complex. Default: `False`.
 
     Raises:
         DataError: x is not an array of numbers.
@@ -35,6 +37,8 @@ def as_host_array(label: str, x: Any, kind: DType | None = None) -> np.ndarray:
         raise DataError(f"{label} is not an array: {error}") from None
     except (TypeError, RuntimeError) as error:  # it is on a device, or has a gradient
         raise DataError(f"{label} cannot be read as an array: {error}") from None
+    if complex_too and array.dtype.kind == "c":
+        return array
     try:
         dtype_of(array.dtype)
     except UnknownName:

@@ -77,6 +77,17 @@ class Tensor(Handle, Operators):
         return self.node.spec.memory
 
     @property
+    def real(self) -> Tensor:
+        """Itself: its numbers are real."""
+        return self
+
+    @property
+    def imag(self) -> Tensor:
+        """The imaginary parts of its numbers: zeros."""
+        zeros: Tensor = compute("imag", (self,), {})
+        return zeros
+
+    @property
     def size(self) -> int:
         """The number of elements."""
         return self.node.spec.size

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 Shape = Any  # of a tree: LEAF, None, or (type, keys or size, shapes of the parts)
 
 LEAF = "leaf"
+
+
+class Branch:
+    """An object that trees take apart, as they do a tuple: `_fields` are its parts, and its class
+    is called with them to make it again."""
+
+    __slots__ = ()
+    _fields: ClassVar[tuple[str, ...]]
 
 
 def flatten(tree: Any) -> tuple[list[Any], Shape]:
@@ -31,6 +39,9 @@ def _flatten(tree: Any, leaves: list[Any]) -> Shape:
         return type(tree), len(tree), tuple(_flatten(part, leaves) for part in tree)
     if tree is None:
         return None
+    if isinstance(tree, Branch):
+        parts = [getattr(tree, name) for name in tree._fields]
+        return type(tree), len(parts), tuple(_flatten(part, leaves) for part in parts)
     leaves.append(tree)
     return LEAF
 

@@ -75,9 +75,22 @@ def isneginf(x: Value) -> Value:
     return OPS.equal(as_floats(x)[0], -math.inf)
 
 
-@composition(Sample(((3, 4),)), aliases=("conj", "conjugate"))
+@composition(Sample(((3, 4),)))
 def real(x: Value) -> Value:
-    """The real part, which is x: there are no complex numbers. So is what conjugates it.
+    """The real part; x itself if it is no complex tensor.
+
+    Args:
+        x: Tensor of numbers.
+
+    Returns:
+        x.
+    """
+    return x
+
+
+@composition(Sample(((3, 4),)), aliases=("conjugate",))
+def conj(x: Value) -> Value:
+    """The conjugate, whose imaginary part has the other sign; x itself if it is no complex tensor.
 
     Args:
         x: Tensor of numbers.
@@ -90,7 +103,7 @@ def real(x: Value) -> Value:
 
 @composition(Sample(((3, 4),)))
 def imag(x: Value) -> Value:
-    """The imaginary part, which is 0: there are no complex numbers.
+    """The imaginary part; 0 if x is no complex tensor.
 
     Args:
         x: Tensor of numbers.
@@ -103,7 +116,7 @@ def imag(x: Value) -> Value:
 
 @composition(Sample(((3, 4),)))
 def isreal(x: Value) -> Value:
-    """Whether numbers are real: all are.
+    """Whether numbers are real: all are, but in complex tensors.
 
     Args:
         x: Tensor of numbers.

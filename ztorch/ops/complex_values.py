@@ -1,0 +1,138 @@
+"""Complex numbers in the graph: pairs of real values, and the table of the ops that take them.
+
+Each op is a composition of real ops, so it fuses, runs on every device and has a gradient: that of
+real functions of the two parts. `arrays/` calls them on tensors.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ztorch.graph.op import ALIASES, OPS
+from ztorch.graph.trees import Branch
+from ztorch.graph.value import Value
+
+
+class ComplexValue(Branch):
+    """A complex value: its parts have one shape and one dtype.
+
+    Attributes:
+        real: The real part.
+        imag: The imaginary part.
+    """
+
+    __slots__ = ("imag", "real")
+    _fields = "real", "imag"
+
+    def __init__(self, real: Value, imag: Value):
+        self.real, self.imag = real, imag
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The size of each axis."""
+        return self.real.shape
+
+    @property
+    def rank(self) -> int:
+        """The number of axes."""
+        return self.real.rank
+
+    def each(self, op: str, *args: Any, **attrs: Any) -> ComplexValue:
+        """A real op of each part."""
+        call = getattr(OPS, op)
+        return ComplexValue(call(self.real, *args, **attrs), call(self.imag, *args, **attrs))
+
+    def __getitem__(self, key: Any) -> ComplexValue:
+        return ComplexValue(self.real[key], self.imag[key])
+
+    def __neg__(self) -> ComplexValue:
+        return ComplexValue(-self.real, -self.imag)
+
+    def __add__(self, other: ComplexValue) -> ComplexValue:
+        return ComplexValue(self.real + other.real, self.imag + other.imag)
+
+    def __sub__(self, other: ComplexValue) -> ComplexValue:
+        return ComplexValue(self.real - other.real, self.imag - other.imag)
+
+    def __mul__(self, other: ComplexValue | Value | float) -> ComplexValue:
+        if not isinstance(other, ComplexValue):
+            return ComplexValue(self.real * other, self.imag * other)
+        return ComplexValue(self.real * other.real - self.imag * other.imag,
+                            self.real * other.imag + self.imag * other.real)
+
+    def turned(self) -> ComplexValue:
+        """The product with i."""
+        return ComplexValue(-self.imag, self.real)
+
+    def turned_back(self) -> ComplexValue:
+        """The product with -i."""
+        return ComplexValue(self.imag, -self.real)
+
+
+def choose(condition: Value, x: ComplexValue, y: ComplexValue) -> ComplexValue:
+    """x where a condition holds, else y."""
+    return ComplexValue(OPS.where(condition, x.real, y.real),
+                        OPS.where(condition, x.imag, y.imag))
+
+
+def both(*conditions: Value) -> Value:
+    """Whether all conditions hold."""
+    return functools.reduce(OPS.bitwise_and, conditions)
+
+
+def either(*conditions: Value) -> Value:
+    """Whether one of the conditions holds."""
+    return functools.reduce(OPS.bitwise_or, conditions)
+
+
+class ComplexOp(NamedTuple):
+    """An op of complex numbers: parameters that are annotated as `ComplexValue` are complex, those
+    as `Value` real."""
+
+    call: Callable[..., Any]
+    signature: inspect.Signature
+    tensors: frozenset[str]  # the names of parameters that are tensors
+    complex: frozenset[str]  # and of those that are complex
+
+
+_TABLE: dict[str, Callable[..., Any]] = {}
+# Families of ops made by one rule each: the name of an op -> a function, or None.
+_RULES: list[Callable[[str], Callable[..., Any] | None]] = []
+
+
+def complex_op(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a function of complex values as ops, of its own name if none is given."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names or (function.__name__,):
+            assert name not in _TABLE, f"the complex op {name} is registered twice"
+            _TABLE[name] = function
+        return function
+
+    return register
+
+
+def complex_rule(rule: Callable[[str], Callable[..., Any] | None]) -> Any:
+    """Registers what makes a family of ops from the real ones."""
+    _RULES.append(rule)
+    return rule
+
+
+@functools.cache
+def complex_form(name: str) -> ComplexOp | None:
+    """What an op computes of complex numbers; None if there is no such form.
+
+    >>> complex_form("exp").signature, complex_form("less")
+    (<Signature (x: 'ComplexValue') -> 'ComplexValue'>, None)
+    """
+    name = name if name in _TABLE else ALIASES.get(name, name)
+    call = _TABLE.get(name) or next((f for rule in _RULES if (f := rule(name))), None)
+    if call is None:
+        return None
+    signature = inspect.signature(call)
+    kinds = {p.name: str(p.annotation) for p in signature.parameters.values()}
+    return ComplexOp(call, signature, frozenset(n for n, kind in kinds.items() if "Value" in kind),
+                     frozenset(n for n, kind in kinds.items() if "ComplexValue" in kind))
