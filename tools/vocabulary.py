@@ -18,6 +18,7 @@ from ztorch.graph.op import REGISTRY, Public, Sample, leaf
 from ztorch.graph.value import Value, topological
 from ztorch.ir.opcodes import OPCODES
 from ztorch.ops import signature
+from ztorch.ops.complex_values import complex_names
 
 HEAD = """# The vocabulary
 
@@ -39,6 +40,9 @@ table of opcodes has one (g is the gradient of the result y), else whether there
 """
 
 
+COMPLEX = """`complex`, `polar`, `view_as_complex` and `view_as_real` lead from real tensors to
+complex ones and back. Of complex tensors, and arrays of complex numbers, `fft` and its kin have the
+arguments of NumPy. What is not among these ops raises `Unsupported`:"""
 COLUMNS = ("op", "what it gives", "dtypes", "gradient", "example", "FLOPs", "bytes")
 # Gradients of ops that no sample can describe.
 _UNSAMPLED = {"slice_by": "yes", "einsum": "yes", "dropout": "yes"}
@@ -57,6 +61,8 @@ def vocabulary() -> str:
                   "| --- " * len(COLUMNS) + "|"]
         lines += [_row(public) for public in families[family]]
         lines.append("")
+    names = ", ".join(f"`{name}`" for name in complex_names())
+    lines += ["## Complex numbers", "", f"{COMPLEX} {names}.", ""]
     return "\n".join(lines)
 
 

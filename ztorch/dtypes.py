@@ -107,12 +107,13 @@ class ComplexDType:
 complex64 = ComplexDType("c64", f32)
 complex128 = ComplexDType("c128", f64)
 COMPLEX = (complex64, complex128)
+AnyDType = DType | ComplexDType
 
 ALL: tuple[DType, ...] = (f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, boolean)
 _BY_NAME = {d.name: d for d in ALL} | {d.long: d for d in ALL}
 
 
-def dtype(name: str | DType | np.dtype | type) -> DType:
+def dtype(name: str | AnyDType | np.dtype | type) -> DType:
     """The DType for a short or long name, or for a NumPy dtype.
 
     >>> dtype("float32"), dtype(np.int8), dtype("u32")
@@ -124,13 +125,15 @@ def dtype(name: str | DType | np.dtype | type) -> DType:
         return _BY_NAME[name]
     if not isinstance(name, str):
         try:
-            return _BY_NAME[np.dtype(name).name]
+            return _BY_NAME[np.dtype(name).name]  # type: ignore[arg-type]
         except (TypeError, ValueError, KeyError):
-            hint = "; a shape is one tuple, such as (3, 4)" if isinstance(name, int) else ""
-            raise UnknownName(f"{name!r} is not a dtype that ztorch computes with{hint}") from None
+            if not complex_dtype(name):
+                hint = "; a shape is one tuple, such as (3, 4)" if isinstance(name, int) else ""
+                raise UnknownName(
+                    f"{name!r} is not a dtype that ztorch computes with{hint}") from None
     if complex_dtype(name):
-        raise UnknownName(f"{name} is a dtype of zt.tensor and functions of tensors alone: models, "
-                          "kernels and random numbers are real; give real and imaginary parts")
+        raise UnknownName(f"{name} is a dtype of tensors alone: models, kernels and random numbers "
+                          "are real on every backend; give real and imaginary parts")
     raise unknown("dtype", name, [d.long for d in ALL])
 
 

@@ -148,7 +148,7 @@ def test_large_integers_keep_their_digits() -> None:
 @together()
 @pytest.mark.parametrize(("wrong", "kind", "words"), [
     (lambda: zt.tensor("a"), DataError, "array of <U1"), (lambda: zt.tensor(None), DataError, "object"),
-    (lambda: zt.tensor(1j), DataError, "complex128"), (lambda: zt.tensor([[1], [1, 2]]), DataError, "not an array"),
+    (lambda: zt.Tensor(1j), DataError, "complex128"), (lambda: zt.tensor([[1], [1, 2]]), DataError, "not an array"),
     (lambda: zt.tensor(1 << 70), DataError, "object"), (lambda: zt.tensor([300], "int8"), DataError, "int8 cannot hold"),
     (lambda: zt.tensor([-1], "uint8"), DataError, "uint8 cannot hold"),
     (lambda: zt.tensor(1, "float31"), UnknownName, "did you mean 'float16' or 'float32'"),

@@ -87,7 +87,7 @@ CASES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "normalize": [((X,), {}), ((X,), {"axis": 0, "order": 1})], "percentile": [((X,), {"q": np.array([0, 30, 100])})],
     "psnr": [((X, Y), {"max_val": 3.0})], "ptp": [((X,), {}), ((X,), {"axis": 0})],
     "quantile": [((X,), {"q": 0.3, "method": method, "axis": 1}) for method in ("linear", "lower", "higher", "midpoint", "nearest")],
-    "rad2deg": [((X,), {})], "real": [((X,), {})],
+    "rad2deg": [((X,), {})], "real": [((X,), {})], "conj": [((X,), {})],
     "rearrange": [((CUBE,), {"pattern": "a b (c d) -> (c a) d b", "c": 2}), ((CUBE,), {"pattern": "b h w -> b (h w)"})],
     "rms_normalization": [((X, X[0]), {}), ((X,), {"epsilon": 0.1})],
     "saturate_cast": [((X * 200,), {"dtype": "int8"}), ((WHOLE * 100,), {"dtype": "uint8"})],

@@ -14,12 +14,15 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from ztorch.arrays import array_api_fft as fft
 from ztorch.arrays import array_api_linalg as linalg
 from ztorch.arrays import creation, ranges
 from ztorch.arrays.array_api_dtypes import (
     Info,
     bool,
     can_cast,
+    complex64,
+    complex128,
     finfo,
     float32,
     float64,
@@ -35,7 +38,7 @@ from ztorch.arrays.array_api_dtypes import (
     uint32,
     uint64,
 )
-from ztorch.arrays.array_api_extras import conj, imag, real, repeat, std, unstack, var
+from ztorch.arrays.array_api_extras import repeat, std, unstack, var
 from ztorch.arrays.array_api_sets import (
     nonzero,
     unique_all,
@@ -45,7 +48,7 @@ from ztorch.arrays.array_api_sets import (
 )
 from ztorch.arrays.standard import named, on_tensors, total_dtype
 from ztorch.arrays.tensor import Tensor, compute
-from ztorch.dtypes import DType
+from ztorch.dtypes import AnyDType
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.op import broadcast_shapes as _broadcast_shapes
 
@@ -53,7 +56,7 @@ __array_api_version__ = "2024.12"
 _VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")  # each contains those before it
 e, inf, nan, newaxis, pi = math.e, math.inf, math.nan, None, math.pi
 
-Dtype = DType | str | None
+Dtype = AnyDType | str | None
 Device = str | None
 
 
@@ -75,9 +78,9 @@ def namespace(api_version: str | None = None) -> ModuleType:
 
 # -- functions that ops compute as they are --------------------------------------------------------
 
-_UNARY = """abs acos acosh asin asinh atan atanh bitwise_invert cos cosh exp expm1 isfinite isinf
-    isnan log log10 log1p log2 logical_not matrix_transpose positive reciprocal sign signbit sin
-    sinh sqrt square tan tanh"""
+_UNARY = """abs acos acosh asin asinh atan atanh bitwise_invert conj cos cosh exp expm1 imag
+    isfinite isinf isnan log log10 log1p log2 logical_not matrix_transpose positive real reciprocal
+    sign signbit sin sinh sqrt square tan tanh"""
 _BINARY = """add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor
     copysign divide equal floor_divide greater greater_equal hypot less less_equal logaddexp
     logical_and logical_or logical_xor matmul maximum minimum multiply nextafter not_equal pow
@@ -129,7 +132,7 @@ def _rounding(name: str) -> Callable[[Tensor], Tensor]:
 ceil, floor, round, trunc = map(_rounding, ("ceil", "floor", "round", "trunc"))
 
 
-def astype(x: Tensor, dtype: DType, /, *, copy: Any = True, device: Device = None) -> Tensor:
+def astype(x: Tensor, dtype: AnyDType, /, *, copy: Any = True, device: Device = None) -> Tensor:
     """The elements in another dtype."""
     y: Tensor = compute("cast", (x, dtype), {})
     return y if device is None else y.to(device)
@@ -239,10 +242,11 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
     return ranges.arange(start, stop, step, dtype, device)
 
 
-def linspace(start: float, stop: float, /, num: int, *, dtype: Dtype = None, device: Device = None,
-             endpoint: Any = True) -> Tensor:
+def linspace(start: complex, stop: complex, /, num: int, *, dtype: Dtype = None,
+             device: Device = None, endpoint: Any = True) -> Tensor:
     """Numbers at equal distances."""
-    return ranges.linspace(start, stop, num, endpoint, dtype or "float32", device)
+    kind = "complex64" if isinstance(start, complex) or isinstance(stop, complex) else "float32"
+    return ranges.linspace(start, stop, num, endpoint, dtype or kind, device)
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Dtype = None,
@@ -251,12 +255,12 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Dtype =
     return ranges.eye(n_rows, n_cols, k, dtype or "float32", device)
 
 
-def full(shape: Any, fill_value: float, *, dtype: Dtype = None, device: Device = None) -> Tensor:
+def full(shape: Any, fill_value: complex, *, dtype: Dtype = None, device: Device = None) -> Tensor:
     """A tensor with one number everywhere."""
     return creation.full(shape, fill_value, dtype, device)
 
 
-def full_like(x: Tensor, /, fill_value: float, *, dtype: Dtype = None,
+def full_like(x: Tensor, /, fill_value: complex, *, dtype: Dtype = None,
               device: Device = None) -> Tensor:
     """A tensor of the shape of x, with one number everywhere."""
     return ranges.full_like(x, fill_value, dtype, device)
@@ -280,8 +284,8 @@ empty, ones, zeros = map(_filled, (creation.empty, creation.ones, creation.zeros
 empty_like, ones_like, zeros_like = map(
     _filled_like, (ranges.empty_like, ranges.ones_like, ranges.zeros_like))
 
-__all__ = ["bool", "can_cast", "conj", "finfo", "float32", "float64", "iinfo", "imag", "int8",
-           "int16", "int32", "int64", "isdtype", "linalg", "nonzero", "real", "repeat",
+__all__ = ["bool", "can_cast", "complex64", "complex128", "fft", "finfo", "float32", "float64",
+           "iinfo", "int8", "int16", "int32", "int64", "isdtype", "linalg", "nonzero", "repeat",
            "result_type", "std", "uint8", "uint16", "uint32", "uint64", "unique_all",
            "unique_counts", "unique_inverse", "unique_values", "unstack", "var"]
 __all__ += [name for name in list(globals()) if not name.startswith("_") and (

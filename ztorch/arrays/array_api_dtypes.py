@@ -4,48 +4,78 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ztorch.arrays.complex_tensor import ComplexTensor
 from ztorch.arrays.placement import default_device
 from ztorch.arrays.promotion import integer_range
 from ztorch.arrays.promotion import result_type as _promoted
 from ztorch.arrays.tensor import Tensor
-from ztorch.dtypes import ALL, DType, boolean, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from ztorch.dtypes import (
+    ALL,
+    COMPLEX,
+    AnyDType,
+    ComplexDType,
+    DType,
+    boolean,
+    complex_dtype,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    part_dtype,
+    u8,
+    u16,
+    u32,
+    u64,
+)
 from ztorch.dtypes import dtype as dtype_named
 from ztorch.errors import ConfigError
 from ztorch.runtime.devices import devices
 
 bool, float32, float64 = boolean, f32, f64
+complex64, complex128 = COMPLEX
 int8, int16, int32, int64 = i8, i16, i32, i64
 uint8, uint16, uint32, uint64 = u8, u16, u32, u64
 
 _OWN = (boolean, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64)  # those that the standard has
 _KINDS = {"bool": "b", "signed integer": "s", "unsigned integer": "u", "integral": "su",
-          "real floating": "f", "complex floating": "", "numeric": "suf"}
+          "real floating": "f", "complex floating": "c", "numeric": "sufc"}
 
 
-def isdtype(dtype: DType, kind: Any) -> Any:
+def any_dtype(x: Any) -> AnyDType:
+    """A dtype, of real or of complex numbers, by its name or as it is."""
+    return complex_dtype(x) or dtype_named(x)
+
+
+def isdtype(dtype: AnyDType, kind: Any) -> Any:
     """Whether a dtype is of a kind: another dtype, a name of the standard, or a tuple of those."""
     if isinstance(kind, tuple):
         return any(isdtype(dtype, each) for each in kind)
     if isinstance(kind, str) and kind in _KINDS:
-        return dtype_named(dtype).kind in tuple(_KINDS[kind])
-    if isinstance(kind, DType):
+        return any_dtype(dtype).kind in tuple(_KINDS[kind])
+    if isinstance(kind, (DType, ComplexDType)):
         return dtype is kind
     raise ConfigError(f"isdtype(kind={kind!r}) is neither a dtype nor one of {', '.join(_KINDS)}")
 
 
-def result_type(*arrays_and_dtypes: Any) -> DType:
+def result_type(*arrays_and_dtypes: Any) -> AnyDType:
     """The dtype of an operation on tensors, dtypes and numbers; numbers of Python adapt to it."""
-    dtypes = [x.dtype if isinstance(x, Tensor) else x for x in arrays_and_dtypes]
-    strong = [d for d in dtypes if isinstance(d, DType)]
+    dtypes = [x.dtype if isinstance(x, (Tensor, ComplexTensor)) else x for x in arrays_and_dtypes]
+    strong = [d for d in dtypes if isinstance(d, (DType, ComplexDType))]
     if not strong:
         raise ConfigError("result_type needs a tensor or a dtype")
-    common, kinds = _promoted(*strong), {type(x) for x in dtypes}
+    kinds = {type(x) for x in dtypes}
+    if complex in kinds or any(isinstance(d, ComplexDType) for d in strong):
+        exact = not any(d.is_float or d.kind == "c" for d in strong)
+        return COMPLEX[exact or part_dtype(*strong) is f64]
+    common = _promoted(*[d for d in strong if isinstance(d, DType)])
     if float in kinds and not common.is_float:
         return f64
     return i64 if int in kinds and common is boolean else common
 
 
-def can_cast(from_: Any, to: DType, /) -> Any:
+def can_cast(from_: Any, to: AnyDType, /) -> Any:
     """Whether promotion may turn a dtype, or that of a tensor, into another."""
     return result_type(from_, to) is to
 
@@ -74,8 +104,9 @@ _LEAST_EXPONENT = {"f16": -14, "bf16": -126, "f32": -126, "f64": -1022}
 
 
 def finfo(type: Any, /) -> FloatInfo:
-    """The limits of a float dtype, or of that of a tensor."""
-    d = type.dtype if isinstance(type, Tensor) else dtype_named(type)
+    """The limits of a float dtype, or of that of a tensor; of complex numbers, of their parts."""
+    own = type.dtype if isinstance(type, (Tensor, ComplexTensor)) else any_dtype(type)
+    d = own.part if isinstance(own, ComplexDType) else own
     if not d.is_float:
         raise ConfigError(f"finfo tells of float dtypes; {d} has iinfo or none")
     least = _LEAST_EXPONENT[d.name]
@@ -107,10 +138,12 @@ class Info:
         """The devices of this machine that compute."""
         return [d.id for d in devices() if d.available and d.kind != "virtual"]
 
-    def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
+    def default_dtypes(self, *, device: str | None = None) -> dict[str, AnyDType]:
         """The dtype of Python's numbers, and of positions."""
-        return {"real floating": f32, "integral": i64, "indexing": i32}
+        return {"real floating": f32, "complex floating": complex64, "integral": i64,
+                "indexing": i32}
 
-    def dtypes(self, *, device: str | None = None, kind: Any = None) -> dict[str, DType]:
+    def dtypes(self, *, device: str | None = None, kind: Any = None) -> dict[str, AnyDType]:
         """The standard's dtypes that there are, or those of a kind."""
-        return {d.long: d for d in ALL if d in _OWN and (kind is None or isdtype(d, kind))}
+        own: tuple[AnyDType, ...] = (*(d for d in ALL if d in _OWN), *COMPLEX)
+        return {d.long: d for d in own if kind is None or isdtype(d, kind)}

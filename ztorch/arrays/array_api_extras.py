@@ -1,5 +1,5 @@
 """Functions of `zt.array_api` of which the standard wants more than the ops do: spreads, repeated
-elements and slices, and the parts of complex numbers, which there are none of.
+elements and slices.
 """
 
 from __future__ import annotations
@@ -7,23 +7,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ztorch.arrays import ranges
 from ztorch.arrays.tensor import Tensor, compute
-
-
-def conj(x: Tensor, /) -> Tensor:
-    """x, since there are no complex numbers."""
-    return x
-
-
-def real(x: Tensor, /) -> Tensor:
-    """x, since there are no complex numbers."""
-    return x
-
-
-def imag(x: Tensor, /) -> Tensor:
-    """Zeros, since there are no complex numbers."""
-    return ranges.zeros_like(x)
 
 
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:

@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ztorch.arrays.complex_tensor import ComplexTensor
 from ztorch.arrays.standard import on_tensors, total_dtype
 from ztorch.arrays.tensor import Tensor, compute
-from ztorch.dtypes import DType
 
 
 class EighResult(NamedTuple):
@@ -77,6 +77,14 @@ def pinv(x: Tensor, /, *, rtol: Any = None) -> Tensor:
     if not isinstance(rtol, Tensor):
         y: Tensor = compute("pinv", (x,), {"rtol": rtol})
         return y
+    if isinstance(x, ComplexTensor):  # of the real matrix [[a, -b], [b, a]]
+        rows = [compute("concat", parts, {"axis": -1}) for parts in (
+            (x.real, -x.imag), (x.imag, x.real))]
+        whole = pinv(compute("concat", tuple(rows), {"axis": -2}), rtol=rtol)
+        n, m = x.shape[-1], x.shape[-2]
+        z: Any = ComplexTensor(whole[..., :n, :m], whole[..., n:, :m])
+        y = z
+        return y
     u, s, vh = compute("svd", (x,), {"full_matrices": False})
     counts = _above(s, rtol)
     inverse = compute("where", (counts, 1 / compute("where", (counts, s, 1), {}), 0), {})
@@ -107,7 +115,7 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
     return SVDResult(*compute("svd", (x,), {"full_matrices": full_matrices}))
 
 
-def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | str | None = None) -> Tensor:
+def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
     """The sum of a diagonal of each matrix; of integers in 64 bits."""
     d = total_dtype(x, dtype)
     y: Tensor = compute("trace", (x if x.dtype is d else x.astype(d),), {"offset": offset})

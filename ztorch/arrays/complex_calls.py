@@ -153,7 +153,7 @@ def _apply_first(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
                 operand_of(f"zt.ops.{name}: {label}", x, place, copy=later)
                 for x, label, w in zip(parts, labels, weak, strict=True)]
     strong = [o.spec.dtype for o, w in zip(operands, weak, strict=True)
-              if w and isinstance(o, TensorNode)]
+              if w and isinstance(o, TensorNode) and o.spec.kind is not float]
     part = part_dtype(*strong)
     if not any(d.is_float for d in strong) and (not strong or len(strong) < sum(weak)):
         part = f64
@@ -195,6 +195,7 @@ def _call(form: ComplexOp, bound: Bound, key: tuple[Any, ...], layout: Sequence[
     call = _calls.get(key)
     if call is not None:
         return call
+    bound = bound._replace(operands=[])  # a call outlives the tensors that it is first for
     trees: list[Any] = []
 
     def build(values: Sequence[Value]) -> list[Value]:
@@ -238,7 +239,7 @@ def _arranged(form: ComplexOp, bound: Bound, layout: Sequence[int],
             count = bound.counts[parameter]
             arguments[parameter] = operand(next(sizes)) if count is None else tuple(
                 operand(next(sizes)) for _ in range(count))
-    return inspect.BoundArguments(form.signature, arguments)  # type: ignore[arg-type]
+    return inspect.BoundArguments(form.signature, arguments)
 
 
 # -- results ---------------------------------------------------------------------------------------

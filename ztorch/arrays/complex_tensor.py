@@ -16,13 +16,13 @@ from ztorch.arrays.tensor import Tensor
 from ztorch.dtypes import COMPLEX, ComplexDType, complex_dtype, part_dtype
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.op import ALIASES, REGISTRY
-from ztorch.graph.trees import Branch
+from ztorch.graph.trees import TreeBranch
 from ztorch.graph.value import StandIn
 
 _OF_PARTS = {d.part: d for d in COMPLEX}
 
 
-class ComplexTensor(StandIn, Branch):
+class ComplexTensor(StandIn, TreeBranch):
     """Complex numbers on a device: two tensors of one shape and dtype. `zt.tensor` makes one of
     complex data, `zt.ops.complex` of two tensors.
 
@@ -218,6 +218,18 @@ def joined(real: np.ndarray, imag: np.ndarray) -> np.ndarray:
     return array
 
 
+def is_complex(x: Any) -> bool:
+    """Whether x is one of Python's complex numbers, or an array of such."""
+    return isinstance(x, complex) or getattr(getattr(x, "dtype", None), "kind", "") == "c"
+
+
+def in_parts(x: Any) -> Any:
+    """A complex number or array as a complex tensor; the parts of Python's stay numbers."""
+    if not is_complex(x):
+        return x
+    return complex_tensor(x) if hasattr(x, "dtype") else ComplexTensor(x.real, x.imag)
+
+
 def complex_tensor(data: Any, dtype: Any = None, device: str | None = None,
                    copy: bool | None = None) -> ComplexTensor:
     """A complex tensor of anything that holds numbers.
@@ -249,5 +261,5 @@ def complex_tensor(data: Any, dtype: Any = None, device: str | None = None,
         named = hasattr(data, "dtype") and array.dtype != np.complex64
         d = _OF_PARTS[part_dtype(*COMPLEX)] if named else COMPLEX[0]
     array = array.astype(d.numpy, copy=False)
-    return ComplexTensor(*(Tensor(np.ascontiguousarray(part), d.part, device)
+    return ComplexTensor(*(Tensor(part.copy(), d.part, device)
                            for part in (array.real, array.imag)))

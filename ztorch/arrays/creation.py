@@ -21,7 +21,7 @@ from ztorch.arrays.node import TensorNode
 from ztorch.arrays.placement import device as on_device
 from ztorch.arrays.promotion import integer_range
 from ztorch.arrays.tensor import Tensor, compute, tensor_of
-from ztorch.dtypes import DType, complex64, complex_dtype
+from ztorch.dtypes import AnyDType, complex64, complex_dtype
 from ztorch.dtypes import dtype as dtype_named
 from ztorch.errors import ConfigError, DataError, ShapeError, ZtorchError
 
@@ -29,7 +29,7 @@ Shape = int | Sequence[int]
 
 
 @explained
-def tensor(data: Any, dtype: DType | str | None = None, device: str | None = None) -> Tensor:
+def tensor(data: Any, dtype: AnyDType | str | None = None, device: str | None = None) -> Tensor:
     """A tensor with a copy of the data.
 
     Args:
@@ -64,7 +64,7 @@ def _of_complex(data: Any, dtype: Any, device: str | None, copy: bool | None) ->
 
 
 @explained
-def asarray(data: Any, dtype: DType | str | None = None, device: str | None = None,
+def asarray(data: Any, dtype: AnyDType | str | None = None, device: str | None = None,
             copy: bool | None = None) -> Tensor:
     """A tensor of the data, which shares its memory where that is possible: a later change of the
     data changes the tensor then. An integrated GPU shares only arrays that start at a multiple of
@@ -92,7 +92,7 @@ def asarray(data: Any, dtype: DType | str | None = None, device: str | None = No
         d = None if dtype is None else dtype_named(dtype)
         node = node_from(data, d, device, bool(copy))
     except ZtorchError:
-        return _of_complex(data, dtype, device, copy)  # type: ignore[no-any-return]
+        return _of_complex(data, dtype, device, copy)
     if copy is False and not isinstance(data, Tensor) and not _shares(node, data):
         raise ConfigError("this array's memory cannot be shared with a tensor: it must be on the "
                           "tensor's device, in C order, with whole elements aligned, in the same "
@@ -138,7 +138,7 @@ def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> 
 
 
 @explained
-def full(shape: Shape, fill_value: complex, dtype: Any = None,
+def full(shape: Shape, fill_value: complex, dtype: AnyDType | str | None = None,
          device: str | None = None) -> Tensor:
     """A tensor with one number everywhere.
 
@@ -166,8 +166,9 @@ def full(shape: Shape, fill_value: complex, dtype: Any = None,
         raise DataError(f"full takes a number, not {fill_value!r}")
     if number.dtype.kind == "c" or complex_dtype(dtype):
         with on_device(device) if device is not None else contextlib.nullcontext():
-            attrs = {"value": complex(number), "dtype": complex_dtype(dtype or complex64)}
-            return compute("full", (_sizes(shape),), attrs)  # type: ignore[no-any-return]
+            z: Tensor = compute("full", (_sizes(shape), complex(number),
+                                         complex_dtype(dtype or complex64)), {})
+        return z
     kind = dtype_named(dtype or {"b": "bool", "f": "float32"}.get(number.dtype.kind, "int64"))
     if kind.is_int:
         low, high = integer_range(kind)
@@ -196,7 +197,7 @@ def _sizes(shape: Any) -> tuple[int, ...]:
 
 
 @explained
-def zeros(shape: Shape, dtype: DType | str = "float32", device: str | None = None) -> Tensor:
+def zeros(shape: Shape, dtype: AnyDType | str = "float32", device: str | None = None) -> Tensor:
     """A tensor of zeros.
 
     Args:
@@ -216,7 +217,7 @@ def zeros(shape: Shape, dtype: DType | str = "float32", device: str | None = Non
 
 
 @explained
-def ones(shape: Shape, dtype: DType | str = "float32", device: str | None = None) -> Tensor:
+def ones(shape: Shape, dtype: AnyDType | str = "float32", device: str | None = None) -> Tensor:
     """A tensor of ones.
 
     Args:
@@ -236,7 +237,7 @@ def ones(shape: Shape, dtype: DType | str = "float32", device: str | None = None
 
 
 @explained
-def empty(shape: Shape, dtype: DType | str = "float32", device: str | None = None) -> Tensor:
+def empty(shape: Shape, dtype: AnyDType | str = "float32", device: str | None = None) -> Tensor:
     """A tensor whose elements are not specified; here they are zeros, since tensors never change.
 
     Args:

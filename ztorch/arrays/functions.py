@@ -11,6 +11,7 @@ import numpy as np
 
 from ztorch.arrays.applying import common_memory
 from ztorch.arrays.cells import Cell, is_tracing
+from ztorch.arrays.complex_tensor import in_parts, is_complex
 from ztorch.arrays.elements import array_of, operand_of
 from ztorch.arrays.function_trace import function_trace
 from ztorch.arrays.memory import memory, place_of
@@ -30,7 +31,7 @@ from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.dtypes import f32, f64
 from ztorch.errors import ConfigError
-from ztorch.graph.trees import flatten, unflatten
+from ztorch.graph.trees import flatten, map_tree, unflatten
 from ztorch.locks import new_lock
 
 CAPACITY = 256  # versions of a function that are kept
@@ -90,6 +91,9 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
                 natives[:] = [native, *natives[:MOST_NATIVES - 1]]
             return unflatten(version.tree, iter(list(map(tensor_of, results))))
         leaves, shape = flatten((args, named))
+        of_numpy = bool(leaves) and not any(isinstance(x, Tensor) for x in leaves)
+        if any(map(is_complex, leaves)):
+            leaves, shape = flatten(map_tree(in_parts, (args, named)))
         place = common_memory(name, [f"argument {k}" for k in range(len(leaves))], leaves)
         nodes = [_argument(f"{name}: argument {k}", x, place) for k, x in enumerate(leaves)]
         key = (shape, code_for(place), *(n.spec if isinstance(n, TensorNode) else (type(n), n)
@@ -104,7 +108,6 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         if plain:
             of_specs.put(specs, version)
         results = version.run([n for n in nodes if isinstance(n, TensorNode)])
-        of_numpy = leaves and not any(isinstance(x, Tensor) for x in leaves)
         finish = array_of if of_numpy else tensor_of
         return unflatten(version.tree, iter([finish(r) for r in results]))
 

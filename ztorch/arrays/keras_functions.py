@@ -8,6 +8,10 @@ from typing import Any
 import numpy as np
 
 from ztorch import ops
+from ztorch.arrays.complex_functions import complex as complex
+from ztorch.arrays.complex_functions import polar as polar
+from ztorch.arrays.complex_functions import view_as_complex as view_as_complex
+from ztorch.arrays.complex_functions import view_as_real as view_as_real
 from ztorch.arrays.gradients import jvp as jvp
 from ztorch.arrays.known_numbers import bincount as bincount
 from ztorch.arrays.known_numbers import convert_to_tensor as convert_to_tensor

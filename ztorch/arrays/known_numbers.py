@@ -7,6 +7,7 @@ from typing import Any
 from ztorch import ops
 from ztorch.arrays.array_api_sets import nonzero as _nonzero
 from ztorch.arrays.array_api_sets import unique_all
+from ztorch.arrays.creation import tensor
 from ztorch.arrays.tensor import Tensor
 from ztorch.dtypes import DType
 from ztorch.errors import Unsupported
@@ -42,7 +43,7 @@ def convert_to_tensor(x: Any, dtype: DType | str | None = None, sparse: bool | N
     """
     if is_tensor(x):
         return x if dtype is None or x.dtype == dtype else ops.cast(x, dtype)
-    return Tensor(x, dtype)
+    return tensor(x, dtype)
 
 
 def nonzero(x: Any) -> tuple[Tensor, ...]:

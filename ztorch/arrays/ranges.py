@@ -10,11 +10,11 @@ from ztorch.arguments import explained
 from ztorch.arrays.creation import full
 from ztorch.arrays.placement import device as on_device
 from ztorch.arrays.tensor import Tensor, compute
-from ztorch.dtypes import DType
+from ztorch.dtypes import AnyDType
 
 
 @explained
-def full_like(x: Tensor, fill_value: float, dtype: DType | str | None = None,
+def full_like(x: Tensor, fill_value: complex, dtype: AnyDType | str | None = None,
               device: str | None = None) -> Tensor:
     """A tensor of the shape of another one, with one number everywhere.
 
@@ -36,7 +36,7 @@ def full_like(x: Tensor, fill_value: float, dtype: DType | str | None = None,
 
 
 @explained
-def zeros_like(x: Tensor, dtype: DType | str | None = None, device: str | None = None) -> Tensor:
+def zeros_like(x: Tensor, dtype: AnyDType | str | None = None, device: str | None = None) -> Tensor:
     """Zeros of the shape of another tensor.
 
     Args:
@@ -56,7 +56,7 @@ def zeros_like(x: Tensor, dtype: DType | str | None = None, device: str | None =
 
 
 @explained
-def ones_like(x: Tensor, dtype: DType | str | None = None, device: str | None = None) -> Tensor:
+def ones_like(x: Tensor, dtype: AnyDType | str | None = None, device: str | None = None) -> Tensor:
     """Ones of the shape of another tensor.
 
     Args:
@@ -76,7 +76,7 @@ def ones_like(x: Tensor, dtype: DType | str | None = None, device: str | None = 
 
 
 @explained
-def empty_like(x: Tensor, dtype: DType | str | None = None, device: str | None = None) -> Tensor:
+def empty_like(x: Tensor, dtype: AnyDType | str | None = None, device: str | None = None) -> Tensor:
     """A tensor of the shape of another one whose elements are not specified; here they are zeros.
 
     Args:
@@ -97,7 +97,7 @@ def empty_like(x: Tensor, dtype: DType | str | None = None, device: str | None =
 
 @explained
 def arange(start: float, stop: float | None = None, step: float = 1,
-           dtype: DType | str | None = None, device: str | None = None) -> Tensor:
+           dtype: AnyDType | str | None = None, device: str | None = None) -> Tensor:
     """Numbers from a start, in equal steps, to below a stop.
 
     Args:
@@ -121,8 +121,8 @@ def arange(start: float, stop: float | None = None, step: float = 1,
 
 
 @explained
-def linspace(start: float, stop: float, num: int = 50, endpoint: bool = True,
-             dtype: DType | str = "float32", device: str | None = None) -> Tensor:
+def linspace(start: complex, stop: complex, num: int = 50, endpoint: bool = True,
+             dtype: AnyDType | str = "float32", device: str | None = None) -> Tensor:
     """Numbers at equal distances.
 
     Args:
@@ -145,7 +145,7 @@ def linspace(start: float, stop: float, num: int = 50, endpoint: bool = True,
 
 
 @explained
-def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: DType | str = "float32",
+def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: AnyDType | str = "float32",
         device: str | None = None) -> Tensor:
     """Ones on a diagonal, zeros elsewhere.
 

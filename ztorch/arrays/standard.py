@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ztorch.arrays.tensor import Tensor, compute
-from ztorch.dtypes import DType, i64, u64
+from ztorch.dtypes import ComplexDType, DType, complex_dtype, i64, u64
 from ztorch.dtypes import dtype as dtype_named
 
 
@@ -44,8 +44,8 @@ def named(function: Callable[..., Any], name: str, module: str,
     return function
 
 
-def total_dtype(x: Tensor, d: DType | str | None) -> DType:
+def total_dtype(x: Tensor, d: Any) -> DType | ComplexDType:
     """The dtype of sums and products: as told, or 64 bits for integers and bools."""
     if d is not None:
-        return dtype_named(d)
-    return x.dtype if x.dtype.is_float else u64 if x.dtype.kind == "u" else i64
+        return complex_dtype(d) or dtype_named(d)
+    return x.dtype if x.dtype.kind in "fc" else u64 if x.dtype.kind == "u" else i64

@@ -19,7 +19,7 @@ from ztorch.arrays.node import Handle, TensorNode
 from ztorch.arrays.operators import method_of_ops, reshaping, set_operators, way_of_ops
 from ztorch.arrays.placement import memory_of
 from ztorch.arrays.realize import compute as compute_node
-from ztorch.dtypes import DType, from_storage
+from ztorch.dtypes import AnyDType, DType, from_storage
 from ztorch.dtypes import dtype as dtype_named
 from ztorch.errors import ShapeError
 from ztorch.graph.op import ALIASES, REGISTRY
@@ -53,7 +53,7 @@ class Tensor(Handle, Operators):
 
     __slots__ = ()
 
-    def __init__(self, data: Any, dtype: DType | str | None = None, device: str | None = None):
+    def __init__(self, data: Any, dtype: AnyDType | str | None = None, device: str | None = None):
         d = None if dtype is None else dtype_named(dtype)
         if isinstance(data, Tensor) and d is not None:
             data = data.astype(d)  # recorded, so that it can be differentiated

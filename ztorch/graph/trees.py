@@ -10,7 +10,7 @@ Shape = Any  # of a tree: LEAF, None, or (type, keys or size, shapes of the part
 LEAF = "leaf"
 
 
-class Branch:
+class TreeBranch:
     """An object that trees take apart, as they do a tuple: `_fields` are its parts, and its class
     is called with them to make it again."""
 
@@ -39,7 +39,7 @@ def _flatten(tree: Any, leaves: list[Any]) -> Shape:
         return type(tree), len(tree), tuple(_flatten(part, leaves) for part in tree)
     if tree is None:
         return None
-    if isinstance(tree, Branch):
+    if isinstance(tree, TreeBranch):
         parts = [getattr(tree, name) for name in tree._fields]
         return type(tree), len(parts), tuple(_flatten(part, leaves) for part in parts)
     leaves.append(tree)

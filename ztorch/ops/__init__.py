@@ -42,9 +42,9 @@ Operators.instead = INSTEAD
 _FUNCTIONS = ("checkpoint", "cond", "ndim", "scan", "shape", "size", "while_loop")
 # And these are made of tensors of numbers, above this room.
 _OF_TENSORS = (
-    "array", "associative_scan", "bincount", "convert_to_numpy", "convert_to_tensor", "copy",
-    "dtype", "fori_loop", "is_tensor", "jvp", "map", "nonzero", "select", "switch", "unique",
-    "vectorize", "vectorized_map")
+    "array", "associative_scan", "bincount", "complex", "convert_to_numpy", "convert_to_tensor",
+    "copy", "dtype", "fori_loop", "is_tensor", "jvp", "map", "nonzero", "polar", "select", "switch",
+    "unique", "vectorize", "vectorized_map", "view_as_complex", "view_as_real")
 __all__ = sorted((*REGISTRY, *_FUNCTIONS, *_OF_TENSORS))
 
 

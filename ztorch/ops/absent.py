@@ -15,7 +15,6 @@ _SETS_OF_TWO = "use zt.array_api.unique_values, and ops.isin of the other one"
 _ORDER = "elements always are in C order"
 _DTYPE = "use x.astype('{}')"
 _CHANGES = "a tensor never changes; use the op without _, which makes another one"
-_COMPLEX = "there are no complex numbers"
 _EIGEN = "ops.eigh takes symmetric matrices; others have complex eigenvalues"
 
 # Modules of keras.ops, which no tensor has
@@ -25,10 +24,10 @@ INSTEAD = {
     "addcmul": "use a + b * c", "addmm": "use ops.gemm", "argwhere": _SIZES,
     "asarray": "use ops.convert_to_tensor", "astype": "use ops.cast",
     "baddbmm": "use ops.gemm", "chunk": "use ops.split",
-    "complex": _COMPLEX + "; zt.ops.fft and its kin take and give pairs (real, imag)",
     "cross_entropy": "use zt.losses",
     "eig": _EIGEN, "eigvals": _EIGEN, "embedding": "use ops.take",
-    "fftn": "use ops.fft2, or ops.fft with ops.moveaxis", "finfo": "use zt.array_api.finfo",
+    **{name: f"use zt.array_api.fft.{name}" for name in (
+        "fftn", "ifftn", "rfftn", "irfftn", "hfft", "ihfft")}, "finfo": "use zt.array_api.finfo",
     "iinfo": "use zt.array_api.iinfo",
     "index_select": "use ops.take(x, indices, axis)", "interpolate": "use ops.upsample",
     "kthvalue": "use ops.sort", "lerp": "use a + (b - a) * t",
@@ -49,9 +48,6 @@ INSTEAD = {
     "unique_counts": _SETS, "unique_inverse": _SETS, "unique_values": _SETS,
     "custom_gradient": "use zt.custom_gradient",
     "image": "layers such as Resizing do this",
-    "polar": _COMPLEX,
-    "view_as_complex": _COMPLEX,
-    "view_as_real": _COMPLEX,
     **dict.fromkeys(("grad", "requires_grad", "requires_grad_", "retain_grad"), _GRADIENT),
     "backward": _GRADIENT + "\nIn a train_step, self.gradients(loss, weights) has them.",
     "choose": "use ops.where, or ops.take_along_axis",

@@ -73,8 +73,12 @@ def divide(x: ComplexValue, y: ComplexValue) -> ComplexValue:
 
 @complex_op()
 def reciprocal(x: ComplexValue) -> ComplexValue:
-    quotient: ComplexValue = divide(_ones(x), x)
-    return quotient
+    steep = OPS.abs(x.real) < OPS.abs(x.imag)
+    x = choose(steep, x.turned_back(), x)
+    ratio = x.imag / OPS.where(zero(x.real), 1.0, x.real)
+    below = x.real + x.imag * ratio
+    return ComplexValue(OPS.where(steep, -ratio, 1.0) / below,
+                        OPS.where(steep, -1.0, -ratio) / below)
 
 
 @complex_op()
@@ -120,14 +124,16 @@ def angle(x: ComplexValue) -> Value:
 
 @complex_op()
 def sign(x: ComplexValue) -> ComplexValue:
-    """x over its size; of an infinite part alone that part counts."""
+    """x over its size, 0 at 0; infinite parts count alone."""
     endless = either(OPS.isinf(x.real), OPS.isinf(x.imag))
     unit = ComplexValue(*(OPS.where(endless, OPS.where(OPS.isinf(part), OPS.sign(part), part * 0.0),
                                     part) for part in (x.real, x.imag)))
     largest = OPS.maximum(OPS.abs(unit.real), OPS.abs(unit.imag))
     unit = unit.each("divide", OPS.where(zero(largest), 1.0, largest))
     length = size(unit)
-    return unit.each("divide", OPS.where(zero(length), 1.0, length))
+    nothing, length = zero(length), OPS.where(zero(length), 1.0, length)
+    return ComplexValue(OPS.where(nothing, 0.0, unit.real / length),
+                        OPS.where(nothing, 0.0, unit.imag / length))
 
 
 # -- exponents and logarithms ----------------------------------------------------------------------
@@ -155,7 +161,7 @@ def exp2(x: ComplexValue) -> ComplexValue:
 def expm1(x: ComplexValue) -> ComplexValue:
     whole, low = exp(x), OPS.minimum(x.real, _STEEP)
     half = OPS.sin(x.imag * 0.5)
-    real = OPS.expm1(low) * OPS.cos(x.imag) - half * half * 2.0
+    real = OPS.expm1(low) * OPS.cos(x.imag) - half * half * 2.0 + 0.0  # of -0 too, 0
     real = OPS.where(x.real > _STEEP, whole.real, real)
     return ComplexValue(OPS.where(both(OPS.equal(x.real, -INF), unbounded(x.imag)), -1.0, real),
                         whole.imag)
@@ -210,9 +216,9 @@ def sqrt(x: ComplexValue) -> ComplexValue:
     scale = OPS.where(large, 1 / 16, OPS.where(small, scalar(up, m), 1.0))
     back = OPS.where(large, 4.0, OPS.where(small, scalar(up**-0.5, m), 1.0))
     a, b = x.real * scale, x.imag * scale
-    t = OPS.sqrt((OPS.abs(a) + OPS.hypot(a, b)) * 0.5)
-    u = b / (OPS.where(zero(t), 1.0, t) * 2.0)
     right = a >= 0.0
+    t = OPS.sqrt((OPS.where(right, a, -a) + OPS.hypot(a, b)) * 0.5)
+    u = b / (OPS.where(zero(t), 1.0, t) * 2.0)
     real = OPS.where(right, t, signed(u, b)) * back
     imag = OPS.where(right, u, signed(t, b)) * back
     endless = OPS.isinf(b)
@@ -266,6 +272,7 @@ def tanh(x: ComplexValue) -> ComplexValue:
     imag = OPS.where(both(OPS.isinf(a), unbounded(b)), 0.0, imag)
     imag = OPS.where(both(zero(b), OPS.isnan(a)), b, imag)
     real = OPS.where(flat, signed(OPS.ones_like(a), a), s * c / below)
+    real = OPS.where(both(finite(a), unbounded(b)), math.nan, real)
     return ComplexValue(OPS.where(both(zero(a), unbounded(b)), a, real), imag)
 
 

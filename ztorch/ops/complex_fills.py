@@ -25,12 +25,12 @@ def full(shape: Shape, value: Number, dtype: Any = None) -> ComplexValue:
 
 @complex_op("zeros", "empty")
 def zeros(shape: Shape, dtype: Any = None) -> ComplexValue:
-    return full(shape, 0, dtype)  # type: ignore[no-any-return]
+    return full(shape, 0, dtype)
 
 
 @complex_op()
 def ones(shape: Shape, dtype: Any = None) -> ComplexValue:
-    return full(shape, 1, dtype)  # type: ignore[no-any-return]
+    return full(shape, 1, dtype)
 
 
 @complex_op()
@@ -41,7 +41,7 @@ def full_like(x: ComplexValue, value: Number, dtype: Any = None) -> ComplexValue
 
 @complex_op()
 def ones_like(x: ComplexValue, dtype: Any = None) -> ComplexValue:
-    return full_like(x, 1, dtype)  # type: ignore[no-any-return]
+    return full_like(x, 1, dtype)
 
 
 @complex_op()

@@ -39,7 +39,7 @@ def _roots(x: ComplexValue) -> tuple[Value, ComplexValue, ComplexValue, ComplexV
 
 @complex_op()
 def acos(x: ComplexValue) -> ComplexValue:
-    large, inner, minus, plus = _roots(x)
+    large, _, minus, plus = _roots(x)
     near = ComplexValue(OPS.atan2(minus.real, plus.real) * 2.0,
                         OPS.asinh(plus.real * minus.imag - plus.imag * minus.real))
     far = ComplexValue(OPS.atan2(size_of(x.imag), x.real), -signed(_log_twice(x), x.imag))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,16 +15,18 @@ from ztorch.graph.value import Value
 from ztorch.ops.complex_values import ComplexValue, complex_rule
 
 # Ops of each part. Positions and conditions beside them stay real.
-_PARTWISE = frozenset("""add append broadcast_to concat crop cumsum diag diagflat diagonal diff
-    dsplit dstack expand_dims extract_sequences fftshift flip fliplr flipud hsplit hstack ifftshift
-    matrix_transpose mean meshgrid moveaxis neg positive ravel rearrange repeat reshape roll
-    rot90 round scatter scatter_add segment_sum slice slice_by slice_update split squeeze stack
-    stop_gradient sub sum swapaxes take take_along_axis tile trace transpose tril triu
-    unstack vsplit vstack where zeros_like""".split())
+_PARTWISE = frozenset(re.findall(r"\w+", """
+    add append broadcast_arrays broadcast_to concat crop cumsum diag diagflat diagonal diff dsplit
+    dstack expand_dims extract_sequences fftshift flip fliplr flipud hsplit hstack ifftshift
+    matrix_transpose mean meshgrid moveaxis neg positive ravel rearrange repeat reshape roll rot90
+    round scatter scatter_add segment_sum slice slice_by slice_update split squeeze stack
+    stop_gradient sub sum swapaxes take take_along_axis tile trace transpose tril triu unstack
+    vsplit vstack where zeros_like"""))
 _REAL = frozenset(("c", "indices", "segment_ids", "start", "start_indices"))
 
 # Products: each is linear in every operand.
-_PRODUCTS = frozenset("cross dot einsum inner kron matmul mul outer tensordot".split())
+_PRODUCTS = frozenset(("cross", "dot", "einsum", "inner", "kron", "matmul", "mul", "outer",
+                       "tensordot"))
 
 
 @complex_rule
@@ -39,7 +42,7 @@ def partwise(name: str) -> Callable[..., Any] | None:
         results = []
         for part in ("real", "imag"):
             arguments = {k: _part(x, part) for k, x in bound.items()}
-            whole = inspect.BoundArguments(signature, arguments)  # type: ignore[arg-type]
+            whole = inspect.BoundArguments(signature, arguments)
             results.append(real_op(*whole.args, **whole.kwargs))
         if isinstance(results[0], Value):
             return ComplexValue(*results)

@@ -169,8 +169,9 @@ def cumprod(x: ComplexValue, axis: int | None = None, dtype: Any = None,
     [a] = normal_axes(0 if axis is None else axis, x.rank)
     before, n, step = (slice(None),) * a, x.shape[a], 1
     while step < n:
-        later = x[(*before, slice(step, None))] * x[(*before, slice(None, n - step))]
-        first = x[(*before, slice(None, step))]
+        start, end, most = ((*before, slice(*ends)) for ends in (
+            (None, step), (step, None), (None, n - step)))
+        first, later = x[start], x[end] * x[most]
         x = ComplexValue(OPS.concat(first.real, later.real, axis=a),
                          OPS.concat(first.imag, later.imag, axis=a))
         step *= 2

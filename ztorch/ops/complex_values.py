@@ -11,12 +11,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ztorch.graph.op import ALIASES, OPS
-from ztorch.graph.trees import Branch
+from ztorch.graph.op import ALIASES, OPS, REGISTRY
+from ztorch.graph.trees import TreeBranch
 from ztorch.graph.value import Value
 
 
-class ComplexValue(Branch):
+class ComplexValue(TreeBranch):
     """A complex value: its parts have one shape and one dtype.
 
     Attributes:
@@ -136,3 +136,12 @@ def complex_form(name: str) -> ComplexOp | None:
     kinds = {p.name: str(p.annotation) for p in signature.parameters.values()}
     return ComplexOp(call, signature, frozenset(n for n, kind in kinds.items() if "Value" in kind),
                      frozenset(n for n, kind in kinds.items() if "ComplexValue" in kind))
+
+
+def complex_names() -> list[str]:
+    """The ops of `zt.ops` that take complex numbers.
+
+    >>> len(complex_names()) > 100, "sort" in complex_names()
+    (True, False)
+    """
+    return sorted(name for name in REGISTRY if complex_form(name))

@@ -1,0 +1,287 @@
+"""Complex tensors: how they are made and shown, promotion, other libraries, gradients, functions that are
+transformed or compiled, and what is refused.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests.arrays.evaluated import by_numpy
+from tests.cases.grouping import together
+from ztorch.errors import ConfigError, DataError, ShapeError, UnknownName, Unsupported
+from ztorch.graph.op import leaf
+
+Z = np.array([[1 + 2j, 3 - 4j, 0.5j], [-1.5, 2 - 0.25j, -0.75 - 1j]])
+
+
+@pytest.fixture
+def evaluated() -> Iterator[None]:
+    with by_numpy():
+        yield
+
+
+# -- tensors -----------------------------------------------------------------------------------------
+
+
+def test_it_tells_what_it_is() -> None:
+    z = zt.tensor(Z)
+    assert (z.shape, z.ndim, z.size, z.nbytes, len(z)) == ((2, 3), 2, 6, 96, 2)
+    assert z.dtype is zt.complex128 is zt.array_api.complex128 and str(z.dtype) == "complex128"
+    assert pickle.loads(pickle.dumps(z.dtype)) is z.dtype and z.device == "cpu"
+    np.testing.assert_array_equal(z.real.numpy(), Z.real)
+    np.testing.assert_array_equal(z.imag.numpy(), Z.imag)
+    np.testing.assert_array_equal(z.numpy(), Z)
+    assert z.tolist() == Z.tolist() and z[0, 1].item() == complex(z[0, 1]) == 3 - 4j
+    assert repr(zt.tensor([1 + 2j])) == "tensor([1.+2.j], dtype=complex64, device='cpu')"
+    assert f"{z[0, 0]:.1f}" == "1.0+2.0j" and str(z[0]) == str(Z[0]) and "<table>" in z._repr_html_()
+    assert [row.tolist() for row in z] == Z.tolist() and bool(z[0, 0]) and 0.5j in z and 7 not in z
+    assert (z == Z).all() and not (z != Z).any() and (z == None) is False  # noqa: E711
+    x = zt.tensor([1.0, 2.0])
+    assert x.real is x and x.imag.tolist() == [0, 0] and zt.ops.conj(x).tolist() == [1, 2]
+    assert z.to("cpu").real is z.real and z.realize() is z
+
+
+@together()
+@pytest.mark.parametrize(("made", "want", "dtype"), [
+    (lambda: zt.tensor(2j), 2j, "complex64"), (lambda: zt.tensor([1, 2.5, 1j]), [1, 2.5, 1j], "complex64"),
+    (lambda: zt.tensor(np.complex64(1j)), 1j, "complex64"), (lambda: zt.tensor(Z.astype("c8")), Z, "complex64"),
+    (lambda: zt.tensor(Z, "complex64"), Z, "complex64"), (lambda: zt.tensor([1, 2], zt.complex128), [1, 2], "complex128"),
+    (lambda: zt.asarray(Z), Z, "complex128"), (lambda: zt.asarray(zt.tensor(Z)), Z, "complex128"),
+    (lambda: zt.tensor(zt.tensor([1.0]), "complex64"), [1], "complex64"),
+    (lambda: zt.tensor(zt.tensor(Z), "complex64"), Z, "complex64"),
+    (lambda: zt.zeros((2,), "complex64"), [0, 0], "complex64"), (lambda: zt.ones(2, np.complex128), [1, 1], "complex128"),
+    (lambda: zt.full((2,), 1 - 2j), [1 - 2j] * 2, "complex64"), (lambda: zt.full(1, 3, "complex128"), [3], "complex128"),
+    (lambda: zt.full_like(zt.zeros(2), 1j, "complex64"), [1j, 1j], "complex64"),
+    (lambda: zt.arange(3, dtype="complex64"), [0, 1, 2], "complex64"),
+    (lambda: zt.linspace(0, 2j, 3, dtype="complex128"), [0, 1j, 2j], "complex128"),
+    (lambda: zt.eye(2, dtype="complex64"), [[1, 0], [0, 1]], "complex64"),
+    (lambda: zt.ops.complex(zt.tensor([1.0, 2.0]), 1.0), [1 + 1j, 2 + 1j], "complex64"),
+    (lambda: zt.ops.complex(np.float64(1), 0.0), 1, "complex128"),
+    (lambda: zt.ops.polar(2.0, np.float32(0)), 2, "complex64"),
+    (lambda: zt.ops.view_as_complex(zt.tensor([[1.0, 2.0]])), [1 + 2j], "complex64"),
+    (lambda: zt.ops.convert_to_tensor(Z), Z, "complex128"),
+], ids=range(23))
+@pytest.mark.usefixtures("evaluated")
+def test_tensors_are_made(made: Any, want: Any, dtype: str) -> None:
+    z = made()
+    assert isinstance(z, zt.ComplexTensor) and z.dtype.long == dtype
+    np.testing.assert_allclose(z.numpy(), np.asarray(want).astype(dtype), rtol=1e-6)
+
+
+NUMBERS = [1j, 1.5, 2, True, np.float32(1), np.complex64(1j), np.ones(1, np.int8), np.ones(1, np.int64),
+           np.ones(1, np.float64), np.ones(1, np.complex64), np.ones(1, np.complex128)]
+
+
+@pytest.mark.usefixtures("evaluated")
+def test_dtypes_are_numpys() -> None:
+    for d in ("int8", "int16", "int32", "float16", "float32", "float64", "complex64", "complex128"):
+        ones = np.ones(2, d)
+        for other in NUMBERS:
+            if np.iscomplexobj(ones) or np.iscomplexobj(other):
+                assert (zt.tensor(ones) * other).dtype.long == str((ones * other).dtype), (d, other)
+                assert (other - zt.tensor(ones)).dtype.long == str((other - ones).dtype), (d, other)
+
+
+def test_other_libraries_read_and_give_them() -> None:
+    z = zt.tensor(Z)
+    assert pickle.loads(pickle.dumps(z)).tolist() == Z.tolist()
+    np.testing.assert_array_equal(np.asarray(z), Z)
+    np.testing.assert_array_equal(np.from_dlpack(z), Z)
+    assert np.asarray(z, np.complex64).dtype == np.complex64 and zt.from_dlpack(Z).tolist() == Z.tolist()
+    assert isinstance(np.multiply(Z, z), zt.ComplexTensor) and isinstance(np.exp(z), zt.ComplexTensor)
+    assert isinstance(Z * z, zt.ComplexTensor) and isinstance(np.add.reduce(z, 0), np.ndarray)
+    assert type(zt.ops.exp(Z)) is np.ndarray and type(zt.ops.exp([1j])) is np.ndarray
+    for wrong, kind in ((lambda: np.array(z, copy=False), ValueError), (lambda: z.__dlpack__(copy=False), BufferError),
+                        (lambda: zt.asarray(Z, copy=False), ConfigError)):
+        with pytest.raises(kind, match=r"parts .*lie apart"):
+            wrong()
+
+
+def test_pytorch_reads_and_gives_them() -> None:
+    torch = pytest.importorskip("torch")
+    z, t = zt.tensor(Z), torch.tensor(Z)
+    assert torch.from_dlpack(z).equal(t) and zt.tensor(t).tolist() == Z.tolist()
+    assert zt.from_dlpack(t).dtype is zt.complex128
+
+
+# -- derivatives -------------------------------------------------------------------------------------
+
+FUNCTIONS = ("exp", "expm1", "log", "log1p", "log10", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin",
+             "acos", "atan", "asinh", "acosh", "atanh", "square", "reciprocal", "abs", "angle", "conj", "sign")
+
+
+def weighted(y: Any) -> Any:
+    """A real number of a result: its parts, weighed."""
+    weights = np.arange(1.0, 7.0).reshape(2, 3)
+    return (y.real * weights).sum() + (y.imag * weights[::-1]).sum()
+
+
+def slopes(f: Callable[[np.ndarray], float], z: np.ndarray, step: float = 1e-6) -> np.ndarray:
+    """dL/dreal + i dL/dimag by differences."""
+    slope = np.zeros_like(z)
+    for at in np.ndindex(z.shape):
+        for unit in (1, 1j):
+            ends = []
+            for sign in (1, -1):
+                moved = z.copy()
+                moved[at] += sign * unit * step
+                ends.append(f(moved))
+            slope[at] += unit * (ends[0] - ends[1]) / (2 * step)
+    return slope
+
+
+@together()
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.usefixtures("evaluated")
+def test_gradients_are_slopes(name: str) -> None:
+    numpys = getattr(np, {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh",
+                          "acosh": "arccosh", "atanh": "arctanh"}.get(name, name))
+    z = Z * 0.8 + 0.03j  # off the branch cuts
+    got = zt.grad(lambda w: weighted(getattr(zt.ops, name)(w)))(zt.tensor(z))
+    np.testing.assert_allclose(got.numpy(), slopes(lambda w: float(weighted(numpys(w))), z), rtol=1e-6, atol=1e-8)
+
+
+COMPOUND = [
+    ("divide", lambda o, w: w / (w[::-1] + 3), lambda w: w / (w[::-1] + 3)),
+    ("power", lambda o, w: w ** (1.5 + 0.5j), lambda w: w ** (1.5 + 0.5j)), ("cube", lambda o, w: w**3, lambda w: w**3),
+    ("prod", lambda o, w: w.prod(axis=1)[:, None] * w, lambda w: w.prod(1)[:, None] * w),
+    ("cumprod", lambda o, w: o.cumprod(w, 1), lambda w: np.cumprod(w, 1)),
+    ("matmul", lambda o, w: w @ w.conj().mT @ w, lambda w: w @ w.conj().T @ w),
+    ("vecdot", lambda o, w: o.vecdot(w, w[::-1])[:, None] * w, lambda w: (w.conj() * w[::-1]).sum(-1)[:, None] * w),
+    ("inv", lambda o, w: o.inv(w[:, :2] + np.eye(2)) @ w, lambda w: np.linalg.inv(w[:, :2] + np.eye(2)) @ w),
+    ("solve", lambda o, w: o.solve(w[:, :2], w), lambda w: np.linalg.solve(w[:, :2], w)),
+    ("det", lambda o, w: o.det(w[:, :2]) * w, lambda w: np.linalg.det(w[:, :2]) * w),
+    ("fft", lambda o, w: o.fft(w) * w, lambda w: np.fft.fft(w) * w),
+    ("where", lambda o, w: o.where(w.real > 0, w * w, 1j), lambda w: np.where(w.real > 0, w * w, 1j)),
+]
+
+
+@together()
+@pytest.mark.parametrize(("name", "ours", "numpys"), COMPOUND, ids=[name for name, _, _ in COMPOUND])
+@pytest.mark.usefixtures("evaluated")
+def test_gradients_of_functions_of_many_are_slopes(name: str, ours: Any, numpys: Any) -> None:
+    z = Z * 0.8 + 0.01 + 0.03j
+    got = zt.grad(lambda w: weighted(ours(zt.ops, w)))(zt.tensor(z))
+    np.testing.assert_allclose(got.numpy(), slopes(lambda w: float(weighted(numpys(w))), z), rtol=2e-6, atol=1e-7)
+
+
+def test_gradients_are_pytorchs() -> None:
+    torch = pytest.importorskip("torch")
+    t = torch.tensor(Z, requires_grad=True)
+    (((t * 1j).exp() / (t + 2)).abs() ** 2).sum().backward()
+    _, got = zt.value_and_grad(lambda w: (abs(zt.ops.exp(w * 1j) / (w + 2)) ** 2.0).sum())(zt.tensor(Z))
+    np.testing.assert_allclose(got.numpy(), t.grad.numpy(), rtol=1e-12)
+    _, back = zt.vjp(lambda w: w * w * w, zt.tensor(Z))
+    u = torch.tensor(Z, requires_grad=True)
+    (u * u * u).backward(torch.tensor(Z[::-1].copy()))
+    np.testing.assert_allclose(back(zt.tensor(Z[::-1]))[0].numpy(), u.grad.numpy(), rtol=1e-12)
+    _, change = zt.jvp(lambda w: w * w, [zt.tensor(Z)], [zt.tensor(1j * Z)])
+    np.testing.assert_allclose(change.numpy(), 2j * Z * Z, rtol=1e-12)
+    flat = zt.grad(lambda w: abs(w).sum())(zt.zeros(2, "complex64"))  # as PyTorch has it
+    assert flat.tolist() == [0, 0]
+
+
+# -- functions ---------------------------------------------------------------------------------------
+
+
+def test_functions_of_complex_tensors_are_compiled_and_mapped() -> None:
+    function = zt.compiled(lambda w, s: {"y": w * s, "size": abs(w), "turned": (w[::-1], s)})
+    for scale in (2j, 0.5):
+        for w in (zt.tensor(Z), Z):
+            result = function(w, scale)
+            assert isinstance(result["y"], type(w)) and isinstance(result["size"], zt.Tensor if w is not Z else np.ndarray)
+            np.testing.assert_allclose(np.asarray(result["y"]), Z * scale)
+            np.testing.assert_allclose(np.asarray(result["turned"][0]), Z[::-1])
+    mapped = zt.vmap(lambda row, c: zt.ops.vecdot(row, row) * c, in_axes=(0, None))(zt.tensor(Z), zt.tensor(1j))
+    np.testing.assert_allclose(mapped.numpy(), 1j * (abs(Z) ** 2).sum(1))
+    last, steps = zt.ops.scan(lambda state, row: (state * row, state), zt.ones(3, "complex128"), zt.tensor(Z))
+    np.testing.assert_allclose(last.numpy(), Z.prod(0))
+    np.testing.assert_allclose(steps.numpy(), [np.ones(3), Z[0]])
+
+
+def test_optimizers_go_down_on_complex_parameters() -> None:
+    goal, optimizer = zt.tensor(Z), zt.optimizers.Adam(0.1)
+    w = zt.zeros_like(goal)
+
+    @zt.compiled
+    def step(w: Any) -> Any:
+        loss, slope = zt.value_and_grad(lambda w: (abs(w - goal) ** 2.0).mean())(w)
+        return loss, optimizer.update(w, slope)
+
+    losses = []
+    for _ in range(60):
+        loss, w = step(w)
+        losses.append(loss.item())
+    assert losses[-1] < 0.02 * losses[0] and isinstance(w, zt.ComplexTensor)
+
+
+def test_a_chain_is_one_program(builds: list[str]) -> None:
+    """Of both parts; a number that varies is an input from its second value on, as elsewhere."""
+    for number in (1 + 1j, 2.5 - 1j, 0.25 + 2j):
+        z = zt.tensor(Z)
+        y = (zt.ops.exp(z * z + number) / (z - 2)).realize()
+        np.testing.assert_allclose(y.numpy(), np.exp(Z * Z + number) / (Z - 2), rtol=1e-13)
+    assert len(builds) == 2
+
+
+def test_expressions_of_many_shapes_are_numpys() -> None:
+    """Random expressions, of operands that broadcast, real and complex ones."""
+    random = np.random.default_rng(6)
+    binary = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide}
+    unary = {"sin": np.sin, "tanh": np.tanh, "conj": np.conj, "square": np.square, "sqrt": np.sqrt}
+    with by_numpy():
+        for _ in range(40):
+            shape = tuple(random.integers(1, 4, random.integers(0, 4)))
+            pair: list[tuple[Any, Any]] = []
+            for _ in range(3):
+                own = tuple(n if random.random() < 0.7 else 1 for n in shape[random.integers(0, len(shape) + 1):])
+                x = random.normal(size=own) + (1j * random.normal(size=own) if random.random() < 0.6 else 0)
+                pair.append((zt.tensor(x), x))
+            for _ in range(5):
+                (a, x), (b, y) = (pair[k] for k in random.integers(0, len(pair), 2))
+                name = random.choice(list(binary))
+                pair.append((getattr(zt.ops, name)(a, b), binary[name](x, y)))
+                name = random.choice(list(unary))
+                if np.iscomplexobj(pair[-1][1]):
+                    pair.append((getattr(zt.ops, name)(pair[-1][0]), unary[name](pair[-1][1])))
+            for ours, want in pair:
+                np.testing.assert_allclose(ours.numpy(), want, rtol=1e-10)
+
+
+# -- what is refused ---------------------------------------------------------------------------------
+
+
+@together()
+@pytest.mark.parametrize(("wrong", "kind", "words"), [
+    (lambda z: z < z, Unsupported, "zt.ops.less has no form .*complex128"), (lambda z: z <= 1.0, Unsupported, "zt.ops.less_equal"),
+    (lambda z: zt.ops.sort(z), Unsupported, "zt.ops.sort"), (lambda z: z.max(), Unsupported, "zt.ops.max"),
+    (lambda z: zt.ops.argmax(z), Unsupported, "zt.ops.argmax"), (lambda z: z // 2, Unsupported, "floor_divide"),
+    (lambda z: zt.array_api.floor(z), Unsupported, "zt.ops.floor"), (lambda z: zt.ops.softmax(z), Unsupported, "zt.ops.softmax"),
+    (lambda z: z.astype("float32"), Unsupported, "lose their imaginary part"),
+    (lambda z: zt.asarray(z, "float32"), ConfigError, "no float32"),
+    (lambda z: z + zt.ones(5), ShapeError, r"zt\.ops\.add"), (lambda z: z @ z, ShapeError, "matmul"),
+    (lambda z: z[0, 9], ShapeError, "out of range"), (lambda z: z.sum(axis=4), ShapeError, "axis 4"),
+    (lambda z: zt.ops.exp(z, z), TypeError, "zt.ops.exp"), (lambda z: z.item(), ShapeError, "one element"),
+    (lambda z: bool(z), ShapeError, "any"), (lambda z: float(z[0, 0]), TypeError, "abs"), (lambda z: int(z[0, 0]), TypeError, "abs"),
+    (lambda z: z.__setitem__(0, 1), TypeError, "never changes"), (lambda z: zt.Tensor(z), DataError, "complex128"),
+    (lambda z: zt.rand((2,), dtype="complex64"), UnknownName, "complex64 is a dtype of tensors alone"),
+    (lambda z: zt.layers.Input((2,), dtype="complex64"), UnknownName, "models, kernels"),
+    (lambda z: zt.Sequential([zt.layers.Input((3,)), zt.layers.Dense(1)]).compile("cpu", dtype="complex64"), UnknownName,
+     "models, kernels"),
+    (lambda z: zt.layers.Dense(2)(z), ShapeError, "ComplexTensor"),
+    (lambda z: zt.layers.Input((3,)) * z, ConfigError, "tensors of a model"),
+    (lambda z: zt.ops.add(leaf("input", "x", (3,), "float32"), z), Unsupported, "models compute with real numbers .*complex128"),
+    (lambda z: zt.grad(lambda w: (w * w).sum())(z), ShapeError, "one number"),
+    (lambda z: zt.ops.complex(z, z), DataError, "complex128"), (lambda z: zt.ops.view_as_complex(np.ones(3)), ShapeError, "size 2"),
+    (lambda z: zt.Sequential([zt.layers.Input((3,)), zt.layers.Dense(1)]).compile("cpu", batch_size=2).predict(z), DataError, "complex"),
+], ids=range(31))
+@pytest.mark.usefixtures("evaluated")
+def test_errors_say_what_is_real(wrong: Any, kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        wrong(zt.tensor(Z))
