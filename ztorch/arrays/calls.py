@@ -163,14 +163,8 @@ class Bound(NamedTuple):
 
 def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
          form: tuple[inspect.Signature, frozenset[str]] | None = None) -> Bound:
-    """Sorts the arguments of an op into tensors and attributes.
-
-    Args:
-        name: The op.
-        args: Its positional arguments.
-        attrs: Its keyword arguments.
-        form: The signature, and the names of parameters that are tensors; `None`: those of the op.
-            Default: `None`.
+    """Sorts the arguments of an op into tensors and attributes. `form` is the signature, with the
+    names of parameters that are tensors, where those are not the op's.
 
     Raises:
         TypeError: They do not fit the op's signature.

@@ -141,10 +141,10 @@ class ComplexTensor(StandIn, TreeBranch):
         return self.item()
 
     def __float__(self) -> float:
-        raise TypeError("a complex number is no float; use .real or abs()")
+        raise TypeError("a complex number is not a float; use .real or abs()")
 
     def __int__(self) -> int:
-        raise TypeError("a complex number is no integer; use .real or abs()")
+        raise TypeError("a complex number is not an integer; use .real or abs()")
 
     def __iter__(self) -> Iterator[ComplexTensor]:
         return (self[k] for k in range(len(self)))
@@ -247,7 +247,7 @@ def complex_tensor(data: Any, dtype: Any = None, device: str | None = None,
     """
     d = complex_dtype(dtype) if dtype is not None else None
     if dtype is not None and d is None:
-        raise ConfigError(f"complex numbers are no {dtype}; use zt.ops.real, or a complex dtype")
+        raise ConfigError(f"complex numbers are not of {dtype}; use zt.ops.real, or a complex dtype")
     if isinstance(data, (Tensor, ComplexTensor)):
         z = data if isinstance(data, ComplexTensor) and d in (None, data.dtype) else (
             dispatch.on_complex("cast", (data, d), {}))
