@@ -247,7 +247,7 @@ def complex_tensor(data: Any, dtype: Any = None, device: str | None = None,
     """
     d = complex_dtype(dtype) if dtype is not None else None
     if dtype is not None and d is None:
-        raise ConfigError(f"complex numbers are not of {dtype}; use zt.ops.real, or a complex dtype")
+        raise ConfigError(f"complex numbers are not of {dtype}; use zt.ops.real, or complex64")
     if isinstance(data, (Tensor, ComplexTensor)):
         z = data if isinstance(data, ComplexTensor) and d in (None, data.dtype) else (
             dispatch.on_complex("cast", (data, d), {}))
