@@ -18,7 +18,7 @@ import numpy as np
 from ztorch.arguments import written
 from ztorch.arrays.promotion import integer_range, name_for, need_in_range, operand_dtypes
 from ztorch.arrays.specs import Spec, spec
-from ztorch.dtypes import ComplexDType, DType, dtype
+from ztorch.dtypes import AnyDType, DType, dtype
 from ztorch.errors import ConfigError, DataError, UnknownName, ZtorchError
 from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public, is_pair, leaf
 from ztorch.graph.tracing import NotTraced
@@ -163,8 +163,7 @@ class Bound(NamedTuple):
 
 def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
          form: tuple[inspect.Signature, frozenset[str]] | None = None) -> Bound:
-    """Sorts the arguments of an op into tensors and attributes. `form` is the signature, with the
-    names of parameters that are tensors, where those are not the op's.
+    """Sorts the arguments of an op, or of another form of it, into tensors and attributes.
 
     Raises:
         TypeError: They do not fit the op's signature.
@@ -293,8 +292,7 @@ def as_attribute(label: str, x: Any) -> Any:
         return tuple(as_attribute(label, item) for item in x)
     if isinstance(x, slice):
         return slice(*(as_attribute(label, bound) for bound in (x.start, x.stop, x.step)))
-    if x is None or x is Ellipsis or isinstance(
-            x, (bool, int, float, complex, str, DType, ComplexDType)):
+    if x is None or x is Ellipsis or isinstance(x, (int, float, complex, str, AnyDType)):
         return x
     try:
         return dtype(x)  # np.float32 and the like
