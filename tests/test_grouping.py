@@ -93,12 +93,16 @@ def test_the_inner_loop_leaves_out_tests_that_exist() -> None:
     assert len(names) > 100
     root = Path(__file__).parents[1]
 
+    def everything_in(path: Path) -> str:
+        """The text of a file and of those in tests/cases from which it imports everything."""
+        text = path.read_text()
+        shared = re.findall(r"^from tests\.cases\.(\w+) import \*", text, re.MULTILINE)
+        return "\n".join([text, *(everything_in(root / f"tests/cases/{name}.py") for name in shared)])
+
     def exists(name: str) -> bool:
         path, _, test = name.partition("::")
         last = test.rpartition(".")[2]  # of the name of an example
-        text = (root / path).read_text()
-        for shared in re.findall(r"^from tests\.cases\.(\w+) import \*", text, re.MULTILINE):
-            text += (root / f"tests/cases/{shared}.py").read_text()
+        text = everything_in(root / path)
         return f"def {last}(" in text or f"class {last}" in text or Path(path).stem == last
 
     assert [name for name in sorted(names) if not exists(name)] == []

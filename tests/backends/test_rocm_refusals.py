@@ -104,7 +104,7 @@ def test_damaged_code_never_reaches_the_driver(fake: FakeHip) -> None:
             broken = bytearray(code)
             broken[at] ^= 0x7F
             broken[at + 1] ^= 0x7F
-            with pytest.raises(DeviceError, match="no code object, or a damaged one"):
+            with pytest.raises(DeviceError, match="not a code object, or a damaged one"):
                 d.load(bytes(broken), entries)
         assert "hipModuleLoadData" not in fake.calls
 
