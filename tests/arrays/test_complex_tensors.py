@@ -13,8 +13,9 @@ import pytest
 
 import ztorch as zt
 from tests.arrays.evaluated import by_numpy
+from tests.cases.available import device as available
 from tests.cases.grouping import together
-from ztorch.errors import ConfigError, DataError, ShapeError, UnknownName, Unsupported
+from ztorch.errors import ConfigError, DataError, DeviceError, ShapeError, UnknownName, Unsupported
 from ztorch.graph.op import leaf
 
 Z = np.array([[1 + 2j, 3 - 4j, 0.5j], [-1.5, 2 - 0.25j, -0.75 - 1j]])
@@ -198,6 +199,13 @@ def test_functions_of_complex_tensors_are_compiled_and_mapped() -> None:
             assert isinstance(result["y"], type(w)) and isinstance(result["size"], zt.Tensor if w is not Z else np.ndarray)
             np.testing.assert_allclose(np.asarray(result["y"]), Z * scale)
             np.testing.assert_allclose(np.asarray(result["turned"][0]), Z[::-1])
+    w = zt.tensor(Z)
+    for k in range(4):  # the first calls are learned from, the others go to native code
+        w = zt.tensor(Z * (k + 1))
+        turned = function(w, zt.tensor(1j))
+        np.testing.assert_allclose(turned["y"].numpy(), 1j * w.numpy())
+        assert turned["turned"][0].dtype is zt.complex128 and turned["turned"][1].item() == 1j
+    assert function(w[0], zt.tensor(1.0))["y"].shape == (3,) and function(w.real, 2.0)["y"].dtype.long == "float64"
     mapped = zt.vmap(lambda row, c: zt.ops.vecdot(row, row) * c, in_axes=(0, None))(zt.tensor(Z), zt.tensor(1j))
     np.testing.assert_allclose(mapped.numpy(), 1j * (abs(Z) ** 2).sum(1))
     last, steps = zt.ops.scan(lambda state, row: (state * row, state), zt.ones(3, "complex128"), zt.tensor(Z))
@@ -252,6 +260,18 @@ def test_expressions_of_many_shapes_are_numpys() -> None:
                     pair.append((getattr(zt.ops, name)(pair[-1][0]), unary[name](pair[-1][1])))
             for ours, want in pair:
                 np.testing.assert_allclose(ours.numpy(), want, rtol=1e-10)
+
+
+@pytest.mark.parametrize("device", ["opencl:0", "vulkan:0", "webgpu:0"])
+def test_devices_compute_them(device: str) -> None:
+    available(device.partition(":")[0])
+    z = zt.tensor(Z, device=device, dtype="complex64")
+    result = zt.compiled(lambda z: zt.ops.tanh(z @ z.mT) / 2j + zt.array_api.fft.fft(z)[:, :2])(z)
+    assert result.device == z.imag.device == device
+    want = np.tanh(Z @ Z.T) / 2j + np.fft.fft(Z)[:, :2]
+    np.testing.assert_allclose(result.numpy(), want, rtol=1e-5, atol=1e-5)
+    with pytest.raises(DeviceError, match=r"\.to\("):
+        z + zt.tensor(Z)
 
 
 # -- what is refused ---------------------------------------------------------------------------------

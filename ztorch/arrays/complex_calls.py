@@ -13,7 +13,7 @@ import numpy as np
 
 from ztorch.arrays.applying import common_memory
 from ztorch.arrays.calls import NUMBERS, Bound, Call, bind
-from ztorch.arrays.complex_tensor import ComplexTensor
+from ztorch.arrays.complex_tensor import ComplexTensor, of_parts
 from ztorch.arrays.elements import array_of, operand_of
 from ztorch.arrays.exchange import as_host_array
 from ztorch.arrays.node import TensorNode
@@ -24,12 +24,13 @@ from ztorch.arrays.tensor import Tensor, compute, tensor_of
 from ztorch.dtypes import DType, complex_dtype, f64, part_dtype
 from ztorch.errors import ConfigError, Unsupported, ZtorchError
 from ztorch.graph.op import ALIASES, OPS
-from ztorch.graph.trees import flatten, unflatten
+from ztorch.graph.trees import LEAF, flatten, unflatten
 from ztorch.graph.value import Value
 from ztorch.locks import new_lock
 from ztorch.ops.complex_values import ComplexOp, ComplexValue, complex_form
 
 MOST_SQUARES = 64  # a power of Python's integers up to here is a product
+_ONE = (ComplexTensor, 2, (LEAF, LEAF))  # the tree of a complex tensor
 _APART = ("broadcast_arrays", "meshgrid")  # each result has the dtype of its own operand
 
 
@@ -72,7 +73,12 @@ def on_complex(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         except TypeError:  # a list, which cannot be hashed
             call = key = None
         if call is not None:
-            return unflatten(call.tree, map(tensor_of, record(call, tuple(operands))))
+            nodes = record(call, tuple(operands))
+            if call.tree is LEAF:
+                return tensor_of(nodes[0])
+            if call.tree == _ONE:
+                return of_parts(*map(tensor_of, nodes))
+            return unflatten(call.tree, map(tensor_of, nodes))
     if ALIASES.get(name, name) in _APART:
         return _apart(name, list(args[0] if len(args) == 1 and isinstance(args[0], (
             list, tuple)) else args), attrs)

@@ -42,6 +42,9 @@ def as_host_array(label: str, x: Any, kind: DType | None = None,
     try:
         dtype_of(array.dtype)
     except UnknownName:
+        if array.dtype.kind == "c":
+            raise DataError(f"{label} is an array of {array.dtype}, and real numbers are needed "
+                            "there; give its real and imaginary parts") from None
         raise DataError(f"{label} is an array of {array.dtype}; use numbers of a dtype such as "
                         "float32, int64 or bool") from None
     if kind is not None and kind.is_int and not hasattr(x, "dtype") and array.dtype.kind in "iuf":

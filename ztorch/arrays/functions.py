@@ -22,6 +22,7 @@ from ztorch.arrays.quick_calls import Native, Output
 from ztorch.arrays.quick_functions import (
     MOST_NATIVES,
     building_of,
+    has_branches,
     matching_of,
     natives_of_function,
 )
@@ -31,7 +32,7 @@ from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.dtypes import f32, f64
 from ztorch.errors import ConfigError
-from ztorch.graph.trees import flatten, map_tree, unflatten
+from ztorch.graph.trees import TreeBranch, flatten, map_tree, unflatten
 from ztorch.locks import new_lock
 
 CAPACITY = 256  # versions of a function that are kept
@@ -132,9 +133,22 @@ def _sorted_out(tree: Any, nodes: list[TensorNode], kinds: list[Any]) -> bool:
             kinds += (kind, *names)
             if not _sorted_out([x[k] for k in names], nodes, kinds):
                 return False
+        elif issubclass(kind, TreeBranch):
+            kinds.append(kind)
+            if not _sorted_out([getattr(x, name) for name in kind._fields], nodes, kinds):
+                return False
         else:
             return False
     return True
+
+
+def _remade(native: Native, tree: Any) -> Native:
+    """A native function, with the branches of its tree in place of the tuples that it makes."""
+    def run(*args: Any) -> Any:
+        results = native(*args)
+        return results if results is NotImplemented else unflatten(tree, iter(flatten(results)[0]))
+
+    return run
 
 
 def _argument(label: str, x: Any, place: str) -> Any:
@@ -200,7 +214,9 @@ class _Version:
         cells = [*[None] * count, *self.written]
         native = self.program.native(self.numbers, matching, [
             Output(s, c) for s, c in zip(self.results, cells, strict=True)], Tensor, building)
-        return None if native is None else (native, live)
+        if native is None:
+            return None
+        return (_remade(native, self.tree) if has_branches(self.tree) else native), live
 
 
 def _trace(function: Callable[..., Any], name: str, arguments: Sequence[Any], shape: Any,

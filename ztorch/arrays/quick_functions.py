@@ -13,7 +13,7 @@ from ztorch.arrays.placement import when_default_changes
 from ztorch.arrays.quick_calls import Native
 from ztorch.backends.matching import Building, Matching
 from ztorch.backends.python_calls import slot_places
-from ztorch.graph.trees import LEAF
+from ztorch.graph.trees import LEAF, TreeBranch
 
 MOST_NATIVES = 16  # of one function, for arguments of several shapes; the oldest go
 
@@ -83,12 +83,18 @@ def _match(m: Matching, entry: int, tree: Any) -> bool:
         keys = sorted(tree)
         entries = m.values(entry, keys)
         return all(_match(m, e, tree[k]) for e, k in zip(entries, keys, strict=True))
+    if isinstance(tree, TreeBranch):
+        kind: Any = type(tree)
+        m.kind(entry, kind)
+        at = slot_places(kind)
+        return all(_match(m, m.slot(entry, at[name]), getattr(tree, name))
+                   for name in tree._fields)
     return False
 
 
 def building_of(tree: Any) -> Building | None:
-    """How to build a tree of results; None where it is of another kind than tuples, lists and
-    dicts.
+    """How to build a tree of results, with tuples for branches of other kinds, which `has_branches`
+    tells of; None where it cannot be built.
 
     Args:
         tree: Its shape, as `flatten` gives it.
@@ -103,9 +109,10 @@ def _build(b: Building, tree: Any, leaf: int) -> int:
     if tree == LEAF:
         b.leaf(leaf)
         return leaf + 1
-    if tree is None or tree[0] not in (tuple, list, dict):
+    if tree is None or not (tree[0] in (tuple, list, dict) or issubclass(tree[0], TreeBranch)):
         return -1
     kind, keys, parts = tree
+    kind = tuple if issubclass(kind, TreeBranch) else kind
     for part in parts:
         leaf = _build(b, part, leaf)
         if leaf < 0:
@@ -115,3 +122,9 @@ def _build(b: Building, tree: Any, leaf: int) -> int:
     else:
         b.row(kind, keys)
     return leaf
+
+
+def has_branches(tree: Any) -> bool:
+    """Whether a tree of a shape has other branches than tuples, lists and dicts."""
+    return isinstance(tree, tuple) and (
+        issubclass(tree[0], TreeBranch) or any(map(has_branches, tree[2])))

@@ -7,8 +7,11 @@ real functions of the two parts. `arrays/` calls them on tensors.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
+import pkgutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ztorch.graph.op import ALIASES, OPS, REGISTRY
@@ -122,12 +125,22 @@ def complex_rule(rule: Callable[[str], Callable[..., Any] | None]) -> Any:
 
 
 @functools.cache
+def _import_all() -> None:
+    """Imports the files of this room that register complex ops."""
+    room = __name__.rpartition(".")[0]
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        if module.name.startswith("complex_"):
+            importlib.import_module(f"{room}.{module.name}")
+
+
+@functools.cache
 def complex_form(name: str) -> ComplexOp | None:
     """What an op computes of complex numbers; None if there is no such form.
 
     >>> complex_form("exp").signature, complex_form("less")
     (<Signature (x: 'ComplexValue') -> 'ComplexValue'>, None)
     """
+    _import_all()
     name = name if name in _TABLE else ALIASES.get(name, name)
     call = _TABLE.get(name) or next((f for rule in _RULES if (f := rule(name))), None)
     if call is None:
