@@ -74,6 +74,8 @@ def _fused(kernel: RegionKernel) -> list[str]:
     region, before = kernel.region, kernel.placement.regions[:kernel.number]
     names = list(dict.fromkeys(v.op.name for v in region.members))
     lines = [f"fuses {', '.join(names)}"] if len(names) > 1 else []
+    if region.kind == "threads" and region.members[0].attrs["program"].note:
+        lines.append(region.members[0].attrs["program"].note)
     for home, other in enumerate(before):
         between = [(v, s) for v in region.members for s in _read(v)
                    if s in other.flat and s not in region.flat]

@@ -3,8 +3,8 @@
 An element that was read gets what its readers add to it, atomically, since they may be several; one
 that was written gives what it got to what was written there, and starts again at 0. So between two
 barriers, threads meet at the same elements as on the way forward, and the barriers stay where they
-are. Numbers of the way forward are computed again; where that cannot be, threads first go forward
-once more, and keep them.
+are. Numbers of the way forward are computed again, where that is cheap and can be; for others,
+threads first go forward once more, and keep them (`thread_tape.py`).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class _Backward:
         made = ThreadProgram(
             p.blocks, p.threads, p.block, p.thread, arrays,
             (*(a for a in p.shared if a.name in used), *shared, *self.shared),
-            (*p.variables, *self.made), body, p.lines)
+            (*p.variables, *self.made), body, p.lines, self.tape.note)
         return ThreadGradient(made, tuple(a.name for a in (*first, *rest)),
                               tuple(a.name for a in floats))
 
@@ -169,6 +169,9 @@ class _Backward:
         if self.tape.reloads(x):
             assert isinstance(s, LoadElement)
             return self._load(s.array, self._again(s.index), x.dtype)
+        made = self.tape.again(x)
+        if made is not None:
+            return self._again(made)
         self.tape.keep(x)
         return self._kept(x)
 

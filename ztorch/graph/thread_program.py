@@ -136,6 +136,7 @@ class ThreadProgram:
     body: tuple[ThreadStatement, ...]
     # Where users wrote loops and atomic updates, for errors.
     lines: dict[ThreadStatement, str] = field(default_factory=dict)
+    note: str = ""  # of a gradient: what it keeps of the way forward
 
     @property
     def written(self) -> tuple[ThreadArray, ...]:

@@ -1,5 +1,10 @@
 """What the threads of a gradient keep of the way forward: numbers, one for each turn of the loops
-around them, in an array of all threads. Only what cannot be computed again is kept."""
+around them, in an array of all threads.
+
+A number that is kept is written and read, on a way forward that is gone once more for it. So what
+is read of arrays that do not change is read again, and what a variable was set to is computed
+again, if that takes at most `AGAIN_SLOTS`; only the rest is kept.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +33,7 @@ from ztorch.graph.thread_program import (
 from ztorch.graph.value import Value, topological
 
 MOST_KEPT = (1 << 31) - 1  # elements of an array that an int32 numbers
+AGAIN_SLOTS = 100  # issue slots, about what a store and a load beyond the caches take
 WAY_OUT = "attach a gradient of your own with zt.custom_gradient"
 
 
@@ -49,6 +55,13 @@ def _changing(s: ThreadStatement, loops: tuple[CountedLoop, ...]) -> tuple[Count
     return loops
 
 
+def _forget(current: dict[ThreadVariable, Value], body: Sequence[ThreadStatement]) -> None:
+    """Forgets variables that statements set."""
+    for s in statements_of(body):
+        if isinstance(s, SetVariable):
+            current.pop(s.variable, None)
+
+
 class ThreadTape:
     """The origins of all numbers of a program, and the places of those that are kept.
 
@@ -68,28 +81,41 @@ class ThreadTape:
         self.slots: dict[Value | CountedLoop, int] = {}  # of what is kept, in the tape of its dtype
         self.lengths: dict[DType, int] = {}  # of the tapes of a thread
         self.loops: dict[CountedLoop, tuple[CountedLoop, ...]] = {}  # around each loop
-        self._walk(program.body, ())
+        self.set_to: dict[Value, Value] = {}  # numbers of variables: what these were set to
+        self._walk(program.body, (), {})
 
-    def _walk(self, body: Sequence[ThreadStatement], loops: tuple[CountedLoop, ...]) -> None:
+    def _walk(self, body: Sequence[ThreadStatement], loops: tuple[CountedLoop, ...],
+              current: dict[ThreadVariable, Value]) -> None:
+        """`current`: what variables hold here, as far as that is certain."""
         for s in body:
             result = getattr(s, "result", None)
             own = {result, s.counter if isinstance(s, CountedLoop) else None}
             self.read.update(topological([v for v in values_of(s) if v not in own]))
             if result is not None:
                 self.origins[result] = Origin(s, _changing(s, loops))
+                if isinstance(s, GetVariable):
+                    if s.variable in current:
+                        self.set_to[result] = current[s.variable]
+                    current[s.variable] = result  # so that it is kept once
+            elif isinstance(s, SetVariable):
+                current[s.variable] = s.x
             elif isinstance(s, CountedLoop):
-                self._loop(s, loops)
+                _forget(current, (*s.before_test, *s.body))
+                self._loop(s, loops, current)
             elif isinstance(s, Branch):
-                self._walk((*s.yes, *s.no), loops)
+                self._walk(s.yes, loops, dict(current))
+                self._walk(s.no, loops, dict(current))
+                _forget(current, (*s.yes, *s.no))
 
-    def _loop(self, s: CountedLoop, loops: tuple[CountedLoop, ...]) -> None:
+    def _loop(self, s: CountedLoop, loops: tuple[CountedLoop, ...],
+              current: dict[ThreadVariable, Value]) -> None:
         start, stop = (bounds_of(v, self.bounds) for v in (s.start, s.stop))
         most = turns_of(start, stop, s.step)
         self.loops[s], self.counters[s.counter] = loops, s
         self.bounds[s.counter] = (start[0], max(start[0], stop[1] - 1))
         known = ANY[0] < start[0] and stop[1] < ANY[1]
         self.most[s] = most + (s.test is not None) if known else None
-        self._walk((*s.before_test, *s.body), (*loops, s))
+        self._walk((*s.before_test, *s.body), (*loops, s), dict(current))
 
     # -- what is kept ------------------------------------------------------------------------------
 
@@ -97,6 +123,28 @@ class ThreadTape:
         """Whether a number is an element of an array that no thread changes."""
         s = self.origins[v].statement
         return isinstance(s, LoadElement) and s.array not in self.changing
+
+    def again(self, x: Value) -> Value | None:
+        """What a variable was set to, if that is computed again rather than kept."""
+        made = self.set_to.get(x)
+        return made if made is not None and self._slots(made) <= AGAIN_SLOTS else None
+
+    def _slots(self, v: Value) -> int:
+        """Issue slots to compute a number again, with what variables in it were set to."""
+        total = 0
+        for x in topological([v]):
+            total += x.op.cost if x.op.kind == "map" else 0
+            if x in self.set_to and total <= AGAIN_SLOTS:
+                slots = self._slots(self.set_to[x])
+                total += slots if slots <= AGAIN_SLOTS else 1  # it is kept, and read
+        return total
+
+    @property
+    def note(self) -> str:
+        """What is kept and what is computed again, in words."""
+        size = sum(d.bytes * n for d, n in self.lengths.items())
+        kept = f"{size} bytes" if size else "nothing"
+        return f"keeps {kept} of each thread's way forward; the rest is computed again"
 
     def keep(self, x: Value | CountedLoop) -> None:
         """Keeps a number, or how many turns a loop takes."""

@@ -171,6 +171,10 @@ class Scope:
         text = self.source.lines[loop.lineno - 1].strip()
         self.notes[self.source.file, line] = f"line {line}: {text}  # {how}"
 
+    def note_more(self, loop: ast.For, how: str) -> None:
+        """Adds to what is remembered of a loop."""
+        self.notes[self.source.file, self.source.first_line + loop.lineno - 1] += f"; {how}"
+
     def _at(self, number: int) -> Scope:
         """The scope around one of the loops."""
         outside = Scope(self.source, self.arithmetic)

@@ -171,7 +171,11 @@ def _finish(t: ExpressionRules, s: ast.For, steps: OrderedTurns, state: dict[str
     slices = [(leaf, x) for leaf, x in steps.slices if leaf in used]
     body = Body(steps.twin.extent, False, tuple(leaves), tuple(leaf for leaf, _ in slices), (),
                 tuple(news), tuple(outs), proceed)
-    body = replace(body, recompute=_recomputes(body))
+    products, kept = _sizes(body)
+    body = replace(body, recompute=PRODUCTS_KEPT * products > kept)
+    if products and any(c.dtype.is_float for c in body.carries):
+        t.note_more(s, f"a gradient {'computes turns again' if body.recompute else 'keeps turns'}: "
+                    f"products of {products} elements, a state of {kept}")
     ends, stacks = looped(body, inits, [x for _, x in slices], ahead=False)
     plain = {*assigned(s.body)}
     for n, y in zip(state, ends, strict=False):
@@ -189,12 +193,12 @@ def _finish(t: ExpressionRules, s: ast.For, steps: OrderedTurns, state: dict[str
                 union([inner, (steps.twin,)]), how)
 
 
-def _recomputes(body: Body) -> bool:
-    """Whether a gradient computes turns again: where their products, such as blocks of scores, are
-    larger than the state that must be kept for it."""
+def _sizes(body: Body) -> tuple[int, int]:
+    """The elements of a turn's products, and of the state. Where products, such as blocks of
+    scores, are larger than the state, which is kept anyway, a gradient computes turns again."""
     values = dependents(body.roots, (*body.carries, *body.slices))
     products = sum(v.size for v in values if v.op.kind == "contract")
-    return PRODUCTS_KEPT * products > sum(v.size for v in body.carries)
+    return products, sum(v.size for v in body.carries)
 
 
 def _typed(t: ExpressionRules, x: LoopTensor, axes: Axes, shape: tuple[int, ...], d: DType
