@@ -27,7 +27,7 @@ def test_fit_groups_rows_by_length() -> None:
         run = call.run
 
         def noted() -> None:
-            sizes.append((int((call.inputs["w"] > 0).sum()), call.inputs["x"].shape[1]))
+            sizes.append((int(call.inputs["real"].sum()), call.inputs["x"].shape[1]))
             run()
 
         call.run = noted  # type: ignore[method-assign]

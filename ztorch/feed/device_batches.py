@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ztorch.feed.array_batches import ArrayBatches
-from ztorch.feed.staging import Batch, weight_of_scores
+from ztorch.feed.staging import Batch
 
 
 class _RowNumbers(NamedTuple):
@@ -59,7 +59,7 @@ class DeviceBatches:
             # what fills up the batch are the same rows again, at weight 0
             call.inputs.fill(self._columns, np.resize(numbers[rows], call.batch_size), weights,
                              real)
-            yield Batch(call, real, weight_of_scores(call, real, weights), rows, {})
+            yield Batch(call, real, float(real), rows, {})
 
     def split(self, fraction: float) -> tuple[DeviceBatches, DeviceBatches]:
         """The first rows for training, and the last `fraction` of them for validation."""

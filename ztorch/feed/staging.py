@@ -44,12 +44,6 @@ class Batch(NamedTuple):
         return scores.add(self.call, self.weight)
 
 
-def weight_of_scores(call: BoundCall, real: int, row_weights: np.ndarray) -> float:
-    """What the scores of a batch count in those of an epoch: as many as it has rows. Programs that
-    know no such rows, those of older artifacts, divide by the weights of rows instead."""
-    return float(real if "real" in call.inputs else row_weights.sum(dtype=np.float64))
-
-
 class _Copier:
     """Copies rows of one array to its staging buffer, converting where dtypes differ."""
 
@@ -155,12 +149,8 @@ class Stage:
                 copier.gather(numbers)
         if self._real is not None:
             self._real[:count], self._real[count:] = 1, 0
-        if weights is None:
-            return Batch(self.call, count, float(count), rows, lengths)
-        if self._row_weights is not None:
-            weights[:count] = self._row_weights[rows]
-        elif not (full and self._ones):
-            weights[:count] = 1.0
-        weights[count:] = 0.0
-        self._ones = full and self._row_weights is None
-        return Batch(self.call, count, weight_of_scores(self.call, count, weights), rows, lengths)
+        if weights is not None and self._row_weights is not None:
+            weights[:count], weights[count:] = self._row_weights[rows], 0.0
+        elif weights is not None and not self._ones:
+            weights[:], self._ones = 1.0, True
+        return Batch(self.call, count, float(count), rows, lengths)
