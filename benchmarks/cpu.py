@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -39,7 +40,8 @@ SECTIONS: dict[str, Callable[[list[int], Effort], report.Section]] = {
     "training": training.run,
     "conv": convolution.run,
     "images": images.run,
-    "recurrent": recurrent.run,
+    **{f"{name.lower()} {verb}": partial(recurrent.run, name, verb)
+       for name in recurrent.LAYERS for verb in ("predict", "train")},
     "recurrent compile": recurrent.run_compile,
     "attention": attention.run,
     "vector": vector_math.run,
@@ -91,12 +93,12 @@ def main(arguments: list[str] | None = None) -> int:
     parts = facts["date"], machine.slug(), asked.level, "quick" * asked.quick
     stem = "-".join(part for part in parts if part)
     begun = perf_counter()
-    # Sections of earlier runs of the day stay: a long run may be done piece by piece.
+    # What earlier runs of the day measured stays: a long run may be done piece by piece.
     sections = report.sections(asked.out / f"{stem}.json")
     for name in names:
         print(f"\n[{name}] after {perf_counter() - begun:.0f} s", flush=True)
         section = SECTIONS[name](threads, effort)
-        sections[section.key] = section
+        sections[section.key] = section.after(sections.get(section.key))
         print(f"\n{section.markdown()}", flush=True)
         # Written after every section: a long run that is broken off has not been for nothing.
         written = report.write(asked.out, stem, facts, list(sections.values()), asked.quick)

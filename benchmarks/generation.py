@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import peers
-from benchmarks.report import Section
+from benchmarks import machine, peers
+from benchmarks.report import Section, duration
 from benchmarks.timing import Contestant, Effort, compare
 from models import tiny_gpt
 
@@ -21,7 +21,8 @@ def run(threads: list[int], effort: Effort) -> Section:
     """Prefill and 24 numbers, the likeliest ones or drawn, through the calls that users make."""
     s = Section("generate", f"Generating {MADE} numbers after a prompt of {len(PROMPT)}",
                 "small models: the calls around a few thousand multiplications; larger ones: "
-                "reading all weights for each number.")
+                "reading all weights for the prompt and for each number but the last, at the rate "
+                "at which so many bytes can be read here, which is measured in the same turns.")
     for n in threads:
         peers.set_threads(n)
         for name, size in SIZES.items():
@@ -46,7 +47,13 @@ def _case(s: Section, threads: int, effort: Effort, name: str, size: tuple[int, 
             want = program.generate(PROMPT, MADE, temperature=0).tolist()
             got = theirs.generate(temperature=0)
             assert got == want, f"{case}: PyTorch makes {got}, ztorch {want}"
-    s.compared(case, threads, compare(contestants, threads == 1, effort), 0.0)
+    weights = sum(w.nbytes for w in program.get_weights())
+    read, nbytes = machine.read_call(threads, weights)
+    *timings, reading = compare([*contestants, Contestant("reading", read)], threads == 1, effort)
+    limit = reading.ratio * MADE * weights / nbytes  # in times of ours
+    more = {"PyTorch at the limit": f"x{timings[-1].ratio / limit:.2f}"} if torch else {}
+    s.compared(case, threads, timings, 0.0, weights=f"{weights / 1e6:.3g} MB",
+               limit=duration(limit * timings[0].seconds), **more)
 
 
 class CachedTorch:

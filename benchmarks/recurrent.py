@@ -11,34 +11,40 @@ from typing import Any
 import numpy as np
 
 import ztorch as zt
-from benchmarks import machine, peers
+from benchmarks import peers
+from benchmarks.recurrent_limits import LAYERS, NARROW, Race
 from benchmarks.report import Section, duration
-from benchmarks.timing import Contestant, Effort, Timing, compare
+from benchmarks.timing import Contestant, Effort
 from ztorch import layers as L
 from ztorch.host.settings import using
 
 CASES = ((32, 8, 64), (64, 32, 128), (100, 1, 128), (256, 64, 256), (1000, 16, 128))
-LAYERS = {"LSTM": 4, "GRU": 3}  # gates of each
-NARROW = 128  # up to which width twice the best peer's speed is wanted, and else 1.3 times
 RATE = 1e-3
 STEPS = 3  # before the weights of all are compared
 # In Keras' order of gates, the place of each of PyTorch's: i f g o, and r z n.
 ORDERS = {"LSTM": (0, 1, 2, 3), "GRU": (1, 0, 2)}
 
 
-def run(threads: list[int], effort: Effort) -> Section:
-    """One layer over whole sequences, through the calls that users make."""
-    s = Section("recurrent", "Recurrent layers: sequences of (steps, batch, width)",
-                "the FMA peak where batches are large: the inputs' product is one large one, the "
-                "state's is one a step and waits for the step before. At batch 1 it is a product "
-                "of a matrix and a vector: bandwidth of the second cache. Training keeps what the "
-                "gradient reads of every step, and adds up kernels' gradients as one product.")
+def run(name: str, verb: str, threads: list[int], effort: Effort) -> Section:
+    """One layer over whole sequences, through the calls that users make.
+
+    Args:
+        name: The layer.
+        verb: `predict` or `train`.
+        threads: Numbers of threads.
+        effort: How long to measure.
+    """
+    s = Section(f"{name.lower()} {verb}", f"{name}, {verb}: sequences of (steps, batch, width)",
+                "products at the FMA peak, of which a prediction has two and a step of training "
+                "five; those that each step waits for take no less than reading their weights at "
+                "the rate of this cache, which decides at batch 1; and gates, as long as a kernel "
+                "of them alone. All three are measured in the same turns. The bar is twice the "
+                f"best peer up to a width of {NARROW}, else 1.3 times. The arena is counted in "
+                "outputs of all steps.")
     for n in threads:
         peers.set_threads(n)
-        for name in LAYERS:
-            for case in CASES:
-                _predict(s, name, case, n, effort)
-                _train(s, name, case, n, effort)
+        for case in CASES:
+            (_predict if verb == "predict" else _train)(s, name, case, n, effort)
     return s
 
 
@@ -67,11 +73,6 @@ def _compile_seconds(steps: int, trains: bool) -> float:
 def _model(name: str, case: tuple[int, int, int]) -> zt.Sequential:
     steps, _, width = case
     return zt.Sequential([L.Input((steps, width)), getattr(L, name)(width)], seed=3)
-
-
-def _flops(name: str, case: tuple[int, int, int]) -> float:
-    steps, batch, width = case
-    return 2.0 * steps * batch * width * LAYERS[name] * width * 2
 
 
 def _data(case: tuple[int, int, int]) -> np.ndarray:
@@ -107,9 +108,8 @@ def _predict(s: Section, name: str, case: tuple[int, int, int], threads: int,
         label = f"{name} {case}, predict"
         error = peers.checked(label, 1e-3, **{k: peers.worst(y, true)
                                               for k, y in results.items()})
-        timings = compare([*contestants, machine.peak(threads)], threads == 1, effort)
-    share = timings[-1].ratio * _flops(name, case) / machine.fma_call(threads)[1]
-    s.compared(label, threads, timings[:-1], error, **_peak(case, timings[:-1], share))
+        race = Race(name, case, threads, large=1, in_turns=1)
+        race.enter(s, label, contestants, error, effort)
 
 
 def _train(s: Section, name: str, case: tuple[int, int, int], threads: int,
@@ -136,21 +136,10 @@ def _train(s: Section, name: str, case: tuple[int, int, int], threads: int,
     label = f"{name} {case}, train"
     error = peers.checked(label, 1e-2, **{
         k: _distance(w, true, first_weights) for k, w in results.items()})
-    timings = compare([*contestants, machine.peak(threads)], threads == 1, effort)
     # Two products forward, three back: nobody asks for the gradient of the input.
-    share = timings[-1].ratio * 2.5 * _flops(name, case) / machine.fma_call(threads)[1]
-    s.compared(label, threads, timings[:-1], error, **_peak(case, timings[:-1], share))
-
-
-def _peak(case: tuple[int, int, int], timings: list[Timing], share: float) -> dict[str, str]:
-    """The share of the FMA peak, and what it leaves: how many times faster than the best peer we
-    would be at the peak, with gates, copies and barriers for nothing."""
-    bar = 2.0 if case[2] <= NARROW else 1.3
-    best = min((t.ratio for t in timings[1:]), default=0.0)
-    verdict = "holds" if best >= bar else "above the peak" if best / share < bar else (
-        f"missed: takes {share * bar / best:.0%} of the peak")
-    return {"of FMA peak": f"{share:.0%}", "best peer at the peak": f"x{best / share:.2f}",
-            "bar": f"x{bar:g} {verdict}"}
+    race = Race(name, case, threads, large=3, in_turns=2)
+    stored = executable.spec.arena_bytes / (4 * case[0] * case[1] * case[2])
+    race.enter(s, label, contestants, error, effort, arena=f"{stored:.1f}")
 
 
 def _bound(program: Any, x: np.ndarray) -> Callable[[], object]:

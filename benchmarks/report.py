@@ -66,6 +66,18 @@ class Section:
         return any(line["case"] == case and line.get("device") == device
                    and line.get("max error") != "**failed**" for line in self.lines)
 
+    def after(self, before: Section | None) -> Section:
+        """The same, with lines of an earlier run that were not measured again."""
+        if before is None:
+            return self
+        again = {_key(line) for line in self.lines}
+        kept = [[line for line in of if _key(line) not in again]
+                for of in (before.lines, before.results)]
+        names, notes = (list(dict.fromkeys(earlier + later)) for earlier, later in (
+            (before.names, self.names), (before.notes, self.notes)))
+        return Section(self.key, self.title, self.limit, names, kept[0] + self.lines,
+                       kept[1] + self.results, notes)
+
     def note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
@@ -91,6 +103,12 @@ class Section:
     def to_json(self) -> dict[str, Any]:
         return {"key": self.key, "title": self.title, "limit": self.limit, "names": self.names,
                 "lines": self.lines, "results": self.results, "notes": self.notes}
+
+
+def _key(line: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a line of a table is about, or a result of it."""
+    about = ("case", "threads", "device", "what", "function", "steps")
+    return tuple(str(line.get(name)) for name in about)
 
 
 def sections(path: Path) -> dict[str, Section]:
