@@ -136,6 +136,16 @@ def test_functions_of_complex_tensors_are_compiled_and_mapped() -> None:
     np.testing.assert_allclose(steps.numpy(), [np.ones(3), Z[0]])
 
 
+@pytest.mark.usefixtures("evaluated")
+def test_sets_are_in_the_order_of_numpy() -> None:
+    x = np.array([2 + 1j, 1j, 2, 2 + 1j, -1 + 3j, 1j, 0])
+    found = zt.array_api.unique_all(zt.tensor(x))
+    wanted = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
+    for got, want in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(got.numpy(), want)
+    assert zt.array_api.nonzero(zt.tensor(x))[0].tolist() == [0, 1, 2, 3, 4, 5]
+
+
 def test_optimizers_go_down_on_complex_parameters() -> None:
     goal, optimizer = zt.tensor(Z), zt.optimizers.Adam(0.1)
     w = zt.zeros_like(goal)

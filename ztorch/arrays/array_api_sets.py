@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ztorch.arrays.complex_tensor import ComplexTensor
 from ztorch.arrays.creation import full
 from ztorch.arrays.ranges import arange
 from ztorch.arrays.tensor import Tensor, compute
@@ -115,7 +116,7 @@ def unique_all(x: Tensor, /) -> UniqueAllResult:
         [1, 0]
     """
     flat, n = x.reshape(-1), x.size
-    order = compute("argsort", (flat,), {})
+    order = _order(flat)
     ordered = compute("take", (flat, order), {"axis": 0})
     first = full((min(n, 1),), True, device=x.device)
     starts = compute("concat", (first, ordered[1:] != ordered[:-1]), {"axis": 0})
@@ -124,6 +125,17 @@ def unique_all(x: Tensor, /) -> UniqueAllResult:
     group = compute("cumsum", (starts.astype("int32"),), {"axis": 0}) - 1
     inverse = compute("take", (group, compute("argsort", (order,), {})), {"axis": 0})
     return UniqueAllResult(ordered[starts], order[starts], inverse.reshape(x.shape), ends - begins)
+
+
+def _order(flat: Any) -> Tensor:
+    """The positions of elements in ascending order; of complex ones by their real parts first."""
+    if not isinstance(flat, ComplexTensor):
+        order: Tensor = compute("argsort", (flat,), {})
+        return order
+    by_imag = _order(flat.imag)
+    by_real = _order(compute("take", (flat.real, by_imag), {"axis": 0}))
+    order = compute("take", (by_imag, by_real), {"axis": 0})
+    return order
 
 
 def _positions(n: int, like: Any) -> Tensor:

@@ -62,6 +62,28 @@ def solve(a: ComplexValue, b: ComplexValue) -> ComplexValue:
 
 
 @complex_op()
+def cholesky(x: ComplexValue, upper: bool = False) -> ComplexValue:
+    if x.rank < 2 or x.shape[-1] != x.shape[-2]:
+        raise shape_error("ops.cholesky needs square matrices, not", x.shape)
+    if x.shape[-1] > LARGEST:
+        raise Unsupported(f"ops.cholesky of complex {x.shape[-1]} x {x.shape[-1]} matrices: "
+                          f"{LARGEST} columns are the most; use NumPy on the array")
+
+    def turn(rest: ComplexValue, j: Value) -> tuple[ComplexValue, ComplexValue]:
+        column = ComplexValue(column_at(rest.real, j), column_at(rest.imag, j))
+        pivot = OPS.take(column.real, OPS.reshape(j, (1,)), -2)
+        column = column.each("divide", OPS.sqrt(pivot))
+        row = ComplexValue(column.real, -column.imag).each("matrix_transpose")
+        return rest - column * row, column
+
+    if not x.shape[-1]:
+        return x
+    _, columns = scan(turn, x, columns_of(x.real))
+    y = ComplexValue(beside(columns.real), beside(columns.imag)).each("tril")
+    return ComplexValue(y.real, -y.imag).each("matrix_transpose") if upper else y
+
+
+@complex_op()
 def svdvals(x: ComplexValue) -> Value:
     y: Value = OPS.svdvals(_embedded("svdvals", x, square=False))[..., ::2]
     return y

@@ -105,6 +105,13 @@ def array_equal(a: ComplexValue, b: ComplexValue) -> Value:
 
 
 @complex_op()
+def isin(x: ComplexValue, elements: ComplexValue, invert: bool = False) -> Value:
+    same = equal(x.each("expand_dims", -1), elements.each("reshape", (-1,)))
+    y: Value = OPS.any(same, axis=-1)
+    return OPS.bitwise_not(y) if invert else y
+
+
+@complex_op()
 def logical_not(x: ComplexValue) -> Value:
     y: Value = OPS.bitwise_not(nonzero(x))
     return y
