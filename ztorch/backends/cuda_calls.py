@@ -21,7 +21,7 @@ def driver() -> Any:
 
 
 def ask(where: str, call: str, *args: Any) -> Any:
-    """What a call gives besides success; anything else is an error with the call and its code."""
+    """The results of a call besides its status; a failure is an error with the call and code."""
     cuda = driver()
     code, *answers = getattr(cuda, call)(*args)
     if code == cuda.CUresult.CUDA_SUCCESS:

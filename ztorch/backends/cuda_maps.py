@@ -40,7 +40,7 @@ class Parameters:
 
 
 def encode(where: str, to: int, address: int, tensor_map: TensorMap) -> None:
-    """Has the driver write a tensor map.
+    """Makes the driver write a tensor map.
 
     By its own function: cuda-bindings returns an object that some of its versions do not align.
     """

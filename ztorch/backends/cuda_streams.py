@@ -9,7 +9,7 @@ from ztorch.backends.streams import Event, Queue, Stream, not_reached
 
 
 class Queues(Queue, Protocol):
-    """What streams and events need of their device."""
+    """The parts of a device that streams and events use."""
 
     def run_in(self, queue: Any, recording: Recording) -> None: ...
 

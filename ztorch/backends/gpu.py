@@ -1,4 +1,4 @@
-"""What CUDA and HIP have in common: a device with plain addresses, modules, a stream and graphs.
+"""The base of CUDA and HIP devices: a device with plain addresses, modules, a stream and graphs.
 
 HIP copies CUDA's driver API: most functions have the same name but for the prefix, cu or hip. So
 what both do is written here once, with names that lack it.
@@ -55,7 +55,7 @@ class GpuDevice(Device):
 
     @abstractmethod
     def _ask(self, function: str, *args: Any) -> Any:
-        """What a function of the API gives besides success; anything else is an error."""
+        """The results of an API call besides its status; anything else is an error."""
 
     @abstractmethod
     def _push_current(self) -> None:
@@ -70,7 +70,8 @@ class GpuDevice(Device):
 
     @abstractmethod
     def _node(self, module: DeviceModule, launch: Launch) -> tuple[Any, Any]:
-        """What the driver is told of a launch in a graph, and what must live until it is told."""
+        """The driver's arguments for a launch in a graph, and the objects that must live until
+        then."""
 
     @abstractmethod
     def _load_image(self, image: bytes) -> Any:

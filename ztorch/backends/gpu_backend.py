@@ -1,4 +1,4 @@
-"""What the backends of CUDA and HIP share: a driver that is started, and counts devices."""
+"""The base of the backends of CUDA and HIP: a driver that is started, and counts devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class GpuBackend(Backend):
 
     @abstractmethod
     def _missing(self) -> str:
-        """What is not installed; empty if nothing. Asks the driver nothing."""
+        """The missing package; empty if none is missing. Does not call the driver."""
 
     @abstractmethod
     def _start(self) -> str:

@@ -1,4 +1,4 @@
-"""What devices hand out and take back: memory, code, launches, recordings.
+"""Handles of devices: memory, code, launches, recordings.
 
 A device is the owner of what it hands out; only it looks at `handle`, which is its driver's.
 """

@@ -112,8 +112,8 @@ def _opened(names: tuple[str, ...]) -> Any:
 
 
 def ask(where: str, name: str, *args: Any) -> Any:
-    """What a call gives besides success: None, a number, or a list of them. Anything else is an
-    error with the call and its code."""
+    """The results of a call besides its status: None, a number, or a list of them. A failure is
+    an error with the call and its code."""
     hip = library()
     answers = [kind.kind() for kind in SIGNATURES[name] if isinstance(kind, Out)]
     code = _called(hip, name, *_with_answers(name, answers, args))

@@ -135,7 +135,7 @@ class ModelCheckpoint(Monitor):
 
 
 def _kind_of(path: str, weights_only: bool) -> str:
-    """What a path is for: a "program", a "model", "model weights", "weights" or a "checkpoint"."""
+    """The kind of a file: a "program", a "model", "model weights", "weights", a "checkpoint"."""
     for suffix, kind in ((".zt", "program"), (".weights.h5", "model weights"), (".keras", "model")):
         if path.endswith(suffix):
             return kind

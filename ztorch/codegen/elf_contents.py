@@ -46,7 +46,7 @@ class Blob:
 
 
 class Contents:
-    """What is in each section of the library, and where there."""
+    """The contents of each section of the library, and their offsets."""
 
     def __init__(self, source: Object, blobs: Mapping[str, Blob], page: int):
         self.source, self.page = source, page

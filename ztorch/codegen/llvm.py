@@ -15,7 +15,7 @@ _using = new_rlock()  # its holder is inside LLVM, and may have changed a settin
 
 
 class MachineOptions(NamedTuple):
-    """What LLVM is told about the machine that it generates code for."""
+    """LLVM's description of the machine that it generates code for."""
 
     target: str  # the name of our target, for errors
     triple: str  # architecture and operating system

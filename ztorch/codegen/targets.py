@@ -116,7 +116,7 @@ def _x86(name: str, bits: int, registers: int, fma: bool, features: tuple[str, .
 
 @dataclass(frozen=True)
 class Family:
-    """What the chips of a family have in common."""
+    """The common properties of a family's chips."""
 
     template_folders: tuple[str, ...]
     subgroup: int  # threads that run in lockstep

@@ -1,1 +1,1 @@
-"""What the commands of the command line do; ztorch/cli.py holds their words and options."""
+"""The commands of the command line; ztorch/cli.py has their names and options."""

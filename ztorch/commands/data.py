@@ -22,7 +22,7 @@ _SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".npz", ".npy")
 
 
 class TrainingData(NamedTuple):
-    """What --data or --val names."""
+    """The data that --data or --val names."""
 
     train: Pair  # rows to train on
     test: Pair | None = None  # rows to test with, where the data have some

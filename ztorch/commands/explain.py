@@ -83,7 +83,7 @@ def explain(model: str, device: str, gpu_name: str | None, function: str,
 
 
 def _machine(model: str, device: str, gpu_name: str | None) -> tuple[Target, Gpu | None]:
-    """What code is made for, and the GPU that runs it; None for a CPU."""
+    """The target of the code, and the GPU that runs it; None for a CPU."""
     from ztorch.codegen.targets import target
     from ztorch.commands.tracing import device_of
     from ztorch.compile.targeting import target_for

@@ -1,4 +1,4 @@
-"""What `ztorch explain` prints: a line for each kernel, and totals."""
+"""The output of `ztorch explain`: a line for each kernel, and totals."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def _need_none(options: dict[str, Any]) -> None:
 
 
 def _functions(file: Path, batch_size: Any) -> str:
-    """What is in a file, and for which device."""
+    """The contents of a file, and its device."""
     from ztorch.runtime.load import open_artifact
     from ztorch.runtime.spec import offered
 

@@ -1,4 +1,4 @@
-"""What all commands share: their order, errors in one line, hints at similar names, examples."""
+"""The base of all commands: their order, errors in one line, hints at similar names, examples."""
 
 from __future__ import annotations
 

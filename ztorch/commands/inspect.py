@@ -107,7 +107,7 @@ def _as_text(artifact: Artifact) -> str:
 
 
 def _pipeline(record: PipelineRecord) -> list[str]:
-    """What the columns and classes mean."""
+    """The meaning of columns and classes."""
     lines = []
     if record.columns:
         sizes = [(c, len(c.features)) for c in record.columns]

@@ -38,7 +38,7 @@ def names_by_output(option: str, text: str, shapes: PortShapes) -> list[str] | d
 
 
 def loss(text: str | None, shapes: PortShapes) -> Any:
-    """What compile takes for --loss."""
+    """The loss for `compile`, from --loss."""
     if text is None:
         return None
     names = names_by_output("--loss", text, shapes)
@@ -55,7 +55,7 @@ def loss(text: str | None, shapes: PortShapes) -> Any:
 
 
 def metrics(text: str | None, shapes: PortShapes) -> Any:
-    """What compile takes for --metrics."""
+    """The metrics for `compile`, from --metrics."""
     names = names_by_output("--metrics", text, shapes) if text is not None else ()
     if isinstance(names, list) and "" not in shapes.outputs:
         raise ConfigError(f"--metrics {text!r} does not say which output it is for; write "

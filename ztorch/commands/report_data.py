@@ -1,4 +1,4 @@
-"""What a report shows: a program's predictions for data whose answers are known."""
+"""The data of a report: a program's predictions for data whose answers are known."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _columns(inputs: Inputs) -> dict[str, Place]:
 
 
 def _predicted(program: Program, inputs: Inputs, output: str) -> np.ndarray:
-    """What a program predicts; of several outputs the one of this name."""
+    """The predictions of a program; of several outputs the one with this name."""
     y = program.predict(inputs.get("", inputs))
     named = y if isinstance(y, dict) else dict(zip(program.output_names, y, strict=True)
                                                ) if isinstance(y, list) else {"": y}

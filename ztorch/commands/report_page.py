@@ -1,4 +1,4 @@
-"""What stands on the page of a report, as values for its template."""
+"""The page of a report, as values for its template."""
 
 from __future__ import annotations
 

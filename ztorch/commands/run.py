@@ -84,7 +84,7 @@ def _predicted(model: str, sources: tuple[str, ...], out: str | None, classes: b
 
 
 def _begins_as_picture() -> bool:
-    """Whether what comes on standard input is not text but a picture."""
+    """Whether standard input is a picture, not text."""
     head = sys.stdin.buffer.peek(len(_HEADS[0])) if hasattr(sys.stdin.buffer, "peek") else b""
     return head.startswith(_HEADS)
 

@@ -15,7 +15,7 @@ KINDS = {"number": "numbers", "category": "categories", "date": "dates", "text":
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What the command line says of a table."""
+    """The options of a table on the command line."""
 
     target: str | None = None  # the column to learn; of a model x or y
     kinds: dict[str, tuple[str, ...]] = field(default_factory=dict)  # columns by what they hold

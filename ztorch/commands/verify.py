@@ -40,7 +40,7 @@ def verify(name: str, device: str, batch_size: int | tuple[int, ...] | None,
 def _checked(name: str, device: str, batch_size: int | tuple[int, ...] | None,
              sizes: Iterable[tuple[str, tuple[int, ...]]], dtype: str | None, steps: int,
              seed: int) -> tuple[Subject, list[Check]]:
-    """What is compared, and all comparisons."""
+    """The subject of the comparison, and all comparisons."""
     as_it_is = device == "auto" and not (batch_size or sizes or dtype)
     subject = of_artifact(name) if is_artifact(name) and as_it_is else of_recipe(
         find(name), device, batch_size, dtype, dict(sizes))
@@ -48,7 +48,7 @@ def _checked(name: str, device: str, batch_size: int | tuple[int, ...] | None,
 
 
 def _explanation(name: str, subject: Subject, checks: list[Check], failed: Check) -> str:
-    """What diverges, by how much, and where to look."""
+    """The first difference, its size, and where to look."""
     device = subject.executable.device
     layers_passed = any(c.part == failed.part and c.layer.startswith("layer ") for c in checks)
     in_layer = failed.layer.startswith("layer ")

@@ -1,4 +1,4 @@
-"""What a page shows beside its model: samples of the model's data, and the letters of its text."""
+"""The data of a page beside its model: samples of the model's data, and the letters of its text."""
 
 from __future__ import annotations
 

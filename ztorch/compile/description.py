@@ -1,4 +1,4 @@
-"""What the runtime must know of a compiled program: its description."""
+"""The description of a compiled program for the runtime."""
 
 from __future__ import annotations
 

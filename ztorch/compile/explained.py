@@ -85,7 +85,7 @@ def _fused(kernel: RegionKernel) -> list[str]:
 
 
 def _read(v: Value) -> list[Value]:
-    """What a value reads, through views."""
+    """The values that a value reads, through views."""
     sources, stack = [], list(v.args)
     while stack:
         a = stack.pop()

@@ -52,7 +52,7 @@ from ztorch.work_line import at
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the stages before `load` made."""
+    """The results of the stages before `load`."""
 
     graphs: dict[str, Graph]  # each function, simplified
     plans: dict[str, Plan]  # each function's kernels and buffers

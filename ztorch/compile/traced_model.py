@@ -1,4 +1,4 @@
-"""What the compiler takes from a model: the functions of one program, as graphs."""
+"""The input of the compiler: the functions of one program, as graphs."""
 
 from __future__ import annotations
 

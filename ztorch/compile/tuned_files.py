@@ -31,7 +31,7 @@ MOST_SECONDS = 1e6  # of a kernel
 
 
 class TunedKernel(Record):
-    """What was measured of one kernel."""
+    """The measurement of one kernel."""
 
     work: str = field(String("[0-9a-f]{64}", "a digest"))  # what it computes
     title: str = field(TEXT)  # the same for people: ops, dtype and shape
@@ -99,7 +99,7 @@ def state() -> str:
 
 
 def read(path: Path) -> TunedKernel:
-    """What a file holds; FileError where it is damaged."""
+    """The contents of a file; FileError if it is damaged."""
     with parsing(str(path), FileError, "is not a schedule of `ztorch tune`",
                  "delete it, or run `ztorch tune clear`"):
         with path.open("rb") as file:

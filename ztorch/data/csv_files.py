@@ -76,7 +76,7 @@ def csv(path: str | os.PathLike[str], target: Name = -1, *, columns: Sequence[Na
 
 @dataclass
 class _Column:
-    """What the cells of a column have been so far."""
+    """The contents of a column's cells so far."""
 
     at: int  # its position
     name: str  # in the header; empty without one
@@ -88,7 +88,7 @@ class _Column:
 
     @property
     def key(self) -> Name:
-        """What names the column in an argument of `csv`."""
+        """The name of the column in an argument of `csv`."""
         return self.name or self.at
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What the columns of a table hold: numbers, categories, dates, texts, or nothing to learn from."""
+"""The kinds of a table's columns: numbers, categories, dates, texts, or nothing to learn from."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNIT = re.compile(r".*\S\s*[\[(]([^\[\]()]{1,20})[\])]\s*")
 
 @dataclass(frozen=True)
 class ColumnKind:
-    """What a column holds, and what it was decided by."""
+    """The kind of a column, and the reason for it."""
 
     name: str
     kind: str  # one of KINDS

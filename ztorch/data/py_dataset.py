@@ -51,7 +51,7 @@ class PyDataset:
                                   "the batch of a number")
 
     def on_epoch_begin(self) -> None:
-        """What to do before an epoch."""
+        """A hook before each epoch."""
 
     def on_epoch_end(self) -> None:
-        """What to do after an epoch."""
+        """A hook after each epoch."""

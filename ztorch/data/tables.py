@@ -197,7 +197,7 @@ def no_number(cell: str) -> str:
 
 
 def separator_of(line: str) -> str:
-    """What separates the cells of a line: comma, semicolon or tab; not the commas in numbers.
+    """The separator of the cells of a line: comma, semicolon or tab; not the commas in numbers.
 
     >>> separator_of("a,b;c,d,e"), separator_of("1,5;2,5;0,1")
     (',', ';')

@@ -102,7 +102,7 @@ class DataAdapter(NamedTuple):
         return {axis: np.asarray(columns[f"lengths/{axis}"]) for axis in self.open_axes}
 
     def sizes(self, columns: Columns) -> tuple[int, ...]:
-        """What a bucket must hold for all these rows in one batch."""
+        """The sizes of the bucket that holds all these rows in one batch."""
         lengths = self.lengths(columns)
         self.buckets.need_alike(lengths)
         return (rows_of(columns), *[int(n.max()) for n in lengths.values()])

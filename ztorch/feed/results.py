@@ -1,4 +1,4 @@
-"""What predicting gives: the outputs of all batches, without what filled these up."""
+"""Predictions: the outputs of all batches, without their padding rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Results:
         self._written: set[str] = set()  # outputs of this batch that the call writes in their place
 
     def prepare(self, batch: Batch) -> None:
-        """Has the call of a full batch write large outputs where they belong."""
+        """Makes the call of a full batch write large outputs in place."""
         self._written.clear()
         if not self._total or self._varies or self._open_axes or not isinstance(batch.rows, slice):
             return

@@ -1,4 +1,4 @@
-"""What an epoch scores: sums over its batches, and means."""
+"""Scores of an epoch: sums over its batches, and means."""
 
 from __future__ import annotations
 

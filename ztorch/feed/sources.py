@@ -1,4 +1,4 @@
-"""What users pass as x: rows in arrays, streams of batches, or datasets that are read by index."""
+"""The kinds of x: rows in arrays, streams of batches, or datasets that are read by index."""
 
 from __future__ import annotations
 

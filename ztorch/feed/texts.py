@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TextReader(NamedTuple):
-    """What reads an input of text."""
+    """Reads an input of text."""
 
     layer: HostLayer
     shape: tuple[int, ...]  # of the texts of a row
@@ -36,7 +36,7 @@ class TextReader(NamedTuple):
                                 "save the model again") from None
 
     def numbers(self, value: Any, name: str) -> np.ndarray:
-        """What the model takes for texts that a user passed. Errors call them `name`.
+        """The model's input for a user's texts. Errors call them `name`.
 
         >>> from ztorch.tabular.lookups import StringLookup
         >>> TextReader(StringLookup(vocabulary=["a", "b"]), (1,)).numbers(["b", "?"], "x").tolist()

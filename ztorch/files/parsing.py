@@ -67,7 +67,7 @@ def describing(where: str, member: str = "") -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """What a parser says, in one line."""
+    """A parser's message in one line."""
     if isinstance(error, MemoryError):
         return "it holds more than fits in memory"
     if isinstance(error, RecursionError):

@@ -1,4 +1,4 @@
-"""What this machine's processor supports, and how many cores and how much memory this process has.
+"""The features of this processor, and how many cores and how much memory this process has.
 
 It works without LLVM, because an artifact is also checked on machines that have no compiler.
 Features have LLVM's names. If the operating system gives no answer, the safe one is assumed: no

@@ -1,4 +1,4 @@
-"""What machines without asynchronous copies do instead of them."""
+"""Replacements of asynchronous copies for machines without them."""
 
 from __future__ import annotations
 

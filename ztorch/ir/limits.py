@@ -1,4 +1,4 @@
-"""What lowering knows about a machine: plain numbers, no machine names."""
+"""The limits of a machine for lowering: plain numbers, no machine names."""
 
 from __future__ import annotations
 

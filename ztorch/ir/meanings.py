@@ -1,4 +1,4 @@
-"""What scalar opcodes mean, on NumPy arrays, where NumPy itself has no function for it."""
+"""The meaning of scalar opcodes on NumPy arrays, where NumPy itself has no function."""
 
 from __future__ import annotations
 

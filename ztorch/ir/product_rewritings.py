@@ -1,4 +1,4 @@
-"""What machines without asynchronous products do instead of them."""
+"""Replacements of asynchronous products for machines without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What div, rem, min, max, abs, mulhi and cast mean where machines differ, once for all targets.
+"""The meaning of div, rem, min, max, abs, mulhi and cast where machines differ, for all targets.
 
 The machine's own instruction traps, is undefined or gives something else for some operands. A
 target that has no word for the opcode of the table gets the raw instruction, with those operands

@@ -10,5 +10,5 @@ PUBLIC = {"get": "device_library", "BackendBuilder": "builder"}  # what `zt.back
 
 
 def public(name: str) -> Any:
-    """What a public name means; its module is imported when it is first asked for."""
+    """The object of a public name; its module is imported when it is first asked for."""
     return getattr(importlib.import_module(f"{__name__}.{PUBLIC[name]}"), name)

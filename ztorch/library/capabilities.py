@@ -1,5 +1,5 @@
-"""What a device can do: which op of which dtype, and its limits. Asked of the compiler and the
-driver themselves, on request."""
+"""The capabilities of a device: which op of which dtype, and its limits. The compiler and
+the driver are asked on request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ztorch.library.routines import Routines
 
 
 class Capabilities:
-    """What one device can do.
+    """The capabilities of one device.
 
     Attributes:
         name: Name of the device.
@@ -96,7 +96,7 @@ class Capabilities:
 
     def matrix(self, ops: Sequence[str] | None = None,
                dtypes: Sequence[DType | str] = ALL) -> dict[str, dict[str, bool]]:
-        """What `supports` says of several ops, each in several dtypes.
+        """The answers of `supports` for several ops, each in several dtypes.
 
         Args:
             ops: Names of routines and ops. `None` means all routines. Default: `None`.

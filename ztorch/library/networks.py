@@ -208,7 +208,7 @@ def _pair(x: Pair) -> tuple[int, int]:
 
 
 def _padding(x: int | str | Sequence[Any]) -> Any:
-    """What ops.conv takes: a word, or a pair for rows and one for columns."""
+    """The padding for ops.conv: a word, or a pair for rows and one for columns."""
     if isinstance(x, str):
         return x
     sizes = (x, x) if isinstance(x, int) else tuple(x)

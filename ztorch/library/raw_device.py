@@ -279,7 +279,7 @@ class RawDevice:
 
 
 def old_name(name: str) -> str:
-    """What a routine calls the contents of a result before it is written."""
+    """The name of a result's earlier contents in a routine."""
     return f"{name}/old"
 
 

@@ -19,7 +19,7 @@ from ztorch.metrics.variables import MetricVariable
 
 
 class UpdatedMetric(SumMetric, abstract=True):
-    """What a program computes of a metric with `update_state`."""
+    """The part of a metric with `update_state` that a program computes."""
 
     def __init__(self, metric: Metric):
         super().__init__(metric.name)
@@ -37,7 +37,7 @@ class UpdatedMetric(SumMetric, abstract=True):
         return self._added_by_row(y_true, y_pred, weigh)
 
     def _added(self, y_true: Value, y_pred: Value, row_weights: Value) -> dict[str, Value]:
-        """What a batch adds to the variables."""
+        """The sums that a batch adds to the variables."""
         before = [v.total for v in self.variables]
         for v in self.variables:
             v.total, v.updating = constant(np.zeros(v.shape), y_pred.dtype), True

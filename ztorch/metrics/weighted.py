@@ -12,7 +12,7 @@ from ztorch.metrics.metric import SumMetric, Weigh
 
 @dataclass(frozen=True)
 class MetricLists:
-    """What `compile` was asked to measure, as it was written."""
+    """The metrics of `compile`, as the user wrote them."""
 
     plain: Any
     weighted: Any

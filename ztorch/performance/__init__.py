@@ -1,1 +1,1 @@
-"""What a kernel will take on a named GPU, computed from its code: nothing is run."""
+"""The time of a kernel on a named GPU, predicted from its code: nothing is run."""

@@ -22,7 +22,7 @@ RESERVED_SHARED = 1024  # bytes of shared memory that NVIDIA's driver takes of e
 
 @dataclass(frozen=True)
 class KernelPrediction:
-    """What one launch will take, and why."""
+    """The predicted time of one launch, and the reason."""
 
     name: str  # of the kernel
     gpu: str  # name of the GPU

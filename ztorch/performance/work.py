@@ -19,7 +19,7 @@ ACCESSES = WRITES | {"load", "gather", "mma_load", "copy_async", "copy_tile"}
 
 @dataclass
 class Work:
-    """What one workgroup does. Slots are instructions that a subgroup issues."""
+    """The work of one workgroup. Slots are instructions that a subgroup issues."""
 
     slots: Counter[str] = field(default_factory=Counter)  # by pipe: f32, f64, int, special, other
     matrix_flops: Counter[str] = field(default_factory=Counter)  # by dtype of operands, or tf32

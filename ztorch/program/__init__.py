@@ -1,1 +1,1 @@
-"""What `model.compile` and `zt.load` return."""
+"""The programs that `model.compile` and `zt.load` return."""

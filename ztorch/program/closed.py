@@ -1,4 +1,4 @@
-"""What is left of a program after `close`."""
+"""A program after `close`."""
 
 from __future__ import annotations
 

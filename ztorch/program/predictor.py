@@ -1,4 +1,4 @@
-"""What every program does: it predicts, generates, describes itself, and ends.
+"""The base of all programs: it predicts, generates, describes itself, and ends.
 
 A program that is loaded to predict imports no more than is imported here at the top. Everything
 else is imported where it is used, so that a service starts quickly.

@@ -1,4 +1,4 @@
-"""What a program holds: native calls, weights, snapshots and checkpoints, the learning rate."""
+"""The state of a program: native calls, weights, snapshots and checkpoints, the learning rate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Path = str | os.PathLike[str]
 
 
 class Stateful:
-    """What a program keeps from call to call, and from session to session."""
+    """The state that a program keeps between calls and sessions."""
 
     def __init__(self, executable: Running, metadata: Metadata,
                  weights: Mapping[str, Weight] | None = None):

@@ -1,1 +1,1 @@
-"""What runs a compiled program: needs no compiler."""
+"""Runs compiled programs, without a compiler."""

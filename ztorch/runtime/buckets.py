@@ -22,7 +22,7 @@ Sizes = tuple[int, ...]  # one for each axis that varies, that of the batch firs
 
 
 def verb_of(function: str) -> str:
-    """What a function does, whatever its bucket.
+    """The verb of a function, without its bucket.
 
     >>> verb_of("predict@8x128"), verb_of("train")
     ('predict', 'train')

@@ -148,7 +148,7 @@ def known_backends() -> tuple[str, ...]:
 
 
 def device_names() -> list[str]:
-    """What a device string may be, but for numbers of devices: backends, levels, processors, chips.
+    """All device strings, without numbers of devices: backends, levels, processors, chips.
 
     >>> {"auto", "cpu:avx2", "cpu:zen3", "c", "cuda:sm_90", "webgpu"} <= set(device_names())
     True
@@ -159,7 +159,7 @@ def device_names() -> list[str]:
 
 
 class Where(NamedTuple):
-    """What a device string means."""
+    """The meaning of a device string."""
 
     target: str  # to compile for
     backend: str
@@ -168,7 +168,7 @@ class Where(NamedTuple):
 
 
 def resolve(device: str, here: bool = True) -> Where:
-    """What a device string means: backend[:number or chip], or cpu[:level][:processor].
+    """The meaning of a device string: backend[:number or chip], or cpu[:level][:processor].
 
     With `here` the device must be on this machine. Without, a backend by itself means any of its
     devices.

@@ -188,8 +188,8 @@ class HostCall(BoundCall):
 
     def _redirect(self, table: Any, own: dict[str, np.ndarray], name: str,
                   array: np.ndarray) -> bool:
-        """Has runs use an array in place of one of its own. Compiled code needs no more alignment
-        than that of an element."""
+        """Makes runs use an array in place of the program's own. Compiled code needs no more
+        alignment than that of an element."""
         like, flags = own[name], array.flags
         if array.dtype != like.dtype or array.shape != like.shape or not (
                 flags.c_contiguous and flags.aligned):

@@ -23,7 +23,7 @@ OLDEST = 6  # version that is still read: the one before VERSION
 
 
 class MemberEntry(Record):
-    """What the manifest says of another member of the file."""
+    """The manifest's row for another member of the file."""
 
     size: int = field(Whole(0, MAX_BYTES))  # in bytes
     sha256: str = field(String("[0-9a-f]{64}", "a SHA-256 of 64 lower-case digits"))  # its hash
@@ -44,7 +44,7 @@ class TargetEntry(Record):
 
 
 class Header(Record):
-    """What every version of the format begins with."""
+    """The header of every version of the format."""
 
     format: str = field(OneOf(FORMAT))  # tells artifacts from other zips
     version: int = field(Whole(1, 1 << 31))  # of the format

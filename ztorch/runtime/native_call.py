@@ -53,7 +53,7 @@ class NativeCall:
             self._run_shared(self.once)
 
     def batch_after_batch(self, record: int) -> Callable[[], None] | None:
-        """What runs the function for the batches of a record at this address, which `abi.STEPS`
+        """Runs the function for the batches of a record at this address, which `abi.STEPS`
         describes, by all workers. None where the library cannot, as those of older artifacts."""
         try:
             symbol = self._library[STEPS_ENTRY.format(self._symbol)]

@@ -1,4 +1,4 @@
-"""What must agree in the description of a program from a file, so that its code does not read or
+"""Checks the description of a program from a file, so that its code does not read or
 write beyond the memory it is given."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all loaded programs have in common, wherever they run."""
+"""The base of all loaded programs, on any device."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Running(ABC):
         """A call that reads and writes memory of the caller's, which may change from run to run."""
 
     def weights_changed(self) -> None:
-        """Has derived states computed again before the next run."""
+        """Makes the next run compute derived states again."""
         self.stale = PREPARE in self.functions
 
     def _written(self, name: str) -> None:
@@ -57,7 +57,7 @@ class Running(ABC):
         self.weights_changed()
 
     def ready_for(self, function: FunctionSpec) -> None:
-        """Does what must be done before a run of a function. The caller holds the lock."""
+        """Prepares a run of a function. The caller holds the lock."""
         if self.stale:
             self.refresh()
 
@@ -155,21 +155,21 @@ class BoundCall(ABC):
         be written again."""
 
     def read_from(self, name: str, array: np.ndarray) -> bool:
-        """Has runs read an input from an array of the caller's, until `release`. False if that
+        """Makes runs read an input from a caller's array, until `release`. False if that
         cannot be: then the input must be copied."""
         return False
 
     def write_to(self, name: str, array: np.ndarray) -> bool:
-        """Has runs write an output to an array of the caller's, until `release`. False if that
+        """Makes runs write an output to a caller's array, until `release`. False if that
         cannot be: then the output must be copied."""
         return False
 
     def release(self) -> None:
-        """Has runs read and write `inputs` and `outputs` again."""
+        """Makes runs read and write `inputs` and `outputs` again."""
         return
 
     def steps(self, columns: Mapping[str, np.ndarray]) -> NativeSteps | None:
-        """What runs this call for batch after batch of the rows of these inputs, without Python in
+        """Runs this call for batch after batch of the rows of these inputs, without Python in
         between; None if that cannot be: then each batch is a run of its own."""
         return None
 
@@ -193,7 +193,7 @@ class NativeSteps(ABC):
 
     @abstractmethod
     def add_to(self, scores: Sequence[ScorePlace], finite: bool) -> None:
-        """Has the scores of each batch added from now on. With `finite`, a batch whose first score
+        """Adds up the scores of each batch from now on. With `finite`, a batch whose first score
         is not a finite number is the last."""
 
     @property

@@ -1,4 +1,4 @@
-"""What a compiled program is, as plain data: enough to run it, and what an artifact stores."""
+"""A compiled program as plain data: enough to run it, and to store it in an artifact."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class StateSpec(TensorSpec):
 
     @property
     def memory(self) -> TensorSpec:
-        """What is in params."""
+        """The contents of params."""
         return self if self.order is None else TensorSpec(self.name, self.order.shape, self.dtype)
 
     def laid_out(self, array: np.ndarray) -> np.ndarray:
@@ -232,7 +232,7 @@ class ProgramSpec(Record):
 
     @property
     def where(self) -> str:
-        """What it was compiled for, as users say it."""
+        """The device that it was compiled for, as users write it."""
         return f"cpu:{self.target}" if self.target in CPU_LEVELS else self.target
 
     @property
@@ -245,7 +245,7 @@ class ProgramSpec(Record):
 
     @property
     def memory_bytes(self) -> int:
-        """What running it takes: states, constants, arena, and the largest inputs and outputs."""
+        """Bytes to run it: states, constants, arena, and the largest inputs and outputs."""
         return self.params_bytes + self.arena_bytes + max(
             sum(t.nbytes for t in (*f.inputs.values(), *f.outputs.values()))
             for f in self.functions.values())

@@ -159,7 +159,7 @@ def _encode_date(record: ColumnRecord, column: Column, table: Columns,
 
 
 def _wave(phases: list[int] | list[float], period: int) -> list[list[float]]:
-    """What comes round again, such as months, as sine and cosine: the last is near the first."""
+    """Periodic numbers, such as months, as sine and cosine: the last is near the first."""
     turns = [2 * math.pi * phase / period for phase in phases]
     return [[math.sin(t) for t in turns], [math.cos(t) for t in turns]]
 

@@ -72,7 +72,7 @@ class HostLayer(Named, family="host layer", such_as="StringLookup"):
         return ""
 
     def of_rows(self, texts: np.ndarray) -> np.ndarray:
-        """What it makes of an array of rows, each of which may be a single text."""
+        """The result for an array of rows, each of which may be a single text."""
         made = self.call(texts if texts.ndim > 1 else texts[:, None])
         return made[:, 0] if texts.ndim == 1 and made.shape[1:] == (1,) else made
 

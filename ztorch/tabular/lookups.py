@@ -21,7 +21,7 @@ from ztorch.tabular.host_layer import (
 
 
 class _Lookup(HostLayer):
-    """What StringLookup and IntegerLookup share."""
+    """The base of StringLookup and IntegerLookup."""
 
     max_tokens: int | None
     num_oov_indices: int

@@ -164,7 +164,7 @@ class Pipeline:
                                for record in self.record.columns], 1)
 
     def targets(self, table: Any) -> np.ndarray:
-        """What the model is to predict for a table: numbers of classes as int32, or quantities as
+        """The targets of a table: numbers of classes as int32, or quantities as
         float32.
 
         Args:

@@ -1,4 +1,4 @@
-"""What a model predicts, with names."""
+"""Predictions of a model, with names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an artifact says of the data its model takes: columns, encodings, classes, units.
+"""The record of a model's data in an artifact: columns, encodings, classes, units.
 
 Files hold these records, so every value is checked and bounded.
 """
@@ -72,7 +72,7 @@ class ColumnRecord(Record):
 
 
 class TargetRecord(Record):
-    """What the model predicts."""
+    """The target of a model."""
 
     name: str = field(TEXT)  # of the column; empty: it has none
     classes: tuple[str, ...] = field(  # names of its numbers; empty: it is a quantity

@@ -1,1 +1,1 @@
-"""What `fit` does: the loop around native training steps, its callbacks and its record."""
+"""`fit`: the loop around native training steps, its callbacks and its record."""

@@ -31,7 +31,7 @@ VERSION = 1  # of the format; the version before it is read, too
 
 
 class TrainingHeader(Record):
-    """What every version of the training data begins with."""
+    """The header of every version of the training data."""
 
     version: int = field(Whole(1, 1 << 31))
 

@@ -39,7 +39,7 @@ class Hooks:
 
 def as_callbacks(callbacks: Callback | Iterable[Callback] | None,
                  stacklevel: int) -> list[Callback]:
-    """What a user passed as callbacks, as a list. Warns of methods that look like hooks and are
+    """The user's callbacks as a list. Warns of methods that look like hooks and are
     none; `stacklevel` counts the frames from here up to the user's call."""
     if callbacks is None:
         return []

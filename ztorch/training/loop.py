@@ -61,7 +61,7 @@ class Interrupt:
 
 
 class Trainable(Protocol):
-    """What the loop reads and sets on the program that it trains."""
+    """The parts of a program that the loop reads and sets."""
 
     stop_training: bool
     epoch: int

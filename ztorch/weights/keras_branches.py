@@ -143,7 +143,7 @@ class _Flattening:
 
 
 def _called(layer: Any, x: Any) -> Any:
-    """What a layer gives for symbolic tensors; the call is forgotten."""
+    """The output of a layer for symbolic tensors; the call is forgotten."""
     y = layer(x)
     layer.calls.pop()
     return y

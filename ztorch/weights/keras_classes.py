@@ -17,7 +17,7 @@ def is_own(layer: Layer) -> bool:
 
 
 def registered_name(kind: type) -> str:
-    """What files of Keras call a class of users' own.
+    """The name of a user's class in files of Keras.
 
     >>> class Twice(Layer):
     ...     pass
