@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import ztorch as zt
-from benchmarks import limits, machine, numba_twins, peers, report
+from benchmarks import kernel_peers, limits, machine, numba_twins, peers, report
 from benchmarks.report import Section
 from benchmarks.timing import Contestant, Effort, compare
 from ztorch.arrays import programs
@@ -37,10 +37,11 @@ class Case:
     flops: float = 0  # of its products
     summed: tuple[str, ...] = ()  # arrays that several turns add to
     compiles: bool = True  # False: torch.compile would write out a long loop, for minutes
+    note: str = ""  # of several cases of a kernel
 
     @property
     def name(self) -> str:
-        return self.path.partition(".")[2]
+        return f"{self.path.partition('.')[2]} {self.note}".rstrip()
 
     @property
     def kernel(self) -> Any:
@@ -73,126 +74,60 @@ def _block(r: np.random.Generator) -> Arrays:
                    (width, hidden), (hidden, width))(r)
 
 
-# -- PyTorch's words ------------------------------------------------------------------------------
+def _ragged(r: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Where 20,000 rows of about 10 elements start, and the column of each element."""
+    starts = np.concatenate([[0], r.binomial(20_000, 5e-4, 20_000).cumsum()]).astype(np.int32)
+    return starts, r.integers(0, 20_000, starts[-1]).astype(np.int32)
 
 
-def _call_price(torch: Any, price: Any, strike: Any, years: Any) -> Any:
-    rate, volatility = 0.02, 0.3
-    spread = volatility * years.sqrt()
-    d = ((price / strike).log() + (rate + volatility * volatility / 2) * years) / spread
-    share, cash = (0.5 + 0.5 * torch.erf(v / math.sqrt(2)) for v in (d, d - spread))
-    return price * share - strike * torch.exp(-rate * years) * cash
+def _sparse(r: np.random.Generator) -> Arrays:
+    starts, columns = _ragged(r)
+    return [starts, columns, *(r.normal(size=n).astype(np.float32) for n in (len(columns), 20_000))]
 
 
-def _images(x: Any) -> Any:
-    return x.permute(0, 3, 1, 2)
-
-
-def _conv2d(torch: Any, x: Any, w: Any) -> Any:
-    return torch.nn.functional.conv2d(_images(x), w.permute(3, 2, 0, 1), padding=1).permute(
-        0, 2, 3, 1)
-
-
-def _depthwise(torch: Any, x: Any, w: Any) -> Any:
-    return torch.nn.functional.conv2d(_images(x), w.permute(2, 0, 1)[:, None], padding=1,
-                                      groups=w.shape[-1]).permute(0, 2, 3, 1)
-
-
-def _layer_norm(torch: Any, x: Any, residual: Any, gamma: Any, beta: Any) -> Any:
-    total = x + residual
-    return total, torch.nn.functional.layer_norm(total, x.shape[1:], gamma, beta)
-
-
-def _rotary(torch: Any, x: Any) -> Any:
-    half = x.shape[-1] // 2
-    turns = torch.arange(half, dtype=x.dtype) * (-math.log(10000.0) / half)
-    angle = torch.arange(x.shape[2], dtype=x.dtype)[:, None] * turns.exp()
-    c, s = angle.cos(), angle.sin()
-    first, second = x[..., :half], x[..., half:]
-    return torch.cat([first * c - second * s, first * s + second * c], -1)
-
-
-def _swiglu(torch: Any, x: Any, gate: Any, up: Any, down: Any) -> Any:
-    return (torch.nn.functional.silu(x @ gate) * (x @ up)) @ down
-
-
-def _attention(torch: Any, *inputs: Any) -> Any:
-    return torch.nn.functional.scaled_dot_product_attention(*inputs)
-
-
-def _rms_norm(torch: Any, x: Any, gamma: Any) -> Any:
-    return torch.nn.functional.rms_norm(x, x.shape[1:], gamma, 1e-6)
-
-
-def _transformer_block(torch: Any, x: Any, norm1: Any, wq: Any, wk: Any, wv: Any, wo: Any,
-                       norm2: Any, gate: Any, up: Any, down: Any) -> Any:
-    h = _rms_norm(torch, x, norm1)
-    q, k, v = ((h @ w).reshape(1, x.shape[0], 4, -1).transpose(1, 2) for w in (wq, wk, wv))
-    seen = torch.nn.functional.scaled_dot_product_attention(
-        _rotary(torch, q), _rotary(torch, k), v, is_causal=True)
-    x = x + seen.transpose(1, 2).reshape(x.shape) @ wo
-    return x + _swiglu(torch, _rms_norm(torch, x, norm2), gate, up, down)
-
-
-def _mandelbrot(torch: Any, re: Any, im: Any) -> Any:
-    x, y = torch.zeros_like(re), torch.zeros_like(im)
-    steps = torch.zeros(re.shape, dtype=torch.int32)
-    for _ in range(100):
-        inside = x * x + y * y < 4.0
-        steps += inside
-        x, y = (torch.where(inside, x * x - y * y + re, x),
-                torch.where(inside, 2.0 * x * y + im, y))
-    return steps
-
-
-def _leaky_sum(torch: Any, x: Any, keep: Any) -> Any:
-    h, rows = torch.zeros_like(x[:, 0]), []
-    for t in range(x.shape[1]):
-        h = keep[:, t] * h + x[:, t]
-        rows.append(h)
-    return torch.stack(rows, 1)
-
-
-def _k_means(torch: Any, points: Any, centres: Any) -> Any:
-    labels = torch.cdist(points, centres).argmin(1)
-    near = torch.nn.functional.one_hot(labels, centres.shape[0]).to(points.dtype)
-    return near.T @ points / near.sum(0).clamp(min=1.0)[:, None]
+def _rows(r: np.random.Generator) -> Arrays:
+    starts, columns = _ragged(r)
+    return [r.normal(size=len(columns)).astype(np.float32), starts]
 
 
 HEADS = (1, 4, 512, 64)
 CASES = [
     Case("elementwise.scale_shift", _normal((1024, 1024), (1024,), (1024,)),
          lambda torch, x, a, b: x * a + b),
-    Case("elementwise.call_price", _positive(*[(1_000_000,)] * 3), _call_price),
+    Case("elementwise.scale_shift", _normal((512, 256), (256,), (256,)),
+         lambda torch, x, a, b: x * a + b, note="in the cache"),
+    Case("elementwise.call_price", _positive(*[(1_000_000,)] * 3), kernel_peers.call_price),
     Case("gelu.bias_gelu", _normal((512, 3072), (3072,)),
          lambda torch, x, b: torch.nn.functional.gelu(x + b, approximate="tanh")),
     Case("reductions.row_max", _normal((1024, 1024)), lambda torch, x: tuple(x.max(1))),
     Case("softmax.softmax", _normal((512, 1024)), lambda torch, x: torch.softmax(x, -1)),
     Case("layer_norm.add_layer_norm", _normal((512, 768), (512, 768), (768,), (768,)),
-         _layer_norm),
-    Case("rotary.rotary_halves", _normal((1, 8, 512, 64)), _rotary),
+         kernel_peers.layer_norm),
+    Case("rotary.rotary_halves", _normal((1, 8, 512, 64)), kernel_peers.rotary),
     Case("scans.running_sum", _normal((1024, 256)), lambda torch, x: x.cumsum(1)),
-    Case("scans.leaky_sum", _positive((1024, 100), (1024, 100)), _leaky_sum),
+    Case("scans.leaky_sum", _positive((1024, 100), (1024, 100)), kernel_peers.leaky_sum),
     Case("sorting.sort_rows", _normal((256, 32)), lambda torch, x: x.sort(1).values),
     Case("histogram.weighted_histogram", lambda r: [
         r.integers(0, 64, 100_000).astype(np.int32), r.normal(size=100_000).astype(np.float32)],
         lambda torch, x, w: torch.bincount(x, w, 64).to(w.dtype), {"bins": 64},
         summed=("sums",)),
-    Case("mandelbrot.mandelbrot", _plane, _mandelbrot, compiles=False),
-    Case("k_means.k_means_step", _normal((20_000, 8), (16, 8)), _k_means,
+    Case("ragged.sparse_product", _sparse, kernel_peers.sparse_product),
+    Case("ragged.ragged_softmax", _rows, kernel_peers.ragged_softmax),
+    Case("mandelbrot.mandelbrot", _plane, kernel_peers.mandelbrot, compiles=False),
+    Case("k_means.k_means_step", _normal((20_000, 8), (16, 8)), kernel_peers.k_means,
          flops=20_000 * 16 * 8 * 3, summed=("sums", "members")),
     Case("matmul.linear_relu", _normal((512, 512), (512, 512), (512,)),
          lambda torch, x, w, b: torch.relu(torch.addmm(b, x, w)), flops=2 * 512 ** 3),
-    Case("convolution.conv2d", _normal((1, 56, 56, 32), (3, 3, 32, 32)), _conv2d,
+    Case("convolution.conv2d", _normal((1, 56, 56, 32), (3, 3, 32, 32)), kernel_peers.conv2d,
          {"padding": 1}, flops=2 * 56 * 56 * 9 * 32 * 32),
-    Case("convolution.depthwise_conv2d", _normal((1, 56, 56, 64), (3, 3, 64)), _depthwise,
-         {"padding": 1}, flops=2 * 56 * 56 * 9 * 64),
-    Case("swiglu.swiglu", _normal((128, 512), (512, 1376), (512, 1376), (1376, 512)), _swiglu,
-         flops=6 * 128 * 512 * 1376),
-    Case("attention.attention", _masked, _attention, flops=4 * 4 * 512 * 512 * 64),
-    Case("flash_attention.flash_attention", _normal(*[HEADS] * 3), _attention,
+    Case("convolution.depthwise_conv2d", _normal((1, 56, 56, 64), (3, 3, 64)),
+         kernel_peers.depthwise, {"padding": 1}, flops=2 * 56 * 56 * 9 * 64),
+    Case("swiglu.swiglu", _normal((128, 512), (512, 1376), (512, 1376), (1376, 512)),
+         kernel_peers.swiglu, flops=6 * 128 * 512 * 1376),
+    Case("attention.attention", _masked, kernel_peers.attention, flops=4 * 4 * 512 * 512 * 64),
+    Case("flash_attention.flash_attention", _normal(*[HEADS] * 3), kernel_peers.attention,
          flops=4 * 4 * 512 * 512 * 64),
-    Case("transformer_block.transformer_block", _block, _transformer_block,
+    Case("transformer_block.transformer_block", _block, kernel_peers.transformer_block,
          {"heads": 4, "block": 64},
          flops=256 * (8 * 256 ** 2 + 6 * 256 * 688 + 4 * 256 * 256)),
 ]
@@ -204,7 +139,9 @@ def run(threads: list[int], effort: Effort, names: Sequence[str] = ()) -> Sectio
                 "what it would be for the same computation written as a layer: kernels become "
                 "graphs of the same ops. Some 2 µs of each call are Python's. Shares are of what a "
                 "copy of as many bytes as it reads and writes reaches, and of multiply-adds in "
-                "registers; convolutions of 3 x 3 do fewer than are counted.")
+                "registers; convolutions of 3 x 3 do fewer than are counted. Beside the limits "
+                "stands how many times as long torch.compile takes as that copy and these "
+                "multiply-adds: who does as many cannot be faster than it by more.")
     for n in threads:
         peers.set_threads(n)
         with settings.using(threads=n):
@@ -253,8 +190,11 @@ def _case(s: Section, case: Case, threads: int, effort: Effort) -> None:
     timings = compare(contestants, threads == 1, effort)
     whole = kernel(*arrays, **case.options)
     results = [np.asarray(y) for y in (whole if isinstance(whole, tuple) else (whole,))]
-    s.compared(case.name, threads, timings, error, **limits.shares(
-        arrays, results, case.flops, timings[0].seconds, threads))
+    shares = limits.shares(arrays, results, case.flops, timings[0].seconds, threads)
+    compiled = [t.seconds for t in timings if t.name == "torch.compile"]
+    most = limits.fewest_seconds(arrays, results, case.flops, threads)
+    s.compared(case.name, threads, timings, error, **shares, **{
+        "torch.compile beside the limits": f"x{compiled[0] / most:.2f}" if compiled else "–"})
 
 
 def _first(result: Any) -> Any:

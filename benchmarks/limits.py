@@ -57,11 +57,29 @@ def shares(inputs: Sequence[np.ndarray], results: Sequence[np.ndarray], flops: f
         seconds: How long it took.
         threads: How many shared the work.
     """
-    nbytes = sum(x.nbytes for x in (*inputs, *results))
+    nbytes = _moved(inputs, results)
     out = {"of the copy rate": _percent(nbytes / seconds / copying(nbytes, threads))}
     if flops:
         out["of the multiply-adds"] = _percent(flops / seconds / multiply_adds(threads))
     return out
+
+
+def fewest_seconds(inputs: Sequence[np.ndarray], results: Sequence[np.ndarray], flops: float,
+                   threads: int) -> float:
+    """The time that the limits leave: to copy as many bytes, or to do as many multiply-adds.
+
+    Args:
+        inputs: As for `shares`.
+        results: Likewise.
+        flops: Likewise.
+        threads: Likewise.
+    """
+    nbytes = _moved(inputs, results)
+    return max(nbytes / copying(nbytes, threads), flops / multiply_adds(threads))
+
+
+def _moved(inputs: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> int:
+    return sum(x.nbytes for x in (*inputs, *results))
 
 
 def _percent(share: float) -> str:

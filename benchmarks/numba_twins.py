@@ -81,6 +81,10 @@ class _Loops(ast.NodeTransformer):
     def _grid(self, s: ast.For, call: ast.Call, shared: bool) -> ast.For:
         """A loop over a grid as one in another, the outer one shared by threads."""
         [*extents] = call.args
+        if isinstance(s.target, ast.Name) and len(extents) == 1 and not isinstance(
+                extents[0], ast.Starred):
+            call.func = _expression("numba.prange" if shared else "range")
+            return s
         if not isinstance(s.target, ast.Tuple):
             call.func = _expression("np.ndindex")
             return s
