@@ -32,6 +32,9 @@ def test_capabilities_are_what_happens() -> None:
 
 def test_capabilities_of_the_cpu() -> None:
     able = library("cpu").capabilities()
+    assert able.limits["threads"] >= 1 and able.limits["simd_bits"] in (0, 128, 256, 512)
+    scalar = zt.backends.BackendBuilder("cpu", threads=1, simd="scalar").build().capabilities()
+    assert scalar.limits == {"threads": 1, "simd_bits": 0}
     assert able.kind == "cpu" and "conv2d_forward" in able.routines and "cumsum" in able.ops
     assert able.matrix(["reduce argmax", "attention", "bitwise_and"], ["float16", "int8", "bool"]) == {
         "reduce argmax": {"float16": True, "int8": True, "bool": False},

@@ -196,11 +196,14 @@ def test_wrong_code() -> None:
         cpu.load(".version 7.0", ["add"], language="ptx")
     with pytest.raises(LinkError, match="sinf"):
         cpu.load("float sinf(float); void f(float *x, long a, long b, long c) { *x = sinf(*x); }", ["f"])
-    with pytest.raises(zt.errors.ZtorchError, match="refused"):
+    with pytest.raises(DeviceError, match=r"cpu does not take this code: .*refused"):
         cpu.load("this is not C", ["f"])
     with pytest.raises(DeviceError, match="opencl:0"):
         opencl.load("__kernel void add(", {"add": (1, 1, 1)})
     code = loaded(opencl, "opencl:0")
+    part = opencl.alloc(1024).at(opencl.capabilities().limits["buffer_align"] + 4)
+    with pytest.raises(DeviceError, match=r"argument 1 of add begins at byte \d+ of its buffer, and must at a mult"):
+        opencl.launch(code, "add", [part.buffer, part])
     with pytest.raises(UnknownName, match="unknown kernel 'sub'"):
         opencl.launch(code, "sub", [])
     with pytest.raises(DeviceError, match="this code was loaded on opencl:0"):

@@ -29,7 +29,7 @@ class Capabilities:
         description: The device's own name, for people.
         memory_bytes: All its memory.
         limits: What its driver says of it: threads of a workgroup, bytes of shared memory and so
-            on. Empty for the CPU.
+            on. Of the CPU, threads and the width of its vectors.
         languages: What `load` takes.
     """
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 
+from ztorch.codegen.targets import target
 from ztorch.host import processor
 from ztorch.library.capabilities import Capabilities
 from ztorch.library.memory import DeviceStore
 from ztorch.library.programs import Options, Trial
 from ztorch.library.routines import Routines
 from ztorch.machines.backends import languages_of
+from ztorch.runtime.devices import best_level
 
 
 class DeviceLibrary(Routines):
@@ -40,15 +42,23 @@ class DeviceLibrary(Routines):
         store = self._store
         with self._guard:
             if self._capabilities is None:
-                described: tuple[str, str, int, dict[str, int]] = (
-                    "cpu", processor.cpu_name(), processor.memory_bytes(), {})
+                described: tuple[str, str, int, dict[str, int]]
                 if isinstance(store, DeviceStore):
                     info = store.device.info
                     described = info.kind, info.name, info.memory_bytes, dict(info.limits)
+                else:
+                    described = ("cpu", processor.cpu_name(), processor.memory_bytes(),
+                                 self._limits())
                 languages = languages_of(self.name.partition(":")[0])
                 self._capabilities = Capabilities(self, Trial(store, self.options),
                                                   *described, languages)
         return self._capabilities
+
+    def _limits(self) -> dict[str, int]:
+        """What a processor has, by the names of GPUs where they mean the same."""
+        level = self.options.device.partition(":")[2] or best_level()
+        return {"threads": self.options.threads or processor.usable_cores(),
+                "simd_bits": target(level).limits.vector_bits}
 
     def __repr__(self) -> str:
         return f"<backend {self.name}{'' if self.is_available else ', not available'}>"

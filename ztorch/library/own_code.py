@@ -14,7 +14,7 @@ from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.elf import link
 from ztorch.codegen.targets import target
 from ztorch.codegen.templates import own_c
-from ztorch.errors import ConfigError, DeviceError, Unsupported, unknown
+from ztorch.errors import ConfigError, DeviceError, Unsupported, ZtorchError, unknown
 from ztorch.library.buffers import Buffer, BufferPart, Strided
 from ztorch.library.memory import DeviceStore
 from ztorch.library.raw_device import RawDevice
@@ -97,7 +97,10 @@ class OwnCode(RawDevice):
             return Code(self.name, language, groups, module, OrderedDict())
         if not data.isascii():
             raise ConfigError("C text must be ASCII")
-        compiled = assembled(own_c(data.decode()), target("c"))
+        try:
+            compiled = assembled(own_c(data.decode()), target("c"))
+        except ZtorchError as error:
+            raise DeviceError(f"{self.name} does not take this code: {error}") from None
         library = load_library(link(compiled, soname="own.so", exports=[*groups]), "own")
         return Code(self.name, language, groups, library, OrderedDict())
 
@@ -121,7 +124,8 @@ class OwnCode(RawDevice):
         Args:
             code: What `load` gave.
             kernel: The kernel's name.
-            buffers: Its arguments in order: buffers, parts or tensors of them.
+            buffers: Its arguments in order: buffers, parts or tensors of them. A part begins at a
+                multiple of `capabilities().limits["buffer_align"]` bytes, where there is one.
             grid: Workgroups along up to three axes; in C, what the function is told. Default:
                 `(1, 1, 1)`.
             stream: The stream to run it in; `None` means after all that was submitted before.
@@ -135,6 +139,13 @@ class OwnCode(RawDevice):
         sizes = _sizes("grid", grid)
         key = kernel, sizes, tuple((id(p.buffer.handle), p.offset) for p in parts)
         store = self._store
+        align = dict(store.device.info.limits).get("buffer_align", 1) if isinstance(
+            store, DeviceStore) else 1
+        for k, p in enumerate(parts):
+            if p.offset % align:
+                raise DeviceError(f"{self.name}: argument {k} of {kernel} begins at byte "
+                                  f"{p.offset} of its buffer, and must at a multiple of {align}: "
+                                  "capabilities().limits['buffer_align'], which the driver says")
         with self._guard:
             launch: Any = code.prepared.get(key)
             if isinstance(store, DeviceStore):
