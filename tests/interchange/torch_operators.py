@@ -33,6 +33,17 @@ WRITES: list[Callable[[Tensor], Tensor]] = [_write(w) for w in (
     lambda y: F.dropout(y[:, 1], training=False, inplace=True).exp_(),
     lambda y: y.__setitem__(y < 0, 0.0), lambda y: y.mul_((y > 0).int()))]
 
+_TABLE = torch.arange(30.0).reshape(10, 3).sin()
+
+
+def _rows(x: Tensor) -> Tensor:
+    return (x[:, 0, 0].abs() * 2).long()
+
+
+def _pairs(x: Tensor) -> Tensor:
+    return torch.view_as_real(x.resolve_conj())
+
+
 FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     # -- each element by itself
     torch.abs, torch.neg, F.relu, torch.sigmoid, torch.tanh, torch.exp, torch.sin, torch.cos,
@@ -161,4 +172,29 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: F.conv2d(x, torch._weight_norm(torch.arange(1.0, 9).reshape(1, 4, 2, 1), torch.ones(
         1, 1, 1, 1) * 3, 0)),
     lambda x: F.log_softmax(x, -1), lambda x: F.normalize(x, dim=1),
+    # -- complex numbers
+    lambda x: _pairs(torch.fft.fft(x)), lambda x: _pairs(torch.fft.ifft(x, norm="ortho")),
+    lambda x: _pairs(torch.fft.rfft(x, n=5, dim=2, norm="forward")),
+    lambda x: torch.fft.irfft(torch.fft.rfft(x) * torch.fft.rfft(x).conj(), n=7),
+    lambda x: _pairs(torch.fft.ifft2(torch.fft.fftn(x, dim=(1, 3)) - x)),
+    lambda x: torch.fft.irfft2(torch.fft.rfft2(x) * 2, s=(6, 6)),
+    lambda x: torch.fft.fftshift(torch.fft.fft(x), dim=-1).abs() + torch.fft.ifftshift(x, dim=2),
+    lambda x: _pairs(torch.polar(x.abs(), x) / torch.complex(x * x + 1, x)),
+    lambda x: torch.complex(x, x + 1).angle() + torch.fft.fft(x).real - torch.fft.fft(x).imag,
+    lambda x: _pairs(torch.cat([torch.fft.fft(x)[..., 1:4], torch.fft.fft(x)[..., :3]], 1).sum(2)),
+    lambda x: torch.stft(x.flatten(1), 16, 4, window=torch.hann_window(16),
+                         return_complex=True).abs(),
+    # -- bags of rows, and short formulas
+    lambda x: F.embedding_bag(_rows(x), _TABLE, mode="sum", per_sample_weights=x[:, 1, 1]),
+    lambda x: F.embedding_bag(_rows(x), _TABLE, mode="mean", padding_idx=1),
+    lambda x: F.embedding_bag(_rows(x), _TABLE, mode="max", padding_idx=1),
+    lambda x: x @ torch.linalg.multi_dot([x[0, 0], x[0, 1], x[0, 2]]),
+    lambda x: x * torch.vdot(torch.ones(3), torch.arange(3.0)),
+    lambda x: torch.logcumsumexp(x * 30, 2), lambda x: F.rrelu(x),
+    lambda x: F.bilinear(x[:, 0], x[:, 1], torch.arange(72.0).reshape(2, 6, 6).cos()),
+    lambda x: F.pairwise_distance(x[:, 0], x[:, 1]), lambda x: torch.hypot(x, x * 2),
+    lambda x: torch.deg2rad(x) + torch.logit(x.sigmoid(), 1e-3),
+    lambda x: torch.linalg.cross(x[:, :3], x[:, 1:], dim=1),
+    lambda x: x + torch.eye(6),
+    lambda x: x.kthvalue(2, 3)[0] + x.median(3, keepdim=True)[0][..., 0],
 ]

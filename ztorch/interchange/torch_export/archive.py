@@ -22,6 +22,8 @@ SCHEMA = 8  # major version of the JSON
 # PyTorch's numbers of dtypes.
 DTYPES: dict[int, DType] = {1: u8, 2: i8, 3: i16, 4: i32, 5: i64, 6: f16, 7: f32, 8: f64,
                             12: boolean, 13: bf16, 28: u16, 34: u32, 35: u64}
+# Complex ones are pairs of floats, a last axis that dims do not count.
+COMPLEX: dict[int, DType] = {9: f32, 10: f64}
 
 _FIX = "save the program again with torch.export.save of PyTorch 2.9 or later"
 
@@ -33,6 +35,7 @@ class TensorType:
     dtype: DType
     dims: tuple[int | str, ...]  # numbers, or expressions of symbols
     strides: tuple[int | str, ...] = ()
+    is_complex: bool = False
 
     @property
     def in_order(self) -> bool:
@@ -187,24 +190,31 @@ class _Reader:
         kind, meta = _type(self.path, entry["tensor_meta"]), entry["tensor_meta"]
         shape = tuple(int(n) for n in kind.dims)
         strides = tuple(n["as_int"] for n in meta["strides"])
-        offset, size = meta["storage_offset"]["as_int"], kind.dtype.bytes
+        offset = meta["storage_offset"]["as_int"]
+        size = kind.dtype.bytes * (2 if kind.is_complex else 1)
         data = self.archive.read(member)
         last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
         if min((*shape, *strides, offset), default=0) < 0 or (
                 math.prod(shape) and (last + 1) * size > len(data)):
             raise ValueError(f"{name!r} is larger than its {len(data)} bytes")
-        stored = np.frombuffer(data, kind.dtype.numpy, len(data) // size)
+        number = np.result_type(kind.dtype.numpy, np.complex64) if kind.is_complex else (
+            kind.dtype.numpy)
+        stored = np.frombuffer(data, number, len(data) // size)
         array = np.lib.stride_tricks.as_strided(
             stored[offset:], shape, tuple(size * s for s in strides), writeable=False)
-        return np.ascontiguousarray(array).reshape(shape), kind.dtype
+        array = np.ascontiguousarray(array).reshape(shape)
+        if kind.is_complex:
+            array = array.view(kind.dtype.numpy).reshape(*shape, 2)
+        return array, kind.dtype
 
 
 def _type(path: str, meta: Mapping[str, Any]) -> TensorType:
-    if meta["dtype"] not in DTYPES:
+    number = meta["dtype"]
+    if number not in DTYPES and number not in COMPLEX:
         raise Unsupported(f"{path}: a tensor has PyTorch's dtype number {meta['dtype']}, which "
                           "ztorch does not compute with")
-    return TensorType(DTYPES[meta["dtype"]], tuple(_size(n) for n in meta["sizes"]),
-                      tuple(_size(n) for n in meta.get("strides", ())))
+    return TensorType(DTYPES.get(number) or COMPLEX[number], tuple(map(_size, meta["sizes"])),
+                      tuple(map(_size, meta.get("strides", ()))), number in COMPLEX)
 
 
 def _size(size: Mapping[str, Any]) -> int | str:

@@ -17,6 +17,7 @@ from ztorch.interchange.torch_export.archive import CallSpec, ExportedProgram, d
 from ztorch.interchange.torch_export.memory import SharedMemory, written_by
 from ztorch.interchange.torch_export.translation import (
     CALLS,
+    COMPLEX_CALLS,
     IGNORED,
     OPSET,
     CallTensor,
@@ -75,9 +76,14 @@ def _translated(program: ExportedProgram) -> OnnxFile:
         raise Unsupported(f"{program.path} has no inputs; ztorch imports models that have some")
     translation = Translation(program.types)
     for name, kind in program.inputs.items():
+        if kind.is_complex:
+            raise Unsupported(f"{program.path}: the input {name!r} is complex; export a module "
+                              "that calls torch.view_as_complex on pairs")
         translation.tensors[name] = CallTensor(name, kind.dtype, kind.dims)
     for name, (own, array, d) in program.arrays.items():
-        translation.tensors[name] = CallTensor(own, d, array.shape)
+        pairs = name in program.types and program.types[name].is_complex
+        translation.tensors[name] = CallTensor(own, d, array.shape[:-1] if pairs else array.shape,
+                                               pairs)
         translation.arrays[own] = array if d.in_numpy else StoredCodes(array, d)
     faults = []
     memory = SharedMemory(program.calls, program.types, {
@@ -92,7 +98,8 @@ def _translated(program: ExportedProgram) -> OnnxFile:
             for name in results:  # so that later calls are looked at
                 if name in program.types:
                     kind = program.types[name]
-                    translation.tensors[name] = CallTensor(name, kind.dtype, kind.dims)
+                    translation.tensors[name] = CallTensor(name, kind.dtype, kind.dims,
+                                                           kind.is_complex)
     if faults:
         raise unsupported(program.path, faults, len(needed), kind="calls")
     outputs = tuple(_output(name, translation) for name in program.outputs)
@@ -103,6 +110,8 @@ def _translated(program: ExportedProgram) -> OnnxFile:
 def _output(name: str, translation: Translation) -> Port:
     """An output, with the name of its tensor in the program, or one like it."""
     y = translation.tensor(name)
+    if y.is_complex:
+        raise Unsupported(f"the output {name!r} is complex; return torch.view_as_real of it")
     taken = {y.name, *translation.arrays, *(n for node in translation.nodes for n in node.outputs)}
     while name in taken:
         name += "_"
@@ -140,14 +149,16 @@ def _call(spec: CallSpec, translation: Translation, memory: SharedMemory, path: 
     """Adds the nodes of a call."""
     key = key_of(spec)
     written = written_by(spec)
-    if key not in CALLS and written is None:
+    if key not in CALLS and key not in COMPLEX_CALLS and written is None:
         raise Unsupported("ztorch translates no such operator; run_decompositions() of the "
                           "exported program may make it of others")
     call = OperatorCall(spec, translation)
     results: Result
     try:
         if written is None:
-            results = CALLS[key](call)
+            if (of_complex := call.has_complex) and key not in COMPLEX_CALLS:
+                raise Unsupported("it computes with complex numbers")
+            results = (COMPLEX_CALLS if of_complex else CALLS)[key](call)
         else:
             memory.write(spec, translation)
             results = translation.tensors[written].name
@@ -159,8 +170,9 @@ def _call(spec: CallSpec, translation: Translation, memory: SharedMemory, path: 
     results = [results] if isinstance(results, str) else results
     for name, result in zip(call.result_names, results, strict=False):
         kind = translation.types.get(name)
-        translation.tensors[name] = (CallTensor(result, kind.dtype, kind.dims) if kind else
-                                     CallTensor(result, i64, ()))  # computed from shapes
+        translation.tensors[name] = (
+            CallTensor(result, kind.dtype, kind.dims, kind.is_complex) if kind else
+            CallTensor(result, i64, ()))  # computed from shapes
 
 
 def _ports(program: ExportedProgram) -> tuple[Port, ...]:

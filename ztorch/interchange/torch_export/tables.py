@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from ztorch.interchange.torch_export import calls
-from ztorch.interchange.torch_export.translation import CALLS
+from ztorch.interchange.torch_export.translation import CALLS, COMPLEX_CALLS
 
 __all__ = ["translated"]
 assert calls  # which fill the registry
@@ -19,7 +19,7 @@ def translated() -> str:
     True
     """
     families: dict[str, set[str]] = {}
-    for key, translator in CALLS.items():
+    for key, translator in (*CALLS.items(), *COMPLEX_CALLS.items()):
         space, name, *_ = key.split(".")
         family = translator.__module__.rpartition(".")[2]
         families.setdefault(family, set()).add(name if space == "aten" else f"operator.{name}")

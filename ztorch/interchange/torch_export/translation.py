@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -24,6 +24,7 @@ class CallTensor:
     name: str  # in the ONNX graph
     dtype: DType
     dims: tuple[int | str, ...]
+    is_complex: bool = False  # pairs of floats, along an axis that dims do not count
 
     @property
     def rank(self) -> int:
@@ -51,21 +52,23 @@ Result = str | list[str]  # names of tensors in the ONNX graph
 Translator = Callable[["OperatorCall"], Result]
 
 CALLS: dict[str, Translator] = {}  # by name of the operator, such as aten.relu.default
+COMPLEX_CALLS: dict[str, Translator] = {}  # those that take or give complex tensors
 IGNORED = {"aten._assert_scalar.default", "aten._assert_tensor_metadata.default",
            "aten._assert_async.msg", "aten.sym_constrain_range_for_size.default",
            "aten.sym_constrain_range.default"}
 
 
-def call(*operators: str) -> Callable[[Translator], Translator]:
-    """Registers the function that translates these operators; `aten.` is left out, and `.default`
-    is the overload of a name that has none."""
+def call(*operators: str, of_complex: bool = False) -> Callable[[Translator], Translator]:
+    """Registers the function that translates these operators, on complex tensors or others; `aten.`
+    is left out, and `.default` is the overload of a name that has none."""
+    registry = COMPLEX_CALLS if of_complex else CALLS
 
     def register(function: Translator) -> Translator:
         for name in operators:
             key = name if name.startswith("_operator") else (
                 f"aten.{name}" if "." in name else f"aten.{name}.default")
-            assert key not in CALLS, f"{key} is registered twice"
-            CALLS[key] = function
+            assert key not in registry, f"{key} is registered twice"
+            registry[key] = function
         return function
 
     return register
@@ -97,6 +100,26 @@ class OperatorCall:
         [(form, value)] = self.spec.inputs[name].items()
         decoded = self._decoded(form, value)
         return default if decoded is None else decoded
+
+    @property
+    def tensors(self) -> list[CallTensor]:
+        """All arguments that are tensors."""
+        values = [self.get(name) for name, said in self.spec.inputs.items()
+                  if not said.keys().isdisjoint(("as_tensor", "as_tensors", "as_optional_tensor"))]
+        return [v for value in values for v in (value if isinstance(value, list) else [value])
+                if isinstance(v, CallTensor)]
+
+    @property
+    def has_complex(self) -> bool:
+        """Whether an argument or a result is complex."""
+        types = self._translation.types
+        return any(x.is_complex for x in self.tensors) or any(
+            types[name].is_complex for name in self.result_names if name in types)
+
+    def with_tensors(self, tensors: Mapping[str, CallTensor]) -> OperatorCall:
+        """The same call on other tensors for some, by name in the ONNX graph."""
+        known = {name: tensors.get(x.name, x) for name, x in self._translation.tensors.items()}
+        return OperatorCall(self.spec, replace(self._translation, tensors=known))
 
     def _decoded(self, form: str, value: Any) -> Any:
         match form:

@@ -12,6 +12,7 @@ from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node, numbers_now
 from ztorch.interchange.onnx.real_parts import is_padded, part_of
+from ztorch.ir.opcodes import identity
 
 SEARCHED = 1 << 26  # comparisons of a reduction into positions, at most
 
@@ -172,6 +173,30 @@ def _reverse_sequence(n: Node) -> Result:
     lengths = OPS.reshape(lengths, tuple(-1 if k == rows else 1 for k in range(x.rank)))
     turned = OPS.where(OPS.less(at, lengths), lengths - 1 - at, at)
     return OPS.take_along_axis(x, turned, time)
+
+
+@node("EmbeddingBag", domain="ztorch")
+def _bags(n: Node) -> Result:
+    """Of programs of torch.export: the rows of a table at positions, one sum, mean or largest row
+    for those from one offset to the next."""
+    table, at, mode = n.value(0), n.value(1), n.attr("mode")
+    starts = OPS.cast(n.value(2), "int32")[:n.shape(2)[0] - n.attr("ends", 0)]
+    rows, count, bags = OPS.take(table, at, 0), at.shape[0], starts.shape[0]
+    rows = rows * OPS.expand_dims(n.value(3), 1) if n.has(3) else rows
+    bag = OPS.searchsorted(starts, OPS.iota((count,), 0, "int32"), "right") - 1
+    real = OPS.not_equal(at, n.attr("padding")) if n.attr("padding", -1) >= 0 else (
+        OPS.ones((count,), "bool"))
+    real = OPS.expand_dims(real, 1)
+    counts = scattered(n, OPS.zeros((bags, 1), table.dtype), _now(bag),
+                       OPS.cast(real, table.dtype), "add")
+    if mode == "max":
+        lowest = identity("max", table.dtype)
+        largest = scattered(n, OPS.full((bags, table.shape[1]), lowest, table.dtype), _now(bag),
+                            OPS.where(real, rows, lowest), "max")
+        return OPS.where(counts > 0.0, largest, 0.0)
+    total = scattered(n, OPS.zeros((bags, table.shape[1]), table.dtype), _now(bag),
+                      OPS.where(real, rows, 0.0), "add")
+    return total if mode == "sum" else total / OPS.maximum(counts, 1.0)
 
 
 # -- positions that are known now ------------------------------------------------------------------

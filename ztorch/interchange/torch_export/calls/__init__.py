@@ -1,8 +1,10 @@
 """What each operator of PyTorch becomes, a file a family."""
 
 from ztorch.interchange.torch_export.calls import (  # noqa: F401
+    complex,
     convolution,
     creation,
+    derived,
     elementwise,
     linear,
     movement,

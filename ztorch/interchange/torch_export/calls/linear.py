@@ -5,9 +5,18 @@ from __future__ import annotations
 from ztorch.interchange.torch_export.translation import OperatorCall, Result, call
 
 
-@call("matmul", "mm", "bmm", "dot", "mv")
+@call("matmul", "mm", "bmm", "dot", "vdot", "mv")
 def _matmul(c: OperatorCall) -> Result:
     return c.node("MatMul", c.x(), c.x(next(name for name in c.spec.inputs if name != "self")))
+
+
+@call("linalg_multi_dot")
+def _product_of_several(c: OperatorCall) -> Result:
+    first, *rest = c.get("tensors")
+    y: str = first.name
+    for x in rest:
+        y = c.node("MatMul", y, x.name)
+    return y
 
 
 @call("linear")

@@ -260,3 +260,14 @@ def _diagonal(c: OperatorCall) -> Result:
 def _one_hot(c: OperatorCall) -> Result:
     return c.node("OneHot", c.x(), c.constant(np.int64(c.get("num_classes"))),
                   c.constant(np.array([0, 1], np.int64)))
+
+
+@call("embedding_bag.padding_idx", "embedding_bag")
+def _embedding_bag(c: OperatorCall) -> Result:
+    weights, padding = c.get("per_sample_weights"), c.get("padding_idx", -1)
+    inputs = [c.x("weight"), c.x("indices"), c.x("offsets")]
+    size = c.tensor("weight").dims[0]
+    return c.nodes("EmbeddingBag", inputs if weights is None else [*inputs, weights.name], 1,
+                   domain="ztorch", mode=("sum", "mean", "max")[c.get("mode", 0)],
+                   ends=int(c.get("include_last_offset", False)),
+                   padding=padding % size if padding is not None and padding != -1 else None)

@@ -102,16 +102,7 @@ def _cumprod(c: OperatorCall) -> Result:
 
 @call("logcumsumexp")
 def _log_of_sums(c: OperatorCall) -> Result:
-    """Each sum from the largest of its own terms, so that none underflows."""
-    x, axis = c.tensor(), axis_of(c, c.tensor())
-    order = [*(k for k in range(x.rank) if k != axis), axis]
-    size = c.node("Gather", c.node("Shape", x.name), c.constant(np.int64(axis)), axis=0)
-    terms = c.node("Range", c.constant(np.int64(0)), size, c.constant(np.int64(1)))
-    added = c.node("LessOrEqual", terms, c.node("Unsqueeze", terms, c.ints(1)))
-    wide = c.node("Unsqueeze", c.node("Transpose", x.name, perm=order), c.ints(-2))
-    y = c.node("ReduceLogSumExp", c.node("Where", added, wide, c.number(-math.inf, x.dtype)),
-               c.ints(-1), keepdims=0)
-    return c.node("Transpose", y, perm=np.argsort(order).tolist())
+    return c.nodes("LogCumSumExp", [c.x()], 1, domain="ztorch", axis=axis_of(c, c.tensor()))[0]
 
 
 @call("bucketize.Tensor", "searchsorted.Tensor")

@@ -1,0 +1,89 @@
+"""Operators that are short formulas of others."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ztorch.interchange.torch_export.translation import OperatorCall, Result, call
+
+
+@call("bilinear")
+def _bilinear(c: OperatorCall) -> Result:
+    y = c.node("Einsum", c.x("input1"), c.x("weight"), c.x("input2"),
+               equation="...i,oij,...j->...o")
+    bias = c.get("bias")
+    return y if bias is None else c.node("Add", y, bias.name)
+
+
+@call("rrelu")
+def _random_relu(c: OperatorCall) -> Result:
+    if c.get("training", False):
+        c.unsupported("it draws slopes; export module.eval()")
+    return c.node("LeakyRelu", c.x(), alpha=(c.get("lower", 1 / 8) + c.get("upper", 1 / 3)) / 2)
+
+
+@call("pairwise_distance")
+def _distance(c: OperatorCall) -> Result:
+    order, x = c.get("p", 2.0), c.tensor("x1")
+    if order not in (1, 2):
+        c.unsupported(f"distances of order {order}")
+    apart = c.node("Add", c.node("Sub", x.name, c.x("x2")), c.number(c.get("eps", 1e-6), x.dtype))
+    return c.node(f"ReduceL{int(order)}", apart, c.ints(-1), keepdims=int(c.get("keepdim", False)))
+
+
+@call("hypot")
+def _hypotenuse(c: OperatorCall) -> Result:
+    (a, b), _ = c.promoted("self", "other")
+    return c.node("Sqrt", c.node("Add", c.node("Mul", a, a), c.node("Mul", b, b)))
+
+
+@call("deg2rad", "rad2deg")
+def _turned(c: OperatorCall) -> Result:
+    factor = math.pi / 180 if c.op == "deg2rad" else 180 / math.pi
+    return c.node("Mul", c.x(), c.number(factor, c.tensor().dtype))
+
+
+@call("logit")
+def _logit(c: OperatorCall) -> Result:
+    x, least = c.tensor(), c.get("eps")
+    y = x.name if least is None else c.node(
+        "Clip", x.name, c.number(least, x.dtype), c.number(1 - least, x.dtype))
+    return c.node("Log", c.node("Div", y, c.node("Sub", c.number(1.0, x.dtype), y)))
+
+
+@call("cross", "linalg_cross")
+def _cross(c: OperatorCall) -> Result:
+    axis = c.get("dim", -1 if c.op == "linalg_cross" else None)
+    if axis is None:
+        c.unsupported("the first axis of three elements; say dim=")
+
+    def turned(x: str, by: int) -> str:
+        return c.node("Gather", x, c.constant(np.roll(np.arange(3), by)), axis=axis)
+
+    x, y = c.x(), c.x("other")
+    return c.node("Sub", c.node("Mul", turned(x, -1), turned(y, 1)),
+                  c.node("Mul", turned(x, 1), turned(y, -1)))
+
+
+@call("kthvalue", "median.dim")
+def _of_rank(c: OperatorCall) -> Result:
+    """The element that as many are smaller than, and where it is."""
+    x, axis = c.tensor(), c.get("dim", -1)
+    size = x.dims[axis]
+    if not isinstance(size, int):
+        c.unsupported("an order along an axis that is open")
+    rank = c.get("k") if c.op == "kthvalue" else (size + 1) // 2
+    kept = int(c.get("keepdim", False))
+    at = c.constant(np.array([rank - 1] if kept else rank - 1, np.int64))
+    return [c.node("Gather", part, at, axis=axis)
+            for part in c.nodes("TopK", [x.name, c.ints(rank)], 2, axis=axis, largest=0)]
+
+
+@call("eye", "eye.m")
+def _identity(c: OperatorCall) -> Result:
+    rows = c.get("n")
+    if not isinstance(rows, int) or not isinstance(columns := c.get("m", rows), int):
+        c.unsupported("an identity of an open size")
+    return c.constant(np.eye(rows, columns, dtype=c.result.dtype.working))
