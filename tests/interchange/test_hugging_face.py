@@ -12,7 +12,6 @@ import pytest
 
 import ztorch as zt
 from tests.interchange.folders.write import MODELS
-from ztorch.interchange.hugging_face import load_folder
 from ztorch.interchange.hugging_face.load import BY_CLASS
 
 FOLDERS = Path(__file__).parent / "folders"
@@ -32,8 +31,7 @@ def stored(name: str) -> tuple[Any, dict[str, np.ndarray]]:
 @pytest.mark.parametrize("name", MODELS)
 def test_a_folder_gives_the_model_of_transformers(name: str) -> None:
     x, expected = stored(name)
-    model = (load_folder(FOLDERS / name, length=16) if name.startswith("ResNet") else
-             zt.load_model(FOLDERS / name))
+    model = zt.load_model(FOLDERS / name, size=16 if name.startswith("ResNet") else None)
     y = model.compile("cpu", batch_size=2, threads=1).predict(x)
     results = y if isinstance(y, dict) else {"": y}
     assert results.keys() == expected.keys()
@@ -129,3 +127,10 @@ def test_every_class_has_a_folder() -> None:
     """Those that only leave out a head are not stored."""
     without = {"GPT2Model", "LlamaModel", "ViTModel", "WhisperForConditionalGeneration"}
     assert set(BY_CLASS) == set(MODELS) | without
+
+
+def test_a_size_is_for_what_leaves_it_open() -> None:
+    with pytest.raises(zt.errors.ConfigError, match="says the size of images, image_size"):
+        zt.load_model(FOLDERS / "ViTForImageClassification", size=16)
+    with pytest.raises(zt.errors.ConfigError, match="is no folder of Hugging Face"):
+        zt.load_model("digits_mlp", size=16)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ztorch.arguments import checked
-from ztorch.config import Named
+from ztorch.config import Named, positive
+from ztorch.errors import ConfigError
 from ztorch.model.declared import classes_by_name
 from ztorch.model.model import Model
 from ztorch.runtime.load import open_artifact
@@ -19,7 +20,8 @@ from ztorch.sources.shipped import take_shipped
 
 
 @checked
-def load_model(path: str | os.PathLike[str], *, custom_objects: Any = None) -> Model:
+def load_model(path: str | os.PathLike[str], *, custom_objects: Any = None,
+               size: int | None = None) -> Model:
     """Loads a model with its weights, to compile, train or export it as any other.
 
     Args:
@@ -31,6 +33,9 @@ def load_model(path: str | os.PathLike[str], *, custom_objects: Any = None) -> M
         custom_objects: Classes of your own that an artifact names: layers, losses, metrics and
             optimizers, as a list, as a dict by name, or as the path of a Python file that defines
             them. Nothing that is not given here is imported. Default: `None`.
+        size: Of a folder of Hugging Face: rows and columns of an image, for a ResNet, or the
+            positions of a text. `None` means what the folder says (preprocessor_config.json, else
+            224), and leaves positions open. Default: `None`.
 
     Returns:
         The model. That of an artifact that trains is compiled as it was, when it is first trained
@@ -38,7 +43,7 @@ def load_model(path: str | os.PathLike[str], *, custom_objects: Any = None) -> M
 
     Raises:
         ArtifactError: The file is damaged, or declares no model; the message says why.
-        ConfigError: Nothing has this name.
+        ConfigError: Nothing has this name, or it takes no `size`.
 
     Examples:
         >>> import os, tempfile, numpy as np, ztorch as zt
@@ -50,6 +55,8 @@ def load_model(path: str | os.PathLike[str], *, custom_objects: Any = None) -> M
         (3, 1)
     """
     name, classes = os.fspath(path), custom_classes(custom_objects)
+    if size is not None:
+        return _of_size(name, positive("zt.load_model(size=...)", size))
     if not is_artifact(name):
         recipe = find(name, classes)
         take_shipped(recipe)
@@ -58,6 +65,16 @@ def load_model(path: str | os.PathLike[str], *, custom_objects: Any = None) -> M
     recipe = recipe_of(artifact, classes)
     compile_as_before(recipe, artifact)
     return recipe.model
+
+
+def _of_size(name: str, size: int) -> Model:
+    """The model of a folder of Hugging Face, for images or texts of a size."""
+    from ztorch.interchange.hugging_face import load_folder
+
+    if not (Path(name) / "config.json").is_file():
+        raise ConfigError(f"zt.load_model(size={size}): {name} is no folder of Hugging Face; "
+                          "zt.onnx.load(path, sizes=...) and zt.torch_export.load take sizes")
+    return load_folder(name, size)
 
 
 def custom_classes(objects: Any) -> Mapping[str, type]:

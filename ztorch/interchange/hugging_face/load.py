@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from types import ModuleType
 
-from ztorch.errors import Unsupported
+from ztorch.errors import ConfigError, Unsupported
 from ztorch.files.parsing import describing
 from ztorch.interchange.hugging_face import bert, gpt2, llama, resnet, vit, whisper
 from ztorch.interchange.hugging_face.folder import (
@@ -50,6 +50,9 @@ def load_folder(path: str | os.PathLike[str], length: int | None = None) -> Mode
             f"{config.path} is of the class {config.architecture or 'None'!r}; ztorch reads "
             f"{', '.join(BY_CLASS)}. torch.onnx.export and zt.onnx.load bring others")
     parts = Parts(config)
+    if family is vit and length is not None:
+        raise ConfigError(f"size={length}: {config.path} says the size of images, image_size: "
+                          "the model has a weight for each patch; leave size out")
     if family is resnet and length is None:
         length = image_side(folder)
     model = _built(family, parts, length, config.path)
