@@ -157,5 +157,9 @@ def test_corners_that_the_suite_of_the_standard_looks_into() -> None:
                                np.linalg.pinv(x, rtol=rtol), atol=1e-12)
     assert xp.linalg.matrix_rank(zt.tensor(x), rtol=zt.tensor(rtol)).tolist() == [
         np.linalg.matrix_rank(a, rtol=r) for a, r in zip(x, rtol, strict=True)]
+    many = xp.asarray(np.arange(300.0))
+    for d in (np.int8, np.int64):  # a narrow dtype does not hold the size
+        assert xp.take_along_axis(many, xp.asarray(np.array([-1, 2], d))).tolist() == [299, 2]
+    assert xp.take(many, xp.asarray(np.array([7], np.uint8))).tolist() == [7]
     assert complex(zt.tensor(2.5)) == 2.5 and xp.imag(small).tolist() == [0, 0, 0]
     assert xp.real(small).tolist() == xp.conj(small).tolist() == small.tolist()

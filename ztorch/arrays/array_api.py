@@ -38,7 +38,7 @@ from ztorch.arrays.array_api_dtypes import (
     uint32,
     uint64,
 )
-from ztorch.arrays.array_api_extras import repeat, std, unstack, var
+from ztorch.arrays.array_api_extras import from_start, repeat, std, take_along_axis, unstack, var
 from ztorch.arrays.array_api_sets import (
     nonzero,
     unique_all,
@@ -99,7 +99,6 @@ _FUNCTIONS: dict[Callable[..., Any], str] = {
     lambda x, /, shift, *, axis=None: None: "roll",
     lambda x, source, destination, /: None: "moveaxis",
     lambda x, repetitions, /: None: "tile",
-    lambda x, indices, /, *, axis=-1: None: "take_along_axis",
     lambda x, /, *, k=0: None: "tril triu",
     lambda x, /, min=None, max=None: None: "clip",
     lambda x1, x2, /, *, invert=False: None: "isin",
@@ -179,8 +178,7 @@ def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: Any = None) -> Tensor
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     """Slices of x along an axis at integer positions; negative ones count from the end."""
     along = _axis("take", x, axis)
-    positive_at = where(less(indices, 0), add(indices, x.shape[along]), indices)  # type: ignore[name-defined]  # noqa: F821
-    y: Tensor = compute("take", (x, positive_at), {"axis": along})
+    y: Tensor = compute("take", (x, from_start(indices, x.shape[along])), {"axis": along})
     return y
 
 
@@ -286,8 +284,8 @@ empty_like, ones_like, zeros_like = map(
 
 __all__ = ["bool", "can_cast", "complex64", "complex128", "fft", "finfo", "float32", "float64",
            "iinfo", "int8", "int16", "int32", "int64", "isdtype", "linalg", "nonzero", "repeat",
-           "result_type", "std", "uint8", "uint16", "uint32", "uint64", "unique_all",
-           "unique_counts", "unique_inverse", "unique_values", "unstack", "var"]
+           "result_type", "std", "take_along_axis", "uint8", "uint16", "uint32", "uint64",
+           "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack", "var"]
 __all__ += [name for name in list(globals()) if not name.startswith("_") and (
     name in ("e", "inf", "nan", "newaxis", "pi")
     or (name != "namespace" and getattr(globals()[name], "__module__", "") == __name__))]

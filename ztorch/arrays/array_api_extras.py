@@ -1,5 +1,5 @@
 """Functions of `zt.array_api` of which the standard wants more than the ops do: spreads, repeated
-elements and slices.
+elements, slices, and positions that count from the end.
 """
 
 from __future__ import annotations
@@ -15,6 +15,25 @@ def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     computed for that."""
     counts = repeats.tolist() if isinstance(repeats, Tensor) else repeats
     y: Tensor = compute("repeat", (x, counts), {"axis": axis})
+    return y
+
+
+def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
+    """Elements of x along an axis, at integer positions of their own; negative ones count from the
+    end."""
+    at = from_start(indices, x.shape[axis])
+    y: Tensor = compute("take_along_axis", (x, at), {"axis": axis})
+    return y
+
+
+def from_start(indices: Tensor, size: int) -> Tensor:
+    """Positions, of which negative ones count from the end, counted from the start."""
+    if indices.dtype.kind == "u":
+        return indices
+    if indices.dtype.bits < 32:  # which may not hold the size
+        indices = compute("cast", (indices, "int32"), {})
+    negative = compute("less", (indices, 0), {})
+    y: Tensor = compute("where", (negative, compute("add", (indices, size), {}), indices), {})
     return y
 
 
