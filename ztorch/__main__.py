@@ -11,11 +11,10 @@ def main() -> None:
     if heard is signal.default_int_handler:  # else the parent process wants it ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from ztorch import cli
+    from ztorch.commands import stopping
 
     if heard is signal.default_int_handler:
         signal.signal(signal.SIGINT, heard)
-    from ztorch.commands import stopping
-
     if heard is signal.default_int_handler and sys.argv[1:2] and sys.argv[1] in stopping.COMMANDS:
         stopping.watch()
     try:

@@ -48,6 +48,12 @@ class CommandGroup(click.Group):
             ctx.fail(f"there is no command {args[0]!r}{near}")
         return super().resolve_command(ctx, args)
 
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **more)
+        except KeyboardInterrupt:  # of which click would say "Aborted!"
+            raise Stopped from None
+
     def main(self, *args: Any, **options: Any) -> Any:
         if sys.stdout is None:  # closed by the caller; the next file would take its descriptor
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115
