@@ -161,7 +161,7 @@ def one_output() -> Any:
 def loaded(model: Any) -> Any:
     """The program of a model from its artifact."""
     with TemporaryDirectory() as folder:
-        model.compile_if_due()
+        model.compile_if_due("evaluate")
         model.program.save(f"{folder}/m.zt")
         return zt.load(f"{folder}/m.zt")
 

@@ -166,7 +166,6 @@ using std::fabs, std::rint, std::floor, std::ceil, std::trunc, std::sqrt, std::f
 #define __syncthreads zt_s_barrier
 static float __fmul_rn(float a, float b) { return a * b; }
 static double __dmul_rn(double a, double b) { return a * b; }
-static float __fdiv_rn(float a, float b) { return a / b; }
 static float __fsqrt_rn(float a) { return std::sqrt(a); }
 struct { struct { operator int() { return zt_workgroup_id_x(); } } x; struct { operator int() { return zt_workgroup_id_y(); } } y;
          struct { operator int() { return zt_workgroup_id_z(); } } z; } blockIdx;
