@@ -219,3 +219,62 @@ def test_modules_are_imported_as_those_of_keras():
     assert to_categorical is zt.utils.to_categorical and ztorch.saving is zt.saving
     assert ExponentialDecay is zt.schedules.ExponentialDecay and SeedGenerator(1)
     assert conveniences.__spec__.name == "ztorch.conveniences" and zt.utils is conveniences
+
+
+def test_losses_of_layers_and_models_are_numbers_and_part_of_a_step():
+    class Own(zt.Sequential):
+        def train_step(self, data):
+            x, y = data
+            y_pred = self(x, training=True)
+            loss = ops.mean(ops.square(y - y_pred)) + sum(self.losses)
+            weights = self.trainable_weights
+            self.optimizer.apply(self.gradients(loss, weights), weights)
+            return {"loss": loss}
+
+    x, y = rng.normal(size=(2, 8, 3)).astype("float32")
+    histories = []
+    for kind in (zt.Sequential, Own):
+        model = kind([L.Input((3,)), L.Dense(4, kernel_regularizer="l2", activity_regularizer="l1"),
+                      L.Dense(3, kernel_regularizer=zt.regularizers.L1(0.1))])
+        kernels = model.get_weights()[::2]
+        want = [0.01 * (kernels[0] ** 2).sum(), 0.1 * abs(kernels[1]).sum()]
+        np.testing.assert_allclose([p.item() for p in model.losses], want, rtol=1e-6)
+        np.testing.assert_allclose(model.layers[0].losses[0].item(), want[0], rtol=1e-6)
+        model.compile("cpu:scalar", optimizer="sgd", loss="mse", batch_size=8)
+        histories.append(model.fit(x, y, epochs=2, verbose=0).history["loss"])
+        model.layers[0].trainable = False
+        assert len(model.losses) == 1
+    np.testing.assert_allclose(*histories, rtol=1e-6)
+
+
+def test_a_config_names_classes_that_are_given_and_summaries_show_what_trains(capsys):
+    class Tripled(L.Layer):
+        def call(self, x):
+            return 3.0 * x
+
+    tensor = L.Input((2,))
+    for model in (zt.Sequential([L.Input((2,)), L.Dense(2), Tripled()]),
+                  zt.Model(tensor, Tripled()(L.Dense(2)(tensor)))):
+        config = model.get_config()
+        known = L.Layer.known.pop("Tripled")
+        with pytest.raises(zt.errors.UnknownName, match="Tripled"):
+            type(model).from_config(config)
+        for given in ({"Tripled": known}, [known]):
+            assert type(type(model).from_config(config, custom_objects=given).layers[-1]) is Tripled
+        L.Layer.known["Tripled"] = known
+        next(layer for layer in model.layers if isinstance(layer, L.Dense)).trainable = False
+        model.summary(show_trainable=True)
+        rows = capsys.readouterr().out.splitlines()
+        assert [line.split()[-1] for line in rows if "(" in line][:3] in (
+            ["Trainable", "no", "yes"], ["Trainable", "yes", "no"])
+
+
+def test_hooks_of_predict_see_the_model():
+    seen = []
+    hook = zt.callbacks.LambdaCallback()
+    hook.on_predict_begin = lambda logs=None: seen.append(hook.model)
+    model = zt.Sequential([L.Input((2,)), L.Dense(1)])
+    program = model.compile("cpu:scalar", batch_size=2)
+    model.predict(np.ones((3, 2)), callbacks=[hook])
+    program.predict(np.ones((3, 2)), callbacks=[hook])
+    assert seen == [model, program]

@@ -10,7 +10,7 @@ from ztorch.config import Named
 from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.interchange.keras_reader import KerasReader
 from ztorch.layers.layer import Layer
-from ztorch.model.declared import classes_by_name, known_as
+from ztorch.own_classes import classes_by_name, known_as
 from ztorch.weights.keras_classes import own_class
 from ztorch.weights.keras_describing import KerasWriter, named
 

@@ -11,6 +11,7 @@ import numpy as np
 from ztorch.layers import wiring
 from ztorch.layers.layer import Layer
 from ztorch.layers.own_call import ClassModel, own_config
+from ztorch.own_classes import classes_by_name, known_as
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,11 +36,13 @@ class CopiedModel(ClassModel, Layer, abstract=True):
                 **({} if self.trainable else {"trainable": False})}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """The model that `get_config` described, with initial weights."""
-        if cls.is_class:
-            return super().from_config(config)
-        inputs, outputs = wiring.from_config(config)
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+        """The model that `get_config` described, with initial weights. `custom_objects` are classes
+        that it may name, by name or as a list."""
+        with known_as(classes_by_name(custom_objects or {})):
+            if cls.is_class:
+                return super().from_config(config)
+            inputs, outputs = wiring.from_config(config)
         kind: Any = cls
         model = kind(inputs, outputs, config.get("name"), config.get("seed"),
                      config.get("trainable", True))

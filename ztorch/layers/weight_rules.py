@@ -26,6 +26,8 @@ _GET: dict[str, Any] = {"regularizer": regularizers.get, "constraint": constrain
 class WithWeightRules:
     """The part of a layer that keeps its regularizers and constraints."""
 
+    weights: Any
+
     initializes_inner = False  # whether its initializers are those of layers inside
 
     @classmethod
@@ -92,6 +94,21 @@ class WithWeightRules:
         for y in leaves(outputs):
             if isinstance(y, Value):
                 context.add_loss(regularizer.of_rows(y))
+
+    @property
+    def losses(self) -> list[Any]:
+        """What regularizers of the weights that train add to the loss: scalars. In a
+        `train_step` those of a model also hold what layers add in `call`.
+
+        >>> import ztorch as zt
+        >>> layer = zt.layers.Dense(2, kernel_regularizer=zt.regularizers.L2(0.5),
+        ...                         kernel_initializer="ones")
+        >>> _ = layer(zt.ones((1, 3)))
+        >>> [penalty.item() for penalty in layer.losses]
+        [3.0]
+        """
+        return [w.regularizer(w if tracing.get() is not None else w.value)
+                for w in self.weights if w.trains and w.regularizer is not None]
 
     def add_loss(self, loss: Any) -> None:
         """Adds to the loss, in `call`, as in Keras.

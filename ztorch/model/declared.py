@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
-from ztorch.config import Named
 from ztorch.dtypes import from_storage
-from ztorch.errors import ArtifactError, ConfigError, ZtorchError
+from ztorch.errors import ArtifactError, ZtorchError
 from ztorch.files.container import MANIFEST
 from ztorch.files.parsing import parsing
 from ztorch.model.declaration import classes_named
 from ztorch.model.model import Model
+from ztorch.own_classes import known_as
 from ztorch.runtime.load import Artifact
 from ztorch.runtime.snapshot import Declaration
 
@@ -79,40 +78,3 @@ def _need_classes(declaration: Declaration, where: str) -> None:
                             f"{', '.join(missing)}; give them: zt.load_model(path, "
                             f"custom_objects=[{', '.join(missing)}]), or on the command line "
                             "--custom FILE.py, where FILE.py defines them")
-
-
-def classes_by_name(classes: Any) -> dict[str, type]:
-    """Classes as a dict by name: from one, or from a list of classes, each under its own name.
-
-    >>> from ztorch.layers import Dense
-    >>> list(classes_by_name([Dense])), list(classes_by_name({"Old": Dense}))
-    (['Dense'], ['Old'])
-    """
-    named = classes
-    if isinstance(classes, Iterable) and not isinstance(classes, str | Mapping):
-        named = {getattr(c, "__name__", repr(c)): c for c in classes}
-    if not isinstance(named, Mapping):
-        raise ConfigError(f"custom_objects={classes!r} must be classes, as a list or as a dict by "
-                          "their names, or the path of a Python file that defines them")
-    for name, c in named.items():
-        if not isinstance(c, type) or not issubclass(c, Named):
-            raise ConfigError(f"custom_objects: {name!r} is {c!r}, not a subclass of Layer, Loss, "
-                              "Metric or Optimizer")
-    return dict(named)
-
-
-@contextmanager
-def known_as(classes: Mapping[str, type]) -> Iterator[None]:
-    """Within the block, configs may name these classes by these names."""
-    families = {name: c.known for name, c in classes.items()}  # type: ignore[attr-defined]
-    before = {name: family.get(name) for name, family in families.items()}
-    for name, family in families.items():
-        family[name] = classes[name]
-    try:
-        yield
-    finally:
-        for name, family in families.items():
-            if before[name] is None:
-                del family[name]
-            else:
-                family[name] = before[name]

@@ -54,18 +54,20 @@ class Model(RunnableNetwork):
     """
 
     @checked
-    def summary(self, print_fn: Callable[[str], Any] = print) -> None:
+    def summary(self, print_fn: Callable[[str], Any] = print, *,
+                show_trainable: bool = False) -> None:
         """Prints the layers with their output shapes, parameters, FLOPs and bytes.
 
         Args:
             print_fn: Is called with each line. Default: `print`.
+            show_trainable: Whether a column tells which layers train. Default: `False`.
 
         Examples:
             ```python
             model.summary()
             ```
         """
-        print_summary(self, print_fn)
+        print_summary(self, print_fn, show_trainable)
 
     # -- description -------------------------------------------------------------------------------
 

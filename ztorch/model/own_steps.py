@@ -169,6 +169,12 @@ class OwnSteps(Network, abstract=True):
             loss, self.trainable_weights if of is None else of)
 
     @property
+    def losses(self) -> list[Any]:
+        """What regularizers add to the loss, and in a step also what layers add: scalars."""
+        step: Any = running_step.get()
+        return super().losses if step is None else step.added_losses()
+
+    @property
     def metrics(self) -> Sequence[Any]:
         """In a step, the loss and the metrics of `compile`, with `name`, `update_state` and
         `result`."""

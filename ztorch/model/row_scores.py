@@ -59,11 +59,7 @@ class RowScores:
                       for name, objective in self.objectives.items() if objective.loss}
             weighted = [loss if self.objectives[name].weight == 1 else
                         loss * self.objectives[name].weight for name, loss in losses.items()]
-            for row in self.context.losses:
-                self.context.padding.of(row)  # raises where padding is mixed into it
-            real = self.weights.rows
-            terms = [*weighted, *(OPS.sum(row * share(real, real)) for row in self.context.losses),
-                     *self._penalties()]
+            terms = [*weighted, *self.added()]
             return {**({"loss": reduce(OPS.add, terms)} if terms else {}),
                     **({} if "" in losses else {f"{name}_loss": x for name, x in losses.items()})}
 
@@ -112,10 +108,13 @@ class RowScores:
         row = loss.per_row(y_true, y_pred, logits if fused else None, mean=mean)
         return OPS.sum(row if total else row * share(rows if of_steps else own, divisor))
 
-    def _penalties(self) -> list[Value]:
+    def added(self) -> list[Value]:
         """What regularizers of weights and layers add to the loss, scalars."""
-        context, d = self.context, self.context.dtype
-        return [*context.penalties, *(OPS.cast(w.regularizer(OPS.cast(context.current(w), d)), d)
+        context, d, real = self.context, self.context.dtype, self.weights.rows
+        for row in context.losses:
+            context.padding.of(row)  # raises where padding is mixed into it
+        return [*(OPS.sum(row * share(real, real)) for row in context.losses),
+                *context.penalties, *(OPS.cast(w.regularizer(OPS.cast(context.current(w), d)), d)
                                       for w in self.model.weights
                                       if w.trains and w.regularizer is not None)]
 

@@ -83,8 +83,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         x = can_be_looked_at(x)
         self.learn_shapes(x)
         with self.running("predict", batch_size) as program:
-            return program.predict(x, batch_size=batch_size, verbose=verbose, steps=steps,
-                                   callbacks=callbacks)
+            return program.predict_for(self, x, batch_size, verbose, steps, callbacks)
 
     def predict_on_batch(self, x: Any) -> Any:
         """Computes the model's outputs for one batch of rows.

@@ -17,6 +17,7 @@ from ztorch.layers.layer import Layer
 from ztorch.layers.own_call import inputs_undeclared
 from ztorch.layers.symbol import leaves
 from ztorch.model.model import Model
+from ztorch.own_classes import classes_by_name, known_as
 from ztorch.tabular.host_layer import HostLayer
 from ztorch.tabular.vectorization import TextVectorization
 
@@ -272,11 +273,12 @@ class Sequential(Model):
                 "layers": [described(layer, layer.name) for layer in layers]}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
         """Makes the model that `get_config` described.
 
         Args:
             config: What `get_config` returned.
+            custom_objects: Classes that it may name, by name or as a list. Default: `None`.
 
         Returns:
             A model with first weights.
@@ -287,5 +289,6 @@ class Sequential(Model):
         if not isinstance(config, dict) or not isinstance(config.get("layers"), list):
             raise ConfigError(f"this config does not describe a {cls.__name__}: it has no list of "
                               "layers")
-        return cls([Layer.get(spec) for spec in config["layers"]], config.get("name"),
-                   config.get("seed"), config.get("trainable", True))
+        with known_as(classes_by_name(custom_objects or {})):
+            layers = [Layer.get(spec) for spec in config["layers"]]
+        return cls(layers, config.get("name"), config.get("seed"), config.get("trainable", True))

@@ -68,6 +68,10 @@ class TracedStep:
         self.losses = scores
         return self.loss
 
+    def added_losses(self) -> list[Value]:
+        """What layers and regularizers add to the loss."""
+        return self._scores(None).added()
+
     def metrics(self) -> list[CompiledMetric]:
         """The loss and the metrics of compile, as Keras lists them."""
         return [CompiledMetric(self, "loss", "", None), *(

@@ -38,17 +38,21 @@ def layer_rows(model: Network, kept_as: Callable[[Weight], DType],
     return tuple(rows)
 
 
-def print_summary(model: Network, print_fn: Callable[[str], Any] = print) -> None:
+def print_summary(model: Network, print_fn: Callable[[str], Any] = print,
+                  show_trainable: bool = False) -> None:
     """Prints the table of a model's layers, with totals, for float32."""
     rows = layer_rows(model, lambda w: f32)
-    table = [("Layer (type)", "Output shape", "Parameters", "FLOPs", "Bytes")]
+    table: list[tuple[str, ...]] = [
+        ("Layer (type)", "Output shape", "Parameters", "FLOPs", "Bytes",
+         *(("Trainable",) if show_trainable else ()))]
     for r in rows:
         name = "  " * r.depth + r.name.rpartition("/")[2]
         table.append((f"{name} ({r.class_})", spelled(r.output_shape, "batch"),
                       f"{r.parameters:,}", "?" if whole_axes(model) else f"{r.flops:,}",
-                      f"{r.bytes:,}"))
-    widths = [max(len(line[k]) for line in table) for k in range(5)]
-    rule = "─" * (sum(widths) + 8)
+                      f"{r.bytes:,}", *(("yes" if r.trainable else "no",) if show_trainable
+                                        else ())))
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    rule = "─" * (sum(widths) + 2 * (len(widths) - 1))
 
     def show(line: tuple[str, ...]) -> str:
         cells = [c.ljust(w) if k < 2 else c.rjust(w)

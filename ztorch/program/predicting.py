@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 _USER = 5  # frames from a warning in `as_callbacks` up to the user's call of `predict`
 
 
-def predict(program: Stateful, x: Any, size: int, verbose: int | str, steps: int | None,
+def predict(program: Stateful, predicted: Any, x: Any, size: int, verbose: int | str, steps: int | None,
             callbacks: Callback | Iterable[Callback] | None,
             as_declared: Callable[[Any], Any]) -> Outputs:
-    """What a program computes for all rows of x or those of the first `steps` batches of a size.
-    Callbacks get outputs as `as_declared` gives them; the other arguments are those of
+    """What a program computes for all rows of x or those of the first `steps` batches of a size,
+    for `predicted`, the model or program that was asked. Callbacks get outputs as `as_declared` gives them; the other arguments are those of
     `Program.predict`."""
     check_count("steps", steps)
     adapter, metadata = program.adapter, program.metadata
@@ -40,6 +40,6 @@ def predict(program: Stateful, x: Any, size: int, verbose: int | str, steps: int
         rows = source.rows if steps is None else 0  # 0: not known beforehand
     results = Results(rows, metadata.open_axes, bool(metadata.whole_axes))
     hooks = Hooks(as_callbacks(callbacks, _USER), program, {
-        "steps": steps or source.steps, "verbose": verbose, "fitted": program})
+        "steps": steps or source.steps, "verbose": verbose, "fitted": predicted})
     return loops.predict(program.calls, source, results, Progress(verbose) if verbose else None,
                          steps, hooks, as_declared)

@@ -64,6 +64,11 @@ class Predictor(Stateful):
             >>> program.predict(np.ones((20, 4))).shape
             (20, 1)
         """
+        return self.predict_for(self, x, batch_size, verbose, steps, callbacks)
+
+    def predict_for(self, predicted: Any, x: Any, batch_size: int | None, verbose: int | str,
+                    steps: int | None, callbacks: Any) -> Any:
+        """What `predict` returns. `predicted` is what callbacks see as their model."""
         size = checked_batch_size(batch_size, self.buckets)
         if steps is None and callbacks is None:
             if dispatch.is_tensor(x):
@@ -74,7 +79,7 @@ class Predictor(Stateful):
                 return self._predict_batch(columns)
         from ztorch.program.predicting import predict
 
-        return self._as_declared(predict(self, x, size, verbose, steps, callbacks,
+        return self._as_declared(predict(self, predicted, x, size, verbose, steps, callbacks,
                                          self._as_declared))
 
     def predict_on_batch(self, x: Any) -> Any:

@@ -10,8 +10,8 @@ from typing import Any
 from ztorch.arguments import checked
 from ztorch.config import Named, positive
 from ztorch.errors import ConfigError
-from ztorch.model.declared import classes_by_name
 from ztorch.model.model import Model
+from ztorch.own_classes import classes_by_name
 from ztorch.runtime.load import open_artifact
 from ztorch.sources.artifacts import compile_as_before, recipe_of
 from ztorch.sources.find import find, is_artifact
