@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from ztorch.kernels import subgroup_sum as subgroup_sum
     from ztorch.kernels import threads as threads
     from ztorch.layers import defaults as backend  # noqa: F401
+    from ztorch.layers import policies as mixed_precision  # noqa: F401
     from ztorch.layers.core import Input as Input
     from ztorch.layers.layer import Layer as Layer
     from ztorch.model.model import Model as Model
@@ -132,6 +133,7 @@ _NAMES = {"Input": "layers.core", "Layer": "layers.layer", "Model": "model.model
           **dict.fromkeys(("device", "set_default_device"), "arrays.placement")}
 # Modules of rooms.
 _INNER = {"array_api": "arrays.array_api", "backend": "layers.defaults",
+          "mixed_precision": "layers.policies",
           "onnx": "interchange.onnx",
           "settings": "host.settings", "random": "arrays.distributions",
           "utils": "conveniences", "activations": "ops", "optimizers.schedules": "schedules",
@@ -142,7 +144,6 @@ _REPLACEMENTS = {
     "nn": "zt.layers",
     "preprocessing": "zt.utils",
     "applications": "zt.load_keras, which loads models that Keras saved, and the zoo",
-    "mixed_precision": "compile(dtype=\"mixed_bfloat16\")",
     "optim": "zt.optimizers", "datasets": "zt.data",
     "save": "program.save(path)",
     "manual_seed": "zt.set_seed for tensors, and the seed= of models",

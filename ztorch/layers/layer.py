@@ -26,6 +26,7 @@ from ztorch.layers.plain_calls import (
     weight_arguments,
     with_context,
 )
+from ztorch.layers.policies import need_no_dtype
 from ztorch.layers.symbol import declare, leaves, nested, symbols
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight, tensors_of, tracing
@@ -75,6 +76,7 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, Call
     def __init__(self, *, name: str | None = None, trainable: bool = True,
                  input_shape: Any = None, **more: Any):
         self.take_rules(more)
+        need_no_dtype(type(self).__name__, more)
         self.refuse(more)
         self.given_name = None if name is None else checked_name(name, type(self).__name__)
         self.name = self.given_name or snake_case(type(self).__name__)

@@ -100,7 +100,7 @@ class ExportedNetwork(OwnSteps, abstract=True):
             arguments["batch_size"] = 1 if kind in ("c", "web") and not train else 32
         with working(f"export {self.name}"):
             traced = trace(
-                self, arguments.pop("batch_size"), dtype_=arguments.pop("dtype") or "float32",
+                self, arguments.pop("batch_size"), dtype_=arguments.pop("dtype") or self.policy,
                 metrics=arguments.pop("metrics", None) or (),
                 decode=arguments.pop("decode") or False, **arguments)
             return export_traced(traced, path, device, kind, page)
@@ -112,6 +112,6 @@ class ExportedNetwork(OwnSteps, abstract=True):
         if isinstance(batch_size, (list, tuple)):
             raise ConfigError("an ONNX file takes any batch size, or one; leave batch_size out or "
                               "give one number, or write a .zt")
-        dispatch.save_onnx(self, path, batch_size=batch_size, dtype=dtype or "float32",
+        dispatch.save_onnx(self, path, batch_size=batch_size, dtype=dtype or self.policy,
                            sizes=sizes)
         return [Path(path)]

@@ -136,7 +136,7 @@ class Model(RunnableNetwork):
 
     @checked
     def trace(self, batch_size: int | Sequence[int], optimizer: Any = None, loss: Any = None,
-              metrics: Any = (), dtype: Any = "float32", seed: int | None = None,
+              metrics: Any = (), dtype: Any = None, seed: int | None = None,
               loss_weights: Any = None, decode: bool | int = False,
               sizes: Any = None) -> TracedModel:
         """Makes the graphs of a program, as `compile` does. For exports, and to look at them.
@@ -146,7 +146,7 @@ class Model(RunnableNetwork):
             optimizer: As that of `compile`. Default: `None`.
             loss: As that of `compile`. Default: `None`.
             metrics: As those of `compile`. Default: `()`.
-            dtype: As that of `compile`. Default: `"float32"`.
+            dtype: As that of `compile`. Default: `None`.
             seed: As that of `compile`. Default: `None`.
             loss_weights: As those of `compile`. Default: `None`.
             decode: As that of `compile`. Default: `False`.
@@ -165,13 +165,13 @@ class Model(RunnableNetwork):
             export_c(model.trace(batch_size=1), "out")
             ```
         """
-        return trace(self, batch_size, optimizer, loss, metrics, dtype, seed, loss_weights, decode,
-                     sizes)
+        return trace(self, batch_size, optimizer, loss, metrics, dtype or self.policy, seed,
+                     loss_weights, decode, sizes)
 
     @checked
     def compile(self, device: str = "auto", *, batch_size: int | Sequence[int] | None = None,
                 optimizer: Any = None, loss: Any = None, metrics: Iterable[Any] | None = (),
-                dtype: Any = "float32", threads: int | None = None, seed: int | None = None,
+                dtype: Any = None, threads: int | None = None, seed: int | None = None,
                 loss_weights: Any = None, decode: bool | int = False,
                 matmul_precision: str = "float32", sizes: Any = None,
                 memory_limit: int | str | None = None,
@@ -200,7 +200,8 @@ class Model(RunnableNetwork):
             dtype: "float32" or "float64". "mixed_bfloat16" and "mixed_float16" round the operands
                 of matrix products to 16 bits; all else is computed in float32. A program that only
                 predicts then stores its matrices in 16 bits; one that trains keeps weights in
-                float32, and scales gradients that are too small for float16. Default: `"float32"`.
+                float32, and scales gradients that are too small for float16. None: the policy of
+                `zt.mixed_precision` when the model was made, else "float32". Default: `None`.
             threads: The worker threads on a CPU; None: one per core. Default: `None`.
             seed: The seed of dropout and shuffling; None: that of the model. Default: `None`.
             loss_weights: The weights of the losses of several outputs in their sum, a list or a
@@ -253,7 +254,7 @@ class Model(RunnableNetwork):
         return self.compile_when_known(
             device=device, batch_size=batch_size, optimizer=optimizer, loss=loss,
             metrics=() if metrics is None else metrics,
-            dtype=dtype, threads=threads, seed=seed, loss_weights=loss_weights, decode=decode,
+            dtype=dtype or self.policy, threads=threads, seed=seed, loss_weights=loss_weights, decode=decode,
             matmul_precision=matmul_precision, sizes=sizes, memory_limit=memory_limit)
 
     def compile_now(self, *, device: str, threads: int | None, matmul_precision: str,

@@ -8,6 +8,7 @@ from typing import Any
 
 from ztorch.graph.running_step import need_step, running_step
 from ztorch.layers.network import Network
+from ztorch.layers.policies import dtype_policy
 
 # The functions of a program that a method makes, where a class overrides it.
 _MADE_BY = {"train_step": ("train",), "test_step": ("evaluate",), "predict_step": ("predict",),
@@ -37,6 +38,10 @@ class OwnSteps(Network, abstract=True):
     The methods run once for each size of batches, on tensors of a graph, and what they compute is
     compiled: as in `call`, there are no numbers yet.
     """
+
+    def _begin(self, name: str | None, seed: int | None, trainable: bool) -> None:
+        self.policy = dtype_policy().name  # the dtype of a compile that is given none
+        super()._begin(name, seed, trainable)
 
     @property
     def own_functions(self) -> frozenset[str]:

@@ -146,7 +146,7 @@ class TunedNetwork(ExportedNetwork, abstract=True):
             name: before.get(name) if value is None else value
             for name, value in {**options, "loss_weights": None, "decode": None}.items()}
         return trace(self, arguments.pop("batch_size") or ROWS,
-                     dtype_=arguments.pop("dtype") or "float32", seed=None,
+                     dtype_=arguments.pop("dtype") or self.policy, seed=None,
                      metrics=arguments.pop("metrics") or (),
                      decode=arguments.pop("decode") or False, **arguments)
 
