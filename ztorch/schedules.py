@@ -16,11 +16,13 @@ from ztorch.config import Named, number, positive, whole
 from ztorch.errors import ConfigError
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, constant
+from ztorch.graph.tracing import traced
 from ztorch.graph.value import Value
 
 
 class LearningRateSchedule(Named, family="learning-rate schedule", such_as="exponential_decay"):
-    """Base class of schedules. A subclass implements `graph(step)`.
+    """Base class of schedules. A subclass implements `graph(step)`, or, as in Keras,
+    `__call__(step)` with `zt.ops`.
 
     Examples:
         >>> PolynomialDecay(1.0, decay_steps=4, end_learning_rate=0.0)(1)
@@ -36,7 +38,10 @@ class LearningRateSchedule(Named, family="learning-rate schedule", such_as="expo
         Returns:
             A scalar tensor.
         """
-        raise NotImplementedError
+        if type(self).__call__ is LearningRateSchedule.__call__:
+            raise NotImplementedError(f"{type(self).__name__}.__call__")
+        rate: Any = traced(self, f"schedule {type(self).__name__}", step)
+        return OPS.cast(rate if isinstance(rate, Value) else constant(np.float64(rate)), step.dtype)
 
     def __call__(self, step: int) -> float:
         """The learning rate at a step, as a number, to look at a schedule."""

@@ -1,4 +1,4 @@
-"""Dtypes of models by the policy that they were made under."""
+"""Policies of dtypes and schedules of rates as Keras spells them."""
 
 import numpy as np
 import pytest
@@ -27,3 +27,27 @@ def test_a_policy_is_the_dtype_of_models_that_are_made_under_it():
         precision.set_global_policy("mixed_float8")
     with pytest.raises(zt.errors.Unsupported, match="give compile its dtype="):
         L.Dense(1, dtype="float32")
+
+
+class Inverse(zt.schedules.LearningRateSchedule):
+    def __init__(self, rate):
+        self.rate = rate
+
+    def __call__(self, step):
+        return zt.ops.minimum(self.rate / (step + 1.0), 0.5)
+
+
+class Constant(Inverse):
+    def __call__(self, step):
+        return self.rate
+
+
+def test_a_schedule_is_called_on_the_step_as_in_keras():
+    for kind, rates in ((Inverse, (0.5, 0.5, 0.8 / 3)), (Constant, (0.8,) * 3)):
+        model = zt.Sequential([L.Input((1,)), L.Dense(1, use_bias=False, kernel_initializer="ones")])
+        model.compile("cpu:scalar", optimizer=zt.optimizers.SGD(kind(0.8)), loss="mse", batch_size=1)
+        model.fit(np.ones((3, 1)), np.full((3, 1), 3.0), verbose=0)
+        weight = 1.0
+        for rate in rates:
+            weight -= rate * 2 * (weight - 3.0)
+        np.testing.assert_allclose(model.get_weights()[0].item(), weight, rtol=1e-6)
