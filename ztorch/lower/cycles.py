@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ztorch.graph.threads import THREADS
 from ztorch.ir.limits import Limits
+from ztorch.lower.insets import stored
 from ztorch.lower.placement import Placement
 from ztorch.lower.recurrence import RECURRENCE
 from ztorch.lower.region import Region
@@ -36,7 +37,7 @@ def kernel_cycles(region: Region, limits: Limits) -> float:
             total += r.size * r.work / (limits.processor.fma_ports * lanes)
         else:
             n = (v.args[0].size if v.op.kind in ("reduce", "scatter") else
-                 v.args[1].size if region.in_place else v.size)
+                 v.args[1].size if region.in_place else stored(v))
             total += n * max(v.op.cost, OP_SLOTS_MIN) / (
                 limits.processor.fma_ports * lanes)
     return total

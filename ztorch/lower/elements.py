@@ -10,8 +10,9 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
+from ztorch.lower.insets import BORDER
 from ztorch.lower.loops import evaluate, nested, spread, vectors, widest
-from ztorch.lower.parts import Part, parts_of
+from ztorch.lower.parts import Part, border_parts, parts_of
 from ztorch.lower.placed import at_position, entry_axes, write
 from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, computed, real_reads
@@ -102,7 +103,8 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     shape, _ = _axes(region)
     axes = [Var(f"d{k}", n) for k, n in enumerate(shape)]
     whole = Part(axes, flatten([Index.of(v) for v in axes], shape))
-    for part in parts_of(region, whole, s.lanes):
+    bordered = region.members[0].op is BORDER
+    for part in border_parts(region) if bordered else parts_of(region, whole, s.lanes):
         _loops(Emitter(b, memory, members=region.flat), region, part.axes, part.flat, target, s)
 
 
@@ -117,7 +119,8 @@ def _loops(e: Emitter, region: Region, axes: Sequence[Var], flat: Index,
         return
     if len(rows) == len(s.order):  # else a part, whose axes are others
         rows = [rows[k] for k in s.order]
-    shared, own = rows[:s.share], rows[s.share:]
+    share = max(1, s.share)
+    shared, own = rows[:share], rows[share:]
     with b.loop(0, prod(v.extent for v in shared), kind="parallel") as r:
         bound = spread(e, r, shared)
         with nested(b, own) as counters:
@@ -164,7 +167,7 @@ def _positions(region: Region) -> tuple[list[Index], list[Index]]:
     at = [(v, unflatten(region.flat[v], v.shape)) for v in region.members]
     read = [flat for v, index in at for source, flat in real_reads(v, index)
             if source not in region.flat]
-    return read, [i for v, index in at for i in computed(v, index)]
+    return read + region.inset_at(), [i for v, index in at for i in computed(v, index)]
 
 
 def _divisions(region: Region, shape: Sequence[int], positions: list[Index]) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from ztorch.graph.body import CARRY
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.index import Index
+from ztorch.lower.insets import BORDER, INSET, part_of, position
 from ztorch.lower.order import bits, ordered
 from ztorch.lower.positions import unflatten
 from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT, recurrence_region
@@ -93,7 +94,9 @@ class _Fusion:
         sources = {self.region_of[s] for s in self._sources(v) if s in self.region_of}
         if self.enabled and v.op.kind in ("map", "reduce") and not v.op.partial:
             priority = {"contract": 0, "winograd": 0, "reduce": 1, "map": 2}
-            kernels = [k for k in sources if self.regions[k].kind in priority
+            near = sources if v.op is not INSET else {
+                self.region_of[s] for s in _behind(v.args[0]) if s in self.region_of}
+            kernels = [k for k in near if self.regions[k].kind in priority
                        and not self.regions[k].members[0].op.partial]
             for k in sorted(kernels, key=lambda k: (priority[self.regions[k].kind], -k)):
                 if self._join(v, k, sources):
@@ -136,15 +139,16 @@ class _Fusion:
             return False
         if v.op.kind == "reduce":
             return self._join_reduce(v, k, others)
-        levels = [region.full] if v.size == region.size else []
-        if region.kind == "reduce" and v.size == region.outer.extent:
+        size = part_of(v).size
+        levels = [region.full] if size == region.size else []
+        if region.kind == "reduce" and size == region.outer.extent:
             levels.append(Index.of(region.outer))
-        for flat in levels:
+        for flat in (position(v, level) for level in levels):
             if region.aligned(v, flat):
                 region.add(v, flat)
                 self.region_of[v] = k
                 self._add_dependencies(k, others)
-                for h in sorted(others):
+                for h in sorted(others if v.op is not INSET else ()):
                     self._merge(h, k)
                 return True
         return False
@@ -240,6 +244,8 @@ class _Fusion:
         stored = {*roots}
         needs: dict[int, set[int]] = {k: set() for k in self.regions}
         for v, k in self.region_of.items():
+            if v.op is INSET:
+                stored.add(v)
             for s in self._sources(v):
                 if s in self.region_of and self.region_of[s] != k:
                     stored.add(s)
@@ -264,7 +270,8 @@ class _Fusion:
         reads = {k: {s for v in r.members for s in self._sources(v)
                      if s in home and home[s] != k and s not in roots}
                  for k, r in self.regions.items()}
-        return [self.regions[k] for k in ordered(needs, reads, writes)]
+        late = [k for k, r in self.regions.items() if r.members[0].op is BORDER]
+        return [self.regions[k] for k in ordered(needs, reads, writes, late)]
 
     def _must_follow(self, end: int, start: int, waits: Mapping[int, set[int]],
                      waiting: int) -> bool:
@@ -283,11 +290,19 @@ class _Fusion:
 
 
 def _sources(v: Value) -> list[Value]:
-    """The computed values and leaves that v reads, directly or through views."""
+    """The computed values and leaves that v reads, directly or through views, or that lay before
+    where v is stored."""
+    if v.op is INSET:
+        return [s for a in v.args for s in _behind(a)]
     if v.op.kind == "map":
         return [s for s, _ in real_reads(v, unflatten(Index(), v.shape))]
     bases = (view_of(a, unflatten(Index(), a.shape)) for a in v.args)
     return [base[0] for base in bases if base is not None]
+
+
+def _behind(v: Value) -> list[Value]:
+    """The computed values and leaves that a chain of views reads."""
+    return _sources(v) if is_view(v) else [v]
 
 
 def _updated(graph: Graph) -> list[tuple[Value, Value]]:

@@ -10,7 +10,7 @@ from ztorch.lower.tuning import LATE_BYTES
 
 
 def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Collection[Value]],
-            writes: Mapping[int, Collection[Value]]) -> list[int]:
+            writes: Mapping[int, Collection[Value]], late: Collection[int] = ()) -> list[int]:
     """The numbers of regions, each after those it needs.
 
     Of the regions that are ready, one that frees as much memory as it takes is next: a weight's
@@ -21,6 +21,8 @@ def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Collection
         needs: For each region, the ones that must run before it.
         reads: For each region, the values in the arena that it reads.
         writes: For each region, the values in the arena that it writes.
+        late: Further regions that need no other, and come right before they are read. Default:
+            `()`.
     """
     waiting = {k: set(n) for k, n in needs.items()}
     needed_by: dict[int, list[int]] = {k: [] for k in needs}
@@ -56,8 +58,8 @@ def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Collection
                 [last] = readers[v]
                 if not waiting[last] and last not in placed:
                     heapq.heappush(ready, (grows(last), last))
-    late = {k for k in done if not needs[k] and not reads[k]
-            and sum(v.nbytes for v in writes[k]) >= LATE_BYTES}
+    late = {*late} | {k for k in done if not needs[k] and not reads[k]
+                      and sum(v.nbytes for v in writes[k]) >= LATE_BYTES}
     return _before_readers(done, needs, late) if late else done
 
 

@@ -48,6 +48,21 @@ def parts_of(region: Region, whole: Part, lanes: int) -> list[Part]:
     return parts if gain else [whole]
 
 
+def border_parts(region: Region) -> list[Part]:
+    """The parts of a border, of which one is before and one behind what lies inside, an axis after
+    the other."""
+    [v] = region.members
+    spans, parts = [_Span(0, n, n) for n in v.shape], []
+    for k, (low, size) in enumerate(zip(v.attrs["low"], v.attrs["inner"], strict=True)):
+        extent = v.shape[k]
+        for start, end in ((0, low), (low + size, extent)):
+            if start < end:
+                part = [*spans[:k], _Span(start, end - start, extent), *spans[k + 1:]]
+                parts.append(_merged(region, part))
+        spans[k] = _Span(low, size, extent)
+    return parts
+
+
 def _cut(region: Region, spans: Sequence[_Span]) -> Iterator[list[_Span]]:
     """The spans in pieces, in none of which the answers to what values ask of an index change."""
     axes, flat = _loops(spans)
@@ -102,7 +117,7 @@ def _asked(region: Region, flat: Index) -> int:
         index = _index(region, v, flat)
         read = [at for source, at in needed(v, index) if source not in region.flat]
         count += sum(1 + at.divisions for at in read) + len(computed(v, index))
-    return count
+    return count + sum(at.replace({region.outer: flat}).divisions for at in region.inset_at())
 
 
 def _index(region: Region, v: Value, flat: Index) -> tuple[Index, ...]:

@@ -17,6 +17,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
 from ztorch.lower.grid_rows import stored_between_passes
 from ztorch.lower.index import Index
+from ztorch.lower.insets import lies_in
 from ztorch.lower.overwritten import Overwritten
 from ztorch.lower.params import Params
 from ztorch.lower.positions import unflatten
@@ -278,8 +279,10 @@ def buffers_of(region: Region) -> list[Value]:
 
 
 def memory_of(v: Value) -> Value:
-    """The value whose buffer v is in: the last value of a carry lies where the first one does,
-    and what threads write where it lay before."""
+    """The value whose buffer v is in: the last value of a carry is where the first one is, what
+    threads write where it was before, and an inset where its border or the first inset is."""
+    if (before := lies_in(v)) is not None:
+        return memory_of(before)
     if v.op is THREADS_RESULT:
         return first_of(v.args[0], v.attrs["index"])
     if v.op.kind == "result" and v.attrs["index"] < len(v.args[0].attrs["body"].carries):

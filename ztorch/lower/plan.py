@@ -16,6 +16,7 @@ from ztorch.lower import nests
 from ztorch.lower.barriers import LoopSpan, meetings, runs_of
 from ztorch.lower.frozen import Derived
 from ztorch.lower.fuse import fuse
+from ztorch.lower.joined import with_insets
 from ztorch.lower.params import Params
 from ztorch.lower.placement import SLOTS, Location, Placement
 from ztorch.lower.prepare import prepare
@@ -76,6 +77,8 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     graph = prepare(graph, limits, frozen=derived is not None)
     if derived is not None:
         graph = derived.take(graph)
+    if limits.grid is None and memory_limit is None and not graph.recomputed:
+        graph = with_insets(graph)
     placement = _placed(graph, graph.leaves("input"), (), limits, params, fusion, name,
                         memory_limit)
     steps, loops = _Steps(name, schedules or {}, chooser).of(placement)

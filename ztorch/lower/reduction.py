@@ -29,7 +29,7 @@ def axes_of(region: Region) -> Axes:
     axes = _loops(region, sizes)
     positions = [at for v in region.members for at in (
         *(flat for source, flat in real_reads(v, region.index(v)) if source not in region.flat),
-        *computed(v, region.index(v)))]
+        *computed(v, region.index(v)))] + region.inset_at()
     now = _divisions(positions, axes)
     for k in reversed(range(len(sizes) - 1)):
         (n, reduced), (m, also_reduced) = sizes[k:k + 2]

@@ -11,6 +11,7 @@ from typing import Any
 
 from ztorch.graph.value import Op, Value, attribute_key
 from ztorch.lower.index import Index, LoadedIndex, Var
+from ztorch.lower.insets import INSET, part_of, position
 from ztorch.lower.positions import flatten, proper, unflatten
 
 # Makes a value of its own out of something that would only be read through: a real kernel.
@@ -220,8 +221,12 @@ class Region:
         return unflatten(self.flat[v], v.shape)
 
     def is_row(self, v: Value) -> bool:
-        return self.kind == "reduce" and self.flat[v] == Index.of(self.outer) and (
+        return self.kind == "reduce" and self.flat[v] == position(v, Index.of(self.outer)) and (
             self.inner.extent > 1)
+
+    def inset_at(self) -> list[Index]:
+        """Where insets are stored."""
+        return [self.flat[v] for v in self.members if v.op is INSET]
 
     def aligned(self, v: Value, flat: Index) -> bool:
         """Whether computing v at `flat` reads members only where they are computed."""
@@ -245,9 +250,10 @@ class Region:
 
 def map_region(v: Value) -> Region:
     """A region of one elementwise value."""
-    var, one = Var("o", v.size), Var("i", 1)
-    region = Region("map", var, one, Index.of(var), v.size, shape=v.shape)
-    region.add(v, region.full)
+    part = part_of(v)
+    var, one = Var("o", part.size), Var("i", 1)
+    region = Region("map", var, one, Index.of(var), part.size, shape=part.shape)
+    region.add(v, position(v, region.full))
     return region
 
 

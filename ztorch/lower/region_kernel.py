@@ -19,6 +19,7 @@ from ztorch.lower import nests
 from ztorch.lower.alike import Span, rebased, shape_of
 from ztorch.lower.cycles import kernel_cycles
 from ztorch.lower.hinted import Hinted
+from ztorch.lower.insets import stored
 from ztorch.lower.kernel_names import dtype_of, main_of, stem_of
 from ztorch.lower.passes import hoist, lane_by_lane, share_out
 from ztorch.lower.placement import SLOTS, Location, Placement
@@ -126,7 +127,10 @@ class RegionKernel:
         parts = {self.at[v]: self._part(v, shape.spans[v]) for v in self.buffers}
         locations = tuple(parts[p] for p in names)
         touched = [] if region.in_place else locations  # of a buffer written in place, a few bytes
-        moved = sum(p.size for p in touched) / self.limits.processor.outer_bytes_per_cycle
+        beside = 0 if region.in_place else sum(
+            (v.size - stored(v)) * v.dtype.bytes for v in self.stores)  # what others store
+        moved = (sum(p.size for p in touched) - beside) / (
+            self.limits.processor.outer_bytes_per_cycle)
         return KernelStep(kernel, locations, tuple(p in self.written for p in names),
                           max(kernel_cycles(region, self.limits), moved), False, self.key, schedule,
                           self.tuned,

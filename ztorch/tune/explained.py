@@ -12,6 +12,7 @@ from ztorch.errors import Unsupported
 from ztorch.graph.flops import flops
 from ztorch.graph.value import Graph
 from ztorch.host.processor import usable_cores
+from ztorch.lower.insets import stored
 from ztorch.lower.kernel_names import dtype_of
 from ztorch.lower.recurrence import RECURRENCE
 from ztorch.lower.region_kernel import KernelStep, RegionKernel
@@ -103,5 +104,7 @@ def _bytes(kernel: RegionKernel) -> int:
             size = min(size, sum(m.size for m in readers))
         if v in kernel.stores and region.in_place:
             size = min(size, *(a.size for m in region.members for a in m.args[1:2]))
+        if v in kernel.stores:
+            size = min(size, stored(v))
         total += size * v.dtype.bytes
     return total

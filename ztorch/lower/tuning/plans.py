@@ -17,6 +17,10 @@ LATE_BYTES = row(
     "LATE_BYTES", 1 << 20, "bytes",
     "the smallest copy of inputs or weights that is made right before it is read",
     "chosen: what the second cache holds until then")
+INSET_RUN = row(
+    "INSET_RUN", 16, "elements",
+    "the fewest elements side by side in a part of a larger value that is computed where it lies "
+    "there", "chosen: a vector")
 NAME_LENGTH_MAX = row(
     "NAME_LENGTH_MAX", 48, "characters",
     "the length of layer and ops in the name of a kernel",

@@ -1,0 +1,61 @@
+"""Values that are stored where they lie in larger ones: inside of a border, or beside what they are
+joined with. Kernels that compute them write them there, so nothing is copied."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ztorch.dtypes import DType
+from ztorch.graph.value import Op, Value
+from ztorch.lower.index import Index
+from ztorch.lower.positions import flatten, unflatten
+
+Shape = tuple[int, ...]
+
+
+def _not_evaluated(*args: Any, **attrs: Any) -> Any:
+    raise AssertionError("insets are made after graphs are evaluated")
+
+
+def _inset_shape(x: Value, *before: Value, shape: Shape, low: Shape) -> tuple[Shape, DType]:
+    return shape, x.dtype
+
+
+def _inset_body(e: Any, index: Any, shape: Shape, low: Shape) -> Any:
+    return e.read(0, tuple(i - a for i, a in zip(index, low, strict=True)))
+
+
+def _border_shape(fill: Value, shape: Shape, low: Shape, inner: Shape) -> tuple[Shape, DType]:
+    return shape, fill.dtype
+
+
+# A tensor of which x is a part, from `low` on. The rest is what lay there before, in the same
+# buffer: a border, or another inset.
+INSET = Op("inset", "map", _inset_shape, _not_evaluated, body=_inset_body, cost=1)
+# A tensor that is `fill` around a part of the shape `inner`, of which nothing is stored.
+BORDER = Op("border", "map", _border_shape, _not_evaluated,
+            body=lambda e, index, **attrs: e.read(0, ()), cost=1, partial=True)
+
+
+def part_of(v: Value) -> Value:
+    """What has an element for each that is computed of v: of an inset its part, else v."""
+    return v.args[0] if v.op is INSET else v
+
+
+def position(v: Value, flat: Index) -> Index:
+    """Where an element of `part_of(v)` lies in v."""
+    if v.op is not INSET:
+        return flat
+    index = unflatten(flat, v.args[0].shape)
+    return flatten([i + a for i, a in zip(index, v.attrs["low"], strict=True)], v.shape)
+
+
+def lies_in(v: Value) -> Value | None:
+    """What lay before in the buffer in which v is an inset."""
+    return v.args[1] if v.op is INSET and len(v.args) > 1 else None
+
+
+def stored(v: Value) -> int:
+    """How many elements of v a kernel stores."""
+    return v.size - math.prod(v.attrs["inner"]) if v.op is BORDER else part_of(v).size
