@@ -21,10 +21,12 @@ from ztorch.lower.positions import unflatten
 from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT, recurrence_region
 from ztorch.lower.region import (
     Region,
+    behind,
     is_view,
     map_region,
     real_reads,
     reduce_domain,
+    sources,
     view_of,
 )
 from ztorch.lower.tuning import REGION_MEMBERS_MAX
@@ -95,7 +97,7 @@ class _Fusion:
         if self.enabled and v.op.kind in ("map", "reduce") and not v.op.partial:
             priority = {"contract": 0, "winograd": 0, "reduce": 1, "map": 2}
             near = sources if v.op is not INSET else {
-                self.region_of[s] for s in _behind(v.args[0]) if s in self.region_of}
+                self.region_of[s] for s in behind(v.args[0]) if s in self.region_of}
             kernels = [k for k in near if self.regions[k].kind in priority
                        and not self.regions[k].members[0].op.partial]
             for k in sorted(kernels, key=lambda k: (priority[self.regions[k].kind], -k)):
@@ -105,7 +107,7 @@ class _Fusion:
 
     def _sources(self, v: Value) -> list[Value]:
         if v not in self.sources:
-            self.sources[v] = _sources(v)
+            self.sources[v] = sources(v)
         return self.sources[v]
 
     def _new_region(self, v: Value, sources: set[int]) -> None:
@@ -287,22 +289,6 @@ class _Fusion:
                 stack += waits[other] - seen
                 seen |= waits[other]
         return False
-
-
-def _sources(v: Value) -> list[Value]:
-    """The computed values and leaves that v reads, directly or through views, or that lay before
-    where v is stored."""
-    if v.op is INSET:
-        return [s for a in v.args for s in _behind(a)]
-    if v.op.kind == "map":
-        return [s for s, _ in real_reads(v, unflatten(Index(), v.shape))]
-    bases = (view_of(a, unflatten(Index(), a.shape)) for a in v.args)
-    return [base[0] for base in bases if base is not None]
-
-
-def _behind(v: Value) -> list[Value]:
-    """The computed values and leaves that a chain of views reads."""
-    return _sources(v) if is_view(v) else [v]
 
 
 def _updated(graph: Graph) -> list[tuple[Value, Value]]:

@@ -11,7 +11,7 @@ from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.lower.insets import BORDER, INSET
 from ztorch.lower.left_rows import reading
 from ztorch.lower.region import COPY, is_view
-from ztorch.lower.tuning import INSET_RUN
+from ztorch.lower.tuning import INSET_RUN, INSET_SHARE
 
 Shape = tuple[int, ...]
 Place = tuple[Value, Shape]  # the whole, and where in it a part begins
@@ -72,7 +72,7 @@ class _Insets:
                     parts.append((base if self._is_computed(base) else x, x, at))
         able = sum(x.size for base, x, _ in parts
                    if self._is_computed(base) and _run(x.shape, whole.shape) >= INSET_RUN)
-        if 2 * able < sum(x.size for _, x, _ in parts):
+        if able < INSET_SHARE * sum(x.size for _, x, _ in parts):
             return
         self.wholes.add(whole)
         self.inside |= inside

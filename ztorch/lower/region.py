@@ -165,6 +165,22 @@ def needed(v: Value, index: Sequence[Index]) -> list[tuple[Value, Index]]:
     return elements
 
 
+def sources(v: Value) -> list[Value]:
+    """The computed values and leaves that v reads, directly or through views, or that lay before
+    where v is stored."""
+    if v.op is INSET:
+        return [s for a in v.args for s in behind(a)]
+    if v.op.kind == "map":
+        return [s for s, _ in real_reads(v, unflatten(Index(), v.shape))]
+    bases = (view_of(a, unflatten(Index(), a.shape)) for a in v.args)
+    return [base[0] for base in bases if base is not None]
+
+
+def behind(v: Value) -> list[Value]:
+    """The computed values and leaves that a chain of views reads."""
+    return sources(v) if is_view(v) else [v]
+
+
 def bounds(v: Value, index: Sequence[Index]) -> list[tuple[Index, int]]:
     """Where the answers change to what v and the views behind it ask of an index, such as which of
     several values has an element: the index, and the number from which on it is another."""
