@@ -18,8 +18,10 @@ Place = tuple[Value, Shape]  # the whole, and where in it a part begins
 
 
 def with_insets(graph: Graph) -> Graph:
-    """The graph with insets for what is padded or joined, and then read by other kernels."""
-    if not any(_parts(v) for v in graph.nodes()):
+    """The graph with insets for what is padded or joined, and then read by other kernels. Loops
+    place what they read and store themselves, so a graph with one stays as it is."""
+    nodes = graph.nodes()
+    if any(v.op.kind == "loop" for v in nodes) or not any(map(_parts, nodes)):
         return graph
     return _Insets(graph).graph()
 
@@ -144,7 +146,8 @@ def _parts(v: Value) -> list[tuple[Value, Shape]]:
         return []
     parts, axis, start = [], v.attrs["axis"], 0
     for x in v.args:
-        parts.append((x, tuple(start if k == axis else 0 for k in range(v.rank))))
+        if x.size:
+            parts.append((x, tuple(start if k == axis else 0 for k in range(v.rank))))
         start += x.shape[axis]
     return parts
 
