@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from ztorch.dtypes import from_storage
 from ztorch.errors import ArtifactError, ZtorchError

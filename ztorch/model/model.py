@@ -254,8 +254,9 @@ class Model(RunnableNetwork):
         return self.compile_when_known(
             device=device, batch_size=batch_size, optimizer=optimizer, loss=loss,
             metrics=() if metrics is None else metrics,
-            dtype=dtype or self.policy, threads=threads, seed=seed, loss_weights=loss_weights, decode=decode,
-            matmul_precision=matmul_precision, sizes=sizes, memory_limit=memory_limit)
+            dtype=dtype or self.policy, threads=threads, seed=seed, loss_weights=loss_weights,
+            decode=decode, matmul_precision=matmul_precision, sizes=sizes,
+            memory_limit=memory_limit)
 
     def compile_now(self, *, device: str, threads: int | None, matmul_precision: str,
                     memory_limit: int | str | None, **arguments: Any) -> Program:

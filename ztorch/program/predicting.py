@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 _USER = 5  # frames from a warning in `as_callbacks` up to the user's call of `predict`
 
 
-def predict(program: Stateful, predicted: Any, x: Any, size: int, verbose: int | str, steps: int | None,
-            callbacks: Callback | Iterable[Callback] | None,
+def predict(program: Stateful, predicted: Any, x: Any, size: int, verbose: int | str,
+            steps: int | None, callbacks: Callback | Iterable[Callback] | None,
             as_declared: Callable[[Any], Any]) -> Outputs:
-    """What a program computes for all rows of x or those of the first `steps` batches of a size,
-    for `predicted`, the model or program that was asked. Callbacks get outputs as `as_declared` gives them; the other arguments are those of
-    `Program.predict`."""
+    """Outputs of a program for all rows of x, or for the first `steps` batches of a size.
+
+    `predicted` is the model or program that was asked. Callbacks get outputs as `as_declared` gives
+    them; the other arguments are those of `Program.predict`.
+    """
     check_count("steps", steps)
     adapter, metadata = program.adapter, program.metadata
     source: BatchSource
