@@ -27,7 +27,7 @@ INNER = {"add_activity_losses", "compile_now", "compile_when_known", "compile_if
          "learn_shapes", "make_weights", "prepare_class", "set_rules", "take_rules",
          "adopt", "add_weight", "call", "called", "called_masked", "without_mask", "leaves", "named_outputs", "need_memory",
          "need_rank", "prepare", "refuse", "trace", "borrow", "start_at", "resume",
-         "named", "score_names", "need", "need_one_batch", "results", "running", "keep"}
+         "named", "score_names", "need", "need_one_batch", "results", "running", "keep", "predict_for"}
 
 
 def model() -> zt.Sequential:
