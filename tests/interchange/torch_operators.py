@@ -33,6 +33,7 @@ WRITES: list[Callable[[Tensor], Tensor]] = [_write(w) for w in (
     lambda y: F.dropout(y[:, 1], training=False, inplace=True).exp_(),
     lambda y: y.__setitem__(y < 0, 0.0), lambda y: y.mul_((y > 0).int()))]
 
+_CLASSES = torch.tensor([0.5, 1.0, 2.0, 0.3])
 _TABLE = torch.arange(30.0).reshape(10, 3).sin()
 
 
@@ -129,7 +130,7 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: torch.std_mean(x, 3)[0] + torch.std_mean(x, 3)[1],
     # -- products and attention
     lambda x: x @ x.mT, lambda x: torch.bmm(x[:, 0], x[:, 1]),
-    lambda x: torch.einsum("bchw,bcwk->bhk", x, x), torch.linalg.det,
+    lambda x: torch.einsum("bchw,bcwk->bhk", x, x),
     lambda x: torch.cdist(x[:, 0], x[:, 1, :5]) + torch.cdist(x, x[..., :5, :], p=1)[:, 0],
     lambda x: torch.cdist(x, x[:, :, :2], p=float("inf")),
     lambda x: x.scatter_reduce(3, (x[..., :2] > 0).long(), x[..., :2], "amax"),
@@ -161,7 +162,6 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: F.grid_sample(x, x[..., :2].tanh(), align_corners=False),
     lambda x: F.grid_sample(x, x[..., :2], "nearest", "border", align_corners=True),
     lambda x: F.affine_grid(x[:, 0, :2, :3], [x.shape[0], 3, 5, 4], align_corners=False),
-    lambda x: F.affine_grid(x[:, 0, :3, :4], [x.shape[0], 3, 5, 1, 4], align_corners=True),
     lambda x: F.unfold(x, (2, 3), padding=1, stride=2, dilation=(1, 2)),
     lambda x: F.fold(F.unfold(x, 2, padding=1), (6, 6), 2, padding=1),
     # -- normalisations
@@ -173,6 +173,53 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
         1, 1, 1, 1) * 3, 0)),
     lambda x: F.log_softmax(x, -1), lambda x: F.normalize(x, dim=1),
     # -- complex numbers
+    # -- bags of rows, and short formulas
+    lambda x: x @ torch.linalg.multi_dot([x[0, 0], x[0, 1], x[0, 2]]),
+    lambda x: x * torch.vdot(torch.ones(3), torch.arange(3.0)),
+    lambda x: torch.logcumsumexp(x * 30, 2),
+    lambda x: F.pairwise_distance(x[:, 0], x[:, 1]), lambda x: torch.hypot(x, x * 2),
+    lambda x: torch.deg2rad(x) + torch.logit(x.sigmoid(), 1e-3),
+    lambda x: torch.linalg.cross(x[:, :3], x[:, 1:], dim=1),
+    lambda x: x + torch.eye(6),
+    lambda x: x.kthvalue(2, 3)[0] + x.median(3, keepdim=True)[0][..., 0],
+    # -- losses, each beside numbers with a row for each of the batch
+    lambda x: F.mse_loss(x, x * 2) + F.l1_loss(x, x * 2, reduction="none"),
+    lambda x: F.smooth_l1_loss(x, x * 2, beta=0.5) + F.huber_loss(x, x * 2, "none", 0.5),
+    lambda x: F.binary_cross_entropy(x.sigmoid(), x.tanh().abs(), x[0], reduction="none"),
+    lambda x: x + F.binary_cross_entropy_with_logits(x * 9, x.tanh().abs(), pos_weight=_TABLE[2:4].flatten()),
+    lambda x: x + F.kl_div(x, x.relu(), reduction="batchmean") + F.kl_div(x, x, log_target=True),
+    lambda x: x + F.cross_entropy(x, (x[:, 0] > 0).long(), _CLASSES, ignore_index=1, label_smoothing=0.1),
+    lambda x: F.cross_entropy(x, (x[:, 1] > 0).long(), reduction="none", label_smoothing=0.1),
+    lambda x: x + F.nll_loss(x, (x[:, 0] > 0).long(), _CLASSES),
+    lambda x: x[:, 0, 0, 0] + F.nll_loss(x[:, :, 0, 0], (x[:, 0, 0, 0] > 0).long(), reduction="none"),
+    lambda x: x + F.cross_entropy(x, x.softmax(1), _CLASSES, label_smoothing=0.2),
+    lambda x: x + F.poisson_nll_loss(x, x.abs()) + F.poisson_nll_loss(x.abs(), x, log_input=False),
+    lambda x: x + F.triplet_margin_loss(x[:, 0], x[:, 1], x[:, 2], swap=True),
+    lambda x: x + F.margin_ranking_loss(x, x * 2, x.roll(1, 3).sign(), 0.1),
+    # -- several positions, and matrices
+    lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2),
+    lambda x: torch.tensordot(x, x[0], ([2, 3], [1, 2])), lambda x: x.diff(dim=2)[:, :, 1:] + x.diff(2, 2),
+    lambda x: x.diff(append=x[..., :1], n=2),
+    lambda x: x.round().cummax(2)[0] + x.round().cummax(2)[1],
+    lambda x: x.round().cummin(-1)[0] + x.round().cummin(1)[1],
+    lambda x: x.masked_scatter(x > 0, x * 2), lambda x: x.unfold(2, 3, 2), lambda x: x[:, :1, :1, :5] + x.histc(5, -2, 1),
+    lambda x: x.renorm(2, 1, 4.0), lambda x: x.quantile(0.3, 2), lambda x: x.quantile(0.7, 3, interpolation="higher"),
+    lambda x: torch.where(x > 0, x, torch.nan).nanquantile(0.3, 2, keepdim=True),
+    lambda x: x.scatter_reduce(3, (x[..., :2] > 0).long(), x[..., 2:], "mean"),
+    lambda x: x.scatter_reduce(3, (x[..., :2] > 0).long(), x[..., 2:], "mean", include_self=False),
+    lambda x: x.scatter_reduce(3, (x[..., :2] > 0).long(), x[..., 2:4], "amax", include_self=False),
+    lambda x: F.adaptive_max_pool1d(x[:, 0], 3), lambda x: F.adaptive_max_pool2d(x, (3, 4)),
+    lambda x: F.adaptive_max_pool3d(x[:, None], (3, 2, 2)), lambda x: F.adaptive_avg_pool2d(x, (4, 5)),
+    lambda x: F.adaptive_avg_pool3d(x[:, None], (3, 2, 4)),
+]
+
+# What run_decompositions() fails at, or makes operators of that nothing here translates.
+WHOLE: list[Callable[[Tensor], Tensor]] = [
+    lambda x: F.affine_grid(x[:, 0, :3, :4], [x.shape[0], 3, 5, 1, 4], align_corners=True),
+    lambda x: torch.linalg.inv(x + 9 * torch.eye(6)), lambda x: torch.linalg.slogdet(x)[1],
+    lambda x: torch.linalg.solve(x + 9 * torch.eye(6), x[:, 1:2]),
+    lambda x: torch.linalg.solve(x[:, 0] + 9 * torch.eye(6), x[:, 1, 0]),
+    lambda x: torch.linalg.cholesky(x @ x.mT + torch.eye(6)), lambda x: torch.linalg.qr(x)[1].abs(),
     lambda x: _pairs(torch.fft.fft(x)), lambda x: _pairs(torch.fft.ifft(x, norm="ortho")),
     lambda x: _pairs(torch.fft.rfft(x, n=5, dim=2, norm="forward")),
     lambda x: torch.fft.irfft(torch.fft.rfft(x) * torch.fft.rfft(x).conj(), n=7),
@@ -184,17 +231,14 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: _pairs(torch.cat([torch.fft.fft(x)[..., 1:4], torch.fft.fft(x)[..., :3]], 1).sum(2)),
     lambda x: torch.stft(x.flatten(1), 16, 4, window=torch.hann_window(16),
                          return_complex=True).abs(),
-    # -- bags of rows, and short formulas
     lambda x: F.embedding_bag(_rows(x), _TABLE, mode="sum", per_sample_weights=x[:, 1, 1]),
     lambda x: F.embedding_bag(_rows(x), _TABLE, mode="mean", padding_idx=1),
     lambda x: F.embedding_bag(_rows(x), _TABLE, mode="max", padding_idx=1),
-    lambda x: x @ torch.linalg.multi_dot([x[0, 0], x[0, 1], x[0, 2]]),
-    lambda x: x * torch.vdot(torch.ones(3), torch.arange(3.0)),
-    lambda x: torch.logcumsumexp(x * 30, 2), lambda x: F.rrelu(x),
+    lambda x: _pairs(torch.add(torch.fft.fft(x) - 1, 2 + torch.fft.fft(x), alpha=3)),
+    lambda x: F.rrelu(x),
     lambda x: F.bilinear(x[:, 0], x[:, 1], torch.arange(72.0).reshape(2, 6, 6).cos()),
-    lambda x: F.pairwise_distance(x[:, 0], x[:, 1]), lambda x: torch.hypot(x, x * 2),
-    lambda x: torch.deg2rad(x) + torch.logit(x.sigmoid(), 1e-3),
-    lambda x: torch.linalg.cross(x[:, :3], x[:, 1:], dim=1),
-    lambda x: x + torch.eye(6),
-    lambda x: x.kthvalue(2, 3)[0] + x.median(3, keepdim=True)[0][..., 0],
+    lambda x: x + F.cosine_embedding_loss(x[:, 0, 0], x[:, 1, 0], x[:, 0, 0, 1].sign(), 0.1),
+    lambda x: x + F.hinge_embedding_loss(x, x.roll(1, 3).sign()) + F.soft_margin_loss(x, x.roll(1, 3).sign()),
+    torch.linalg.det,
+    lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True)[1],
 ]

@@ -183,6 +183,11 @@ class OperatorCall:
                 names.append("")
         return names
 
+    @property
+    def used_results(self) -> list[str]:
+        """The results that another call reads, or that are outputs."""
+        return [name for name in self.result_names if name and "_unused_" not in name]
+
     def unsupported(self, why: str) -> NoReturn:
         raise Unsupported(why)
 

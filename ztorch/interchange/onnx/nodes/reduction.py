@@ -13,7 +13,6 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.real_parts import alike, hidden, is_padded, real_count
-from ztorch.ops.control import scan
 
 _PLAIN = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min",
           "ReduceProd": "prod", "ReduceLogSumExp": "logsumexp", "ReduceSumSquare": "sum",
@@ -108,22 +107,6 @@ def _cumulative(n: Node) -> Result:
         y = OPS.pad(y[shorter], front, (0,) * x.rank, 0 if n.op == "CumSum" else 1)
     y = OPS.flip(y, axis) if backwards else y
     return alike(n, y, whole)
-
-
-@node("LogCumSumExp", domain="ztorch")
-def _log_of_sums(n: Node) -> Result:
-    """Of programs of torch.export: one turn after another, so that no sum overflows."""
-    axis = n.attr("axis")
-    rows = OPS.moveaxis(n.value(0), axis, 0)
-    if rows.shape[0] == 1:
-        return n.value(0)
-
-    def turn(total: Value, row: Value) -> tuple[Value, Value]:
-        total = OPS.logaddexp(total, row)
-        return total, total
-
-    _, sums = scan(turn, rows[0], rows[1:])
-    return OPS.moveaxis(OPS.concat(rows[:1], sums, axis=0), 0, axis)
 
 
 @node("TopK", but="always sorted")

@@ -7,10 +7,12 @@ from ztorch.interchange.torch_export.calls import (  # noqa: F401
     derived,
     elementwise,
     linear,
+    losses,
     movement,
     normalization,
     pairs,
     parts,
     recurrent,
     reduction,
+    windows,
 )

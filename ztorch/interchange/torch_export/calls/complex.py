@@ -85,8 +85,22 @@ def _product(c: OperatorCall) -> Result:
     return _pair(c, *(c.node(op, part, factor) for part in _parts(c, x)))
 
 
+@call("add.Tensor", "sub.Tensor", of_complex=True)
+def _sum(c: OperatorCall) -> Result:
+    x, y, alpha = c.tensor(), c.get("other"), c.get("alpha", 1)
+    op, d = c.op.capitalize(), x.dtype
+    real, imag = _parts(c, x)
+    if not isinstance(y, CallTensor):
+        return _pair(c, c.node(op, real, c.number(y * alpha, d)), imag)
+    added = _parts(c, y)
+    if alpha != 1:
+        added = (c.node("Mul", added[0], c.number(alpha, d)),
+                 c.node("Mul", added[1], c.number(alpha, d)))
+    return _pair(c, c.node(op, real, added[0]), c.node(op, imag, added[1]))
+
+
 _LINEAR = [
-    "add.Tensor", "sub.Tensor", "neg", "sum", "sum.dim_IntList", "mean", "mean.dim", "view",
+    "neg", "sum", "sum.dim_IntList", "mean", "mean.dim", "view",
     "reshape", "permute", "transpose.int", "unsqueeze", "squeeze.dim", "squeeze.dims",
     "flatten.using_ints", "select.int", "slice.Tensor", "cat", "stack", "roll", "flip",
     "expand", "repeat", "clone", "contiguous", "alias", "detach", "constant_pad_nd",
@@ -97,9 +111,7 @@ _LINEAR = [
 def _each_part(c: OperatorCall) -> Result:
     """What moves or adds up numbers does so with both parts."""
     tensors = c.tensors
-    if c.op in ("add", "sub") and (len(tensors) < 2 or c.get("alpha", 1) != 1):
-        c.unsupported("a complex tensor plus a number, or a multiple; add a tensor")
-    split = {x.name: _parts(c, x) for x in tensors if x.is_complex or c.op in ("add", "sub")}
+    split = {x.name: _parts(c, x) for x in tensors if x.is_complex}
     real, imag = (CALLS[key_of(c.spec)](c.with_tensors({
         x.name: CallTensor(split[x.name][k], x.dtype, x.dims) for x in tensors if x.name in split}))
         for k in (0, 1))

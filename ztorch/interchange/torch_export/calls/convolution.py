@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -67,9 +68,15 @@ def _axes(c: OperatorCall) -> int:
 @call("max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices",
       "max_pool3d_with_indices")
 def _max_pool(c: OperatorCall) -> Result:
-    axes = _axes(c)
-    return _batched(c, axes, lambda x: c.node("MaxPool", x, **_window(c, axes), dilations=_each(
-        c, "dilation", axes, 1)))
+    axes, sizes = _axes(c), c.tensor().dims
+    window = {**_window(c, axes), "dilations": _each(c, "dilation", axes, 1)}
+    if len(c.used_results) < 2 or c.tensor().rank != axes + 2:
+        return _batched(c, axes, lambda x: c.node("MaxPool", x, **window))
+    inner = [n for n in sizes[2:] if isinstance(n, int)]
+    if len(inner) < axes:
+        c.unsupported("positions in an image whose size is open")
+    y, at = c.nodes("MaxPool", [c.x()], 2, **window)  # ONNX counts positions in all images
+    return [y, c.node("Mod", at, c.constant(np.int64(math.prod(inner))))]
 
 
 @call("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -88,20 +95,6 @@ def _batched(c: OperatorCall, axes: int, pooled: Any) -> str:
         return pooled(x.name)
     first = c.ints(0)
     return c.node("Squeeze", pooled(c.node("Unsqueeze", x.name, first)), first)
-
-
-@call("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool2d",
-      "_adaptive_avg_pool2d")
-def _adaptive_pool(c: OperatorCall) -> Result:
-    x, axes = c.tensor(), _axes(c)
-    sizes, kind = _each(c, "output_size", axes), "Max" if "max" in c.op else "Average"
-    if set(sizes) == {1}:
-        return c.node(f"Global{kind}Pool", x.name)
-    before = x.dims[-axes:]
-    if not all(isinstance(n, int) and n % size == 0 for n, size in zip(before, sizes, strict=True)):
-        c.unsupported(f"windows of several sizes, which make {tuple(sizes)} of {before}")
-    window = [int(n) // size for n, size in zip(before, sizes, strict=True)]
-    return c.node(f"{kind}Pool", x.name, kernel_shape=window, strides=window)
 
 
 # -- other sizes -----------------------------------------------------------------------------------

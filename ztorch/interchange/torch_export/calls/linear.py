@@ -63,6 +63,43 @@ def _determinant(c: OperatorCall) -> Result:
     return c.node("Det", c.x("A"))
 
 
+_MATRICES = {"linalg_inv": "Inverse", "inverse": "Inverse", "linalg_cholesky": "Cholesky",
+             "linalg_slogdet": "SlogDet", "linalg_qr": "QR", "linalg_solve": "Solve"}
+
+
+@call("linalg_inv", "inverse", "linalg_inv_ex", "linalg_cholesky", "linalg_cholesky_ex",
+      "linalg_slogdet", "_linalg_slogdet", "linalg_qr")
+def _of_matrix(c: OperatorCall) -> Result:
+    op = _MATRICES[c.op.removesuffix("_ex").removeprefix("_")]
+    x = c.x("self" if "self" in c.spec.inputs else "A")
+    attrs = {"mode": c.get("mode"), "upper": int(c.get("upper", False)) or None}
+    return c.nodes(op, [x], 2 if op in ("SlogDet", "QR") else 1, domain="ztorch", **attrs)
+
+
+@call("linalg_solve", "_linalg_solve_ex")
+def _solution(c: OperatorCall) -> Result:
+    a, b, last = c.tensor("A"), c.tensor("B"), c.ints(-1)
+    if not c.get("left", True):
+        c.unsupported("a solution of X A = B; transpose both")
+    vector = b.rank == 1 or b.dims == a.dims[:-1]
+    wide = c.node("Unsqueeze", b.name, last) if vector else b.name
+    y = c.nodes("Solve", [a.name, wide], 1, domain="ztorch")[0]
+    return c.node("Squeeze", y, last) if vector else y
+
+
+@call("tensordot")
+def _tensordot(c: OperatorCall) -> Result:
+    x, y, letters = c.tensor(), c.tensor("other"), iter("abcdefghijklmnopqrstuvwxyz")
+    own, others = ([next(letters) for _ in range(v.rank)] for v in (x, y))
+    pairs = list(zip(c.integers("dims_self"), c.integers("dims_other"), strict=True))
+    for a, b in pairs:
+        others[b] = own[a]
+    summed = {own[a] for a, _ in pairs}
+    left = "".join(k for k in own + others if k not in summed)
+    return c.node("Einsum", x.name, y.name,
+                  equation=f"{''.join(own)},{''.join(others)}->{left}")
+
+
 @call("einsum")
 def _einsum(c: OperatorCall) -> Result:
     return c.node("Einsum", *(x.name for x in c.get("tensors")), equation=c.get("equation"))

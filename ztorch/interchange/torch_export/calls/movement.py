@@ -82,6 +82,15 @@ def _broadcast(c: OperatorCall) -> Result:
     return c.node("Expand", c.x(), c.ints(*c.get("size")))
 
 
+@call("broadcast_tensors")
+def _broadcast_all(c: OperatorCall) -> Result:
+    first, *rest = [x.name for x in c.get("tensors")]
+    for x in rest:
+        first = c.node("Expand", first, c.node("Shape", x))
+    shape = c.node("Shape", first)
+    return [c.node("Expand", x.name, shape) for x in c.get("tensors")]
+
+
 @call("meshgrid.indexing", "meshgrid")
 def _grid(c: OperatorCall) -> Result:
     tensors, rank = c.get("tensors"), len(c.result_names)

@@ -197,17 +197,29 @@ def _scatter(c: OperatorCall) -> Result:
                   reduction="add" if c.op == "scatter_add" else None)
 
 
-_REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+_REDUCTIONS = {"sum": ("add", 0.0), "prod": ("mul", 1.0), "mean": ("add", 0.0),
+               "amax": ("max", -np.inf), "amin": ("min", np.inf)}
 
 
 @call("scatter_reduce.two")
 def _scatter_reduce(c: OperatorCall) -> Result:
     x, index, source = c.tensor(), c.tensor("index"), c.tensor("src")
-    reduction = _REDUCTIONS.get(c.get("reduce"))
-    if reduction is None or not c.get("include_self", True) or source.dims != index.dims:
-        c.unsupported("a mean, or one without what is there, or of a source of another shape")
-    return c.node("ScatterElements", x.name, index.name, source.name, axis=axis_of(c, x),
-                  reduction=reduction)
+    (reduction, neutral), axis = _REDUCTIONS[c.get("reduce")], axis_of(c, x)
+    mean, whole = c.get("reduce") == "mean", c.get("include_self", True)
+    if not x.dtype.is_float and (mean or not whole):
+        c.unsupported("a mean of integers, or one without what is there")
+    update, base = source.name, x.name
+    if source.dims != index.dims:
+        update = c.node("Slice", update, c.ints(*[0] * index.rank), c.node("Shape", index.name))
+    one, zero = c.number(1, x.dtype), c.number(0, x.dtype)
+    if mean or not whole:
+        start = c.node("Expand", one if whole else zero, c.node("Shape", x.name))
+        ones = c.node("Expand", one, c.node("Shape", index.name))
+        counts = c.node("ScatterElements", start, index.name, ones, axis=axis, reduction="add")
+    if not whole:
+        base = c.node("Where", c.node("Greater", counts, zero), c.number(neutral, x.dtype), base)
+    y = c.node("ScatterElements", base, index.name, update, axis=axis, reduction=reduction)
+    return c.node("Div", y, c.node("Max", counts, one)) if mean else y
 
 
 @call("index_add", "index_copy")

@@ -105,6 +105,28 @@ def _log_of_sums(c: OperatorCall) -> Result:
     return c.nodes("LogCumSumExp", [c.x()], 1, domain="ztorch", axis=axis_of(c, c.tensor()))[0]
 
 
+@call("cummax", "cummin")
+def _running(c: OperatorCall) -> Result:
+    """What is largest so far, and the last place where it was."""
+    x, axis = c.tensor(), axis_of(c, c.tensor())
+    [y] = c.nodes({"cummax": "CumMax", "cummin": "CumMin"}[c.op], [x.name], 1, domain="ztorch",
+                  axis=axis)
+    if not isinstance(size := x.dims[axis], int):
+        c.unsupported("places along an axis whose size is open")
+    places = c.constant(np.arange(size).reshape(-1, *[1] * (x.rank - axis - 1)))
+    running = c.node("Where", c.node("Equal", x.name, y), places, c.constant(np.int64(0)))
+    return [y, c.nodes("CumMax", [running], 1, domain="ztorch", axis=axis)[0]]
+
+
+@call(*(f"{op}{end}" for op in ("quantile", "nanquantile") for end in ("", ".scalar")))
+def _quantile(c: OperatorCall) -> Result:
+    x, share, axis = c.tensor(), c.get("q"), c.get("dim")
+    at = share.name if isinstance(share, CallTensor) else c.constant(np.float64(share))
+    return c.nodes("Quantile", [x.name, at], 1, domain="ztorch", axis=axis,
+                   keepdims=int(c.get("keepdim", False)), method=c.get("interpolation", "linear"),
+                   without_nans=int(c.op == "nanquantile"))[0]
+
+
 @call("bucketize.Tensor", "searchsorted.Tensor")
 def _buckets(c: OperatorCall) -> Result:
     edges = "boundaries" if c.op == "bucketize" else "sorted_sequence"

@@ -1,0 +1,56 @@
+"""Ops that programs of torch.export have and ONNX lacks, in the domain `ztorch`."""
+
+from __future__ import annotations
+
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Value
+from ztorch.interchange.onnx.node import Node, Result, node
+from ztorch.ops.control import scan
+
+_COMBINED = {"LogCumSumExp": "logaddexp", "CumMax": "maximum", "CumMin": "minimum"}
+
+
+@node(*_COMBINED, domain="ztorch")
+def _running(n: Node) -> Result:
+    """One turn after another: a sum of exponentials does not overflow."""
+    axis, combine = n.attr("axis"), getattr(OPS, _COMBINED[n.op])
+    rows = OPS.moveaxis(n.value(0), axis, 0)
+    if rows.shape[0] == 1:
+        return n.value(0)
+
+    def turn(total: Value, row: Value) -> tuple[Value, Value]:
+        total = combine(total, row)
+        return total, total
+
+    _, results = scan(turn, rows[0], rows[1:])
+    return OPS.moveaxis(OPS.concat(rows[:1], results, axis=0), 0, axis)
+
+
+@node("Inverse", "QR", "SlogDet", domain="ztorch")
+def _of_matrix(n: Node) -> Result:
+    x = n.value(0)
+    if n.op == "QR":
+        q, r = OPS.qr(x, mode=n.attr("mode", "reduced"))
+        return q, r
+    if n.op == "SlogDet":
+        sign, log = OPS.slogdet(x)
+        return sign, log
+    return OPS.inv(x)
+
+
+@node("Cholesky", domain="ztorch")
+def _cholesky(n: Node) -> Result:
+    return OPS.cholesky(n.value(0), upper=bool(n.attr("upper", 0)))
+
+
+@node("Solve", domain="ztorch")
+def _solve(n: Node) -> Result:
+    return OPS.solve(n.value(0), n.value(1))
+
+
+@node("Quantile", domain="ztorch")
+def _quantile(n: Node) -> Result:
+    quantile = OPS.nanquantile if n.attr("without_nans", 0) else OPS.quantile
+    y: Value = quantile(n.value(0), n.array(1).tolist(), n.attr("axis"), n.attr("method"),
+                        bool(n.attr("keepdims", 0)))
+    return y

@@ -1,0 +1,214 @@
+"""Losses, which PyTorch has for each element, as a mean or as a sum."""
+
+from __future__ import annotations
+
+from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
+
+
+def _total(c: OperatorCall, y: str) -> str:
+    """The losses of elements, their mean or their sum, as `reduction` says."""
+    kind = ("", "ReduceMean", "ReduceSum")[c.get("reduction", 1)]
+    return c.node(kind, y, keepdims=0) if kind else y
+
+
+def _weighted(c: OperatorCall, y: str) -> str:
+    weight = c.get("weight")
+    return _total(c, y if weight is None else c.node("Mul", y, weight.name))
+
+
+def _above(c: OperatorCall, margin: float, y: str) -> str:
+    """How far the margin is above."""
+    return c.node("Relu", c.node("Sub", c.number(margin, c.result.dtype), y))
+
+
+# -- of numbers ------------------------------------------------------------------------------------
+
+
+@call("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+def _distance(c: OperatorCall) -> Result:
+    (x, target), d = c.promoted("self", "target")
+    apart = c.node("Sub", x, target)
+    square, size = c.node("Mul", apart, apart), c.node("Abs", apart)
+    width = c.get("delta", c.get("beta", 1.0))
+    if c.op == "mse_loss":
+        return _total(c, square)
+    if c.op == "l1_loss" or not width:
+        return _total(c, size)
+    edge, half = c.number(width, d), c.number(0.5, d)
+    inner = c.node("Mul", half, square)
+    outer = c.node("Mul", edge, c.node("Sub", size, c.number(width / 2, d)))
+    y = c.node("Where", c.node("Less", size, edge), inner, outer)
+    return _total(c, y if c.op == "huber_loss" else c.node("Div", y, edge))
+
+
+@call("soft_margin_loss")
+def _soft_margin(c: OperatorCall) -> Result:
+    return _total(c, c.node("Softplus", c.node("Neg", c.node("Mul", c.x(), c.x("target")))))
+
+
+@call("margin_ranking_loss")
+def _ranking(c: OperatorCall) -> Result:
+    order = c.node("Mul", c.x("target"), c.node("Sub", c.x("input1"), c.x("input2")))
+    return _total(c, _above(c, c.get("margin", 0.0), order))
+
+
+@call("hinge_embedding_loss", "cosine_embedding_loss")
+def _likeness(c: OperatorCall) -> Result:
+    """Of pairs that are alike (1) or not (-1)."""
+    target, d = c.x("target"), c.result.dtype
+    one = c.number(1, d)
+    if c.op == "hinge_embedding_loss":
+        alike, apart = c.x(), _above(c, c.get("margin", 1.0), c.x())
+    else:
+        a, b = c.x("input1"), c.x("input2")
+
+        def product(x: str, y: str) -> str:
+            return c.node("ReduceSum", c.node("Mul", x, y), c.ints(-1), keepdims=0)
+
+        least = c.number(1e-12, d)
+        sizes = [c.node("Add", product(x, x), least) for x in (a, b)]
+        cosine = c.node("Div", product(a, b), c.node("Sqrt", c.node("Mul", *sizes)))
+        alike = c.node("Sub", one, cosine)
+        apart = c.node("Relu", c.node("Sub", cosine, c.number(c.get("margin", 0.0), d)))
+    return _total(c, c.node("Where", c.node("Equal", target, one), alike, apart))
+
+
+@call("triplet_margin_loss")
+def _triplet(c: OperatorCall) -> Result:
+    order, d = c.get("p", 2.0), c.result.dtype
+    if order not in (1, 2):
+        c.unsupported(f"distances of order {order}")
+    least = c.number(c.get("eps", 1e-6), d)
+
+    def distance(a: str, b: str) -> str:
+        apart = c.node("Add", c.node("Sub", a, b), least)
+        return c.node(f"ReduceL{int(order)}", apart, c.ints(-1), keepdims=0)
+
+    anchor, near, far = (c.x(name) for name in ("anchor", "positive", "negative"))
+    further = distance(anchor, far)
+    if c.get("swap", False):
+        further = c.node("Min", further, distance(near, far))
+    return _total(c, _above(c, c.get("margin", 1.0),
+                            c.node("Sub", further, distance(anchor, near))))
+
+
+# -- of probabilities ------------------------------------------------------------------------------
+
+
+@call("binary_cross_entropy")
+def _binary(c: OperatorCall) -> Result:
+    x, target, d = c.x(), c.x("target"), c.tensor().dtype
+    one, least = c.number(1, d), c.number(-100, d)
+    yes, no = (c.node("Max", c.node("Log", p), least) for p in (x, c.node("Sub", one, x)))
+    likely = c.node("Add", c.node("Mul", target, yes),
+                    c.node("Mul", c.node("Sub", one, target), no))
+    return _weighted(c, c.node("Neg", likely))
+
+
+@call("binary_cross_entropy_with_logits")
+def _binary_of_logits(c: OperatorCall) -> Result:
+    x, target, one = c.x(), c.x("target"), c.number(1, c.tensor().dtype)
+    no, positive = c.node("Sub", one, target), c.get("pos_weight")
+    y = c.node("Softplus", c.node("Neg", x))
+    if positive is not None:
+        y = c.node("Mul", y, c.node("Add", no, c.node("Mul", target, positive.name)))
+    return _weighted(c, c.node("Add", c.node("Mul", no, x), y))
+
+
+@call("kl_div")
+def _divergence(c: OperatorCall) -> Result:
+    x, target, d = c.x(), c.x("target"), c.tensor("target").dtype
+    if c.get("log_target", False):
+        return _total(c, c.node("Mul", c.node("Exp", target), c.node("Sub", target, x)))
+    some = c.node("Where", c.node("Greater", target, c.number(0, d)), target, c.number(1, d))
+    entropy = c.node("Mul", target, c.node("Log", some))
+    return _total(c, c.node("Sub", entropy, c.node("Mul", target, x)))
+
+
+@call("poisson_nll_loss")
+def _poisson(c: OperatorCall) -> Result:
+    if c.get("full", False):
+        c.unsupported("full=True")
+    x, target = c.x("input"), c.x("target")
+    if c.get("log_input", True):
+        return _total(c, c.node("Sub", c.node("Exp", x), c.node("Mul", target, x)))
+    least = c.number(c.get("eps", 1e-8), c.result.dtype)
+    return _total(c, c.node("Sub", x, c.node("Mul", target, c.node("Log", c.node(
+        "Add", x, least)))))
+
+
+# -- of classes ------------------------------------------------------------------------------------
+
+
+@call("nll_loss", "nll_loss_nd", "nll_loss2d", "nll_loss_forward", "nll_loss2d_forward",
+      "cross_entropy_loss")
+def _of_classes(c: OperatorCall) -> Result:
+    x, target, first = c.tensor(), c.tensor("target"), c.ints(0)
+    one = x.rank == 1  # example, which has no axis of a batch
+    name, classes = (c.node("Unsqueeze", v.name, first) if one else v.name for v in (x, target))
+    likely = c.node("LogSoftmax", name, axis=1) if c.op == "cross_entropy_loss" else name
+    smooth = c.get("label_smoothing", 0.0)
+    if target.dtype.is_float:
+        y = _of_shares(c, x, likely, classes, smooth)
+    else:
+        y = _of_numbers(c, x, likely, classes)
+        if smooth:
+            rest = _of_all(c, x, likely, classes)
+            y = c.node("Add", c.node("Mul", y, c.number(1 - smooth, x.dtype)),
+                       c.node("Mul", rest, c.number(smooth / int(x.dims[not one]), x.dtype)))
+    return c.node("Squeeze", y, first) if one and not c.get("reduction", 1) else y
+
+
+def _weights(c: OperatorCall) -> list[str]:
+    weight = c.get("weight")
+    return [] if weight is None else [weight.name]
+
+
+def _of_numbers(c: OperatorCall, x: CallTensor, likely: str, classes: str) -> str:
+    """Targets that are numbers of classes."""
+    _, some = _known(c, classes)
+    each = c.node("GatherElements", _of_each_class(c, x, likely),
+                  c.node("Unsqueeze", some, c.ints(1)), axis=1)
+    return _of_labels(c, x, c.node("Squeeze", each, c.ints(1)), classes)
+
+
+def _of_each_class(c: OperatorCall, x: CallTensor, likely: str) -> str:
+    """Minus the logarithms, times the weights of classes."""
+    shape = c.ints(-1, *[1] * max(x.rank - 2, 0))
+    for weight in _weights(c):
+        likely = c.node("Mul", likely, c.node("Reshape", weight, shape))
+    return c.node("Neg", likely)
+
+
+def _of_shares(c: OperatorCall, x: CallTensor, likely: str, shares: str, smooth: float) -> str:
+    """Targets that are probabilities of classes."""
+    if smooth:
+        least = c.number(smooth / int(x.dims[x.rank > 1]), x.dtype)
+        shares = c.node("Add", c.node("Mul", shares, c.number(1 - smooth, x.dtype)), least)
+    each = c.node("Mul", _of_each_class(c, x, likely), shares)
+    return _total(c, c.node("ReduceSum", each, c.ints(1), keepdims=0))
+
+
+def _of_all(c: OperatorCall, x: CallTensor, likely: str, classes: str) -> str:
+    """The sum of the losses that each class would have as the target."""
+    each = c.node("ReduceSum", _of_each_class(c, x, likely), c.ints(1), keepdims=0)
+    return _of_labels(c, x, each, classes)
+
+
+def _known(c: OperatorCall, classes: str) -> tuple[str, str]:
+    """Which labels are ignored, and the labels with 0 in their place."""
+    d = c.tensor("target").dtype
+    ignored = c.node("Equal", classes, c.number(c.get("ignore_index", -100), d))
+    return ignored, c.node("Where", ignored, c.number(0, d), classes)
+
+
+def _of_labels(c: OperatorCall, x: CallTensor, each: str, classes: str) -> str:
+    """The losses of labels: 0 where they are ignored. Their mean counts each by its weight."""
+    ignored, some = _known(c, classes)
+    zero, one = c.number(0, x.dtype), c.number(1, x.dtype)
+    each = c.node("Where", ignored, zero, each)
+    if c.get("reduction", 1) != 1:
+        return _total(c, each)
+    weight = c.node("Gather", _weights(c)[0], some, axis=0) if _weights(c) else one
+    counts = c.node("ReduceSum", c.node("Where", ignored, zero, weight), keepdims=0)
+    return c.node("Div", c.node("ReduceSum", each, keepdims=0), counts)
