@@ -16,15 +16,24 @@ from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
-from benchmarks import gpu_models, gpu_ops, gpu_parity, gpu_predictions, machine, report
+from benchmarks import (
+    gpu_kernels,
+    gpu_models,
+    gpu_ops,
+    gpu_parity,
+    gpu_predictions,
+    machine,
+    report,
+)
 from benchmarks.gpu_cases import GPU, SMALL, SOFTWARE, Case, Sizes
 from benchmarks.gpu_smoke import smoke
 from benchmarks.report import Section, duration
-from benchmarks.timing import FULL, QUICK, Effort
+from benchmarks.timing import QUICK, Effort
 from ztorch.errors import Unsupported
 from ztorch.runtime.devices import SOURCES, ListedDevice, devices
 
 RESULTS = Path(__file__).parent / "results"
+ON_GPU = Effort(block=2.5e-3, least=11, most=41, seconds=1.5, rest=0.0)  # no threads but the GPU's
 IMITATED = Effort(block=2.5e-3, least=5, most=15, seconds=1.5)  # its calls take long
 
 
@@ -40,6 +49,10 @@ KINDS = {
     "parity": Kind("Parity with float64", "nothing: what is wrong is a failure. All ops, and all "
                    "models of the zoo, as the tests compare them; on GPUs only.",
                    gpu_parity.cases),
+    "kernels": Kind("Main kernels", "arithmetic of matrix instructions, or reading and writing "
+                    "each number once; the share after the rate is that of the device's peak or of "
+                    "the rate of a copy. Calls are replayed twenty times before anybody waits.",
+                    gpu_kernels.cases),
     "matmul": Kind("Matrix products", "arithmetic; for few rows reading the matrix. PyTorch's "
                    "default precision of float32 is all of its bits.", gpu_ops.products),
     "rows": Kind("Softmax and layer norm", "reading and writing each number once", gpu_ops.rows),
@@ -139,7 +152,7 @@ def sizes(d: ListedDevice, quick: bool) -> Sizes:
 
 def measure(section: Section, d: ListedDevice, case: Case, quick: bool) -> None:
     """One row. What fails on one device is a line of the table, and the others go on."""
-    effort = QUICK if quick else IMITATED if d.kind == "cpu" else FULL
+    effort = QUICK if quick else IMITATED if d.kind == "cpu" else ON_GPU
     try:
         timings, error, rate, predicted = case.run(effort)
     except Unsupported as lack:  # a dtype that the device has not: no fault of anybody

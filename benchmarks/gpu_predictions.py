@@ -11,7 +11,7 @@ from typing import NamedTuple
 import ztorch.ops  # noqa: F401 (fills OPS)
 from benchmarks import report
 from benchmarks.report import Section, duration
-from ztorch.codegen.targets import target
+from ztorch.codegen import targets
 from ztorch.compile.targeting import target_for
 from ztorch.dtypes import DType, bf16, f16, f32
 from ztorch.errors import Unsupported
@@ -149,7 +149,7 @@ def write(folder: Path, quick: bool = False) -> list[Path]:
 
 def predict_kernel_row(kernel: MainKernel, row: Gpu) -> FunctionPrediction:
     """The kernels of an operation on a GPU, whose data are in memory."""
-    made_for = target(row.targets[0])
+    made_for = targets.target(row.targets[0])
     made_for = made_for.with_precision("tf32") if kernel.dtype == "tf32" else made_for
     functions = {"op": kernel.make()}
     try:
@@ -158,12 +158,14 @@ def predict_kernel_row(kernel: MainKernel, row: Gpu) -> FunctionPrediction:
         return predict_functions(functions, made_for, row, cached=False)["op"]
 
 
-def predicted_seconds(functions: Mapping[str, Graph], d: ListedDevice) -> dict[str, float] | None:
+def predicted_seconds(functions: Mapping[str, Graph], d: ListedDevice,
+                      precision: str = "float32") -> dict[str, float] | None:
     """Seconds of each function on a device of this machine; None: there are no figures for it."""
     row = gpu_called(d.name)
     if row is None:
         return None
-    predicted = predict_functions(functions, target_for(resolve(d.id)), row)
+    target = target_for(resolve(d.id)).with_precision(precision)
+    predicted = predict_functions(functions, target, row)
     return {name: p.seconds for name, p in predicted.items()}
 
 
@@ -199,7 +201,7 @@ def step_lines(section: Section, step: Step, rows: Sequence[Gpu]) -> None:
     traced = model.trace(step.batch, optimizer="adam", loss=module.LOSS, dtype=step.dtype)
     functions = {step.function: traced.functions[step.function]}
     for row in rows:
-        predicted = predict_functions(functions, target(row.targets[0]), row)[step.function]
+        predicted = predict_functions(functions, targets.target(row.targets[0]), row)[step.function]
         shares: dict[str, float] = {"launches": predicted.gaps}
         for k in predicted.kernels:
             spent = k.launches * k.kernel.seconds

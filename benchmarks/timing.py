@@ -10,7 +10,7 @@ several threads can only be timed by the wall clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import repeat
 from time import perf_counter, process_time, sleep
 from typing import Any
@@ -38,6 +38,7 @@ class Effort:
     least: int
     most: int
     seconds: float  # for all turns of one comparison, once the least is reached
+    rest: float = 0.15  # between two: threads spin on after their work, OpenBLAS's for 0.1 s
 
 
 FULL = Effort(block=2.5e-3, least=11, most=101, seconds=4.0)
@@ -66,6 +67,11 @@ class Timing:
         """Whether the thread waited for its core: then only the CPU clock can be trusted."""
         return abs(self.wall - self.cpu) > 0.05 * self.wall
 
+    def shared_by(self, count: int) -> Timing:
+        """The time of one of several calls that were timed as one."""
+        return replace(self, **{name: getattr(self, name) / count
+                                for name in ("seconds", "p10", "p90", "wall", "cpu")})
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -86,7 +92,7 @@ def compare(contestants: Sequence[Contestant], single: bool, effort: Effort) -> 
         # Every other turn runs backwards: who follows whom must not matter either.
         order = range(len(contestants)) if turn % 2 == 0 else range(len(contestants) - 1, -1, -1)
         for k in order:
-            w, c = _block(contestants[k], calls[k], single)
+            w, c = _block(contestants[k], calls[k], 0.0 if single else effort.rest)
             wall[k].append(w)
             cpu[k].append(c)
         used = np.array(cpu if single else wall)
@@ -114,13 +120,13 @@ def _calls_per_block(c: Contestant, effort: Effort) -> int:
         calls = max(calls + 1, min(calls * 8, round(1.2 * calls * effort.block / max(took, 1e-7))))
 
 
-def _block(c: Contestant, calls: int, single: bool) -> tuple[float, float]:
+def _block(c: Contestant, calls: int, rest: float) -> tuple[float, float]:
     """Wall and CPU seconds of one call."""
     if c.reset:
         c.reset()
     run = c.run
-    if not single:
-        sleep(0.15)  # threads of the contestant before spin on, OpenBLAS's for 0.1 s: let them end
+    if rest:
+        sleep(rest)
     for _ in repeat(None, min(calls, 8)):  # bring code and data back into the caches
         run()
     cpu, wall = process_time(), perf_counter()

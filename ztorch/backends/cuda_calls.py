@@ -24,7 +24,7 @@ def ask(where: str, call: str, *args: Any) -> Any:
     """The results of a call besides its status; a failure is an error with the call and code."""
     cuda = driver()
     code, *answers = getattr(cuda, call)(*args)
-    if code == cuda.CUresult.CUDA_SUCCESS:
+    if not code:  # CUDA_SUCCESS; comparing members of an enumeration takes as long as the call
         return answers[0] if len(answers) == 1 else answers
     _, text = cuda.cuGetErrorString(code)
     why = text.decode(errors="replace") if text else "unknown to this driver"

@@ -20,6 +20,24 @@ from ztorch.errors import DeviceError, OutOfMemory
 WITHOUT_TIMES = 2  # a flag of events, in CUDA and in HIP
 
 
+class _Current:
+    """A block of calls to a device. Launches of small kernels are made of few other calls, so this
+    is a class: a generator takes four times as long to enter."""
+
+    __slots__ = ("_device",)
+
+    def __init__(self, device: GpuDevice):
+        self._device = device
+
+    def __enter__(self) -> None:
+        if self._device.lost:
+            raise DeviceError(self._device._lost)
+        self._device._push_current()
+
+    def __exit__(self, *_: object) -> None:
+        self._device._pop_current()
+
+
 class GpuDevice(Device):
     """A device whose buffers are addresses and whose recordings are graphs.
 
@@ -91,16 +109,9 @@ class GpuDevice(Device):
                 raise DeviceError(self._lost) from None
             raise
 
-    @contextlib.contextmanager
-    def _current(self) -> Iterator[None]:
+    def _current(self) -> _Current:
         """For a block of calls, this device is the current one of the calling thread."""
-        if self._lost:
-            raise DeviceError(self._lost)
-        self._push_current()
-        try:
-            yield
-        finally:
-            self._pop_current()
+        return _Current(self)
 
     def _wait(self) -> None:
         """Waits for all submitted work. The device is current."""

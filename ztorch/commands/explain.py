@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 @options.loss
 @click.option("--assemble", is_flag=True, help="Ask NVIDIA's assembler for registers and spills; "
               "they are estimated otherwise.")
-@click.option("--measure", is_flag=True, help="Run each kernel on this CPU; times are estimated "
-              "otherwise.")
+@click.option("--measure", is_flag=True, help="Run each kernel on this CPU, or on a GPU that is "
+              "here, such as cuda:0; times are estimated otherwise.")
 @options.threads
 @click.option("--picture", type=click.Path(), metavar="FILE", help="Draw the kernels under the "
               "roofline of this CPU, with --measure: a .svg, .png or .pdf file.")
@@ -51,15 +51,18 @@ def explain(model: str, device: str, gpu_name: str | None, function: str,
 
     On a CPU, times are estimated, or measured with --measure, and lines below each kernel say why
     it is not one with others. A GPU need not be in this machine: its times are computed from the
-    code, and nothing is run.
+    code, and nothing is run but with --measure.
     """
     import json
 
     from ztorch.commands.tracing import traced_model
 
-    target, row = _machine(model, device, gpu_name)
-    if row is not None and (measure or picture):
-        raise click.UsageError("--measure and --picture are for CPUs: a GPU's times are predicted")
+    target, row, here = _machine(model, device, gpu_name)
+    if row is not None and picture:
+        raise click.UsageError("--picture is for CPUs: a GPU's times are printed")
+    if row is not None and measure and not here:
+        raise click.UsageError(f"--measure needs a device of this machine, such as "
+                               f"{target.backend}:0; {target.name} names a chip")
     traced = traced_model(model, batch_size, function, loss, dtype, dict(sizes))
     graph, title = traced.functions[function], f"{function} of {model}"
     if row is None:
@@ -76,28 +79,40 @@ def explain(model: str, device: str, gpu_name: str | None, function: str,
 
     with working(f"explain {model}"):
         predicted = predict_functions({function: graph}, target, row, assemble=assemble)[function]
+        if measure:
+            from ztorch.tune.device_times import measured
+
+            predicted = measured(predicted, graph, here)
     if as_json:
         print(json.dumps({"model": model, "device": target.name, **predicted.to_json()}, indent=1))
     else:
         print(as_text(title, target.name, predicted, rows))
 
 
-def _machine(model: str, device: str, gpu_name: str | None) -> tuple[Target, Gpu | None]:
-    """The target of the code, and the GPU that runs it; None for a CPU."""
+def _machine(model: str, device: str,
+             gpu_name: str | None) -> tuple[Target, Gpu | None, str]:
+    """The target of the code, the GPU that runs it (None for a CPU), and the device, empty if it is
+    not of this machine."""
+    from ztorch.backends import registry
     from ztorch.codegen.targets import target
     from ztorch.commands.tracing import device_of
     from ztorch.compile.targeting import target_for
     from ztorch.errors import Unsupported
-    from ztorch.machines.gpus import GPUS, gpu, gpus_of
+    from ztorch.machines.gpus import GPUS, gpu, gpu_called, gpus_of
 
     if device == "auto" and gpu_name is not None:
         row = gpu(gpu_name)
-        return target(row.targets[0]), row
-    chosen = target_for(device_of(model, device))
+        return target(row.targets[0]), row, ""
+    where = device_of(model, device)
+    chosen = target_for(where)
+    here = "" if where.ordinal is None else f"{where.backend}:{where.ordinal}"
     if chosen.backend == "cpu" and not chosen.emits_source and gpu_name is None:
-        return chosen, None
+        return chosen, None, here
     known = gpus_of(chosen.name)
     if chosen.limits.grid is None or not (known or gpu_name):
         raise Unsupported(f"explain: there are no figures for {chosen.name}; name a GPU with "
                           f"--gpu: {', '.join(GPUS)}")
-    return chosen, gpu(gpu_name) if gpu_name else known[0]
+    if gpu_name:
+        return chosen, gpu(gpu_name), here
+    named = gpu_called(registry.opened(where.backend, where.ordinal).info.name) if here else None
+    return chosen, named or known[0], here

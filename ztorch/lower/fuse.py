@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from ztorch.graph.body import CARRY
 from ztorch.graph.value import Graph, Value
+from ztorch.lower.computed_again import ComputedAgain, pruned
 from ztorch.lower.index import Index
 from ztorch.lower.insets import BORDER, INSET, part_of, position
 from ztorch.lower.order import bits, ordered
@@ -32,11 +33,13 @@ from ztorch.lower.region import (
 from ztorch.lower.tuning import REGION_MEMBERS_MAX
 
 
-def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None) -> list[Region]:
+def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None,
+         again: bool = False) -> list[Region]:
     """The regions of a graph, in an order in which they can run.
 
     With `enabled=False` each value gets its own region. A region of several values uses at most
-    `max_buffers` buffers; None means no limit.
+    `max_buffers` buffers; None means no limit. With `again`, regions compute cheap values for
+    themselves rather than read what another has stored.
     """
     nodes = [v for v in graph.nodes() if v.op.kind != "leaf" and not is_view(v)]
     state = _Fusion(enabled, max_buffers)
@@ -44,7 +47,7 @@ def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None) -> 
         state.find_readers(graph, nodes)
     for v in sorted(nodes, key=lambda v: v.serial):
         state.assign(v)
-    return state.finish(graph)
+    return state.finish(graph, again and enabled)
 
 
 class _Fusion:
@@ -240,23 +243,28 @@ class _Fusion:
 
     # -- result ----------------------------------------------------------------------------------
 
-    def finish(self, graph: Graph) -> list[Region]:
+    def finish(self, graph: Graph, again: bool) -> list[Region]:
         """Decides which values each region stores, and sorts the regions."""
         roots = {*graph.roots}
+        if again:
+            changed = [state for state, _ in _updated(graph)]
+            if ComputedAgain(self.regions, self.region_of, self._sources, roots, changed).run():
+                self._drop_idle(roots)
         stored = {*roots}
         needs: dict[int, set[int]] = {k: set() for k in self.regions}
-        for v, k in self.region_of.items():
+        members = [(v, k) for k, region in self.regions.items() for v in region.members]
+        for v, k in members:
             if v.op is INSET:
                 stored.add(v)
             for s in self._sources(v):
-                if s in self.region_of and self.region_of[s] != k:
+                if s in self.region_of and s not in self.regions[k].flat:
                     stored.add(s)
                     needs[k].add(self.region_of[s])
         # A state is overwritten after its readers have run, except those that need the new value.
         writer = {state: self.region_of[new] for state, new in _updated(graph)}
         waits: dict[int, set[int]] = {}  # for readers of the old value
         waiting = 0
-        for v, k in self.region_of.items():
+        for v, k in members:
             for s in self._sources(v):
                 if s in writer and writer[s] != k and not self._must_follow(
                         k, writer[s], waits, waiting):
@@ -264,16 +272,35 @@ class _Fusion:
                     waiting |= 1 << writer[s]
         for k, readers in waits.items():
             needs[k] |= readers
-        for region in self.regions.values():
+        for k, region in self.regions.items():
             region.members.sort(key=lambda v: v.serial)
-            region.stores = [v for v in region.members if v in stored]
+            region.stores = [v for v in region.members if v in stored and self.region_of[v] == k]
         home = self.region_of
         writes = {k: [v for v in r.stores if v not in roots] for k, r in self.regions.items()}
         reads = {k: {s for v in r.members for s in self._sources(v)
-                     if s in home and home[s] != k and s not in roots}
+                     if s in home and s not in r.flat and s not in roots}
                  for k, r in self.regions.items()}
         late = [k for k, r in self.regions.items() if r.members[0].op is BORDER]
         return [self.regions[k] for k in ordered(needs, reads, writes, late)]
+
+    def _drop_idle(self, roots: set[Value]) -> None:
+        """Takes out regions, and members of regions, of which nothing is read any more."""
+        while True:
+            read = {s for k, region in self.regions.items() for v in region.members
+                    for s in self._sources(v) if s not in region.flat}
+            idle = False
+            for k, region in list(self.regions.items()):
+                if region.kind not in ("map", "reduce") or region.members[0].op.partial:
+                    continue
+                region.stores = [v for v in region.members if self.region_of[v] == k and (
+                    v in read or v in roots or v.op is INSET)]
+                before = len(region.members)
+                pruned(region, self._sources)
+                idle = idle or len(region.members) < before
+                if not region.members:
+                    del self.regions[k]
+            if not idle:
+                return
 
     def _must_follow(self, end: int, start: int, waits: Mapping[int, set[int]],
                      waiting: int) -> bool:

@@ -5,87 +5,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ztorch.dtypes import DType, boolean, lying
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
-from ztorch.ir.limits import GridLimits, Limits
+from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.emit import Emitter
 from ztorch.lower.grid import (
     along,
     can_be_wide,
-    power_of_two,
     threads,
     usual_width,
     where,
     width_refusal,
     workgroups,
 )
+from ztorch.lower.grid_teams import Team, team
 from ztorch.lower.loops import evaluate, summing
 from ztorch.lower.positions import unflatten
 from ztorch.lower.reduction import Axes, Phases, axes_of
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridRowSchedule
 from ztorch.lower.tuning import (
-    COLUMN_ELEMENTS,
-    COLUMN_NEIGHBOURS,
-    GROUP_THREADS,
     HELD_ELEMENTS,
+    HELD_LONG_ELEMENTS,
+    HELD_LONG_THREADS,
     REDUCTION_LOADS,
-    THREAD_ELEMENTS,
-    THREAD_ELEMENTS_FEW,
+    REDUCTION_LOADS_UNEVEN,
 )
-
-
-@dataclass(frozen=True)
-class Team:
-    """How the threads of a workgroup share a reduction."""
-
-    rows: int  # results
-    ways: int  # threads for each result
-    beside: bool  # neighbouring threads have neighbouring results, else the same result
-
-    @property
-    def size(self) -> int:
-        return self.rows * self.ways
-
-    def role(self, b: Builder, t: Operand) -> tuple[Operand, Operand]:
-        """(result, share) of a thread, as numbers."""
-        if self.beside:
-            return b.rem(t, self.rows), b.div(t, self.rows)
-        return b.div(t, self.ways), b.rem(t, self.ways)
-
-    def thread(self, b: Builder, row: Operand, way: Operand) -> Operand:
-        """The thread of a result and a share."""
-        if self.beside:
-            return b.add(b.mul(way, self.rows), row)
-        return b.add(b.mul(row, self.ways), way)
-
-
-def team(outer: int, inner: int, beside: bool, grid: GridLimits, lanes: int = 1) -> Team:
-    """Divides each result among so many threads that each has a few elements, or vectors of them,
-    and among more threads if there are few results.
-
-    >>> team(1024, 10, False, GridLimits()), team(4, 4096, False, GridLimits())
-    (Team(rows=32, ways=8, beside=False), Team(rows=1, ways=256, beside=False))
-    """
-    most = min(GROUP_THREADS, grid.threads)
-    enough = outer >= most * grid.compute_units
-    share = THREAD_ELEMENTS if enough else THREAD_ELEMENTS_FEW
-    if beside and enough:  # neighbours read whole lines in any case, so no other thread has to help
-        share = COLUMN_ELEMENTS
-    ways = min(most, power_of_two(math.ceil(inner / share)))
-    rows = most // ways
-    if beside:
-        rows = min(max(rows, COLUMN_NEIGHBOURS // lanes), most, power_of_two(outer))
-        ways = min(ways, most // rows)
-    rows = max(1, min(rows, power_of_two(outer)))
-    if not beside and rows * ways < grid.subgroup and ways > 1:
-        rows = grid.subgroup // ways  # whole subgroups, even if some threads are idle
-    return Team(rows, ways, beside)
 
 
 def propose(region: Region, limits: Limits) -> GridRowSchedule:
@@ -97,9 +47,15 @@ def propose(region: Region, limits: Limits) -> GridRowSchedule:
     results, each = _counts(axes, width)
     chosen = team(results, each, axes.beside, grid, width)
     s = GridRowSchedule(chosen.rows, chosen.ways, width, 0)
-    held = replace(s, turns_held=each // chosen.ways)
-    useful = held.turns_held and Phases(region).count > 2  # else nothing is read twice
-    return held if useful and not _held_refusal(held, axes) else s
+    if Phases(region).count <= 2:  # nothing is read twice
+        return s
+    ways = chosen.ways
+    if not axes.beside and chosen.rows == 1 and grid.subgroup and not grid.implicit_simd:
+        while 2 * ways <= min(HELD_LONG_THREADS, grid.threads) and each > ways * _most_held(
+                ways, width):
+            ways *= 2  # more threads, so that each holds less
+    held = replace(s, team_ways=ways, turns_held=math.ceil(each / ways))
+    return s if _held_refusal(held, axes) else held
 
 
 def stored_between_passes(region: Region, limits: Limits) -> list[Value]:
@@ -136,15 +92,28 @@ def refusal(s: GridRowSchedule, region: Region, limits: Limits) -> str:
 def _held_refusal(s: GridRowSchedule, axes: Axes) -> str:
     """Why threads cannot hold rows in registers; empty if they can."""
     results, each = _counts(axes, s.width)
-    if axes.beside or results % s.team_rows or s.turns_held * s.team_ways != each:
-        return f"turns(held={s.turns_held}) is not the share that all threads have of all rows"
-    most = HELD_ELEMENTS // s.width
+    if axes.beside or results % s.team_rows or s.turns_held != math.ceil(each / s.team_ways):
+        return f"turns(held={s.turns_held}) is not the share that threads have of all rows"
+    most = _most_held(s.team_ways, s.width)
     return f"turns(held={s.turns_held}) is above {most}" if s.turns_held > most else ""
+
+
+def _most_held(ways: int, width: int) -> int:
+    """The most turns whose elements a thread holds."""
+    return (HELD_LONG_ELEMENTS if ways >= HELD_LONG_THREADS else HELD_ELEMENTS) // width
 
 
 def _can_be_wide(region: Region, axes: Axes, n: int) -> bool:
     loops = axes.outer if axes.beside else axes.inner
     return can_be_wide(region, axes.full, loops[-1], n) if loops else n == 1
+
+
+def _loads(columns: int, ways: int) -> int:
+    """How many loads a thread starts in one turn of its loop: as many as divide its share, or as
+    usual where its share is long, with a loop for the rest."""
+    even = next(n for n in REDUCTION_LOADS if columns % (n * ways) == 0 or n == 1)
+    long = columns >= 2 * REDUCTION_LOADS_UNEVEN * ways
+    return REDUCTION_LOADS_UNEVEN if even == 1 and long else even
 
 
 def _counts(axes: Axes, width: int) -> tuple[int, int]:
@@ -182,6 +151,7 @@ class _TeamNest:
         self.full, self.inner, self.columns, self.lanes = axes.full, axes.inner, columns, lanes
         self.limits, self.team, self.turns_held = limits, shared, held
         self.held: list[Emitter] = []  # the values of each turn so far, if they are held
+        self.last_active: Operand | None = None  # whether a thread has a last turn; None: all have
         self.scratch: dict[DType, str] = {}
 
     def run(self, e: Emitter, t: Operand, row: Operand, way: Operand,
@@ -217,34 +187,54 @@ class _TeamNest:
         b, ways = self.b, self.team.ways
         if not self.turns_held:
             # several loads at once, if none depends on a store before it
-            times = 1 if kept else next(n for n in REDUCTION_LOADS if self.columns % (n * ways) == 0
-                                        or n == 1)
+            times = 1 if kept else _loads(self.columns, ways)
             if times == self.columns:  # one thread has all, at known positions
                 for k in range(times):
                     at = b.const(k, b.index)
                     self._element(along(scope, at, self.inner, self.lanes), kept, variables)
                 return
-            with b.loop(way, self.columns, ways * times) as i:
+            even = self.columns // (ways * times) * ways * times
+            with b.loop(way, even, ways * times) as i:
                 for k in range(times):
                     at = b.add(i, k * ways) if k else i
                     self._element(along(scope, at, self.inner, self.lanes), kept, variables)
+            if even < self.columns:
+                with b.loop(b.add(way, even), self.columns, ways) as i:
+                    self._element(along(scope, i, self.inner, self.lanes), kept, variables)
             return
         if not self.held:
-            self.held = [along(scope, b.add(way, k * ways), self.inner, self.lanes)
-                         for k in range(self.turns_held)]
+            self._hold(scope, way)
         for e in self.held:
             e.here |= scope.here
             e.known |= scope.known
-            self._element(e, kept, variables)
+            self._element(e, kept, variables, self.last_active if e is self.held[-1] else None)
 
-    def _element(self, e: Emitter, kept: list[Value], variables: dict[Value, Operand]) -> None:
+    def _hold(self, scope: Emitter, way: Operand) -> None:
+        """Sets up the turns of rows that are held. In a last turn that not all threads have, the
+        others compute their first element again, which no other thread writes, and drop it."""
+        b, turns = self.b, self.turns_held
+        places = [b.add(way, k * self.team.ways) for k in range(turns)]
+        if turns * self.team.ways != self.columns:
+            self.last_active = b.lt(places[-1], self.columns)
+            places[-1] = b.select(self.last_active, places[-1], way)
+        self.held = [along(scope, at, self.inner, self.lanes) for at in places]
+
+    def _element(self, e: Emitter, kept: list[Value], variables: dict[Value, Operand],
+                 active: Operand | None = None) -> None:
+        """One element, or a few neighbours: stores what is kept, and adds to the sums."""
         b = self.b
-        evaluate(e, kept, self.region, self.full, self.target)
+        if active is not None:  # later passes read what is computed here
+            for v in kept:
+                e.element(v, unflatten(self.region.flat[v].replace(self.full), v.shape))
+        added = {}
         for v, variable in variables.items():
             x = v.args[0]
             flat = self.region.full.replace(self.full)
-            new = b.cast(e.element(x, unflatten(flat, x.shape)), dtype=variable.dtype)
-            b.set(variable, b.emit(v.op.opcode, b.get(variable), new))
+            added[v] = b.cast(e.element(x, unflatten(flat, x.shape)), dtype=variable.dtype)
+        with where(b, active):
+            evaluate(e, kept, self.region, self.full, self.target)
+            for v, variable in variables.items():
+                b.set(variable, b.emit(v.op.opcode, b.get(variable), added[v]))
 
     def _total(self, v: Value, x: Operand, t: Operand, row: Operand, way: Operand) -> Operand:
         """The combination of a team's values; each thread gets it."""

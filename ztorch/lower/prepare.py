@@ -7,6 +7,7 @@ import functools
 from ztorch.graph.body import SHARED
 from ztorch.graph.merging import merged
 from ztorch.graph.op import OPS
+from ztorch.graph.passes import cse
 from ztorch.graph.rewrite import by_others
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
@@ -42,6 +43,8 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
     graph = in_blocks(with_attention(merged(graph), limits), limits)
     graph = in_depth_loops(with_fewest_turns(in_turn_blocks(graph, limits)), limits)
     graph = without_borders(graph, limits)
+    if limits.grid is not None:
+        graph = cse(graph)  # rewrites of several values may share some of what they are made of
     new: dict[Value, Value] = {}
     products = ProductRewrites(limits, often)
     results: dict[Value, list[Value]] = {}  # of loops: those that are read

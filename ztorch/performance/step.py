@@ -26,6 +26,7 @@ class LaunchPrediction:
     kernel: KernelPrediction  # one launch of it
     launches: int  # how often it runs in one call of the function
     waits: bool  # whether it waits for the kernels before it
+    measured_seconds: float | None = None  # of one launch on a GPU that is here; None: not measured
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class FunctionPrediction:
     gpu: Gpu  # that it runs on
     cached: bool  # whether all that the program holds fits the shared cache
     kernels: tuple[LaunchPrediction, ...]  # in order
+    measured_seconds: float | None = None  # of a call on a GPU that is here; None: not measured
 
     @property
     def launches(self) -> int:
@@ -93,11 +95,12 @@ class FunctionPrediction:
         """The record as data."""
         return {
             "function": self.name, "gpu": self.gpu.name, "cached": self.cached,
-            "seconds": self.seconds, "launches": self.launches, "waves": self.waves,
+            "seconds": self.seconds, "measured_seconds": self.measured_seconds,
+            "launches": self.launches, "waves": self.waves,
             "launch_gaps": self.gaps, "flops": self.flops, "memory_bytes": self.memory_bytes,
             "moved_bytes": self.moved_bytes,
-            "kernels": [{**k.kernel.to_json(), "launches": k.launches, "waits": k.waits}
-                        for k in self.kernels]}
+            "kernels": [{**k.kernel.to_json(), "launches": k.launches, "waits": k.waits,
+                         "measured_seconds": k.measured_seconds} for k in self.kernels]}
 
 
 def predict_functions(functions: Mapping[str, Graph], target: Target, gpu: Gpu, *,

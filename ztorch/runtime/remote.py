@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,9 +68,16 @@ class Remote(Running):
 
     def recorded(self, function: FunctionSpec,
                  ports: Mapping[str, Sequence[tuple[DeviceBuffer, int]]]) -> Recording:
-        """A function's launches. `ports` says in which buffer, from which byte on, each of its
+        """A recording of a function. `ports` says in which buffer, from which byte on, each of its
         inputs and outputs lies."""
-        launches = []
+        launches = [launch for _, launch in self.launches(function, ports)]
+        return self.opened_device.record(self.module, launches)
+
+    def launches(self, function: FunctionSpec,
+                 ports: Mapping[str, Sequence[tuple[DeviceBuffer, int]]],
+                 ) -> Iterator[tuple[int, Launch]]:
+        """A function's launches in order, those of loops turn by turn, each with its number in the
+        function."""
         moves: dict[tuple[int, int], dict[int, int]] = {}  # of places: bytes a turn, by loop
         for k, place, loop, stride in function.moves:
             moves.setdefault((k, place), {})[loop] = stride
@@ -80,8 +87,7 @@ class Remote(Running):
                 buffer, at = ports[space][at] if space in ports else (self.buffer(space), at)
                 at += sum(turns[loop] * stride for loop, stride in moves.get((k, n), {}).items())
                 bindings.append(Binding(buffer, at, nbytes, written))
-            launches.append(Launch(launch.entry, launch.grid, tuple(bindings), launch.barrier))
-        return self.opened_device.record(self.module, launches)
+            yield k, Launch(launch.entry, launch.grid, tuple(bindings), launch.barrier)
 
     @property
     def params(self) -> np.ndarray:
@@ -152,9 +158,13 @@ class RemotePorts:
         *self.output_offsets, output_bytes = _offsets(function.outputs.values())
         self.inputs = self.device.alloc(max(input_bytes, 1))
         self.outputs = self.device.alloc(max(output_bytes, 1))
-        self.recording = program.recorded(function, {
-            "inputs": [(self.inputs, at) for at in self.input_offsets],
-            "outputs": [(self.outputs, at) for at in self.output_offsets]})
+        self.recording = program.recorded(function, self.places)
+
+    @property
+    def places(self) -> dict[str, list[tuple[DeviceBuffer, int]]]:
+        """Where inputs and outputs lie."""
+        return {"inputs": [(self.inputs, at) for at in self.input_offsets],
+                "outputs": [(self.outputs, at) for at in self.output_offsets]}
 
     def __del__(self) -> None:
         if self.device.closed:

@@ -24,10 +24,22 @@ HELD_ELEMENTS = row(
     "HELD_ELEMENTS", 32, "elements",
     "the most elements of a row that a thread holds in registers for several passes",
     "chosen: with the values made of them, half of the registers")
+HELD_LONG_THREADS = row(
+    "HELD_LONG_THREADS", 512, "threads",
+    "of a workgroup that holds a row which the usual number of threads cannot hold",
+    "chosen: a compute unit of 65,536 registers has 128 for each")
+HELD_LONG_ELEMENTS = row(
+    "HELD_LONG_ELEMENTS", 64, "elements",
+    "the most elements of such a row that a thread holds",
+    "chosen: half of these registers; 1,024 threads that hold 30 each spill")
 REDUCTION_LOADS = row(
     "REDUCTION_LOADS", (9, 8, 4, 3, 2, 1), "loads",
     "loads that a thread of a reduction starts in one turn of its loop: the first that divides "
     "its share", CHOSEN)
+REDUCTION_LOADS_UNEVEN = row(
+    "REDUCTION_LOADS_UNEVEN", 8, "loads",
+    "the same if none divides it and it is at least twice as long",
+    "measured on an H200: rows of 30,522 with one load in a turn took twice the time of a copy")
 REDUCTION_GROUPS = row(
     "REDUCTION_GROUPS", 2, "workgroups",
     "the most workgroups for each compute unit in the first step of a reduction in two steps",
@@ -45,3 +57,11 @@ GRID_WIDE_BYTES = row(
     "the size of all wide values of one shape from which a grid computes them in blocks of rows: "
     "they would not fit its memory", CHOSEN)
 GRID_BLOCK_BYTES = row("GRID_BLOCK_BYTES", 1 << 28, "bytes", "the size of such a block", CHOSEN)
+COMPUTED_AGAIN_BYTES = row(
+    "COMPUTED_AGAIN_BYTES", 1 << 20, "bytes",
+    "the least size of a value that its readers compute instead of reading it",
+    "chosen: what is smaller stays in caches")
+COMPUTED_AGAIN_SLOTS = row(
+    "COMPUTED_AGAIN_SLOTS", 12, "issue slots",
+    "the most that they may spend on an element",
+    "chosen: an H200 starts 27 instructions in the time in which memory brings 4 bytes")

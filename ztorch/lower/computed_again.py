@@ -1,0 +1,145 @@
+"""Values that each kernel which reads them computes for itself, instead of one that stores them.
+
+Kernels of a grid mostly wait for memory. A cheap elementwise value of what its readers read in any
+case, such as `x - mean`, costs them a few instructions, while storing it costs a pass over memory.
+The numbers are the same, bit by bit: it is the same operation on the same operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ztorch.graph.value import Value
+from ztorch.lower.insets import position
+from ztorch.lower.positions import unflatten
+from ztorch.lower.region import Region, real_reads, view_of
+from ztorch.lower.tuning import (
+    COMPUTED_AGAIN_BYTES,
+    COMPUTED_AGAIN_SLOTS,
+    REGION_MEMBERS_MAX,
+)
+
+Sources = Callable[[Value], list[Value]]
+
+
+@dataclass
+class _Recipe:
+    """How to compute a value from what is in memory."""
+
+    steps: list[Value] = field(default_factory=list)  # in order; the value itself is the last
+    bases: set[Value] = field(default_factory=set)  # what they read
+
+
+class ComputedAgain:
+    """Takes values out of memory, one after another, while that saves bytes."""
+
+    def __init__(self, regions: Mapping[int, Region], home: Mapping[Value, int],
+                 sources: Sources, kept: Iterable[Value], changed: Iterable[Value]):
+        """`home` has the number of each value's region, `kept` what leaves the program, `changed`
+        the states that it overwrites."""
+        self.regions, self.home, self.sources = regions, home, sources
+        self.kept, self.changed = set(kept), set(changed)
+        self.readers: dict[Value, set[int]] = {}  # of each value, outside of its region
+        for v, k in home.items():
+            for s in sources(v):
+                if s in home and home[s] != k:
+                    self.readers.setdefault(s, set()).add(k)
+
+    def run(self) -> bool:
+        """Gives readers what they can compute; whether anything was changed."""
+        some = False
+        for v in sorted(self.readers, key=lambda v: v.serial):
+            some |= self._given(v)
+        return some
+
+    def _given(self, v: Value) -> bool:
+        if v in self.kept or not _simple(v) or _bytes(v) < COMPUTED_AGAIN_BYTES:
+            return False
+        recipe = _Recipe()
+        if not self._recipe(v, recipe) or sum(s.op.cost for s in recipe.steps) > (
+                COMPUTED_AGAIN_SLOTS):
+            return False
+        readers = [self.regions[k] for k in self.readers[v]]
+        saved = _bytes(v) * (1 + len(readers))
+        for region in readers:
+            if not self._fits(recipe, v, region):
+                return False
+            read = {s for m in region.members for s in self.sources(m)}
+            saved -= sum(map(_bytes, recipe.bases - read))
+        if saved <= 0:
+            return False
+        for k in self.readers.pop(v):
+            region = self.regions[k]
+            for step in recipe.steps:
+                if step not in region.flat:
+                    region.add(step, position(step, region.full))
+            for base in recipe.bases:
+                if base in self.home and base not in region.flat:
+                    self.readers.setdefault(base, set()).add(k)
+        return True
+
+    def _recipe(self, v: Value, recipe: _Recipe) -> bool:
+        """Fills in how to compute v; False if that takes what nothing stores."""
+        for s in self.sources(v):
+            if s in recipe.steps or s in recipe.bases:
+                continue
+            if s in self.changed:
+                return False
+            if s not in self.home or s in self.kept or s in self.readers:
+                recipe.bases.add(s)
+            elif not _simple(s) or s.size != v.size or not self._recipe(s, recipe):
+                return False
+        recipe.steps.append(v)
+        return True
+
+    def _fits(self, recipe: _Recipe, v: Value, region: Region) -> bool:
+        """Whether a region can compute v where its members read it."""
+        new = [s for s in recipe.steps if s not in region.flat]
+        if region.kind not in ("map", "reduce") or region.in_place or any(
+                m.op.partial or not _plain(m) for m in region.members):
+            return False
+        if len(region.members) + len(new) > REGION_MEMBERS_MAX:
+            return False
+        flats = dict(region.flat)
+        for s in new:
+            if s.size != region.size:
+                return False
+            flats[s] = position(s, region.full)
+        for m in (*region.members, *new):
+            for s, at in _reads_at(m, flats, region):
+                if s in flats and at != flats[s]:
+                    return False
+        return True
+
+
+def pruned(region: Region, sources: Sources) -> None:
+    """Takes out members that nothing which a region stores is made of."""
+    needed, stack = set(region.stores), list(region.stores)
+    while stack:
+        for s in sources(stack.pop()):
+            if s in region.flat and s not in needed:
+                needed.add(s)
+                stack.append(s)
+    region.members = [v for v in region.members if v in needed]
+    region.flat = {v: at for v, at in region.flat.items() if v in needed}
+
+
+def _simple(v: Value) -> bool:
+    """Whether one element of v is an operation on the same elements of others."""
+    return _plain(v) and v.op.kind == "map" and bool(v.op.opcode)
+
+
+def _plain(v: Value) -> bool:
+    return v.op.kind in ("map", "reduce") and v.op.name not in ("inset", "border")
+
+
+def _bytes(v: Value) -> int:
+    return v.size * v.dtype.bytes
+
+
+def _reads_at(v: Value, flats: Mapping[Value, object], region: Region) -> list[tuple]:
+    if v.op.kind == "reduce":
+        base = view_of(v.args[0], unflatten(region.full, v.args[0].shape))
+        return [base] if base else []
+    return real_reads(v, unflatten(flats[v], v.shape))  # type: ignore[arg-type]
