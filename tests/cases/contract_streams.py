@@ -54,9 +54,11 @@ def test_events_of_other_devices_and_times_too_early_are_refused(name: str) -> N
         with pytest.raises(DeviceError, match="an event of"):
             d.stream().wait(other.stream().event())
         first, second = d.stream().event(), d.stream().event()
-        assert not first.done()
-        with pytest.raises(DeviceError, match="synchronise first"):
-            second.seconds_since(first)
+        if not first.done():  # a GPU may have passed the event of an idle stream by now
+            with pytest.raises(DeviceError, match="synchronise first"):
+                second.seconds_since(first)
+        d.synchronise()
+        assert first.done()
 
 
 # -- processes -------------------------------------------------------------------------------------

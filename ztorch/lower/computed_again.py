@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ztorch.graph.value import Value
-from ztorch.lower.insets import position
+from ztorch.lower.insets import BORDER, INSET, position
 from ztorch.lower.positions import unflatten
 from ztorch.lower.region import Region, real_reads, view_of
 from ztorch.lower.tuning import (
@@ -19,6 +19,8 @@ from ztorch.lower.tuning import (
     COMPUTED_AGAIN_SLOTS,
     REGION_MEMBERS_MAX,
 )
+
+FEW = 16  # values that are so many times smaller than another count for nothing beside it
 
 Sources = Callable[[Value], list[Value]]
 
@@ -35,11 +37,12 @@ class ComputedAgain:
     """Takes values out of memory, one after another, while that saves bytes."""
 
     def __init__(self, regions: Mapping[int, Region], home: Mapping[Value, int],
-                 sources: Sources, kept: Iterable[Value], changed: Iterable[Value]):
-        """`home` has the number of each value's region, `kept` what leaves the program, `changed`
-        the states that it overwrites."""
-        self.regions, self.home, self.sources = regions, home, sources
-        self.kept, self.changed = set(kept), set(changed)
+                 before: Mapping[int, int], sources: Sources, kept: Iterable[Value],
+                 writers: Mapping[Value, int]):
+        """`home` has the number of each value's region, `before` a bit set of those that run before
+        each, `kept` what leaves the program, `writers` the region that overwrites a state."""
+        self.regions, self.home, self.before, self.sources = regions, home, before, sources
+        self.kept, self.writers = set(kept), writers
         self.readers: dict[Value, set[int]] = {}  # of each value, outside of its region
         for v, k in home.items():
             for s in sources(v):
@@ -57,9 +60,11 @@ class ComputedAgain:
         if v in self.kept or not _simple(v) or _bytes(v) < COMPUTED_AGAIN_BYTES:
             return False
         recipe = _Recipe()
-        if not self._recipe(v, recipe) or sum(s.op.cost for s in recipe.steps) > (
-                COMPUTED_AGAIN_SLOTS):
+        if not self._recipe(v, recipe):
             return False
+        if any(self.before[k] >> self.writers[s] & 1
+               for s in recipe.bases & {*self.writers} for k in self.readers[v]):
+            return False  # a state that it reads would be overwritten by then
         readers = [self.regions[k] for k in self.readers[v]]
         saved = _bytes(v) * (1 + len(readers))
         for region in readers:
@@ -67,7 +72,8 @@ class ComputedAgain:
                 return False
             read = {s for m in region.members for s in self.sources(m)}
             saved -= sum(map(_bytes, recipe.bases - read))
-        if saved <= 0:
+        slots = v.size * sum(s.op.cost for s in recipe.steps) * len(readers)
+        if saved <= 0 or slots > COMPUTED_AGAIN_SLOTS * saved:
             return False
         for k in self.readers.pop(v):
             region = self.regions[k]
@@ -84,9 +90,10 @@ class ComputedAgain:
         for s in self.sources(v):
             if s in recipe.steps or s in recipe.bases:
                 continue
-            if s in self.changed:
+            if s in self.writers and s.size * FEW > v.size:  # its readers delay the update
                 return False
-            if s not in self.home or s in self.kept or s in self.readers:
+            stored = s not in self.home or s in self.kept or s in self.readers
+            if stored or s.size * FEW <= v.size:  # to store few numbers more costs nothing
                 recipe.bases.add(s)
             elif not _simple(s) or s.size != v.size or not self._recipe(s, recipe):
                 return False
@@ -113,7 +120,28 @@ class ComputedAgain:
         return True
 
 
-def pruned(region: Region, sources: Sources) -> None:
+def drop_idle(regions: dict[int, Region], home: Mapping[Value, int], sources: Sources,
+              roots: set[Value]) -> None:
+    """Takes out regions, and members of regions, of which nothing is read any more."""
+    while True:
+        read = {s for k, region in regions.items() for v in region.members
+                for s in sources(v) if s not in region.flat}
+        idle = False
+        for k, region in list(regions.items()):
+            if region.kind not in ("map", "reduce") or region.members[0].op.partial:
+                continue
+            region.stores = [v for v in region.members if home[v] == k and (
+                v in read or v in roots or v.op is INSET)]
+            before = len(region.members)
+            _prune(region, sources)
+            idle = idle or len(region.members) < before
+            if not region.members:
+                del regions[k]
+        if not idle:
+            return
+
+
+def _prune(region: Region, sources: Sources) -> None:
     """Takes out members that nothing which a region stores is made of."""
     needed, stack = set(region.stores), list(region.stores)
     while stack:
@@ -131,7 +159,7 @@ def _simple(v: Value) -> bool:
 
 
 def _plain(v: Value) -> bool:
-    return v.op.kind in ("map", "reduce") and v.op.name not in ("inset", "border")
+    return v.op.kind in ("map", "reduce") and v.op not in (INSET, BORDER)
 
 
 def _bytes(v: Value) -> int:

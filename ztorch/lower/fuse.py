@@ -10,14 +10,11 @@ update after a weight gradient.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from ztorch.graph.body import CARRY
 from ztorch.graph.value import Graph, Value
-from ztorch.lower.computed_again import ComputedAgain, pruned
+from ztorch.lower.computed_again import ComputedAgain, drop_idle
+from ztorch.lower.epilogues import is_heavy, split
 from ztorch.lower.index import Index
-from ztorch.lower.insets import BORDER, INSET, part_of, position
-from ztorch.lower.order import bits, ordered
+from ztorch.lower.insets import INSET, part_of, position
 from ztorch.lower.positions import unflatten
 from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT, recurrence_region
 from ztorch.lower.region import (
@@ -30,19 +27,21 @@ from ztorch.lower.region import (
     sources,
     view_of,
 )
+from ztorch.lower.region_order import in_order, updated
 from ztorch.lower.tuning import REGION_MEMBERS_MAX
 
 
 def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None,
-         again: bool = False) -> list[Region]:
+         again: bool = False, light_epilogues: bool = False) -> list[Region]:
     """The regions of a graph, in an order in which they can run.
 
     With `enabled=False` each value gets its own region. A region of several values uses at most
     `max_buffers` buffers; None means no limit. With `again`, regions compute cheap values for
-    themselves rather than read what another has stored.
+    themselves rather than read what another has stored. With `light_epilogues`, products leave what
+    is heavy to kernels of their own.
     """
     nodes = [v for v in graph.nodes() if v.op.kind != "leaf" and not is_view(v)]
-    state = _Fusion(enabled, max_buffers)
+    state = _Fusion(enabled, max_buffers, light_epilogues)
     if max_buffers is not None:
         state.find_readers(graph, nodes)
     for v in sorted(nodes, key=lambda v: v.serial):
@@ -53,8 +52,9 @@ def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None,
 class _Fusion:
     """The regions so far, and what each must wait for. Regions are known by their numbers."""
 
-    def __init__(self, enabled: bool, max_buffers: int | None):
+    def __init__(self, enabled: bool, max_buffers: int | None, light_epilogues: bool):
         self.enabled, self.max_buffers = enabled, max_buffers
+        self.light_epilogues = light_epilogues
         self.readers: dict[Value, set[Value | None]] = {}  # of each value; None stands for a root
         self.regions: dict[int, Region] = {}  # by number
         self.region_of: dict[Value, int] = {}  # number of each value's region
@@ -244,81 +244,25 @@ class _Fusion:
     # -- result ----------------------------------------------------------------------------------
 
     def finish(self, graph: Graph, again: bool) -> list[Region]:
-        """Decides which values each region stores, and sorts the regions."""
+        """The regions in order, each with what it stores."""
         roots = {*graph.roots}
+        if self.light_epilogues:
+            self._split_epilogues()
         if again:
-            changed = [state for state, _ in _updated(graph)]
-            if ComputedAgain(self.regions, self.region_of, self._sources, roots, changed).run():
-                self._drop_idle(roots)
-        stored = {*roots}
-        needs: dict[int, set[int]] = {k: set() for k in self.regions}
-        members = [(v, k) for k, region in self.regions.items() for v in region.members]
-        for v, k in members:
-            if v.op is INSET:
-                stored.add(v)
-            for s in self._sources(v):
-                if s in self.region_of and s not in self.regions[k].flat:
-                    stored.add(s)
-                    needs[k].add(self.region_of[s])
-        # A state is overwritten after its readers have run, except those that need the new value.
-        writer = {state: self.region_of[new] for state, new in _updated(graph)}
-        waits: dict[int, set[int]] = {}  # for readers of the old value
-        waiting = 0
-        for v, k in members:
-            for s in self._sources(v):
-                if s in writer and writer[s] != k and not self._must_follow(
-                        k, writer[s], waits, waiting):
-                    waits.setdefault(writer[s], set()).add(k)
-                    waiting |= 1 << writer[s]
-        for k, readers in waits.items():
-            needs[k] |= readers
-        for k, region in self.regions.items():
-            region.members.sort(key=lambda v: v.serial)
-            region.stores = [v for v in region.members if v in stored and self.region_of[v] == k]
-        home = self.region_of
-        writes = {k: [v for v in r.stores if v not in roots] for k, r in self.regions.items()}
-        reads = {k: {s for v in r.members for s in self._sources(v)
-                     if s in home and s not in r.flat and s not in roots}
-                 for k, r in self.regions.items()}
-        late = [k for k, r in self.regions.items() if r.members[0].op is BORDER]
-        return [self.regions[k] for k in ordered(needs, reads, writes, late)]
+            writers = {state: self.region_of[new] for state, new in updated(graph)}
+            if ComputedAgain(self.regions, self.region_of, self.before, self._sources, roots,
+                             writers).run():
+                drop_idle(self.regions, self.region_of, self._sources, roots)
+        return in_order(graph, self.regions, self.region_of, self.before, self._sources)
 
-    def _drop_idle(self, roots: set[Value]) -> None:
-        """Takes out regions, and members of regions, of which nothing is read any more."""
-        while True:
-            read = {s for k, region in self.regions.items() for v in region.members
-                    for s in self._sources(v) if s not in region.flat}
-            idle = False
-            for k, region in list(self.regions.items()):
-                if region.kind not in ("map", "reduce") or region.members[0].op.partial:
-                    continue
-                region.stores = [v for v in region.members if self.region_of[v] == k and (
-                    v in read or v in roots or v.op is INSET)]
-                before = len(region.members)
-                pruned(region, self._sources)
-                idle = idle or len(region.members) < before
-                if not region.members:
-                    del self.regions[k]
-            if not idle:
-                return
-
-    def _must_follow(self, end: int, start: int, waits: Mapping[int, set[int]],
-                     waiting: int) -> bool:
-        """Whether region `end` runs after region `start`, because of what they read or of `waits`:
-        further regions that some wait for. `waiting` is the bit set of these."""
-        stack, seen = [end], {end}
-        while stack:
-            k = stack.pop()
-            before = self.before[k] | 1 << k
-            if before >> start & 1:
-                return True
-            for other in bits(before & waiting):
-                stack += waits[other] - seen
-                seen |= waits[other]
-        return False
-
-
-def _updated(graph: Graph) -> list[tuple[Value, Value]]:
-    """Each state that the graph reads and updates, with its new value."""
-    by_name = {s.attrs["name"]: s for s in (*graph.leaves("state"), *graph.leaves(CARRY))}
-    return [(by_name[n], v) for n, v in graph.updates.items() if n in by_name]
+    def _split_epilogues(self) -> None:
+        """Makes heavy epilogues kernels of their own."""
+        for k, region in list(self.regions.items()):
+            if region.kind == "contract" and is_heavy(region, self._sources):
+                j, self.next_number = self.next_number, self.next_number + 1
+                self.regions[j] = split(region)
+                self.region_of.update(dict.fromkeys(self.regions[j].members, j))
+                self.before[j] = self.before[k] | 1 << k
+                for other, before in self.before.items():
+                    if before >> k & 1:
+                        self.before[other] |= 1 << j

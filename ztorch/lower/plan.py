@@ -101,12 +101,14 @@ def _placed(graph: Graph, inputs: Sequence[Value], carries: Sequence[Value], lim
     most = limits.grid.max_buffers if limits.grid else 0
     place = functools.partial(Placement, limits=limits, params=params, inputs=inputs,
                               carries=carries, bodies=bodies)
-    again = limits.grid is not None
-    regions = fuse(graph, fusion, again=again)
+    fused = functools.partial(
+        fuse, graph, fusion, again=limits.grid is not None,
+        light_epilogues=limits.grid is not None and limits.grid.asynchronous_products)
+    regions = fused()
     placement = place(graph, regions)
     while most and placement.too_many_buffers():
         # what a kernel stores for itself is not foreseen, so it may take a lower number
-        regions = fuse(graph, fusion, most, again)
+        regions = fused(max_buffers=most)
         placement = place(graph, regions)
         most -= 1
     if graph.recomputed or (memory_limit is not None and placement.arena > memory_limit):

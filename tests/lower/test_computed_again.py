@@ -1,0 +1,84 @@
+"""Values that their readers compute for themselves, and epilogues that are kernels of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.cases.pretended_cuda import close, install
+from tests.cases.zoo import BATCH, rows, small
+from tests.lower.test_grid_rules import grid, x
+from ztorch import ops
+from ztorch.commands.train import compiled
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
+from ztorch.ir.limits import Limits
+from ztorch.lower import computed_again, epilogues
+from ztorch.lower.params import Params
+from ztorch.lower.plan import Plan, lower
+
+
+def planned(graph: Graph, limits: Limits) -> Plan:
+    return lower("f", graph, limits, Params(limits))
+
+
+def stored(plan: Plan) -> list[int]:
+    """The sizes of what kernels write, in order."""
+    return [m.size for step in plan.steps
+            for m, writes in zip((m for m in step.kernel.memories if m.space == "global"), step.writes,
+                                 strict=True) if writes]
+
+
+def variance(n: int) -> Graph:
+    """x - mean has two readers in kernels of their own."""
+    images = x(n, 16)
+    away = images - ops.mean(images, axis=0)
+    return Graph({"y": away * ops.rsqrt(ops.mean(away * away, axis=0) + 1e-3)})
+
+
+def test_what_is_cheap_is_not_stored() -> None:
+    large = computed_again.COMPUTED_AGAIN_BYTES // 64
+    plan = planned(variance(large), grid())
+    assert [n for n in stored(plan) if n >= large] == [large * 16], "of large arrays only the result"
+    small_one = planned(variance(large // 2), grid())
+    assert [n for n in stored(small_one) if n >= large // 2] == [large * 8] * 2
+
+
+def test_what_costs_more_than_memory_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(computed_again, "COMPUTED_AGAIN_SLOTS", 0)
+    large = computed_again.COMPUTED_AGAIN_BYTES // 64
+    assert [n for n in stored(planned(variance(large), grid())) if n >= large] == [large * 16] * 2
+
+
+@pytest.mark.parametrize(("epilogue", "kernels"), [
+    (lambda y: ops.relu(y + 1.0), 1), (lambda y: ops.gelu(y), 2),
+    (lambda y: y * x(512, 512) + leaf("input", "z", (512, 512), y.dtype), 2)])
+def test_heavy_epilogues_are_kernels_of_their_own(epilogue: object, kernels: int) -> None:
+    fast = grid()
+    assert fast.grid is not None
+    fast = replace(fast, grid=replace(fast.grid, asynchronous_products=True))
+    y = epilogue(ops.matmul(x(512, 64), leaf("input", "w", (64, 512), x(1).dtype)))  # type: ignore[operator]
+    graph = Graph({"y": y})
+    assert len(planned(graph, fast).steps) == kernels
+    assert len(planned(graph, grid()).steps) == 1, "threads that wait for products have time"
+
+
+@pytest.mark.parametrize("name", ["digits_cnn", pytest.param("lstm_classifier", marks=pytest.mark.slow)])
+def test_training_keeps_every_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is computed again, and whichever epilogues are split off."""
+    weights = []
+    for least in (1 << 40, 0):
+        with monkeypatch.context() as patch:
+            patch.setattr(computed_again, "COMPUTED_AGAIN_BYTES", least)
+            patch.setattr(epilogues, "EPILOGUE_BYTES", least)
+            patch.setattr(epilogues, "EPILOGUE_SLOTS", 0)
+            fake = install(patch)
+            program = compiled(small(name), "cuda", BATCH)
+            data = rows(program.executable, program.metadata, small(name), 2)
+            program.fit(*data, epochs=1, verbose=0, shuffle=False)
+            weights.append(program.get_weights())
+            close(fake)
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -1,0 +1,41 @@
+"""What a product computes of its tiles before it stores them, and what it leaves to another kernel.
+
+Asynchronous products fill a compute unit with few threads: their sums take all its registers. Long
+arithmetic, or several arrays to read, would keep these threads busy while the matrix unit waits; a
+kernel of its own has eight times as many threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ztorch.graph.value import Value
+from ztorch.lower.contract import product_of
+from ztorch.lower.insets import INSET, position
+from ztorch.lower.region import Region, map_region
+from ztorch.lower.tuning import EPILOGUE_BYTES, EPILOGUE_READS, EPILOGUE_SLOTS
+
+
+def is_heavy(region: Region, sources: Callable[[Value], list[Value]]) -> bool:
+    """Whether the members of a product's region, besides the product, are too much for it."""
+    product = product_of(region)
+    others = [v for v in region.members if v is not product]
+    if region.size * product.dtype.bytes < EPILOGUE_BYTES:
+        return False
+    if any(v.op.kind != "map" or v.op is INSET or v.op.partial or
+           region.flat[v] != position(v, region.full) for v in others):
+        return False
+    read = {s for v in others for s in sources(v)
+            if s not in region.flat and s.size == region.size}
+    return len(read) > EPILOGUE_READS or sum(v.op.cost for v in others) > EPILOGUE_SLOTS
+
+
+def split(region: Region) -> Region:
+    """Leaves the product by itself; the region of the others."""
+    product = product_of(region)
+    others = [v for v in region.members if v is not product]
+    own = map_region(others[0])
+    for v in others[1:]:
+        own.add(v, position(v, own.full))
+    region.members, region.flat = [product], {product: region.flat[product]}
+    return own

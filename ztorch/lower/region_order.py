@@ -1,0 +1,78 @@
+"""Which values each region stores, and in which order the regions run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ztorch.graph.body import CARRY
+from ztorch.graph.value import Graph, Value
+from ztorch.lower.insets import BORDER, INSET
+from ztorch.lower.order import bits, ordered
+from ztorch.lower.region import Region
+
+
+def in_order(graph: Graph, regions: Mapping[int, Region], home: Mapping[Value, int],
+             before: Mapping[int, int], sources: Callable[[Value], list[Value]]) -> list[Region]:
+    """The regions of a graph in order, with what each stores.
+
+    Args:
+        graph: The graph.
+        regions: All regions, by number.
+        home: The number of each value's region. Others may compute the value as well.
+        before: A bit set of the regions that must run before each.
+        sources: What a value reads.
+    """
+    roots = {*graph.roots}
+    stored = {*roots}
+    needs: dict[int, set[int]] = {k: set() for k in regions}
+    members = [(v, k) for k, region in regions.items() for v in region.members]
+    for v, k in members:
+        if v.op is INSET:
+            stored.add(v)
+        for s in sources(v):
+            if s in home and s not in regions[k].flat:
+                stored.add(s)
+                needs[k].add(home[s])
+    # A state is overwritten after its readers have run, except those that need the new value.
+    writer = {state: home[new] for state, new in updated(graph)}
+    waits: dict[int, set[int]] = {}  # for readers of the old value
+    waiting = 0
+    for v, k in members:
+        for s in sources(v):
+            if s in writer and writer[s] != k and not _must_follow(
+                    k, writer[s], before, waits, waiting):
+                waits.setdefault(writer[s], set()).add(k)
+                waiting |= 1 << writer[s]
+    for k, readers in waits.items():
+        needs[k] |= readers
+    for k, region in regions.items():
+        region.members.sort(key=lambda v: v.serial)
+        region.stores = [v for v in region.members if v in stored and home[v] == k]
+    writes = {k: [v for v in r.stores if v not in roots] for k, r in regions.items()}
+    reads = {k: {s for v in r.members for s in sources(v)
+                 if s in home and s not in r.flat and s not in roots}
+             for k, r in regions.items()}
+    late = [k for k, r in regions.items() if r.members[0].op is BORDER]
+    return [regions[k] for k in ordered(needs, reads, writes, late)]
+
+
+def _must_follow(end: int, start: int, before: Mapping[int, int],
+                 waits: Mapping[int, set[int]], waiting: int) -> bool:
+    """Whether region `end` runs after region `start`, because of what they read or of `waits`:
+    further regions that some wait for. `waiting` is the bit set of these."""
+    stack, seen = [end], {end}
+    while stack:
+        k = stack.pop()
+        earlier = before[k] | 1 << k
+        if earlier >> start & 1:
+            return True
+        for other in bits(earlier & waiting):
+            stack += waits[other] - seen
+            seen |= waits[other]
+    return False
+
+
+def updated(graph: Graph) -> list[tuple[Value, Value]]:
+    """Each state that the graph reads and updates, with its new value."""
+    by_name = {s.attrs["name"]: s for s in (*graph.leaves("state"), *graph.leaves(CARRY))}
+    return [(by_name[n], v) for n, v in graph.updates.items() if n in by_name]
