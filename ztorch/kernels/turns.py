@@ -15,6 +15,7 @@ import numpy as np
 
 from ztorch.dtypes import DType, boolean
 from ztorch.graph.body import Body, carry_leaf, dependents, slice_leaf
+from ztorch.graph.loop import looped
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value, topological
 from ztorch.kernels.arithmetic import NUMBERS
@@ -25,7 +26,6 @@ from ztorch.kernels.reading import ElementIndex
 from ztorch.kernels.scope import Loop, Variable, renamed
 from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, full, reordered, union
 from ztorch.kernels.uses import assigned, definitions, parts, reads_of
-from ztorch.ops.control import looped
 
 PRODUCTS_KEPT = 2  # times the elements of its products that a turn keeps for a gradient, roughly
 TRIALS_MAX = 8  # how often the shapes and dtypes of a state may grow before they must agree

@@ -33,7 +33,7 @@ from ztorch.ops.sizes import shape as shape
 from ztorch.ops.sizes import size as size
 
 for _module in pkgutil.iter_modules(__path__):
-    if not _module.name.startswith("complex_"):  # those come when a complex number does
+    if not _module.name.startswith(("complex_", "kernel_")):  # those come when they are needed
         importlib.import_module(f"{__name__}.{_module.name}")
 for _name in (*REGISTRY, *ALIASES):
     globals().pop(_name, None)  # `ops.attention` is the op, not the module
