@@ -106,7 +106,8 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
                 if depth[out] == VIEWS_MAX:
                     out = COPY(out)
         new[v] = out
-    return merged(graph.with_roots(_roots([(new[r], r.layer) for r in graph.roots])))
+    given = set() if fixed_role == SHARED else set(graph.outputs.values())
+    return merged(graph.with_roots(_roots([(new[r], r.layer, r in given) for r in graph.roots])))
 
 
 def _empty(v: Value) -> Value:
@@ -168,12 +169,13 @@ def _copied(x: Value, most: int, copies: dict[tuple[Value, int], Value]) -> Valu
     return OPS.reshape(OPS.slice(copies[key], **span), x.shape)
 
 
-def _roots(roots: list[tuple[Value, str]]) -> list[Value]:
-    """Each root computed by a kernel, and none of them twice the same."""
+def _roots(roots: list[tuple[Value, str, bool]]) -> list[Value]:
+    """Each root computed by a kernel, and none of them twice the same. What a caller is given comes
+    with True: loops move through memory of the program alone."""
     out: dict[Value, None] = {}
-    for r, layer in roots:
+    for r, layer, given in roots:
         if r in out or r.op.kind in ("leaf", "threads_result") or is_view(r) or (
-                r.op.kind == "result" and not is_stack(r)):
+                r.op.kind == "result" and (given or not is_stack(r))):
             with layer_scope(layer):
                 r = COPY(r)
         out[r] = None
