@@ -14,6 +14,7 @@ from ztorch.host import plugins
 from ztorch.ir.kernel import MmaShape
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.machines.chips import Chip, chips_of
+from ztorch.machines.gpus import ANY_UNIT, gpus_of
 from ztorch.machines.processors import Processor
 
 
@@ -155,10 +156,11 @@ _CUDA_GRID = GridLimits(threads=1024, shared_bytes=_STATIC_SHARED,
 
 
 def _cuda(chip: Chip) -> Target:
-    family = FAMILIES[chip.family]
+    family, known = FAMILIES[chip.family], gpus_of(f"cuda:{chip.name}")
     grid = replace(_CUDA_GRID, shared_bytes=chip.shared_bytes or _STATIC_SHARED,
                    shared_unit_bytes=chip.shared_bytes, subgroup=family.subgroup,
-                   compute_units=chip.compute_units, mma_shapes=family.mma_shapes,
+                   compute_units=chip.compute_units,
+                   unit=known[0].rates if known else ANY_UNIT, mma_shapes=family.mma_shapes,
                    mma_layout="quads" if family.mma_shapes else "",
                    asynchronous_copies="ptx80" in family.template_folders,
                    asynchronous_products="ptx90a" in family.template_folders,

@@ -38,7 +38,6 @@ from ztorch.lower.tuning import (
     ROW_PADDING_BYTES,
     SPLIT_DEPTH,
     SPLIT_TILE,
-    WINDOW_L2_BYTES,
     WINDOW_ROWS,
     WINDOW_UNITS,
 )
@@ -188,7 +187,7 @@ class ProductRewrites:
             few = made.tiles < WINDOW_UNITS * grid.compute_units
             if few and not deep and k >= 2 * SPLIT_DEPTH:
                 continue
-            adding = parts * m * n * 2 * f32.bytes / (WINDOW_L2_BYTES * grid.compute_units)
+            adding = parts * m * n * 2 * f32.bytes / (grid.unit.l2_bytes * grid.compute_units)
             time = made.cycles + (adding if parts > 1 else 0)
             if best is None or time < best[0]:
                 best = time, _summed(part, v) if parts > 1 else part
