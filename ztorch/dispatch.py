@@ -20,6 +20,7 @@ def on_tensors(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     return None
 
 
+register_ops: Callable[[], Any]  # imports `ops/`, for whoever reads an op first
 on_arrays: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # an op, its arguments -> results
 on_complex: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # the same, of complex numbers
 function_of_tensors: Callable[[str], Any]  # a name of `zt.ops` -> the function
