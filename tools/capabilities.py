@@ -84,9 +84,9 @@ def ops_part(groups: Sequence[Sequence[Target]], only: Container[str] | None = N
             f"that the samples allow, of {kinds} and that the target has. Otherwise a cell names "
             "the dtypes that are `Unsupported`; *in part*: for some samples, or for the gradient "
             "alone, mostly where a fused kernel names more buffers than the target promises (a "
-            "device may allow more than that). What compiles for a target that runs in the tests "
-            "is run there as well and compared with float64: all of it in f32, f64, i32, u32 and "
-            "bool, each op's first sample also in the other dtypes of its kinds.", "",
+            "device may allow more than that). Ops that compile for a target of the tests are run "
+            "there as well and compared with float64: all of them in f32, f64, i32, u32 and bool, "
+            "each op's first sample also in the other dtypes of its kinds.", "",
             *_table(("op", *titles), [(f"`{name}`", *cells) for name, cells in rows.items()])]
 
 

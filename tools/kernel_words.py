@@ -45,7 +45,7 @@ are compiled in, and tuples of them. They run as Python then.
 
 ## Threads
 
-What a thread may call beside functions of numbers, in a loop over
+Functions that a thread may call beside those of numbers, in a loop over
 [zt.threads](guides/kernels.md#threads).
 
 {threads}

@@ -1,8 +1,8 @@
 """`zt.array_api`: the array API standard 2024.12 on tensors, by its names, arguments and defaults.
 
 Of the next version it has `broadcast_shapes` and `isin`.
-Other libraries get it from a tensor, by `x.__array_namespace__()`. What the standard has and this
-module has not, and why, stands in docs/guides/arrays.md.
+Other libraries get it from a tensor, by `x.__array_namespace__()`. docs/guides/arrays.md lists the
+parts of the standard that this module lacks, and why.
 """
 
 from __future__ import annotations

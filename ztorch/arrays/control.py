@@ -1,7 +1,7 @@
 """Loops and branches over tensors: `zt.ops.scan`, `while_loop` and `cond`.
 
-The user's functions run once, on tensors that have no values. What they record becomes one call,
-whose graph has the loop: a program of its own, whatever the number of turns.
+The user's functions run once, on tensors that have no values. The ops that they record become one
+call, whose graph has the loop: a program of its own, whatever the number of turns.
 """
 
 from __future__ import annotations

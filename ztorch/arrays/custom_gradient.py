@@ -1,8 +1,8 @@
 """`zt.custom_gradient`: functions whose gradient users write themselves.
 
 The function runs on arguments that let no gradient through, and `backward` once on tensors without
-values. What it records is the gradient; it may use anything that the function computed, and is
-differentiated like everything else.
+values. The ops that it records are the gradient; they may use anything that the function computed,
+and are differentiated like all others.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""DLPack: tensors lent to other libraries of this process, and theirs to us. What is on the CPU
-goes through NumPy.
+"""DLPack: tensors lent to other libraries of this process, and theirs to us. Tensors on the CPU
+go through NumPy.
 
 A tensor never changes, others that are recorded may still read it, and DLPack's flag that memory
 must not be written is one that PyTorch does not heed. So the consumer gets a copy, which is its

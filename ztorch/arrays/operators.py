@@ -1,7 +1,7 @@
 """Python's operators on tensors: the quickest way to record an op.
 
-The call of an operator is found by the specs of its operands, or the types of numbers. What was not
-recorded before, or takes checks, goes the way of all ops.
+The call of an operator is found by the specs of its operands, or the types of numbers. A call that
+was not recorded before, or that needs checks, goes the way of all ops.
 """
 
 from __future__ import annotations

@@ -125,12 +125,12 @@ class Family:
     mma_shapes: tuple[MmaShape, ...]
 
 
-# What a warp multiplies at once; the last rounds float32 to 10 bits ("tf32").
+# Matrices that a warp multiplies at once; the last rounds float32 to 10 bits ("tf32").
 _MMA = (MmaShape(16, 8, 16, f16, f32), MmaShape(16, 8, 16, bf16, f32),
         MmaShape(16, 8, 8, f32, f32, mantissa_bits=10))
-# What 32 threads multiply at once by WMMA, and 64 by MFMA, which can keep all bits of float32. The
-# older of its chips takes subnormal numbers of 16 bits for zeros. Those of float16 are large enough
-# to be missed, so it gets them as float32.
+# Matrices that 32 threads multiply at once by WMMA, and 64 by MFMA, which can keep all bits of
+# float32. The older of its chips takes subnormal numbers of 16 bits for zeros. Those of float16 are
+# large enough to be missed, so it gets them as float32.
 _WMMA = (MmaShape(16, 16, 16, f16, f32), MmaShape(16, 16, 16, bf16, f32))
 _MFMA = (MmaShape(16, 16, 4, f32, f32), MmaShape(16, 16, 4, f64, f64))
 _MFMA2 = (MmaShape(16, 16, 16, bf16, f32), *_MFMA)

@@ -1,7 +1,7 @@
 """The gradient of a loop, which is a loop over the turns in the other order.
 
-It reads what the forward loop keeps of every turn. What turns add to the gradient of a value that
-they share becomes one large product after the loop.
+It reads the values that the forward loop keeps of every turn. The terms that turns add to the
+gradient of a shared value become one large product after the loop.
 """
 
 from __future__ import annotations

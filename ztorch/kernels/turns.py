@@ -1,8 +1,8 @@
 """Loops whose turns run one after the other: a loop of the graph, with a body of its own.
 
-What the body changes is the loop's state. Arrays that it only fills, each turn its own part, are
-written after the loop, with what all turns give; and what turns read of arrays that do not change
-is read before it.
+Variables that the body changes are the loop's state. Arrays that it only fills, each turn its own
+part, are written after the loop from the results of all turns. Reads of arrays that do not change
+are moved before the loop.
 """
 
 from __future__ import annotations

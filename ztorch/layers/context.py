@@ -242,7 +242,7 @@ class Context:
             return real if mask is None else mask
         if (mask, real) not in self.joined_masks:
             joined = OPS.bitwise_and(mask, spread(real, mask.rank, 1))
-            # What a layer passes on of the joined mask stays as it is.
+            # A layer may pass the joined mask on: joining it again changes nothing.
             self.joined_masks |= {(mask, real): joined, (joined, real): joined}
         return self.joined_masks[mask, real]
 

@@ -25,7 +25,7 @@ from ztorch.layers.sharpness import RandomSharpness
 from ztorch.layers.tones import BITS, AutoContrast, RandomPosterization, Solarization
 from ztorch.layers.warping import RandomRotation, RandomShear
 
-# What images are changed by in tests of robustness.
+# The transformations of common tests of robustness.
 OF_TESTS = (RandomBrightness, RandomColorDegeneration, RandomContrast, RandomSharpness)
 
 

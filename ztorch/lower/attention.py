@@ -3,8 +3,8 @@
     result = (exp(score(q @ k) - shift(largest)) @ v) * factor(total)
 
 One kernel makes the scores, a block at a time, and keeps the largest of each row and the total of
-their exponentials as it goes, so no score is in memory. What is done to scores, such as a scale
-or a mask, may be any elementwise work.
+their exponentials as it goes, so no score is in memory. Elementwise work on scores, such as a scale
+or a mask, may be of any kind.
 """
 
 from __future__ import annotations

@@ -89,7 +89,8 @@ class _Insets:
     # -- the new graph ---------------------------------------------------------------------------
 
     def graph(self) -> Graph:
-        """The graph with insets. What is laid into a buffer follows on what lay there before."""
+        """The graph with insets. Each value that is laid into a buffer comes after the one
+        before."""
         new: dict[Value, Value] = {}
         last: dict[Value, Value] = {}  # of each whole: what was laid into it last
         for v in self.old.nodes():

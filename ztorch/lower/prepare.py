@@ -106,8 +106,8 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
                 if depth[out] == VIEWS_MAX:
                     out = COPY(out)
         new[v] = out
-    given = set() if fixed_role == SHARED else set(graph.outputs.values())
-    return merged(graph.with_roots(_roots([(new[r], r.layer, r in given) for r in graph.roots])))
+    for_caller = set() if fixed_role == SHARED else set(graph.outputs.values())
+    return merged(graph.with_roots(_roots([(new[r], r.layer, r in for_caller) for r in graph.roots])))
 
 
 def _empty(v: Value) -> Value:
@@ -170,12 +170,12 @@ def _copied(x: Value, most: int, copies: dict[tuple[Value, int], Value]) -> Valu
 
 
 def _roots(roots: list[tuple[Value, str, bool]]) -> list[Value]:
-    """Each root computed by a kernel, and none of them twice the same. What a caller is given comes
-    with True: loops move through memory of the program alone."""
+    """Each root computed by a kernel, and no value twice. A root that the caller gets comes with
+    True: loops move through memory of the program alone."""
     out: dict[Value, None] = {}
-    for r, layer, given in roots:
+    for r, layer, for_caller in roots:
         if r in out or r.op.kind in ("leaf", "threads_result") or is_view(r) or (
-                r.op.kind == "result" and (given or not is_stack(r))):
+                r.op.kind == "result" and (for_caller or not is_stack(r))):
             with layer_scope(layer):
                 r = COPY(r)
         out[r] = None

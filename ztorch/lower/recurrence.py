@@ -2,7 +2,7 @@
 
 Such a loop becomes one kernel: a loop over elements around a loop over turns, with the state of the
 element in registers. The body is elementwise, and reads carries only at the element's own position.
-What no turn changes may be read anywhere.
+Tensors that no turn changes may be read anywhere.
 """
 
 from __future__ import annotations

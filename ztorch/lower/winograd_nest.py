@@ -39,7 +39,7 @@ def _kernel_rows() -> Iterator[tuple[Fraction | int, ...]]:
     yield 0, 0, 1
 
 
-# What is multiplied with each axis of a kernel, of a tile and of the products at all points.
+# The matrices that multiply each axis of a kernel, of a tile and of the products at all points.
 _KERNEL = _matrix([*_kernel_rows()])
 _TILE = _matrix([
     (_P ** 2 * _Q ** 2, 0, -_P ** 2 - _Q ** 2, 0, 1, 0),

@@ -76,7 +76,7 @@ def _arm(part: int) -> tuple[tuple[str, int, range], ...]:
     return (("0x41", 8, range(part, part + 1)),)
 
 
-# What code is made for where nobody says which processor it will run on.
+# Code is made for this row where nobody says which processor it will run on.
 ANY = Processor("any")
 
 PROCESSORS: dict[str, Processor] = {p.name: p for p in (

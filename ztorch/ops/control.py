@@ -40,7 +40,7 @@ def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = 
         init: The first state: a tensor, or dicts, lists and tuples of them.
         xs: Tensors to go through along their first axis, likewise, or `None`. Default: `None`.
         length: Number of turns. `None` means that of `xs`. Default: `None`.
-        reverse: Whether to go from the last element to the first. What is kept is in the order of
+        reverse: Whether to go from the last element to the first. Results are in the order of
             `xs` all the same. Default: `False`.
         checkpoint: Turns between states that are kept for the gradient, which computes what lies
             between them again: less memory for more time. `None` keeps all that it reads. Default:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ztorch.runtime.running import Running
 
-# What users of Keras look for on what they train, and find on the model.
+# Names that users of Keras look for on the object that they train, and find on the model.
 _MODEL_NAMES = ("compile", "count_params", "get_config", "get_layer", "input_shape", "inputs",
                 "layers", "output_shape", "to_json")
 

@@ -1,7 +1,7 @@
 """Whether rows may be filled up along open axes: two traces of a graph, for two sizes, tell.
 
-Nodes hide what fills up tensors that they know to be filled up. What else follows the sizes of a
-trace must not reach results either: a number such as 1 / n, and sums over tables of n rows.
+Nodes hide the padding of tensors that they know to be padded. Other values that follow the sizes
+of a trace must not reach results either: a number such as 1 / n, and sums over tables of n rows.
 """
 
 from __future__ import annotations
