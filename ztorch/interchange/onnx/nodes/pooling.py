@@ -9,7 +9,8 @@ import numpy as np
 
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.node import LIMIT, Node, Result, node
+from ztorch.interchange.onnx.known import LIMIT
+from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.nodes.convolution import (
     Shape,
     channels_first,
