@@ -166,8 +166,9 @@ def _ours(model: Any, x: np.ndarray, y: np.ndarray, training: bool,
     first = executable.states_snapshot()
     for _ in range(STEPS):
         step()
-    return (Contestant("ztorch", step, lambda: executable.restore(first)),
-            np.array(step.outputs["loss"]))
+    loss = np.array(step.outputs["loss"])
+    executable.restore(first)  # the model has the program's weights, and the peers take them
+    return Contestant("ztorch", step, lambda: executable.restore(first)), loss
 
 
 def _theirs(torch: Any, model: Any, x: np.ndarray, y: np.ndarray, training: bool, layout: str,
