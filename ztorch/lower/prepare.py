@@ -107,7 +107,8 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
                     out = COPY(out)
         new[v] = out
     for_caller = set() if fixed_role == SHARED else set(graph.outputs.values())
-    return merged(graph.with_roots(_roots([(new[r], r.layer, r in for_caller) for r in graph.roots])))
+    roots = [(new[r], r.layer, r in for_caller) for r in graph.roots]
+    return merged(graph.with_roots(_roots(roots)))
 
 
 def _empty(v: Value) -> Value:
