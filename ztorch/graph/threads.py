@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, boolean, lying, to_storage
+from ztorch.dtypes import DType, boolean, from_storage, lying, to_storage
 from ztorch.graph.batching import Examples, repeated
 from ztorch.graph.op import OPS
 from ztorch.graph.thread_copies import side_by_side
@@ -24,8 +24,8 @@ def run(program: ThreadProgram, arrays: Sequence[np.ndarray]) -> list[np.ndarray
         x, a.dtype.working, order="C").reshape(-1).astype(lying(a.dtype).working))
         for a, x in zip(program.arrays, arrays, strict=True)}
     interpret(kernel_of(program), buffers)
-    return [buffers[a.name].reshape(x.shape) for a, x in zip(program.arrays, arrays, strict=True)
-            if a.written]
+    return [from_storage(lying(a.dtype), buffers[a.name]).astype(a.dtype.working).reshape(x.shape)
+            for a, x in zip(program.arrays, arrays, strict=True) if a.written]
 
 
 def _infer(*args: Value, program: ThreadProgram) -> tuple[tuple[int, ...], DType]:

@@ -211,6 +211,9 @@ class RowRules(ThreadRules):
         self.set(self.prefix + name, LoopTensor(element.result, (), weak))
         self.env[name] = Variable(OwnVariable(self.prefix + name))
 
+    def lends(self) -> dict[Value, str]:
+        return {}  # who writes what is seen in the loop itself
+
     def row(self, s: ast.For, number: Value, rows: Rows) -> None:
         """Runs one row, if there is one of its number."""
         self.memory.bounds[number] = (0, rows.count - 1)
