@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.parity import HERE, NARROW, WIDE, Job, Module, agree, plan_of
+from tests.cases.attention import fed
+from tests.parity import HERE, NARROW, WIDE, Job, Module, agree, compiled, plan_of
 from ztorch import ops
 from ztorch.dtypes import f32
 from ztorch.graph.autodiff import gradients
@@ -92,3 +93,7 @@ def test_kernel_gradients_sum_all_places_together() -> None:
         [step] = plan_of(Graph({"dk": dk}), limits)[0].steps
         assert isinstance(step.schedule, CorrelationSchedule)
         assert max(m.size for m in step.kernel.memories) == image.size
+    job = Job(Graph({"dk": dk}), fed(Graph({"dk": dk})))
+    one, three = (compiled(job, HERE[-1], threads=n) for n in (1, 3))
+    agree(job, one, terms=2 * 20 * 23)
+    np.testing.assert_array_equal(one, three)
