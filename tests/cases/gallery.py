@@ -152,6 +152,7 @@ EVERY = [
         np.array([[1, 2], [2, 2], [1, 0]], np.int32), *normal((3, 5, 3))(r),
         np.array([2, 2, 0], np.int32), np.array([4, 5, 3], np.int32)), (("blank", 0),),
         room="ztorch.ops"),
+    KernelCase("fourier.fourier", normal((2, 8), (2, 8))),
     KernelCase("bilinear.warp", normal((4, 5), (4, 5, 2))),
     *(KernelCase(f"threads.{name}", draw, differentiable=False) for name, draw in THREADED.items()),
     KernelCase("n_body.forces", lambda r: (r.normal(size=(5, 3)), r.uniform(0.5, 1.5, 5))),

@@ -259,7 +259,8 @@ def kernel(function: Callable[..., Any] | str | None = None, *, max_steps: int |
             `"f32[b, n], f32[n] -> f32[b, n]"`, which calls are checked against. In it, a name
             stands for the same size everywhere.
         max_steps: The most turns of its `while` loops, and of loops over rows or threads whose
-            bounds are data. `None` allows no `while` outside of threads. Default: `None`.
+            bounds are data. `None` allows no `while` that data ends, but in such rows and in
+            threads. Default: `None`.
         hints: How it may be computed, such as `zt.Hints(workgroup=128)`: sizes that change speed,
             and results by rounding at most. Default: `None`.
 

@@ -65,11 +65,11 @@ def _use(s: ast.stmt, name: str) -> str:
         if "read" in both:
             return "read"
         return "set" if both == {"set"} else "maybe" if both & {"set", "maybe"} else "none"
-    if isinstance(s, ast.For):
-        if name in names_in(s.iter):
+    if isinstance(s, (ast.For, ast.While)):
+        if name in names_in(s.iter if isinstance(s, ast.For) else s.test):
             return "read"
         inside = _branch(s.body, name)
-        is_counter = inside == "none" and name in assigned([s])
+        is_counter = inside == "none" and name in assigned([s])  # never of a `while` loop
         return "maybe" if inside == "set" or is_counter else inside
     if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name) and s.target.id == name:
         return "read"
