@@ -11,8 +11,8 @@ import ztorch as zt
 def fourier(re, im):
     """The transform of each row of complex numbers, `(re, im)`; their number is a power of two.
 
-    Elements are first put in the order of their turned bits. Then transforms of 1, 2, 4 ... elements
-    are joined in pairs. The sizes are known, so the loop over them is written out.
+    Elements are first put in the order of their turned bits. Then transforms of 1, 2, 4 ...
+    elements are joined in pairs. The sizes are known, so the loop over them is written out.
     """
     rows, n = re.shape
     out_re, out_im = np.empty_like(re), np.empty_like(im)
