@@ -109,7 +109,7 @@ def grouped() -> list[list[Target]]:
 
 
 def title(group: Sequence[Target]) -> str:
-    """What a group of targets is called: by its first one."""
+    """The name of a group of targets: that of its first one."""
     first = group[0].name
     return first if len(group) == 1 else f"{first} …"
 

@@ -115,7 +115,7 @@ def _threads() -> str:
 
 
 def _targets() -> str:
-    """What the words of threads become on each target."""
+    """The form of the words of threads on each target."""
     rows = [(title(g), ", ".join(t.name for t in g), *_thread_cells(g[0]))
             for g in grouped()]
     heads = ("target", "stands for", "threads", "shared bytes", "subgroups by",

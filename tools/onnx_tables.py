@@ -1,4 +1,4 @@
-"""What became of ONNX's own tests: tables of docs/onnx.md, the list of those that do not pass."""
+"""The outcome of ONNX's own tests: tables of docs/onnx.md, the list of those that do not pass."""
 
 from __future__ import annotations
 

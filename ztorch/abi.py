@@ -1,4 +1,4 @@
-"""What compiled code and the process that runs it agree on: alignments, and the control block by
+"""The contract of compiled code and the process that runs it: alignments, and the control block by
 which the workers of a CPU program meet."""
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ AGAIN = "again"
 
 
 def alignment(nbytes: int) -> int:
-    """What the place of a block is a multiple of.
+    """The alignment of the place of a block.
 
     >>> alignment(100), alignment(1 << 20)
     (64, 4096)

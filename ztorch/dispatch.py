@@ -1,4 +1,5 @@
-"""What rooms below the compiler need of those above it: tensors are recorded, compiled and run.
+"""Hooks by which rooms below the compiler reach those above it: tensors are recorded, compiled and
+run.
 
 Ops, optimizers and layers may not import `arrays/`, nor drivers `library/`: both stand on the
 compiler. They call these functions, which `ztorch/__init__.py`, the one file that may import every
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 def on_tensors(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """What an op returns for tensors, if it was applied to such tensors before; else None, as long
+    """The result of an op on tensors, if it was applied to such tensors before; else None, as long
     as there are no tensors. `arrays/` replaces this."""
     return None
 

@@ -32,7 +32,7 @@ def smooth_step(x, low, high):
 
 @zt.kernel
 def call_price(price, strike, years, rate=0.02, volatility=0.3):
-    """What an option to buy a share is worth: Black and Scholes' formula."""
+    """The price of an option to buy a share: Black and Scholes' formula."""
     out = np.empty_like(price)
     for i in range(price.shape[0]):
         spread = volatility * math.sqrt(years[i])

@@ -61,7 +61,7 @@ Device = str | None
 
 
 def __array_namespace_info__() -> Info:
-    """What the namespace can: its devices and dtypes."""
+    """The capabilities of the namespace: its devices and dtypes."""
     return Info()
 
 

@@ -73,7 +73,7 @@ def _checkpoint(f: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
 
 
 class _Function(NamedTuple):
-    """What a user's function recorded."""
+    """The record of a user's function."""
 
     key: tuple[Any, ...]  # the structure, from its arguments and from what else it reads
     sources: int  # number of its arguments, as leaves

@@ -131,7 +131,7 @@ class _Custom:
 
     def _slopes(self, backward: Callable[..., Any], upstreams: Sequence[Any], kind: type,
                 args: Sequence[Any]) -> list[Any]:
-        """What backward gives for each tensor; None for none."""
+        """The result of backward for each tensor; None for none."""
         made = backward(*upstreams)
         holds = [any(isinstance(x, (Value, Tensor, np.ndarray)) for x in flatten(a)[0])
                  for a in self._args]

@@ -69,7 +69,7 @@ def _watch_call(s: Spec, number: int) -> Call:
 
 
 class Recorded:
-    """What was recorded from watched tensors to some results."""
+    """The ops from watched tensors to some results."""
 
     def __init__(self, results: Sequence[TensorNode], watched: Sequence[TensorNode]):
         within = dependents(results, watched)

@@ -84,7 +84,7 @@ def placeholder(spec: Spec) -> TensorNode:
 
 
 class Handle:
-    """What a user holds of a node: the base of `Tensor`, for what must know tensors when it sees
+    """A user's handle of a node: the base of `Tensor`, for code that must know tensors when it sees
     one."""
 
     __slots__ = ("node",)

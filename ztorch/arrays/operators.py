@@ -148,7 +148,7 @@ def reshaping(tensor: type[Handle], general: Callable[..., Any]) -> Callable[...
 
 def method_of_ops(tensor: type[Handle], general: Callable[[str], FunctionType]
                   ) -> Callable[[str], FunctionType]:
-    """What makes a method of an op. Without arguments, as in `x.sum()`, it takes the shortest way.
+    """Makes a method of an op. Without arguments, as in `x.sum()`, it takes the shortest way.
 
     Args:
         tensor: The class of tensors.
@@ -169,8 +169,9 @@ def method_of_ops(tensor: type[Handle], general: Callable[[str], FunctionType]
 
 
 def way_of_ops(tensor: type[Handle], tensor_of: Callable[[TensorNode], Any]) -> Compute:
-    """What gives the results of an op, from its name and its arguments, if it was applied to such
-    tensors before; else None. Up to three arguments, the first a tensor, take the shortest way.
+    """A function that gives the results of an op, from its name and its arguments, if it was
+    applied to such tensors before; else None. Up to three arguments, the first a tensor, take the
+    shortest way.
 
     Args:
         tensor: The class of tensors.

@@ -1,4 +1,4 @@
-"""What is known of a tensor before it is computed: shape, dtype and memory."""
+"""The known properties of a tensor before it is computed: shape, dtype and memory."""
 
 from __future__ import annotations
 

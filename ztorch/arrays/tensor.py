@@ -264,7 +264,7 @@ def tensor_of(node: TensorNode) -> Tensor:
 
 
 def restored_tensor(array: np.ndarray, d: str, device: str) -> Tensor:
-    """What pickle calls."""
+    """The function that pickle calls."""
     return tensor_of(restored(array, dtype_named(d), device))
 
 

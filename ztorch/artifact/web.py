@@ -35,7 +35,7 @@ SCRIPT = {  # values of the script's template
 
 @dataclass(frozen=True)
 class PageData:
-    """What a page shows beside its model."""
+    """The data of a page beside its model."""
 
     samples: Samples | None = None  # rows to try the model on
     letters: str = ""  # of a text model: the letter of each number

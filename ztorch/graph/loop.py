@@ -105,7 +105,7 @@ def _products_first(body: Body, sequences: list[Value]) -> tuple[Body, list[Valu
 
 
 def _below_movement(v: Value, heavy: set[Value]) -> Value:
-    """What a chain of movements reads: it costs nothing inside the loop."""
+    """The source of a chain of movements: reading it costs nothing inside the loop."""
     while v.op.movement and len(v.args) == 1 and v.args[0] in heavy:
         v = v.args[0]
     return v

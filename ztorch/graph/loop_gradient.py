@@ -197,7 +197,7 @@ class Backward:
         return v in self.known or v in self.stored or v in self.body.slices
 
     def _sources(self, v: Value, turning: set[Value]) -> list[Value]:
-        """What v is computed from, where all that is cheap is computed again."""
+        """The operands of v, where all cheap values are computed again."""
         if v not in turning:
             return []
         if v in self.known or v in self.stored or not v.args:

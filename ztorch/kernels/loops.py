@@ -1,4 +1,4 @@
-"""What loops of a kernel do: all turns at once where they are independent, else in order."""
+"""Loops of a kernel: all turns at once where they are independent, else in order."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class LoopRules(AssignmentRules):
 
 
 def _last_turn(x: Any, loops: Sequence[LoopVar]) -> Any:
-    """What a variable holds after some loops."""
+    """The value of a variable after some loops."""
     if isinstance(x, Affine):
         for v in loops:
             x = Affine({w: c for w, c in x.terms.items() if w is not v},

@@ -148,7 +148,7 @@ def _in_order(t: ExpressionRules, s: ast.For, carried: Sequence[str]) -> None:
 
 
 def _rows(t: ExpressionRules, s: ast.For) -> Rows | None:
-    """What is known of a loop; None if its bounds are data."""
+    """The known bounds of a loop; None if they are data."""
     assert isinstance(s.iter, ast.Call)
     ends = [x for n in s.iter.args for x in t.spread(n)]
     ordered = t.value(s.iter.func) is not grid

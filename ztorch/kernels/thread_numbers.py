@@ -1,4 +1,4 @@
-"""What expressions of a thread mean: numbers, and elements of arrays."""
+"""Expressions of a thread: numbers, and elements of arrays."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ThreadMemory:
         self.lines: dict[ThreadStatement, tuple[Source, ast.AST]] = {}
 
     def leaf(self, d: DType) -> Value:
-        """What stands for a number that a statement gives."""
+        """The value in place of a number that a statement gives."""
         return leaf("thread", f"t{next(self.leaves)}", (), d)
 
     def scalar(self, x: Value) -> Value:

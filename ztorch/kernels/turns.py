@@ -208,7 +208,7 @@ def _typed(t: ExpressionRules, x: LoopTensor, axes: Axes, shape: tuple[int, ...]
 
 
 def _all_turns(stack: Value, axes: Axes, twin: LoopVar) -> LoopTensor:
-    """What all turns gave, as a tile of the loop that they are."""
+    """The results of all turns, as a tile of the loop that they are."""
     loops = union([axes, (twin,)])
     own = tuple(LoopVar(":", n) for n in stack.shape[1 + len(axes):])
     return LoopTensor(reordered(stack, [twin, *axes, *own], (*loops, *own)), loops)

@@ -46,7 +46,7 @@ def element_targets(s: ast.stmt) -> Iterator[ast.Subscript]:
 
 
 def first_use(statements: Sequence[ast.stmt], name: str) -> str:
-    """What statements do with a variable first: `"set"` it in any case, `"read"` it, or `"none"`.
+    """The first use of a variable by statements: `"set"` in any case, `"read"`, or `"none"`.
     One that is set only under a condition, or in a loop, may be read as it was before: `"read"`."""
     maybe = False
     for s in statements:
@@ -114,7 +114,7 @@ def _reads(node: ast.AST, name: str, own: set[int]) -> Iterator[ast.expr]:
 
 
 def definitions(statements: Sequence[ast.stmt], outside: set[str]) -> dict[str, ast.expr]:
-    """What variables of statements are set to, where that happens once and for all."""
+    """The values that statements set variables to, where that happens once and for all."""
     places: dict[str, list[ast.expr | None]] = {}
     for s in simple_statements(statements):
         names = assigned([s])

@@ -155,7 +155,8 @@ class Context:
         return new if self.decoding is None else self.updates[cache]
 
     def remembered_state(self, layer: LayerNode, name: str, shape: Shape) -> Value:
-        """What the last call left in a state of a layer that keeps states from call to call."""
+        """The value that the last call left in a state of a layer that keeps states from call to
+        call."""
         state = self._memory(layer, name, shape)
         return self.updates.get(state, state)
 

@@ -37,7 +37,7 @@ LENGTHS = "lengths"  # the role of ports that hold the size of an axis for each 
 
 @dataclass
 class Padding:
-    """What is padded in one function that is traced.
+    """Padded values in one function that is traced.
 
     Args:
         sizes: The size of each named axis in this function.

@@ -192,7 +192,7 @@ class Emitter:
 
 @dataclass
 class _Element:
-    """What the body of an op sees: its arguments, and words about the index."""
+    """The view of the body of an op: its arguments, and words about the index."""
 
     e: Emitter
     v: Value

@@ -112,7 +112,8 @@ class _Insets:
         return self.old.with_roots(new[r] for r in self.old.roots)
 
     def _border(self, whole: Value) -> list[Value]:
-        """What lies in a buffer first: nothing where all that is read of it is stored."""
+        """The first content of a buffer: nothing where all elements that are read of it are
+        stored."""
         pad = whole.args[0] if whole.op is COPY else whole
         if pad.op.name != "pad":
             return []
@@ -180,7 +181,7 @@ def _can_read(reader: Value, v: Value, moved: Value) -> bool:
 
 
 def _replaced(x: Value, v: Value, by: Value) -> Value:
-    """What views make of something in the place of v."""
+    """The views of v, rebuilt on another value."""
     if x is v:
         return by
     return rebuilt(x, tuple(_replaced(a, v, by) for a in x.args)) if is_view(x) else x

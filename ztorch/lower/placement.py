@@ -247,7 +247,7 @@ class Placement:
         return v.size * v.dtype.bytes
 
     def read_by(self, region: Region) -> list[Value]:
-        """What a region reads from outside."""
+        """The outside values that a region reads."""
         if region in self._read:
             return self._read[region]
         sources: dict[Value, None] = {}
@@ -274,7 +274,8 @@ class Placement:
 
 
 def buffers_of(region: Region) -> list[Value]:
-    """What a region stores; of a loop also the loop, which stands for the arena of its body."""
+    """The values that a region stores; of a loop also the loop, which stands for the arena of its
+    body."""
     return [*region.members[:1], *region.stores] if region.kind == "loop" else region.stores
 
 
@@ -291,5 +292,5 @@ def memory_of(v: Value) -> Value:
 
 
 def label(v: Value) -> str:
-    """What a buffer is called in pictures: layer:op."""
+    """The name of a buffer in pictures: layer:op."""
     return f"{v.layer}:{v.op.name}" if v.layer else v.op.name

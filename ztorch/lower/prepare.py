@@ -112,7 +112,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
 
 
 def _empty(v: Value) -> Value:
-    """What is made of no elements: nothing, or what its reduction starts from."""
+    """The result where there are no elements: nothing, or the first value of its reduction."""
     if not v.size or v.op.kind == "contract":
         return OPS.full(v.shape, 0, v.dtype)
     if v.op.kind == "reduce":

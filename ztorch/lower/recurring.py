@@ -28,7 +28,7 @@ from ztorch.lower.tuning import (
 
 
 def recurrence_of(region: Region) -> Recurrence:
-    """What the elements of a region do at their turns."""
+    """The work of the elements of a region at their turns."""
     r: Recurrence = region.members[0].attrs["recurrence"]
     return r
 

@@ -148,7 +148,7 @@ class _ImageTiles:
                       (number, Index.of(self.column)))
 
     def _copy(self, e: Emitter, local: str) -> None:
-        """What a tile has of the image, and zeros around it."""
+        """The part of the image in a tile, and zeros around it."""
         b, loops = e.b, [Var("i", TILE), Var("j", TILE)]
         zeros = b.splat(b.const(0.0, self.v.dtype), self.lanes)
         for k in range(POINTS):

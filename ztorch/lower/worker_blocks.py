@@ -32,7 +32,7 @@ def on_workers(kernel: Kernel) -> Kernel:
 
 @dataclass(eq=False)
 class _Segment:
-    """What each thread does between two meetings."""
+    """The work of each thread between two barriers."""
 
     nodes: list[Nested] = field(default_factory=list)
     repeated: bool = False  # whether a loop with meetings is around it

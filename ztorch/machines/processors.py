@@ -34,7 +34,7 @@ SIMD_LEVELS = (  # from the least to the best of each architecture
 
 
 class Processor(NamedTuple):
-    """What lowering knows of a processor."""
+    """A processor as lowering sees it."""
 
     name: str
     level: str = ""  # its best SIMD level; empty where the row is not a particular processor

@@ -135,7 +135,7 @@ def _import_all() -> None:
 
 @functools.cache
 def complex_form(name: str) -> ComplexOp | None:
-    """What an op computes of complex numbers; None if there is no such form.
+    """The form of an op for complex numbers; None if there is none.
 
     >>> complex_form("exp").signature, complex_form("less")
     (<Signature (x: 'ComplexValue') -> 'ComplexValue'>, None)

@@ -110,7 +110,7 @@ def need_this_machine(target: Target) -> None:
 
 
 def _known(work: str, target: Target, threads: int) -> TunedKernel | None:
-    """What was measured before."""
+    """Earlier measurements."""
     place = tuned_files.folder()
     assert place is not None
     path = place / file_name(work, machine_of(target), threads)

@@ -1,4 +1,4 @@
-"""What an ONNX file holds, as plain data."""
+"""The contents of an ONNX file, as plain data."""
 
 from __future__ import annotations
 

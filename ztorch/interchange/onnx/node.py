@@ -253,7 +253,7 @@ class Node:
         return self.run(graph, inputs)
 
     def defined(self, *inputs: Tensor | None) -> tuple[Tensor | None, ...]:
-        """What the standard defines the op to give for these inputs."""
+        """The results by the standard's definition of the op, for these inputs."""
         results = self.define(inputs) if self.define is not None else None
         if results is None:
             raise ValueError("the standard defines it by no others")

@@ -39,7 +39,7 @@ class OutputAxis:
 
 @dataclass(frozen=True)
 class OpenOutput:
-    """What is known of an output before sizes are chosen."""
+    """The known properties of an output before sizes are chosen."""
 
     shape: Shape  # for the sizes that were tried, with the batch
     dtype: DType
@@ -112,7 +112,7 @@ def explored(trial: NodeTrial, names: Mapping[InputAxis, str]) -> OpenAxes:
 
 def _explored(trial: NodeTrial, names: dict[InputAxis, str],
               rows: tuple[list[Shape], list[Shape]]) -> OpenAxes:
-    """What is known of open axes, by sizes that may fit. Nodes are imported for rows that are not
+    """The known open axes, by sizes that may fit. Nodes are imported for rows that are not
     filled up only where filled ones do not tell all."""
     trial.sizes.change.clear()
     known = _filled(trial, names, rows)
@@ -128,7 +128,7 @@ def _explored(trial: NodeTrial, names: dict[InputAxis, str],
 
 def _filled(trial: NodeTrial, names: dict[InputAxis, str],
             rows: tuple[list[Shape], list[Shape]]) -> OpenAxes | str:
-    """What is known of open axes with rows that are filled up along them, or why these are not."""
+    """The known open axes with rows that are filled up along them, or why these are not."""
     mixes = OTHERS
     try:
         for short, long in ((1, 0), (1, PERIOD), (8, PERIOD)):

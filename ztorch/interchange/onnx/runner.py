@@ -64,8 +64,8 @@ class NodeRunner:
     numbers: SizeNumbers = field(default_factory=SizeNumbers)
 
     def results(self, spec: NodeSpec, tensors: Tensors) -> tuple[Tensor | None, ...]:
-        """What a node gives. An op that is not imported, or not with these attributes, becomes the
-        ops that the standard defines it by."""
+        """The results of a node. An op that is not imported, or not with these attributes, becomes
+        the ops that the standard defines it by."""
         for name in spec.reads:
             if name and name not in tensors:
                 raise ArtifactError(f"{self.path}: node {spec} reads {name!r}, which nothing "

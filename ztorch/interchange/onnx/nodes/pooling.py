@@ -36,7 +36,7 @@ class _Windows:
     padded: dict[int, Mask] | None  # axes of positions that are filled up, if any may be
 
     def reduced(self, n: Node, y: Value) -> Value:
-        """What windows are reduced to, channels first."""
+        """The reduction of windows, channels first."""
         return channels_first(y if self.padded is None else
                               n.context.padding.declare(y, self.padded))
 
