@@ -156,6 +156,8 @@ _REPLACEMENTS = {
     **dict.fromkeys(("jacobian", "jacfwd", "jacrev"), "zt.vmap of what zt.vjp or zt.jvp gives"),
     "no_grad": "nothing: only functions that zt.grad is given are differentiated",
     "set_printoptions": "np.set_printoptions, which tensors heed",
+    "pi": "math.pi", "e": "math.e", "inf": "math.inf", "nan": "math.nan", "newaxis": "None",
+    "linalg": "zt.ops, which has its functions itself, and zt.array_api.linalg",
     "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists what is there"}
 
 

@@ -35,6 +35,8 @@ def set_operators(tensor: type[Handle], compute: Compute) -> None:
         setattr(tensor, f"__{python}__", _unary(tensor, op, _wrapping(compute)))
     for python, op in (BINARY | COMPARISONS).items():
         setattr(tensor, f"__{python}__", _binary(tensor, op, compute))
+    tensor.__round__ = lambda x, n=None: compute(  # type: ignore[attr-defined]
+        "round", (x,) if n is None else (x, n), {})
     for python, op in EQUALITY.items():
         setattr(tensor, f"__{python}__", _binary(tensor, op, _unless_none(compute)))
     for python, op in BINARY.items():

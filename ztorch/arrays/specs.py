@@ -8,6 +8,14 @@ import weakref
 from ztorch.dtypes import DType
 
 
+class Count(int):
+    """A number of elements: that of NumPy, which PyTorch calls for a shape."""
+
+    def __call__(self, axis: int | None = None) -> int:
+        raise TypeError("x.size is the number of elements, as in NumPy; use x.shape"
+                        + ("" if axis is None else f"[{axis}]"))
+
+
 class Spec:
     """Shape, dtype and memory of a tensor. There is one object of each, so `is` compares them."""
 
