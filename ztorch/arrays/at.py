@@ -137,7 +137,9 @@ def _block(key: Any, x: Any) -> tuple[Sequence[int], tuple[int, ...], tuple[int,
              for k in (key if isinstance(key, tuple) else (key,))]
     if not all(k is None or k is Ellipsis or isinstance(k, (int, slice)) for k in parts):
         return None
-    start, counts, shape = [], [], []
+    start: list[int] = []
+    counts: list[int] = []
+    shape: list[int] = []
     for k in for_each_axis(parts, x.shape)[0]:
         if k is None:
             shape.append(1)
