@@ -47,7 +47,8 @@ class _Insets:
         if not _parts(v) or v in self.roots:
             return False
         return any(turned or bool(_parts(r)) or r.op.kind not in ("map", "reduce") or v.size != (
-            r if r.op.kind == "map" else r.args[0]).size for r, turned in self._seen_by(v))
+            r if r.op.kind == "map" else r.args[0]).size or (r.op is COPY and r in self.roots)
+            for r, turned in self._seen_by(v))
 
     def _seen_by(self, v: Value, turned: bool = False) -> Iterator[tuple[Value, bool]]:
         """Who reads v through views, and whether these do more than give it another shape."""

@@ -13,8 +13,9 @@ from itertools import accumulate, pairwise
 
 from ztorch.errors import OutOfMemory
 from ztorch.graph.value import Graph, Value
+from ztorch.lower.buffers import buffers_of, memory_of
 from ztorch.lower.cycles import region_cycles
-from ztorch.lower.placement import Placement, buffers_of, memory_of
+from ztorch.lower.placement import Placement
 from ztorch.lower.region import Region
 from ztorch.lower.tuning import (
     RERUN_LISTED,
