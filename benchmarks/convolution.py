@@ -151,7 +151,7 @@ def _network(s: Section, name: str, training: bool, threads: int, effort: Effort
 
 def _ours(model: Any, x: np.ndarray, y: np.ndarray, training: bool,
           threads: int) -> tuple[Contestant, np.ndarray]:
-    """What to time, and the last loss or what was predicted."""
+    """The function to time, and the last loss or the predictions."""
     more: dict[str, Any] = {"optimizer": optimizers.SGD(RATE),
                             "loss": "sparse_categorical_crossentropy"} if training else {}
     executable = model.compile("cpu", batch_size=BATCH, threads=threads, **more).executable
@@ -166,8 +166,9 @@ def _ours(model: Any, x: np.ndarray, y: np.ndarray, training: bool,
     first = executable.states_snapshot()
     for _ in range(STEPS):
         step()
-    return (Contestant("ztorch", step, lambda: executable.restore(first)),
-            np.array(step.outputs["loss"]))
+    loss = np.array(step.outputs["loss"])
+    executable.restore(first)  # the model has the program's weights, and the peers take them
+    return Contestant("ztorch", step, lambda: executable.restore(first)), loss
 
 
 def _theirs(torch: Any, model: Any, x: np.ndarray, y: np.ndarray, training: bool, layout: str,
@@ -256,7 +257,7 @@ def _set(torch: Any, parameters: list[Any], arrays: list[Any]) -> None:
 
 def _sum(torch: Any) -> Any:
     class Sum(torch.nn.Module):  # type: ignore[misc,name-defined,unused-ignore]
-        """What a branch makes of its input, plus what the other does."""
+        """The result of a branch for its input, plus that of the other."""
 
         def __init__(self, main: Any, short: Any):
             super().__init__()

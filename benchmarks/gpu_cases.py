@@ -1,4 +1,4 @@
-"""What benchmarks.gpu measures: how large the work is, one row, and how a row is compared."""
+"""The measurements of benchmarks.gpu: how large the work is, one row, and how a row is compared."""
 
 from __future__ import annotations
 

@@ -151,7 +151,8 @@ def convolution(d: ListedDevice, z: Sizes) -> list[Case]:
 
 
 def launches(d: ListedDevice, z: Sizes) -> list[Case]:
-    """What a call costs beside its work: one kernel of one number, and chains of dependent ones."""
+    """The cost of a call beside its work: one kernel of one number, and chains of dependent
+    ones."""
 
     def run(count: int, effort: Effort) -> Measured:
         x = np.ones((1,), np.float32)

@@ -1,4 +1,4 @@
-"""What the performance model says of the main kernels and of whole steps, without a GPU."""
+"""The performance model's figures for the main kernels and for whole steps, without a GPU."""
 
 from __future__ import annotations
 

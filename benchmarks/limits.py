@@ -1,5 +1,5 @@
-"""What share of this machine's limits a kernel reaches: how fast arrays can be copied, and how many
-multiply-adds can be done."""
+"""The share of this machine's limits that a kernel reaches: how fast arrays can be copied, and how
+many multiply-adds can be done."""
 
 from __future__ import annotations
 

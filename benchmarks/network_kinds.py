@@ -38,7 +38,7 @@ def torchvision(name: str, side: int = 64, section: str = "") -> Network:
 
 
 def backbone(name: str, side: int = 96, part: str = "backbone") -> Network:
-    """What a detector of torchvision computes before it proposes boxes."""
+    """The part of a detector of torchvision before it proposes boxes."""
 
     def make() -> Any:
         models = importlib.import_module("torchvision.models.detection")

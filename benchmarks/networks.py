@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _row(name: str, exporter: str, files: Path) -> dict[str, Any]:
-    """What is known of one network but its milliseconds."""
+    """The properties of one network but its milliseconds."""
     row = _grown({"network": name, "exporter": exporter, "package": NETWORKS[name].package},
                  ("export", "import"), files)
     if row.get("error", 0) > BOUND:
@@ -137,7 +137,7 @@ def _tensors(results: Any) -> list[Any]:
 
 
 def _example(path: Path) -> tuple[str, dict[str, np.ndarray], list[np.ndarray]]:
-    """What is beside a file: "any" or "fixed" batches, inputs, and what PyTorch computed."""
+    """The description beside a file: "any" or "fixed" batches, inputs, and PyTorch's outputs."""
     with np.load(path.with_suffix(".npz")) as stored:
         arrays = dict(stored)
     batch = str(arrays.pop("batch"))

@@ -170,7 +170,7 @@ def onnx_op(name: str, inputs: Arrays, threads: int, domain: str = "",
 
 
 def numpy_mlp(weights: Weights, x: np.ndarray) -> np.ndarray:
-    """What the model is meant to give, in float64."""
+    """The exact results of the model, in float64."""
     h = x.astype(np.float64)
     for k in range(0, len(weights), 2):
         h = h @ weights[k].astype(np.float64) + weights[k + 1]

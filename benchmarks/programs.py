@@ -54,7 +54,7 @@ def fill(bound: BoundCall, inputs: Arrays) -> None:
 
 
 def target() -> Target:
-    """What "cpu" means here."""
+    """The meaning of "cpu" here."""
     return target_for(resolve("cpu"))
 
 

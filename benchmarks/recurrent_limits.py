@@ -1,4 +1,4 @@
-"""What limits recurrent layers on this machine, beside which they are timed."""
+"""The limits of recurrent layers on this machine, beside which they are timed."""
 
 from __future__ import annotations
 

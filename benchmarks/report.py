@@ -1,4 +1,4 @@
-"""What was measured, as Markdown tables, as JSON, and as a plot of the ratios."""
+"""The measurements, as Markdown tables, as JSON, and as a plot of the ratios."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Section:
 
 
 def _key(line: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a line of a table is about, or a result of it."""
+    """The subject of a line of a table, or a result of it."""
     about = ("case", "threads", "device", "what", "function", "steps")
     return tuple(str(line.get(name)) for name in about)
 

@@ -1,4 +1,4 @@
-"""What happens before the first prediction: compiling, what is stored, and starting from it."""
+"""The time before the first prediction: compiling, storing, and starting from a file."""
 
 from __future__ import annotations
 

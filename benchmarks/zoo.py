@@ -22,7 +22,7 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass(frozen=True)
 class Trained:
-    """What came out of one recipe."""
+    """The outcome of one recipe."""
 
     name: str
     recipe: Recipe

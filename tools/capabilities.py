@@ -38,24 +38,24 @@ def capabilities() -> str:
 
 def words_part(groups: Sequence[Sequence[Target]]) -> list[str]:
     """Targets and opcodes."""
-    lines = [HEAD, "## Targets", "", *_table(
+    lines = [HEAD, "## Targets", "", *table(
         ("column", "targets", "language", "dtypes it has not", "runs in the tests"),
-        [(_title(g), ", ".join(t.name for t in g),
+        [(title(g), ", ".join(t.name for t in g),
           ", ".join(dict.fromkeys(t.template_folders[0] for t in g)),
           " ".join(repr(d) for d in ALL if not has(g[0], d)) or "–", _run(g)) for g in groups])]
     lines += ["", "What runs in the tests runs there on drivers that imitate a GPU on the CPU. The "
               "others are compiled in the tests and their text is checked: see "
               "[devices.md](devices.md).", "", "## Opcodes", ""]
     cells = [opcode_cells(g[0]) for g in groups]
-    titles = [_title(g) for g in groups]
-    lines += _table(("opcode", "dtypes", *titles), [
+    titles = [title(g) for g in groups]
+    lines += table(("opcode", "dtypes", *titles), [
         (f"`{o}`", kinds_of(o), *(c[o] for c in cells)) for o in SCALAR])
     others = [o for o in OPCODES if o not in COMPUTING]
     lines += ["", "Words that compute nothing by themselves: memory, structure, lanes, threads. "
               "What is missing here is not needed there: lowering for a grid uses lanes only to "
               "load neighbours at once, that for a processor uses no workgroups, and threads "
               "exchange values through shared memory where they have no `shuffle_xor`.", "",
-              *_table(("opcode", *titles), [(f"`{o}`", *(c[o] for c in cells)) for o in others])]
+              *table(("opcode", *titles), [(f"`{o}`", *(c[o] for c in cells)) for o in others])]
     return [*lines, "", *matrices_part()]
 
 
@@ -70,27 +70,28 @@ def matrices_part() -> list[str]:
             "what sums are in; *f32:10* is float32 of which 10 bits of mantissa count, for "
             "`matmul_precision=\"tf32\"`. The first shape that loses nothing is taken; other "
             "products are computed thread by thread.", "",
-            *_table(("targets", "shapes"),
+            *table(("targets", "shapes"),
                     [(", ".join(names), s) for s, names in targets_of.items()])]
 
 
 def ops_part(groups: Sequence[Sequence[Target]], only: Container[str] | None = None) -> list[str]:
     """All ops, or only those with these names. This part takes some minutes."""
     kinds = "; ".join(", ".join(map(repr, dtypes)) for dtypes in SAMPLE_DTYPES.values())
-    titles = [_title(g) for g in groups]
+    titles = [title(g) for g in groups]
     rows = op_cells([g[0] for g in groups], only)
     return ["## Ops", "",
             "All samples of an op and their gradients, lowered and rendered. *yes*: in every dtype "
             f"that the samples allow, of {kinds} and that the target has. Otherwise a cell names "
             "the dtypes that are `Unsupported`; *in part*: for some samples, or for the gradient "
             "alone, mostly where a fused kernel names more buffers than the target promises (a "
-            "device may allow more than that). What compiles for a target that runs in the tests "
-            "is run there as well and compared with float64: all of it in f32, f64, i32, u32 and "
-            "bool, each op's first sample also in the other dtypes of its kinds.", "",
-            *_table(("op", *titles), [(f"`{name}`", *cells) for name, cells in rows.items()])]
+            "device may allow more than that). Ops that compile for a target of the tests are run "
+            "there as well and compared with float64: all of them in f32, f64, i32, u32 and bool, "
+            "each op's first sample also in the other dtypes of its kinds.", "",
+            *table(("op", *titles), [(f"`{name}`", *cells) for name, cells in rows.items()])]
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table of Markdown, as lines."""
     spelled = [[c.replace("|", "\\|") for c in row] for row in (head, *rows)]
     lines = ["| " + " | ".join(row) + " |" for row in spelled]
     return [lines[0], "| --- " * len(head) + "|", *lines[1:]]
@@ -107,7 +108,8 @@ def grouped() -> list[list[Target]]:
     return list(groups.values())
 
 
-def _title(group: Sequence[Target]) -> str:
+def title(group: Sequence[Target]) -> str:
+    """The name of a group of targets: that of its first one."""
     first = group[0].name
     return first if len(group) == 1 else f"{first} …"
 

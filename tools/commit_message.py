@@ -14,7 +14,7 @@ CUT = "# ------------------------ >8 ------------------------"  # below it, the 
 
 
 def fault(message: str) -> str:
-    """What is wrong with a message; empty if nothing is.
+    """The faults of a message; empty if there are none.
 
     Args:
         message: The text as in Git's file, with lines that begin with `#`, which Git leaves out.

@@ -1,4 +1,4 @@
-"""What of the tools is for documentation alone is tested where its packages are."""
+"""Tools for documentation alone are tested where their packages are."""
 
 import importlib.util
 

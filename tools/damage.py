@@ -160,7 +160,7 @@ STRUCTURED: dict[str, Callable[[bytes, random.Random], bytes]] = {  # by how a n
 
 
 def content_changed(name: str, data: bytes, rng: random.Random) -> bytes:
-    """What is in a file of this name, damaged: its bytes, or more often its structure."""
+    """The content of a file of this name, damaged: its bytes, or more often its structure."""
     change = STRUCTURED.get(name[name.rfind("."):])
     if not data:
         return b"\0"

@@ -46,7 +46,7 @@ OUTCOMES = {
 
 
 class Report(NamedTuple):
-    """What became of one damaged file."""
+    """The outcome of one damaged file."""
 
     kind: str
     number: int

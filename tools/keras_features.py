@@ -15,7 +15,7 @@ from ztorch.errors import ZtorchError
 
 HEAD = """# Keras, name by name
 
-What Keras {version} offers and where it is here, by `python -m tools.keras_features >
+The features of Keras {version} and where they are here, by `python -m tools.keras_features >
 docs/keras_features.md` from the registries. A dash: it is not here, and where
 it would be asked for, why. Layers take Keras' arguments, with its defaults and weights; what a
 layer lacks it refuses by name.
@@ -25,7 +25,7 @@ GROUPS = {  # of Keras: the module here that has the same names
     "optimizers.schedules": zt.schedules, "callbacks": zt.callbacks,
     "initializers": zt.initializers, "regularizers": None, "constraints": None, "ops": zt.ops,
     "random": None, "utils": None}
-# What has another name here.
+# Features that have another name here.
 OTHER_NAMES = {
     ("layers", "TorchModuleWrapper"): "`model.load_weights`",
     ("layers", "Pipeline"): "`Sequential`, which is a layer, too",

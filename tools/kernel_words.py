@@ -13,10 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from tools.capabilities import grouped, table, title
+from tools.opcode_support import NATIVE, opcode_cells
+from ztorch.codegen.targets import Target
 from ztorch.dtypes import DType, boolean, f32, i32
 from ztorch.errors import ZtorchError
 from ztorch.graph.op import leaf
+from ztorch.ir.opcodes import ATOMICS
 from ztorch.kernels.arithmetic import TileArithmetic
+from ztorch.kernels.thread_loops import THREADS_MAX
 from ztorch.kernels.thread_words import THREAD_WORDS, threads
 from ztorch.kernels.tiles import LoopTensor
 from ztorch.kernels.words import KNOWN, METHODS, WORDS, BadCall
@@ -45,10 +50,23 @@ are compiled in, and tuples of them. They run as Python then.
 
 ## Threads
 
-What a thread may call beside functions of numbers, in a loop over
+Functions that a thread may call beside those of numbers, in a loop over
 [zt.threads](guides/kernels.md#threads).
 
 {threads}
+
+### On each target
+
+Words of numbers and arrays work on every target, in every dtype that it has
+([capabilities](capabilities.md)); so do shared memory, barriers and the words of subgroups. The
+table has the most threads of a block and bytes of shared memory that a target promises, which a
+device may raise; by what subgroups exchange values of 32 bits (other values, and those of a lane
+that is data, pass through memory everywhere); and atomic updates. *native*: there is an
+instruction. *via*: there are several, as a compare-and-swap that is tried until it succeeds. *no*:
+a kernel that asks for it is refused. On processors the threads of a block run one after the other
+from barrier to barrier.
+
+{targets}
 
 ## Dtypes and attributes
 
@@ -83,7 +101,7 @@ def page() -> str:
     table = "\n".join(f"| {', '.join(calls)} | {a} | {b} |"
                       for (_, a, b), calls in sorted(rows.items()))
     return HEAD + table + "\n" + KNOWN_HEAD.format(known=textwrap.fill(
-        ", ".join(f"`{_name(f)}`" for f in KNOWN), 100), threads=_threads())
+        ", ".join(f"`{_name(f)}`" for f in KNOWN), 100), threads=_threads(), targets=_targets())
 
 
 def _threads() -> str:
@@ -94,6 +112,26 @@ def _threads() -> str:
         said = " ".join((word.__doc__ or "").partition("\n\n")[0].split()).partition(". ")[0]
         rows.append(f"| `zt.{word.__name__}({arguments})` | {said.rstrip('.')} |")
     return "\n".join(rows)
+
+
+def _targets() -> str:
+    """The form of the words of threads on each target."""
+    rows = [(title(g), ", ".join(t.name for t in g), *_thread_cells(g[0]))
+            for g in grouped()]
+    heads = ("target", "stands for", "threads", "shared bytes", "subgroups by",
+             *(f"`{o}`" for o in ATOMICS))
+    return "\n".join(table(heads, rows))
+
+
+def _thread_cells(target: Target) -> tuple[str, ...]:
+    grid, cells = target.limits.grid, opcode_cells(target)
+    atomics = tuple(cells[o] for o in ATOMICS)
+    if grid is None:
+        return (str(THREADS_MAX), "–", "memory", *atomics)
+    by = "memory"
+    if cells["shuffle_xor"] == NATIVE:
+        by = "registers" if grid.subgroup else "registers, on devices with 32 lanes"
+    return (str(grid.threads), str(grid.shared_bytes), by, *atomics)
 
 
 def _name(function: Any) -> str:

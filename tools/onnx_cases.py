@@ -65,7 +65,7 @@ class SuiteCase:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a case."""
+    """The outcome of a case."""
 
     outcome: str  # a key of OUTCOMES
     reason: str = ""
@@ -176,7 +176,7 @@ def _stored_as(v: Value, y: np.ndarray) -> np.ndarray:
 
 def _difference(case: SuiteCase, formats: Sequence[int], actual: Sequence[np.ndarray],
                 expected: Sequence[Any]) -> str:
-    """What is wrong with the outputs; empty where nothing is."""
+    """The faults of the outputs; empty where there are none."""
     if len(actual) != len(expected):
         return f"{len(actual)} outputs, not {len(expected)}"
     for k, (y, right) in enumerate(zip(actual, expected, strict=True)):

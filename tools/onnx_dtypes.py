@@ -49,7 +49,7 @@ EXPLAINED = {  # (op, dtype or version): why onnx.reference is not a measure the
 
 
 class Tried(NamedTuple):
-    """What became of a test in one version and dtype."""
+    """The outcome of a test in one version and dtype."""
 
     op: str
     version: str

@@ -1,4 +1,4 @@
-"""What became of ONNX's own tests: tables of docs/onnx.md, the list of those that do not pass."""
+"""The outcome of ONNX's own tests: tables of docs/onnx.md, the list of those that do not pass."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def write(verdicts: Verdicts) -> None:
 
 
 def difference(name: str, verdict: Verdict, known: Mapping[str, tuple[str, str]]) -> str:
-    """How a verdict differs from the list; empty where it does not. What rounds on one processor
-    may be equal on another."""
+    """How a verdict differs from the list; empty where it does not. A result that rounds on one
+    processor may be equal on another."""
     expected, _ = known.get(name, ("pass", ""))
     if verdict.outcome in (expected, "pass" if expected == "rounding" else expected):
         return ""

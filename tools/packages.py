@@ -32,7 +32,7 @@ def wanted() -> set[str]:
 
 
 def wheel_faults(names: set[str]) -> list[str]:
-    """What is wrong with the files of a wheel.
+    """The faults in the files of a wheel.
 
     >>> wheel_faults({*wanted(), "ztorch-0.dist-info/RECORD"})
     []
@@ -46,7 +46,7 @@ def wheel_faults(names: set[str]) -> list[str]:
 
 
 def sdist_faults(names: set[str]) -> list[str]:
-    """What is wrong with the files of a sdist, whose names lack its own folder."""
+    """The faults in the files of a sdist, whose names lack its own folder."""
     folders = {n.split("/")[0] for n in names}
     return [*(f"the sdist lacks {f}" for f in ("ztorch", "templates", "models", "cli.py",
                                                "pyproject.toml", "README.md", "LICENSE")

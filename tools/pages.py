@@ -190,7 +190,7 @@ def tuned_constants() -> str:
 
 @functools.cache
 def stage(name: str) -> str:
-    """What `ztorch show digits_mlp` prints of a stage."""
+    """The output of `ztorch show digits_mlp` for a stage."""
     with contextlib.redirect_stdout(io.StringIO()) as out:
         show(MODEL, stage=name, **SHOWN)
     return out.getvalue().rstrip()

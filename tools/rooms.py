@@ -16,7 +16,7 @@ from pathlib import Path
 Rooms = dict[str, set[str]]
 
 ROOT = Path(__file__).parent.parent
-# What the columns hold, and the rooms in them; the first column has all others.
+# The columns, and the rooms in them; the first column has all others.
 COLUMNS = ("what users declare and call", "compile side", "run side")
 COMPILE_SIDE = {"compile", "artifact", "codegen", "lower", "ops", "graph", "ir", "machines",
                 "tune", "verify"}

@@ -24,7 +24,7 @@ def mended(text: str) -> str:
 
 
 def faults(path: Path) -> str:
-    """What is wrong with a file; empty if nothing is. Whitespace is mended in place."""
+    """The faults of a file; empty if there are none. Whitespace is mended in place."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             text = file.read()

@@ -156,6 +156,8 @@ _REPLACEMENTS = {
     **dict.fromkeys(("jacobian", "jacfwd", "jacrev"), "zt.vmap of what zt.vjp or zt.jvp gives"),
     "no_grad": "nothing: only functions that zt.grad is given are differentiated",
     "set_printoptions": "np.set_printoptions, which tensors heed",
+    "pi": "math.pi", "e": "math.e", "inf": "math.inf", "nan": "math.nan", "newaxis": "None",
+    "linalg": "zt.ops, which has its functions itself, and zt.array_api.linalg",
     "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists what is there"}
 
 
@@ -220,6 +222,7 @@ def _dispatch(attribute: str, room: str, name: str) -> None:
     setattr(dispatch, attribute, call)
 
 
+_dispatch("register_ops", "ops", "__dir__")
 _dispatch("on_arrays", "arrays.tensor", "on_arrays")
 _dispatch("on_complex", "arrays.complex_calls", "on_complex")
 _dispatch("function_of_tensors", "arrays.keras_functions", "named")

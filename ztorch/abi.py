@@ -1,4 +1,4 @@
-"""What compiled code and the process that runs it agree on: alignments, and the control block by
+"""The contract of compiled code and the process that runs it: alignments, and the control block by
 which the workers of a CPU program meet."""
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ BUFFER_ALIGN = 64
 PAGED_BYTES = 1 << 14
 PAGE = 1 << 12
 
-# Bytes that processors pass to one another as one piece. What one thread writes and another
-# watches is in a line of its own, or each write would disturb its neighbours.
+# Bytes that processors pass to one another as one piece. A number that one thread writes and
+# another watches is in a line of its own, or each write would disturb its neighbours.
 CACHE_LINE = 64
 
 # On a device all inputs travel in one buffer, and all outputs in another; each starts at a multiple
@@ -42,7 +42,7 @@ _POINTERS = ("code", "params", "arena", "as_address", "new_bytes", "keep", "give
              "unlock", "lock", "bytes_type", "float_type", "node_type", "tensor_type", "none",
              "yes", "other", "empty", "zero")
 PYTHON_RECORD = {**dict.fromkeys(_NUMBERS, "i64"), **dict.fromkeys(_POINTERS, "ptr")}
-# What it looks at, one step after another, and how it builds what it returns.
+# The steps by which it reads its arguments, and builds its result.
 PYTHON_STEPS = {name: k for k, name in enumerate((
     "slot", "constant", "key", "same", "entry", "kind", "tuple", "list", "dict", "number",
     "references", "block"))}
@@ -59,7 +59,7 @@ AGAIN = "again"
 
 
 def alignment(nbytes: int) -> int:
-    """What the place of a block is a multiple of.
+    """The alignment of the place of a block.
 
     >>> alignment(100), alignment(1 << 20)
     (64, 4096)

@@ -12,6 +12,10 @@ from typing import Any, TypeVar, cast
 from ztorch.errors import ConfigError, ZtorchError, unknown
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+# Arguments of other libraries, and what to do here.
+_FOREIGN = {"requires_grad": "gradients are those of functions: zt.grad(f), zt.value_and_grad(f)",
+            "size": "the shape is shape=", "low": "it is minval=", "high": "it is maxval=",
+            "loc": "it is mean=", "scale": "it is stddev="}
 _FILES = ("Path", "str | os.PathLike[str]")  # annotations of parameters that name a file
 
 
@@ -71,10 +75,13 @@ def explained(function: _F) -> _F:
         except ZtorchError:
             raise
         except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
-            call = written(inspect.signature(function))
+            signature = inspect.signature(function)
+            call = written(signature)
+            hints = "".join(f"; {hint}" for name, hint in _FOREIGN.items()
+                            if name in keywords and name not in signature.parameters)
             raise ConfigError(f"{function.__name__} cannot be called like this ("
                               f"{type(error).__name__}: {error}); it is {function.__name__}{call}"
-                              ) from error
+                              f"{hints}") from error
 
     return cast(_F, run)
 

@@ -1,7 +1,7 @@
 """The command line: the group of commands, and those that share options with others.
 
-What a command does is in the file of its name in `commands/`, which imports the rooms that it needs
-when it runs, so that --help is quick. A command that takes few options is declared there too.
+The code of a command is in the file of its name in `commands/`, which imports the rooms that it
+needs when it runs, so that --help is quick. A command that takes few options is declared there too.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ def run(**settings: Any) -> None:
     INPUT holds rows: .npy, .npz with x, or .csv without labels; -, or nothing in a pipe, reads CSV
     or a picture from standard input. Several inputs or outputs are arrays of an .npz, by name. An
     artifact that was trained on a table takes tables with its columns in any order, one of images
-    takes files and folders. What `ztorch export --shapes` wrote takes a file or a number for each
-    argument.
+    takes files and folders. A file that `ztorch export --shapes` wrote takes a file or a number for
+    each argument.
     """
     from ztorch.commands.run import run
 

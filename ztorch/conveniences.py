@@ -1,4 +1,4 @@
-"""What `keras.utils` has, gathered from other rooms: users reach it as `zt.utils`."""
+"""The functions of `keras.utils`, gathered from other rooms: users reach them as `zt.utils`."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def is_keras_tensor(x: Any) -> bool:
 
 
 def pack_x_y_sample_weight(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-    """What an iterator gives `fit` for a batch.
+    """The data of a batch, as an iterator gives it to `fit`.
 
     Args:
         x: The inputs.

@@ -1,4 +1,5 @@
-"""What rooms below the compiler need of those above it: tensors are recorded, compiled and run.
+"""Hooks by which rooms below the compiler reach those above it: tensors are recorded, compiled and
+run.
 
 Ops, optimizers and layers may not import `arrays/`, nor drivers `library/`: both stand on the
 compiler. They call these functions, which `ztorch/__init__.py`, the one file that may import every
@@ -15,11 +16,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 def on_tensors(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """What an op returns for tensors, if it was applied to such tensors before; else None, as long
+    """The result of an op on tensors, if it was applied to such tensors before; else None, as long
     as there are no tensors. `arrays/` replaces this."""
     return None
 
 
+register_ops: Callable[[], Any]  # imports `ops/`, for whoever reads an op first
 on_arrays: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # an op, its arguments -> results
 on_complex: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # the same, of complex numbers
 function_of_tensors: Callable[[str], Any]  # a name of `zt.ops` -> the function

@@ -1,5 +1,5 @@
-"""What other libraries call layers, losses, metrics, optimizers and devices, where the nearest
-spelling of ours would mislead: the name here, or what to use instead."""
+"""Names by which other libraries call layers, losses, metrics, optimizers and devices, where the
+nearest spelling of ours would mislead: the name here, or what to use instead."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Step = tuple[int, int, int]  # times, plus, over
 
 
 def real_size(n: Any, steps: Sequence[Step]) -> Any:
-    """What steps make of a size, or of an array of sizes.
+    """The effect of steps on a size, or on an array of sizes.
 
     >>> int(real_size(9, [(1, -2, 2), (2, 0, 1)]))
     6

@@ -1,4 +1,4 @@
-"""What a process remembers so as not to make it twice, up to a size."""
+"""Results that a process remembers instead of making them twice, up to a size."""
 
 from __future__ import annotations
 

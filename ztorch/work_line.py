@@ -41,7 +41,7 @@ class WorkLine:
         self._thread.start()
 
     def text(self) -> str:
-        """What the line says now."""
+        """The present text of the line."""
         count = f" {self.done}/{self.total}" if self.total else ""
         stage = f": {self.stage}{count}" if self.stage else ""
         return f"{self.label}{stage}, {time.perf_counter() - self._start:.0f} s"

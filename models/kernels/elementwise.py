@@ -1,7 +1,8 @@
 """One element at a time, and broadcasting.
 
 `zt.grid` says that its turns have no order. Every turn writes an element of its own, so all of them
-run at once. What does not depend on a counter broadcasts: `scale[j]` is the same for every `i`.
+run at once. Operands that do not depend on a counter broadcast: `scale[j]` is the same for every
+`i`.
 
 Arithmetic on whole arrays works for any rank, by NumPy's rules of broadcasting.
 """
@@ -31,7 +32,7 @@ def smooth_step(x, low, high):
 
 @zt.kernel
 def call_price(price, strike, years, rate=0.02, volatility=0.3):
-    """What an option to buy a share is worth: Black and Scholes' formula."""
+    """The price of an option to buy a share: Black and Scholes' formula."""
     out = np.empty_like(price)
     for i in range(price.shape[0]):
         spread = volatility * math.sqrt(years[i])

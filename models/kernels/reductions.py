@@ -1,4 +1,4 @@
-"""What many elements give together.
+"""Results of many elements together.
 
 A variable that every turn of a loop changes in the same way (`+=`, `*=`, `max`, `min`, `and`, `or`)
 is a reduction: its turns run at once and are combined. A variable that is set before the outer loop

@@ -56,7 +56,42 @@ def test_gradients_are_slopes(name: str) -> None:
     np.testing.assert_allclose(got.numpy(), slopes(lambda w: float(weighted(numpys(w))), z), rtol=1e-6, atol=1e-8)
 
 
+def _phases(vectors: np.ndarray) -> np.ndarray:
+    """What makes the largest element of each column positive, as ours are."""
+    largest = np.take_along_axis(vectors, np.argmax(abs(vectors), 0, keepdims=True), 0)
+    return np.abs(largest) / largest
+
+
+def _eigh(w: np.ndarray) -> Any:
+    values, vectors = np.linalg.eigh(w)
+    return values, vectors * _phases(vectors)
+
+
+def _svd(w: np.ndarray) -> Any:
+    u, s, vh = np.linalg.svd(w, full_matrices=False)
+    phases = _phases(vh.conj().T)
+    return u * phases, s, (vh.conj().T * phases).conj().T
+
+
+def _of_qr(qr: Any, w: Any) -> Any:
+    (wide_q, wide_r), (q, r) = qr(w), qr(w.T)
+    return wide_q @ w.conj() * r[0, 1] + wide_r * q.T
+
+
+def _of_eigh(eigh: Any, w: Any) -> Any:
+    values, vectors = eigh(w @ w.conj().T)
+    return (vectors * values) @ w + vectors[1, 0]
+
+
+def _of_svd(svd: Any, w: Any) -> Any:
+    (u, s, vh), (tall, _, _) = svd(w), svd(w.T * 1j)
+    return (u * s**2) @ vh.conj() + vh * tall.T
+
+
 COMPOUND = [
+    ("qr", lambda o, w: _of_qr(o.qr, w), lambda w: _of_qr(np.linalg.qr, w)),
+    ("eigh", lambda o, w: _of_eigh(o.eigh, w), lambda w: _of_eigh(_eigh, w)),
+    ("svd", lambda o, w: _of_svd(lambda x: o.svd(x, full_matrices=False), w), lambda w: _of_svd(_svd, w)),
     ("divide", lambda o, w: w / (w[::-1] + 3), lambda w: w / (w[::-1] + 3)),
     ("power", lambda o, w: w ** (1.5 + 0.5j), lambda w: w ** (1.5 + 0.5j)), ("cube", lambda o, w: w**3, lambda w: w**3),
     ("prod", lambda o, w: w.prod(axis=1)[:, None] * w, lambda w: w.prod(1)[:, None] * w),
@@ -92,5 +127,8 @@ def test_gradients_are_pytorchs() -> None:
     np.testing.assert_allclose(back(zt.tensor(Z[::-1]))[0].numpy(), u.grad.numpy(), rtol=1e-12)
     _, change = zt.jvp(lambda w: w * w, [zt.tensor(Z)], [zt.tensor(1j * Z)])
     np.testing.assert_allclose(change.numpy(), 2j * Z * Z, rtol=1e-12)
+    (torch.linalg.qr(v := torch.tensor(Z.T.copy(), requires_grad=True))[0][0].abs() ** 4).sum().backward()
+    rows = zt.grad(lambda w: (abs(zt.ops.qr(w)[0][0]) ** 4.0).sum())(zt.tensor(Z.T))
+    np.testing.assert_allclose(rows.numpy(), v.grad.numpy(), rtol=1e-10, atol=1e-12)
     flat = zt.grad(lambda w: abs(w).sum())(zt.zeros(2, "complex64"))  # as PyTorch has it
     assert flat.tolist() == [0, 0]

@@ -82,7 +82,7 @@ def test_single_batches(device: str) -> None:
         ours.predict_on_batch(zt.tensor(X[:9], device=device))
 
 
-@places("opencl")
+@places("vulkan")
 def test_programs_of_several_batch_sizes(device: str) -> None:
     """The smallest size that holds the rows; what fills it up leaves statistics alone."""
     def program() -> Any:

@@ -26,7 +26,7 @@ from ztorch.dtypes import f32, f64
 from ztorch.errors import DeviceError, Unsupported
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
-from ztorch.runtime.devices import lacking, limits_of, resolve
+from ztorch.runtime.devices import info_of, lacking, resolve
 from ztorch.runtime.snapshot import Snapshot
 
 ALL = "SPIR-V_1.0 SPIR-V_1.2 SPIR-V_1.5"
@@ -190,7 +190,7 @@ def test_threads_that_are_lanes_take_one_element_each(install: Any, kind: int, w
     """Which they are where a driver says that it is a processor and how wide its vectors are."""
     install(kind=kind, wide=wide)
     where = resolve("opencl:0")
-    chosen = target(where.target).on_device(limits_of(where))
+    chosen = target(where.target).on_device(dict(info_of(where).limits))
     assert chosen.limits.grid is not None and chosen.limits.grid.implicit_simd == implicit_simd
     x = leaf("input", "x", (512, 256), f32)
     for y, lanes in ((x * 2.0, 1 if implicit_simd else 4), (ops.softmax(x), 4)):

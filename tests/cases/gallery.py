@@ -1,5 +1,5 @@
-"""The kernels of models/kernels/ with small inputs: each computed by plain Python, and as graphs of its
-results and of its gradient."""
+"""The kernels of models/kernels/, and those of ops, with small inputs: each computed by plain Python, and
+as graphs of its results and of its gradient."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class KernelCase:
     options: tuple[tuple[str, Any], ...] = ()  # numbers that are compiled in
     note: str = ""  # of several cases of one kernel
     differentiable: bool = True  # loops over threads are not
+    room: str = "models.kernels"
 
     def __str__(self) -> str:
         return f"{self.path} {self.note}".rstrip()
@@ -35,7 +36,7 @@ class KernelCase:
     @property
     def kernel(self) -> Any:
         file, name = self.path.split(".")
-        return getattr(importlib.import_module(f"models.kernels.{file}"), name)
+        return getattr(importlib.import_module(f"{self.room}.{file}"), name)
 
     def arrays(self, floats: Any = np.float32) -> list[np.ndarray]:
         drawn = self.inputs(np.random.default_rng(len(self.path)))
@@ -147,6 +148,11 @@ EVERY = [
     KernelCase("ragged.sparse_product", lambda r: (
         STARTS, r.integers(0, 4, 9).astype(np.int32), *normal((9,), (4,))(r))),
     KernelCase("ragged.ragged_softmax", lambda r: (r.normal(size=9), STARTS)),
+    KernelCase("kernel_ctc.unlikelihood", lambda r: (
+        np.array([[1, 2], [2, 2], [1, 0]], np.int32), *normal((3, 5, 3))(r),
+        np.array([2, 2, 0], np.int32), np.array([4, 5, 3], np.int32)), (("blank", 0),),
+        room="ztorch.ops"),
+    KernelCase("fourier.fourier", normal((2, 8), (2, 8))),
     KernelCase("bilinear.warp", normal((4, 5), (4, 5, 2))),
     *(KernelCase(f"threads.{name}", draw, differentiable=False) for name, draw in THREADED.items()),
     KernelCase("n_body.forces", lambda r: (r.normal(size=(5, 3)), r.uniform(0.5, 1.5, 5))),

@@ -44,8 +44,9 @@ def compiled(target: str) -> Compiled:
     return compile_functions(everything(target), TARGETS[target], "everything")
 
 
-# All that becomes a library of ours; C, where there is a compiler of it.
-EVERY = [pytest.param(t.name, marks=pytest.mark.slow)
+# All that becomes a library of ours; C, where there is a compiler of it. Lower levels of this processor are
+# for full runs: every test that runs code on them links it, which is an error where a symbol is missing.
+EVERY = [pytest.param(t.name, marks=(pytest.mark.slow, *[pytest.mark.full] * (t.name in HERE[:-1])))
          for t in TARGETS.values() if t.backend == "cpu" and (t.name in C or not t.emits_source)]
 
 

@@ -119,7 +119,7 @@ def test_an_image_model(decomposed: bool, tmp_path: Path) -> None:
     assert last < first
 
 
-@pytest.mark.parametrize("decomposed", [False, True])
+@pytest.mark.parametrize("decomposed", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_texts_of_any_length(decomposed: bool, tmp_path: Path) -> None:
     """Attention and arithmetic of shapes; the length is an open axis."""
     torch.manual_seed(0)

@@ -120,6 +120,7 @@ def test_what_pytorch_has_too() -> None:
         "sorting.sort_rows": lambda x: x.sort(1).values, "scans.running_sum": lambda x: x.cumsum(1),
         "scans.running_max": lambda x: x.cummax(1).values, "reductions.norm": torch.linalg.norm,
         "reductions.row_max": lambda x: tuple(x.max(1)),
+        "fourier.fourier": lambda re, im: tuple(torch.view_as_real(torch.fft.fft(torch.complex(re, im))).unbind(-1)),
     }
     cases = {str(case): case for case in EVERY}
     for name, twin in twins.items():

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.cases.covering import full, pairs
 from tests.cases.random_graphs import random_graph
 from tests.parity import (
     DEFAULT,
@@ -86,10 +85,11 @@ def test_compiled(target: str, seed: int) -> None:
     check_compiled(range(seed, seed + 20), target)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("target", "seed"), pairs(HERE, (100, 140, 300)))
+@pytest.mark.full
+@pytest.mark.parametrize("seed", (100, 140, 300))
+@pytest.mark.parametrize("target", HERE)
 def test_more_compiled(seed: int, target: str) -> None:
-    check_compiled(range(seed, seed + (40 if full() else 20)), target)
+    check_compiled(range(seed, seed + 40), target)
 
 
 # -- states ------------------------------------------------------------------------------------------

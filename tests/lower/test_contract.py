@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cases.covering import pairs
+from tests.cases.covering import full, pairs
 from tests.parity import HERE, NARROW, WIDE, Job, Module, agree, interpreted
 from ztorch import ops
 from ztorch.dtypes import DType, f32, f64
@@ -161,7 +161,7 @@ def test_some_sizes() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("part", "target"), pairs(range(4), HERE))
 def test_sweep(part: int, target: str) -> None:
-    check(SWEEP[part::48], target, f64 if part == 3 else f32)
+    check(SWEEP[part::48 if full() else 96], target, f64 if part == 3 else f32)
 
 
 def test_the_sweep_meets_every_size() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.parity import HERE, NARROW, WIDE, Job, Module, agree, plan_of
+from tests.cases.attention import fed
+from tests.parity import HERE, NARROW, WIDE, Job, Module, agree, compiled, interpreted, plan_of
 from ztorch import ops
 from ztorch.dtypes import f32
 from ztorch.graph.autodiff import gradients
@@ -92,3 +93,23 @@ def test_kernel_gradients_sum_all_places_together() -> None:
         [step] = plan_of(Graph({"dk": dk}), limits)[0].steps
         assert isinstance(step.schedule, CorrelationSchedule)
         assert max(m.size for m in step.kernel.memories) == image.size
+    job = Job(Graph({"dk": dk}), fed(Graph({"dk": dk})))
+    one, three = (compiled(job, HERE[-1], threads=n) for n in (1, 3))
+    agree(job, one, terms=2 * 20 * 23)
+    np.testing.assert_array_equal(one, three)
+
+
+def test_input_gradients_of_strides_are_computed_where_they_lie() -> None:
+    """Each place between two windows is a convolution of its own, which writes to the output."""
+    image, kernel = leaf("input", "x", (2, 12, 14, 16), f32), leaf("input", "k", (3, 3, 1, 16), f32)
+    y = ops.conv(image, kernel, 2, "same", groups=16)
+    [dx] = gradients(ops.sum(y * leaf("input", "slope", y.shape, f32)), [image])
+    graph = Graph({"dx": dx})
+    plan, _ = plan_of(graph, WIDE)
+    assert sum("inset" in s.kernel.name for s in plan.steps) == 4
+    assert plan.arena < y.size * 4 * 2  # a border around the slopes
+    job = Job(graph, fed(graph))
+    one, three = (compiled(job, HERE[-1], threads=n) for n in (1, 3))
+    agree(job, one, terms=9)
+    np.testing.assert_array_equal(one, three)
+    agree(job, interpreted(job, NARROW, workers=3), terms=9)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.cases.attention import fed
 from tests.cases.proposals import AVX2, x
 from tests.cases.schedules import JOBS
 from tests.parity import HERE, Job, agree, compiled, interpreted, plan_of
@@ -234,3 +235,20 @@ def test_blocks_of_rows_cover_what_is_left(block: int) -> None:
     key = plan_of(one.alone("j"), AVX2)[0].steps[-1].key
     text = f"product tile(rows=2, vectors=2) block(rows={block}) prefetch(1) unroll(3) epilogue(inline=0)"
     agree(one, interpreted(one, AVX2, schedules={key: text}, workers=3), terms=13)
+
+
+def test_rows_of_the_left_operand_are_not_whole_pages_apart() -> None:
+    """What a kernel stores anyway lies in longer rows, also where a product reads it transposed."""
+    def left(graph: Graph) -> list[tuple[int, ...]]:
+        wholes = [v for v in prepare(graph, TARGETS[HERE[-1]].limits).nodes() if v.op.name == "inset"]
+        return [v.shape for v in wholes]
+
+    a, b, c, d = (leaf("input", name, shape, f32) for name, shape in zip(
+        "abcd", ((9, 3), (3, 1024), (1024, 5), (9, 7)), strict=True))
+    hidden = ops.relu(ops.matmul(a, b))
+    graph = Graph({"y": ops.matmul(hidden, c), "z": ops.matmul(hidden.T, d),
+                   "sum": ops.sum(hidden)})
+    assert left(graph) == [(9, 1040)]
+    assert not left(Graph({"y": ops.matmul(ops.relu(x(9, 1016)), x(1016, 5))}))
+    job = Job(graph, fed(graph))
+    agree(job, compiled(job, HERE[-1]), terms=9 * 1024)

@@ -90,12 +90,16 @@ def test_on_every_machine() -> None:
     for causal, dtype in ((False, "float32"), (True, "float32"), (True, "float16")):
         graph, shape = attention(2, 1, 5, 9, 2, (2, 1, 1, 9), causal, dtype=dtype)
         jobs.append(Job(blocked(graph, shape, 2), fed(graph)))
+    q, k, v = (leaf("input", n, (2, 8, 16), "float32") for n in "qkv")
+    graph = passes.run(Graph({"y": ops.attention(q, k, v)}))  # the loop's rows are the output's
+    jobs.append(Job(blocked(graph, WideShape((2,), 8, 8), 4), fed(graph)))
     for target in ("scalar", HERE[-1]):
         module = Module(jobs, target)
         for k, job in enumerate(jobs):
             agree(job, module.run(k), terms=9)
-    agree(jobs[0], interpreted(jobs[0], NARROW, workers=3), terms=9)
-    agree(jobs[0], interpreted(jobs[0], SUBGROUPS), terms=9)
+    for job in (jobs[0], jobs[-1]):
+        agree(job, interpreted(job, NARROW, workers=3), terms=9)
+        agree(job, interpreted(job, SUBGROUPS), terms=9)
 
 
 def test_what_is_needed_as_a_whole_stays_whole() -> None:

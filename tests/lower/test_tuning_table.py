@@ -14,10 +14,11 @@ from tests.cases.schedules import JOBS, MACHINES
 from tests.parity import Job, interpreted, plan_of
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
-from ztorch.dtypes import f32
+from ztorch.dtypes import f16, f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 from ztorch.lower import tuning
+from ztorch.machines.gpus import ANY_UNIT, gpu
 from ztorch.machines.processors import ANY, PROCESSORS, processor
 
 LOWER = Path(tuning.__file__).parent.parent
@@ -73,3 +74,14 @@ def test_processors_change_schedules_and_no_bit() -> None:
     plans = [plan_of(one.alone("j"), limits)[0] for limits in (AVX2, tiny)]
     assert len(plans[0].steps) < len(plans[1].steps)  # one packs
     np.testing.assert_array_equal(*(interpreted(one, limits)[0] for limits in (AVX2, tiny)))
+
+
+def test_rates_of_gpus_change_schedules() -> None:
+    """An RTX 4090 multiplies half as much in a cycle as an L4, whose code it runs."""
+    heads = [leaf("input", n, (1, 32, 4096, 128), f16) for n in "qkv"]
+    chip = TARGETS["cuda:sm_89"]
+    assert chip.limits.grid.unit == gpu("L4").rates  # type: ignore[union-attr]
+    assert TARGETS["cuda:sm_90a"].limits.grid.unit.products == pytest.approx(1892, abs=1)  # type: ignore[union-attr]
+    chosen = [plan_of(Graph({"y": ops.attention(*heads)}), chip.on_device({"unit": rates}).limits)[0].steps[0].schedule
+              for rates in (gpu("L4").rates, ANY_UNIT)]
+    assert [s.high for s in chosen] == [1, 2]

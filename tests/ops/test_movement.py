@@ -100,6 +100,15 @@ def test_movement_that_moves_nothing_is_nothing() -> None:
     assert X[:, :] is X and ops.concat(X) is X
 
 
+def test_joins_take_a_list_and_an_axis() -> None:
+    a = np.arange(6.0).reshape(2, 3)
+    for axis in (0, 1, -1):
+        np.testing.assert_array_equal(ops.concat([a, a], axis), np.concatenate([a, a], axis))
+        np.testing.assert_array_equal(ops.stack([a, a], axis), np.stack([a, a], axis))
+    np.testing.assert_array_equal(ops.cat([a, a]), np.concatenate([a, a]))
+    assert ops.concat([X, X], 1).shape == (4, 12)
+
+
 def test_reshape_of_nothing() -> None:
     empty = leaf("input", "e", (0, 3), "float32")
     assert ops.reshape(empty, (3, 0)).shape == (3, 0)

@@ -163,6 +163,25 @@ def test_small_kernels_are_not_shared_and_large_ones_by_as_many_as_they_keep_bus
     assert e.bind("predict").workers == 1
 
 
+def test_a_single_run_tries_other_numbers_of_workers_where_no_rule_can_know() -> None:
+    model = zt.Sequential([L.Input((30, 8)), L.LSTM(64)])
+    program = model.compile("cpu", batch_size=4, threads=2)
+    call, x = program.executable.bind("predict"), np.ones((4, 30, 8))
+    assert call.workers == 1
+    seen, results = [], []
+    for _ in range(3):
+        call.inputs["x"][...] = x
+        call()
+        seen.append(call.workers)
+        results.append(call.outputs["y"].copy())
+    assert seen[:2] == [1, 2]
+    np.testing.assert_array_equal(results[0], results[1])
+    call.workers = 1  # whoever sets a number has it
+    call()
+    call()
+    assert call.workers == 1
+
+
 def test_buffers_are_aligned_for_the_widest_vectors() -> None:
     model = zt.Sequential([L.Input((5,)), L.Dense(3)])
     e = model.compile("cpu", batch_size=3).executable

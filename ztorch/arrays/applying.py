@@ -49,7 +49,7 @@ def apply(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
 
 
 def apply_again(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """What `apply` returns, if there is a tensor among the arguments and the op was applied to
+    """The result of `apply`, if there is a tensor among the arguments and the op was applied to
     arguments like these before; else None."""
     for x in args:
         if isinstance(x, (Handle, list, tuple)):

@@ -1,8 +1,8 @@
 """`zt.array_api`: the array API standard 2024.12 on tensors, by its names, arguments and defaults.
 
 Of the next version it has `broadcast_shapes` and `isin`.
-Other libraries get it from a tensor, by `x.__array_namespace__()`. What the standard has and this
-module has not, and why, stands in docs/guides/arrays.md.
+Other libraries get it from a tensor, by `x.__array_namespace__()`. docs/guides/arrays.md lists the
+parts of the standard that this module lacks, and why.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Device = str | None
 
 
 def __array_namespace_info__() -> Info:
-    """What the namespace can: its devices and dtypes."""
+    """The capabilities of the namespace: its devices and dtypes."""
     return Info()
 
 

@@ -124,7 +124,7 @@ def iinfo(type: Any, /) -> IntegerInfo:
 
 
 class Info:
-    """What the namespace can: answers of the array API's inspection."""
+    """The capabilities of the namespace: answers of the array API's inspection."""
 
     def capabilities(self) -> dict[str, Any]:
         """Shapes may depend on numbers, but not in functions that are being compiled."""

@@ -1,4 +1,4 @@
-"""What is complex among the arguments of functions of tensors."""
+"""The complex ones among the arguments of functions of tensors."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ztorch import dispatch
+from ztorch.arrays.at import At
 from ztorch.arrays.cells import is_tracing
 from ztorch.arrays.display import table
 from ztorch.arrays.exchange import as_host_array
@@ -195,9 +196,10 @@ class ComplexTensor(StandIn, TreeBranch):
     def __getitem__(self, key: Any) -> ComplexTensor:
         return of_parts(self.real[key], self.imag[key])
 
+    at = property(At, doc="As of a tensor.")
+
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise TypeError("a tensor never changes; make another one with zt.ops.where or "
-                        "zt.ops.concat")
+        raise TypeError("a tensor never changes; x = x.at[key].set(values) makes another one")
 
     def __eq__(self, other: object) -> Any:
         return NotImplemented if other is None else self.apply_op("equal", self, other)

@@ -1,7 +1,7 @@
 """Loops and branches over tensors: `zt.ops.scan`, `while_loop` and `cond`.
 
-The user's functions run once, on tensors that have no values. What they record becomes one call,
-whose graph has the loop: a program of its own, whatever the number of turns.
+The user's functions run once, on tensors that have no values. The ops that they record become one
+call, whose graph has the loop: a program of its own, whatever the number of turns.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _checkpoint(f: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
 
 
 class _Function(NamedTuple):
-    """What a user's function recorded."""
+    """The record of a user's function."""
 
     key: tuple[Any, ...]  # the structure, from its arguments and from what else it reads
     sources: int  # number of its arguments, as leaves

@@ -1,8 +1,8 @@
 """`zt.custom_gradient`: functions whose gradient users write themselves.
 
 The function runs on arguments that let no gradient through, and `backward` once on tensors without
-values. What it records is the gradient; it may use anything that the function computed, and is
-differentiated like everything else.
+values. The ops that it records are the gradient; they may use anything that the function computed,
+and are differentiated like all others.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class _Custom:
 
     def _slopes(self, backward: Callable[..., Any], upstreams: Sequence[Any], kind: type,
                 args: Sequence[Any]) -> list[Any]:
-        """What backward gives for each tensor; None for none."""
+        """The result of backward for each tensor; None for none."""
         made = backward(*upstreams)
         holds = [any(isinstance(x, (Value, Tensor, np.ndarray)) for x in flatten(a)[0])
                  for a in self._args]

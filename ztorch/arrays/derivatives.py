@@ -1,8 +1,8 @@
 """Derivatives of what was recorded, as calls that are recorded themselves.
 
-A function runs on watched tensors. What it records from them to its results becomes one call, which
-computes results and derivatives; it is compiled with everything else when a value is needed. The
-function may branch on values and call itself: it runs as Python.
+A function runs on watched tensors. The ops from these to its results become one call, which
+computes results and derivatives; it is compiled with all other pending ops when a value is needed.
+The function may branch on values and call itself: it runs as Python.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _watch_call(s: Spec, number: int) -> Call:
 
 
 class Recorded:
-    """What was recorded from watched tensors to some results."""
+    """The ops from watched tensors to some results."""
 
     def __init__(self, results: Sequence[TensorNode], watched: Sequence[TensorNode]):
         within = dependents(results, watched)

@@ -1,5 +1,5 @@
-"""What `keras.random` has, which users reach as `zt.random`: the draws of `draws.py`, and those of
-gamma, beta and binomial distributions."""
+"""The functions of `keras.random`, which users reach as `zt.random`: the draws of `draws.py`, and
+those of gamma, beta and binomial distributions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""DLPack: tensors lent to other libraries of this process, and theirs to us. What is on the CPU
-goes through NumPy.
+"""DLPack: tensors lent to other libraries of this process, and theirs to us. Tensors on the CPU
+go through NumPy.
 
 A tensor never changes, others that are recorded may still read it, and DLPack's flag that memory
 must not be written is one that PyTorch does not heed. So the consumer gets a copy, which is its
@@ -60,7 +60,7 @@ def device_of_tensor(x: Any) -> tuple[int, int]:
 
 
 def capsule_of(x: Any, stream: Any, max_version: Any, dl_device: Any, copy: Any) -> Any:
-    """What `__dlpack__` of a tensor gives; the arguments are its own, and as DLPack has them."""
+    """The result of a tensor's `__dlpack__`; the arguments are its own, and as DLPack has them."""
     if dl_device is not None and dl_device[0] == CPU and x.device.partition(":")[0] not in TYPES:
         here = CPU, 0  # it comes through NumPy, wherever it lies
     else:

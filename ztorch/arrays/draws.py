@@ -247,7 +247,8 @@ def shuffle(x: Any, axis: int = 0, seed: Seed = None) -> Any:
 
 
 def _tensor(x: Any) -> Any:
-    """What a function draws for: a tensor of an array, or a value of a graph as it is."""
+    """The argument that a function draws for: a tensor of an array, or a value of a graph as it
+    is."""
     return x if isinstance(x, (Value, Tensor)) else tensor(x)
 
 

@@ -24,7 +24,7 @@ RETURNED_BYTES = 1 << 16  # from which on memory of a result is reused: new page
 
 
 class _View:
-    """A block of memory, which it keeps alive, as NumPy asks for it. What the host sees of a
+    """A block of memory, which it keeps alive, by NumPy's array interface. The host's view of a
     device's block is kept too: it stays when the device is closed."""
 
     __slots__ = ("__array_interface__", "block", "seen")

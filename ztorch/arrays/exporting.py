@@ -88,7 +88,7 @@ def export(function: Callable[..., Any], path: str | os.PathLike[str], *argument
 def call_trace(function: Callable[..., Any], name: str, arguments: tuple[Any, ...],
                named: dict[str, Any], sizes: Mapping[str, int] | None,
                ) -> tuple[FunctionTrace, tuple[str, ...]]:
-    """What a call of a function would compute, and the names of its tensors.
+    """The graph of a call of a function, and the names of its tensors.
 
     Args:
         function: The function.
@@ -164,7 +164,7 @@ def _sized(label: str, kind: ArrayType, sizes: Mapping[str, int]) -> Spec:
 
 
 def results_of(name: str, trace: FunctionTrace, ports: Sequence[str]) -> list[Value]:
-    """What a function computes of an input for each port: tensors, then states of its own."""
+    """The results of a function for each port of its input: tensors, then states of its own."""
     pending = trace.pending
     tensors = pending.leaves[:len(ports)]
     inputs = [leaf("input", port, n.spec.shape, n.spec.dtype)

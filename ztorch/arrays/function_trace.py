@@ -1,4 +1,4 @@
-"""What a function of tensors computes: it is called once, with tensors that have no values."""
+"""The graph of a function of tensors: it is called once, with tensors that have no values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ztorch.graph.trees import flatten, unflatten
 
 
 class FunctionTrace(NamedTuple):
-    """What a function computes for arguments of certain shapes and dtypes."""
+    """The graph of a function for arguments of certain shapes and dtypes."""
 
     tree: Any  # shape of the tree of results
     nodes: list[TensorNode]  # leaves of that tree, then the new tensors of cells

@@ -42,7 +42,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a function of tensors one native call: a decorator.
 
     The function is called once for each set of shapes and dtypes, with tensors that have no values
-    yet. What it does with them is compiled, and runs from then on. Python's floats are inputs too;
+    yet. The ops that it calls are compiled, and run from then on. Python's floats are inputs too;
     integers, strings and the like are compiled in.
 
     Args:

@@ -44,14 +44,14 @@ def indexed(x: Any, key: Any, compute: Compute, is_tensor: Callable[[Any], bool]
     if not isinstance(key, (tuple, np.bool_)) and getattr(key, "shape", None) == () and (
             key.dtype == bool or getattr(key.dtype, "kind", "") == "b"):  # all, or none
         return indexed(x, (None,), compute, is_tensor)[:int(bool(key))]
-    parts = [_plain(k, is_tensor) for k in (key if isinstance(key, tuple) else (key,))]
-    keys, split = _for_each_axis(parts, x.shape)
+    parts = [plain(k, is_tensor) for k in (key if isinstance(key, tuple) else (key,))]
+    keys, split = for_each_axis(parts, x.shape)
     if any(isinstance(k, np.ndarray) or is_tensor(k) for k in keys):
         return _gathered(x, keys, split, compute, is_tensor)
     return _chosen(x, keys, compute)
 
 
-def _plain(k: Any, is_tensor: Callable[[Any], bool]) -> Any:
+def plain(k: Any, is_tensor: Callable[[Any], bool]) -> Any:
     """A part of a key: an integer, a slice, None, Ellipsis, an array, or a tensor of integers."""
     if k is None or k is Ellipsis or type(k) is int:
         return k
@@ -84,7 +84,7 @@ def _need_positions(dtype: Any, fits: bool) -> None:
                          "bools")
 
 
-def _for_each_axis(parts: list[Any], shape: tuple[int, ...]) -> tuple[list[Any], int]:
+def for_each_axis(parts: list[Any], shape: tuple[int, ...]) -> tuple[list[Any], int]:
     """Keys with a slice for each axis that they leave out, and arrays of positions for bools; and
     how many of them come before the Ellipsis."""
     sizes = [k.ndim if _is_mask(k) else int(k is not None and k is not Ellipsis) for k in parts]
@@ -136,7 +136,7 @@ def _chosen(x: Any, keys: list[Any], compute: Compute) -> Any:
     pattern = x.shape, x.dtype, positions.shape, getattr(first, "step", None), repr(rest)
     if size >= 1 << 31 or is_tracing() or not _varies(pattern, int(positions.flat[0])):
         return _sliced(x, keys, compute)
-    x = compute("take", (x, _placed(positions, x)), {"axis": 0})
+    x = compute("take", (x, placed(positions, x)), {"axis": 0})
     return _sliced(x, [slice(None)] * positions.ndim + rest, compute)
 
 
@@ -166,7 +166,7 @@ def _sliced(x: Any, keys: list[Any], compute: Compute) -> Any:
     return x if x.shape == tuple(result) else compute("reshape", (x, tuple(result)), {})
 
 
-def _placed(positions: np.ndarray, x: Any) -> Handle:
+def placed(positions: np.ndarray, x: Any) -> Handle:
     """Positions as a tensor where x lies."""
     handle = Handle()
     handle.node = node_of_array(positions, dtype_of(positions.dtype), x.device, copy=False)
@@ -200,7 +200,7 @@ def _gathered(x: Any, keys: list[Any], split: int, compute: Compute,
     arrays = [keys[at] for at in axes]
     sizes = [x.shape[at] for at in axes]
     flat = _flat(arrays, sizes, compute) if any(map(is_tensor, arrays)) else (
-        _placed(_flat_of_arrays(arrays, sizes), x))
+        placed(_flat_of_arrays(arrays, sizes), x))
     adjacent = axes == list(range(axes[0], axes[-1] + 1)) and not axes[0] < split <= axes[-1]
     first = axes[0] if adjacent else 0
     rest = [at for at in range(len(x.shape)) if at not in axes]

@@ -51,7 +51,7 @@ Block = Allocation | bytes
 
 
 def place_of(block: Block) -> Any:
-    """What programs take of a block."""
+    """The address of a block, as programs take it."""
     return contents(block) if type(block) is bytes else block.place  # type: ignore[union-attr]
 
 
@@ -75,7 +75,8 @@ class Pool(ABC):
         return self._take(align_up(nbytes, BUFFER_ALIGN) or BUFFER_ALIGN)
 
     def allocator(self, nbytes: int) -> Callable[[], Allocation]:
-        """What gives a block of so many bytes, of unspecified contents, each time."""
+        """A function that gives a new block of so many bytes, of unspecified contents, each
+        time."""
         return partial(self._take, align_up(nbytes, BUFFER_ALIGN) or BUFFER_ALIGN)
 
     def _take(self, size: int) -> Allocation:

@@ -42,7 +42,7 @@ class TensorNode:
     siblings: list[weakref.ref[TensorNode]] | None
 
     def settle(self, block: Block) -> None:
-        """Says where its elements lie now. What it was computed from may go."""
+        """Says where its elements lie now, and lets go of its operands."""
         self.block = block  # other threads read the block first, then the operands, then the call
         self.call = None
         self.operands = ()
@@ -84,7 +84,7 @@ def placeholder(spec: Spec) -> TensorNode:
 
 
 class Handle:
-    """What a user holds of a node: the base of `Tensor`, for what must know tensors when it sees
+    """A user's handle of a node: the base of `Tensor`, for code that must know tensors when it sees
     one."""
 
     __slots__ = ("node",)

@@ -1,7 +1,7 @@
 """Python's operators on tensors: the quickest way to record an op.
 
-The call of an operator is found by the specs of its operands, or the types of numbers. What was not
-recorded before, or takes checks, goes the way of all ops.
+The call of an operator is found by the specs of its operands, or the types of numbers. A call that
+was not recorded before, or that needs checks, goes the way of all ops.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ def set_operators(tensor: type[Handle], compute: Compute) -> None:
         setattr(tensor, f"__{python}__", _unary(tensor, op, _wrapping(compute)))
     for python, op in (BINARY | COMPARISONS).items():
         setattr(tensor, f"__{python}__", _binary(tensor, op, compute))
+    tensor.__round__ = lambda x, n=None: compute(  # type: ignore[attr-defined]
+        "round", (x,) if n is None else (x, n), {})
     for python, op in EQUALITY.items():
         setattr(tensor, f"__{python}__", _binary(tensor, op, _unless_none(compute)))
     for python, op in BINARY.items():
@@ -148,7 +150,7 @@ def reshaping(tensor: type[Handle], general: Callable[..., Any]) -> Callable[...
 
 def method_of_ops(tensor: type[Handle], general: Callable[[str], FunctionType]
                   ) -> Callable[[str], FunctionType]:
-    """What makes a method of an op. Without arguments, as in `x.sum()`, it takes the shortest way.
+    """Makes a method of an op. Without arguments, as in `x.sum()`, it takes the shortest way.
 
     Args:
         tensor: The class of tensors.
@@ -169,8 +171,9 @@ def method_of_ops(tensor: type[Handle], general: Callable[[str], FunctionType]
 
 
 def way_of_ops(tensor: type[Handle], tensor_of: Callable[[TensorNode], Any]) -> Compute:
-    """What gives the results of an op, from its name and its arguments, if it was applied to such
-    tensors before; else None. Up to three arguments, the first a tensor, take the shortest way.
+    """A function that gives the results of an op, from its name and its arguments, if it was
+    applied to such tensors before; else None. Up to three arguments, the first a tensor, take the
+    shortest way.
 
     Args:
         tensor: The class of tensors.

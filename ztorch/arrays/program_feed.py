@@ -1,4 +1,4 @@
-"""What feeds a program on a device with tensors that are there: rows never leave the device.
+"""Programs on a device are fed with tensors that are there: rows never leave the device.
 
 Numbers of rows, weights of rows, scores and the answer whether all data are good cross to the host,
 and nothing else.
@@ -33,7 +33,7 @@ _calls: weakref.WeakKeyDictionary[Running, dict[str, MemoryCall]] = weakref.Weak
 
 
 def feed(program: Any, x: Any) -> Feed | None:
-    """What feeds a program, if all of x are tensors in its device's own memory; else None."""
+    """The feed of a program, if all of x are tensors in its device's own memory; else None."""
     if program.metadata.open_axes:  # sequences of several sizes pass through the host
         return None
     place = memory_of(program.device)
@@ -191,7 +191,7 @@ def _fitted(t: Tensor, row: tuple[int, ...]) -> Tensor | None:
 
 
 def _conditions(port: Any, t: Tensor) -> list[Tensor]:
-    """What must be true of good data for an input or a target."""
+    """The check of good data for an input or a target."""
     bounds: tuple[float, float] | None = None
     whole = port.dtype.is_int
     if getattr(port, "range", None) is not None:

@@ -28,7 +28,7 @@ _OF_BOOLS = {**dict.fromkeys(("less", "less_equal", "greater", "greater_equal"),
              **dict.fromkeys(("sum", "prod", "cumsum", "cumprod", "trace"), i64),
              **dict.fromkeys(("mean", "var", "std"), f64)}
 
-# What NumPy computes of bools alone, which are not numbers.
+# The logical functions that NumPy computes where all operands are bools.
 _LOGIC = {"add": "logical_or", "maximum": "logical_or", "max": "any",
           "mul": "logical_and", "minimum": "logical_and", "min": "all"}
 

@@ -31,7 +31,7 @@ MOST_CYCLES = 150_000  # that other threads of Python wait: some 50 microseconds
 MOST_STACK = 1 << 13  # bytes of memory to work in that are on the stack, as small arrays of C do
 SETTLES = -1  # instead of a number of results: they are those of the nodes that it is given
 
-# What its program was compiled for -> what is made of the results; NotImplemented for all else.
+# Takes operands, and returns the result; NotImplemented for those that it was not compiled for.
 Native = Callable[..., Any]
 
 

@@ -1,4 +1,4 @@
-"""What is known of a tensor before it is computed: shape, dtype and memory."""
+"""The known properties of a tensor before it is computed: shape, dtype and memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import math
 import weakref
 
 from ztorch.dtypes import DType
+
+
+class Count(int):
+    """A number of elements: that of NumPy, which PyTorch calls for a shape."""
+
+    def __call__(self, axis: int | None = None) -> int:
+        raise TypeError("x.size is the number of elements, as in NumPy; use x.shape"
+                        + ("" if axis is None else f"[{axis}]"))
 
 
 class Spec:

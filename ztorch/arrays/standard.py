@@ -1,4 +1,5 @@
-"""What the modules of the array API share: ops as functions with the standard's signatures."""
+"""The common part of the modules of the array API: ops as functions with the standard's
+signatures."""
 
 from __future__ import annotations
 

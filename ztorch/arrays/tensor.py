@@ -10,6 +10,7 @@ import numpy as np
 from ztorch import dispatch
 from ztorch.arrays import dlpack
 from ztorch.arrays.applying import apply, apply_to_arrays
+from ztorch.arrays.at import At
 from ztorch.arrays.cells import is_tracing
 from ztorch.arrays.display import table
 from ztorch.arrays.elements import moved, node_from, restored, stored_array
@@ -19,6 +20,7 @@ from ztorch.arrays.node import Handle, TensorNode
 from ztorch.arrays.operators import method_of_ops, reshaping, set_operators, way_of_ops
 from ztorch.arrays.placement import memory_of
 from ztorch.arrays.realize import compute as compute_node
+from ztorch.arrays.specs import Count
 from ztorch.dtypes import AnyDType, DType, from_storage
 from ztorch.dtypes import dtype as dtype_named
 from ztorch.errors import ShapeError
@@ -90,7 +92,7 @@ class Tensor(Handle, Operators):
     @property
     def size(self) -> int:
         """The number of elements."""
-        return self.node.spec.size
+        return Count(self.node.spec.size)
 
     @property
     def nbytes(self) -> int:
@@ -112,8 +114,8 @@ class Tensor(Handle, Operators):
         """A table, for notebooks; None while a function is being compiled."""
         if is_tracing():
             return None
-        return table(self._readable(), f"tensor of {self.dtype}, shape {self.shape}, on "
-                                       f"{self.device}")
+        label = f"tensor of {self.dtype}, shape {self.shape}, on {self.device}"
+        return table(self._readable(), label)
 
     def __str__(self) -> str:
         return repr(self) if is_tracing() else str(self._readable())
@@ -247,8 +249,7 @@ class Tensor(Handle, Operators):
         return tensor_of(chosen(self, key, compute))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise TypeError("a tensor never changes; make another one with zt.ops.where or "
-                        "zt.ops.concat")
+        raise TypeError("a tensor never changes; x = x.at[key].set(values) makes another one")
 
     def __contains__(self, x: Any) -> bool:
         return bool((self == x).any())
@@ -264,7 +265,7 @@ def tensor_of(node: TensorNode) -> Tensor:
 
 
 def restored_tensor(array: np.ndarray, d: str, device: str) -> Tensor:
-    """What pickle calls."""
+    """The function that pickle calls."""
     return tensor_of(restored(array, dtype_named(d), device))
 
 
@@ -294,5 +295,6 @@ def _wrapped(result: Any) -> Any:
 recorded_again = way_of_ops(Tensor, tensor_of)
 dispatch.on_tensors = recorded_again  # type: ignore[assignment]
 set_operators(Tensor, compute)
+Tensor.at = property(At)  # type: ignore[attr-defined]
 Tensor.reshape = Tensor.view = reshaping(Tensor, Operators.reshape)  # type: ignore[method-assign]
 Tensor.method_of = staticmethod(method_of_ops(Tensor, Tensor.method_of))  # type: ignore[method-assign, assignment]

@@ -52,7 +52,7 @@ class _Rate(Cell):
 
 
 class Step(NamedTuple):
-    """What one optimizer does to parameters of certain specs."""
+    """The step of one optimizer for parameters of certain specs."""
 
     call: Call  # (parameters, gradients, states) -> (parameters, changed states)
     states: list[Cell]
@@ -91,7 +91,7 @@ class Steps:
 
 
 def _portable(tree: Any, specs: Sequence[Spec]) -> tuple[Any, ...]:
-    """What names a step in another process."""
+    """The name of a step in another process."""
     return tree, tuple((s.shape, s.dtype.long, s.memory) for s in specs)
 
 

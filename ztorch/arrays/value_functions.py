@@ -50,8 +50,8 @@ def on_numbers(name: str, key: Any, function: Callable[..., Any], operands: Sequ
 
 
 def as_layer_input(label: str, x: Any, place: str) -> TensorNode:
-    """What a layer or a loss takes as a node in a memory. As in Keras, arrays of float64 become
-    float32; tensors stay what they are."""
+    """An argument of a layer or a loss, as a node in a memory. As in Keras, arrays of float64
+    become float32; tensors stay what they are."""
     if isinstance(x, Handle):
         return x.node
     array = as_host_array(label, x)

@@ -1,7 +1,7 @@
 """`zt.vmap`: a function of one example as a function of many.
 
-The function runs once, on tensors of one example, which have no values. What it records becomes one
-call; its graph is vectorised where the call is built.
+The function runs once, on tensors of one example, which have no values. The ops that it records
+become one call; its graph is vectorised where the call is built.
 """
 
 from __future__ import annotations

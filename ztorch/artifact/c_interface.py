@@ -105,7 +105,8 @@ class CInterface:
 
     @property
     def ones(self) -> CTensor | None:
-        """What a function uses when it gets NULL for the weights of rows, or for which are real."""
+        """The default of a function that gets NULL for the weights of rows, or for which are
+        real."""
         return next((t for f in self.functions for t in f.inputs if t.optional), None)
 
     @property
@@ -205,7 +206,7 @@ def _row_sizes(spec: ProgramSpec) -> list[tuple[str, int, str]]:
 
 
 def _verb(function: str) -> str:
-    """What a function is called in C after the name of the model: predict, train_step_8x128."""
+    """The name of a function in C after the name of the model: predict, train_step_8x128."""
     verb, at, sizes = function.partition("@")
     return f"{_VERBS.get(verb, verb)}{'_' if at else ''}{sizes}"
 

@@ -35,7 +35,7 @@ SCRIPT = {  # values of the script's template
 
 @dataclass(frozen=True)
 class PageData:
-    """What a page shows beside its model."""
+    """The data of a page beside its model."""
 
     samples: Samples | None = None  # rows to try the model on
     letters: str = ""  # of a text model: the letter of each number
@@ -66,7 +66,7 @@ def write_web(path: str | os.PathLike[str], snapshot: Snapshot, *others: Snapsho
 
 
 def _page(name: str, artifact: bytes, page: PageData) -> bytes:
-    """The page with all that it needs. What is large is compressed; browsers take that apart."""
+    """The page with all that it needs. Large parts are compressed; browsers take them apart."""
     samples = page.samples.to_json() if page.samples else None
     data = {"samples": samples, "letters": page.letters, "lacks": page.lacks}
     return _rendered("index.html", name=name, artifact=_inline(artifact),

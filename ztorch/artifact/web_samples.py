@@ -23,7 +23,7 @@ class Samples:
     labels: tuple[int, ...] = ()  # of rows that have classes
 
     def to_json(self) -> dict[str, Any]:
-        """What the page takes: all numbers as bytes, and those that stand for black and white."""
+        """The data for the page: all numbers as bytes, and those that stand for black and white."""
         low, high = float(self.x.min(initial=0)), float(self.x.max(initial=0))
         return {"rows": len(self.x), "labels": list(self.labels),
                 "x": base64.b64encode(self.x.tobytes()).decode(),

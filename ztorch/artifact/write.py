@@ -66,7 +66,7 @@ def pack(snapshot: Snapshot, *others: Snapshot) -> bytes:
 
 
 def _suffix(spec: ProgramSpec) -> str:
-    """What the name of a member of code ends in."""
+    """The suffix of a member of code."""
     return "wasm" if spec.arch == WASM_ARCH else "so" if spec.backend == "cpu" else "bin"
 
 

@@ -68,7 +68,7 @@ _USED = {name: b"used_" + name for name in _FORMS}  # of capsules that were take
 
 
 class _Owner:
-    """What is lent, and all that has to stay until it is given back: DLPack's deleter gives up the
+    """A loan, and all that has to stay until it is given back: DLPack's deleter gives up the
     reference that the structure holds."""
 
     def __init__(self, *parts: Any):
@@ -135,7 +135,7 @@ def drop_abandoned() -> None:
 
 
 def described(capsule: Any) -> Description | None:
-    """What is in a capsule that nobody has taken; None if it is none of DLPack's."""
+    """The content of a capsule that nobody has taken; None if it is none of DLPack's."""
     name = _name(capsule)
     if name is None:
         return None

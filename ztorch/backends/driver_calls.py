@@ -1,4 +1,5 @@
-"""What each driver of a device with memory of its own does; `Device` offers it to all others."""
+"""The calls of each driver of a device with memory of its own; `Device` offers them to all
+others."""
 
 from __future__ import annotations
 

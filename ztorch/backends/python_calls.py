@@ -83,7 +83,7 @@ def python_function(library: bytes, numbers: Mapping[str, int], objects: Mapping
     return function
 
 
-# What the native function needs of Python's interface, most of it the stable one.
+# Functions of Python's C interface, mostly of the stable one, that the native function calls.
 _FUNCTIONS = {
     "as_address": "PyLong_AsVoidPtr", "new_bytes": "PyBytes_FromStringAndSize",
     "keep": "Py_IncRef", "give_up": "Py_DecRef", "dict_get": "PyDict_GetItem",

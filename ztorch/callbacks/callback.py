@@ -156,8 +156,8 @@ class Callback:
         return getattr(method, "__func__", method) is not getattr(Callback, hook)
 
     def method(self, hook: str) -> Any:
-        """What `fit` calls for a hook: the method of that name, or of Keras' shorter one where a
-        class has only that."""
+        """The method that `fit` calls for a hook: the one of that name, or of Keras' shorter one
+        where a class has only that."""
         method = getattr(self, hook)
         overridden = getattr(method, "__func__", method) is not getattr(Callback, hook)
         return method if overridden else getattr(self, SHORTER.get(hook, hook), method)

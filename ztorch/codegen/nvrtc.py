@@ -28,7 +28,7 @@ def assembly(text: str, target: Target) -> str:
 
 
 def compiled(text: str, options: tuple[str, ...]) -> bytes:
-    """What NVRTC makes of a text; what it says against the text is in the error."""
+    """The code that NVRTC makes of a text; its complaints are in the error."""
     nvrtc = _nvrtc()
     program = _answer(nvrtc.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], []))
     try:
@@ -54,7 +54,7 @@ def _read(program: Any, size: Any, read: Any) -> bytes:
 
 
 def _answer(codes: tuple) -> Any:
-    """What a call gives beside success."""
+    """The results of a call beside success."""
     code, *answers = codes
     if code.value:
         raise Unsupported(f"NVRTC: {code.name}")

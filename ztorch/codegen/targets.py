@@ -14,6 +14,7 @@ from ztorch.host import plugins
 from ztorch.ir.kernel import MmaShape
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.machines.chips import Chip, chips_of
+from ztorch.machines.gpus import ANY_UNIT, gpus_of
 from ztorch.machines.processors import Processor
 
 
@@ -124,12 +125,12 @@ class Family:
     mma_shapes: tuple[MmaShape, ...]
 
 
-# What a warp multiplies at once; the last rounds float32 to 10 bits ("tf32").
+# Matrices that a warp multiplies at once; the last rounds float32 to 10 bits ("tf32").
 _MMA = (MmaShape(16, 8, 16, f16, f32), MmaShape(16, 8, 16, bf16, f32),
         MmaShape(16, 8, 8, f32, f32, mantissa_bits=10))
-# What 32 threads multiply at once by WMMA, and 64 by MFMA, which can keep all bits of float32. The
-# older of its chips takes subnormal numbers of 16 bits for zeros. Those of float16 are large enough
-# to be missed, so it gets them as float32.
+# Matrices that 32 threads multiply at once by WMMA, and 64 by MFMA, which can keep all bits of
+# float32. The older of its chips takes subnormal numbers of 16 bits for zeros. Those of float16 are
+# large enough to be missed, so it gets them as float32.
 _WMMA = (MmaShape(16, 16, 16, f16, f32), MmaShape(16, 16, 16, bf16, f32))
 _MFMA = (MmaShape(16, 16, 4, f32, f32), MmaShape(16, 16, 4, f64, f64))
 _MFMA2 = (MmaShape(16, 16, 16, bf16, f32), *_MFMA)
@@ -155,10 +156,11 @@ _CUDA_GRID = GridLimits(threads=1024, shared_bytes=_STATIC_SHARED,
 
 
 def _cuda(chip: Chip) -> Target:
-    family = FAMILIES[chip.family]
+    family, known = FAMILIES[chip.family], gpus_of(f"cuda:{chip.name}")
     grid = replace(_CUDA_GRID, shared_bytes=chip.shared_bytes or _STATIC_SHARED,
                    shared_unit_bytes=chip.shared_bytes, subgroup=family.subgroup,
-                   compute_units=chip.compute_units, mma_shapes=family.mma_shapes,
+                   compute_units=chip.compute_units,
+                   unit=known[0].rates if known else ANY_UNIT, mma_shapes=family.mma_shapes,
                    mma_layout="quads" if family.mma_shapes else "",
                    asynchronous_copies="ptx80" in family.template_folders,
                    asynchronous_products="ptx90a" in family.template_folders,

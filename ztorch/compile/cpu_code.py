@@ -110,7 +110,7 @@ class RenderedModule:
 
     @property
     def _steps(self) -> Mapping[str, Any] | None:
-        """What the template shows of the loop over batches; None where no function has one."""
+        """The loop over batches, as the template shows it; None where no function has one."""
         return STEPS if self.repeated else None
 
     def _frame(self, **parts: Any) -> str:
@@ -125,7 +125,7 @@ class RenderedModule:
 
 
 def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
-    """What the module's template shows of a function: its kernels, the pointers they take, and the
+    """A function, as the module's template shows it: its kernels, the pointers they take, and the
     loops around them.
 
     A pointer that moves is computed once a turn of the innermost loop that moves it. Others are
@@ -187,7 +187,7 @@ Pointer = tuple[str, int, tuple[int, ...]]  # space, offset (or slot), strides
 
 
 def pointer_of(place: Location) -> Pointer:
-    """What tells one pointer from another. Strides end with the innermost loop that moves it.
+    """The identity of a pointer. Strides end with the innermost loop that moves it.
 
     >>> pointer_of(Location("arena", 64, 4, strides=(8, 0)))
     ('arena', 64, (8,))

@@ -28,7 +28,7 @@ class PlannedKernel:
 
     @property
     def reasons(self) -> list[str]:
-        """What it fuses, why it does not hold what it reads as well, and the hints that it does not
+        """The fused values, the reasons why others are not, and the hints that it does not
         follow."""
         return [*_fused(self.kernel), *self.step.unmet]
 
@@ -70,7 +70,7 @@ def scheduled(name: str, graph: Graph, device: str) -> list[str]:
 
 
 def _fused(kernel: RegionKernel) -> list[str]:
-    """What a kernel computes at once, and why it is not one with those that it reads from."""
+    """The tile of a kernel, and why it is not one with those that it reads from."""
     region, before = kernel.region, kernel.placement.regions[:kernel.number]
     names = list(dict.fromkeys(v.op.name for v in region.members))
     lines = [f"fuses {', '.join(names)}"] if len(names) > 1 else []

@@ -105,8 +105,8 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
 def compiled_within(limit: int | None, functions: Mapping[str, Graph], target: Target, name: str,
                     threads: int | None,
                     with_less_memory: Callable[[], Mapping[str, Graph]] | None) -> Compiled:
-    """What `compile_functions` makes. Where a limit of memory cannot be met so, the functions are
-    traced again, with loops that run segments of turns again."""
+    """The result of `compile_functions`. Where a limit of memory cannot be met so, the functions
+    are traced again, with loops that run segments of turns again."""
     try:
         return compile_functions(functions, target, name, memory_limit=limit, threads=threads)
     except LimitTooSmall as error:

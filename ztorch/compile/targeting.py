@@ -6,8 +6,9 @@ from ztorch.codegen import targets
 from ztorch.codegen.targets import Target
 from ztorch.host import detect
 from ztorch.host import processor as this_processor
+from ztorch.machines.gpus import gpu_called
 from ztorch.machines.processors import processor
-from ztorch.runtime.devices import Where, limits_of
+from ztorch.runtime.devices import Where, info_of
 
 
 def target_for(place: Where) -> Target:
@@ -21,7 +22,11 @@ def target_for(place: Where) -> Target:
     """
     target = targets.target(place.target)
     if target.limits.grid is not None:
-        return target if place.ordinal is None else target.on_device(limits_of(place))
+        if place.ordinal is None:
+            return target
+        info = info_of(place)
+        known = gpu_called(info.name)
+        return target.on_device({**dict(info.limits), **({"unit": known.rates} if known else {})})
     if place.processor:
         return target.on_processor(processor(place.processor))
     runs_here = (target.arch == this_processor.architecture()

@@ -19,7 +19,7 @@ from ztorch.lower.schedule import IllegalSchedule, Schedule
 
 
 def chooser(target: Target, threads: int | None = None) -> Chooser | None:
-    """What the compiler asks for a schedule, where any was measured on a machine like this."""
+    """The source of schedules for the compiler, where any was measured on a machine like this."""
     place = tuned_files.folder()
     if target.limits.grid is not None or place is None or not current().tuned:
         return None

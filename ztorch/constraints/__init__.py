@@ -1,4 +1,4 @@
-"""What weights must be after each training step.
+"""Constraints that weights obey after each training step.
 
 >>> from ztorch import constraints, layers
 >>> layers.Dense(3, kernel_constraint=constraints.MaxNorm(2)).kernel_constraint

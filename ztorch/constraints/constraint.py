@@ -52,7 +52,7 @@ class _FunctionConstraint(Constraint, abstract=True):
 
     @property
     def label(self) -> str:
-        """What the function is called."""
+        """The name of the function."""
         return getattr(self.function, "__name__", "function")
 
     def get_config(self) -> dict[str, Any]:

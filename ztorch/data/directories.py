@@ -47,7 +47,7 @@ class DirectoryBatches(Batches):
 
 
 class ImageDirectory(DirectoryBatches, ImageFolder):
-    """What `image_dataset_from_directory` returns."""
+    """The result of `image_dataset_from_directory`."""
 
     def __init__(self, directory: str | os.PathLike[str], size: tuple[int, int], channels: int,
                  batch_size: int, seed: int | None, label_mode: str | None,
@@ -62,7 +62,7 @@ class ImageDirectory(DirectoryBatches, ImageFolder):
 
 
 class TextDirectory(DirectoryBatches):
-    """What `text_dataset_from_directory` returns."""
+    """The result of `text_dataset_from_directory`."""
 
     def __init__(self, batch_size: int, seed: int | None, label_mode: str | None,
                  max_length: int | None, labelled: LabelledFiles):

@@ -21,7 +21,7 @@ _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
 
 @dataclass(frozen=True)
 class Table:
-    """What `read_table` returns."""
+    """The result of `read_table`."""
 
     x: np.ndarray  # numbers, of shape (rows, columns)
     y: np.ndarray | None  # labels, one per row

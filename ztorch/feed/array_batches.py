@@ -99,7 +99,7 @@ class ArrayBatches:
                 step += 1
 
     def _stage(self, calls: BorrowedCalls, sizes: tuple[int, ...]) -> Stage:
-        """What fills the buffers of a call that holds these sizes."""
+        """A function that fills the buffers of a call that holds these sizes."""
         if self._staged_for is not calls:
             self._staged_for, self._stages = calls, {}
         call = calls.fitting(sizes)

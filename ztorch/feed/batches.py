@@ -1,7 +1,7 @@
 """Where batches come from: arrays, or an iterator.
 
 Both kinds of source have `epoch(calls, number, steps)`, a generator of a Batch for each step: it
-fills the input buffers of the smallest call that holds the batch. What is left of them is filled up
+fills the input buffers of the smallest call that holds the batch. The rest of them is filled up
 with the same rows again, at weight 0: these cannot overflow, and leave batch statistics close to
 those of the real rows.
 """

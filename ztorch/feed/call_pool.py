@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Calls(Protocol):
-    """What lends calls: a pool, or what feeds a program with tensors."""
+    """A lender of calls: a pool, or the feed of a program with tensors."""
 
     def of_each_bucket(self, verb: str) -> AbstractContextManager[Any]: ...
 

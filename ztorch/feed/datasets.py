@@ -22,7 +22,8 @@ from ztorch.feed.sources import is_indexed
 
 def as_stream(adapter: DataAdapter, source: Any, batch_size: int, with_targets: bool,
               seed: int | None = None) -> Any:
-    """What gives batches: the source itself, or the batches of a dataset that is read by index.
+    """The source of batches: the given one itself, or the batches of a dataset that is read by
+    index.
 
     Args:
         adapter: Knows the inputs and targets of the program.

@@ -8,7 +8,7 @@ from typing import Any
 from ztorch.errors import DataError
 from ztorch.feed.adapter import DataAdapter
 
-# What columns of targets are called in datasets whose items are dicts.
+# Names of columns of targets in datasets whose items are dicts.
 _TARGETS = ("label", "labels", "target", "targets", "y")
 
 

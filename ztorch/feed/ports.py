@@ -40,11 +40,11 @@ class InputPort(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What users call it; empty where it is the only one."""
+        """The users' name for it; empty where it is the only one."""
         return self.port[2:]
 
     def rows(self, value: Any, name: str) -> np.ndarray | Ragged:
-        """What a user passed, as rows of the input's shape. Errors call it `name`."""
+        """The user's data, as rows of the input's shape. Errors call it `name`."""
         value = read(value)
         if self.reader is not None:
             value = self.reader.numbers(value, name)
@@ -82,11 +82,11 @@ class TargetPort(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What users call it; empty where it is the only one."""
+        """The users' name for it; empty where it is the only one."""
         return self.port.partition("/")[2]
 
     def rows(self, value: Any, rows: int, name: str, first_row: int = 0) -> np.ndarray | Ragged:
-        """What a user passed, as rows of the target's shape; every label is checked. Errors call
+        """The user's data, as rows of the target's shape; every label is checked. Errors call
         it `name`, and count rows from `first_row`."""
         value = read(value)
         if self.axes and value is not None:
@@ -141,7 +141,7 @@ class TargetPort(NamedTuple):
 
 
 def read(value: Any) -> Any:
-    """What a user passed; of a column that reads from disk, its rows."""
+    """The user's data; of a column that reads from disk, its rows."""
     return value[:] if type(value) is not np.ndarray and is_column(value) else value
 
 

@@ -97,7 +97,7 @@ def listed_part(x: Any, part: int) -> Any:
 
 
 class LookedAt(Iterator[Any]):
-    """What can be read only once, such as a generator, with a first item that can be looked at
+    """Rows that can be read only once, such as a generator, with a first item that can be looked at
     before it is read."""
 
     def __init__(self, source: Iterator[Any]):

@@ -46,7 +46,7 @@ def sizes_seen(x: Any, open_axes: Mapping[str, Mapping[int, str]], inputs: Itera
 
 
 def _sizes(rows: Any, axis: int) -> Iterator[int]:
-    """The sizes of rows along an axis. What has no such axis is an error of the data, later."""
+    """The sizes of rows along an axis. A row without it is an error of the data, later."""
     if not hasattr(rows, "shape") and not isinstance(rows, (list, tuple)):
         rows = as_array(rows, "x")
     shapes = ([rows.shape[1:]] if hasattr(rows, "shape") and len(rows) else

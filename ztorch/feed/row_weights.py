@@ -73,7 +73,7 @@ def _by_output(weights: Any, outputs: Sequence[str]) -> Any:
 
 def output_weights(ports: Sequence[TargetPort], outputs: Sequence[str], sample_weight: Any,
                    rows: int) -> dict[str, np.ndarray]:
-    """What each port of weights takes: 1 where nothing is said.
+    """The weights for each port: 1 where nothing is said.
 
     Args:
         ports: The ports.

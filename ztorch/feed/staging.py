@@ -111,7 +111,7 @@ class Stage:
 
     @functools.cached_property
     def native(self) -> NativeSteps | None:
-        """What runs full batches natively, if that can be."""
+        """A runner of full batches in native code, if that can be."""
         if self._weights is None or self._real is None:
             return None
         arrays: dict[str, np.ndarray] = {}

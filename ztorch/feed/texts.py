@@ -46,7 +46,7 @@ class TextReader(NamedTuple):
 
 
 def texts(value: Any, row: tuple[int, ...], name: str) -> np.ndarray:
-    """What a user passed, as an array of rows of texts of this shape.
+    """The user's data, as an array of rows of texts of this shape.
 
     >>> texts([b"a", "b"], (1,), "x").tolist()
     [['a'], ['b']]
@@ -74,7 +74,7 @@ def texts(value: Any, row: tuple[int, ...], name: str) -> np.ndarray:
 
 
 def with_numbers(x: Any, readers: Mapping[str, TextReader]) -> Any:
-    """What a user passed as x, with numbers in place of the texts of some inputs. A stream of
+    """The user's x, with numbers in place of the texts of some inputs. A stream of
     batches stays as it is.
 
     Args:

@@ -265,8 +265,8 @@ class OrNone(Kind):
 
 
 class OneOrNamed(Kind):
-    """What is said of a single input or output, or of several by their names. In memory a dict, in
-    which a single one has the name "".
+    """A record for a single input or output, or one for each of several by name. In memory a dict,
+    in which a single one has the name "".
 
     >>> sizes = OneOrNamed(Whole(1, 9))
     >>> sizes.from_json(3), sizes.from_json({"a": 3, "b": 4})

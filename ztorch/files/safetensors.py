@@ -76,7 +76,7 @@ def unpack(data: bytes | memoryview, where: str) -> tuple[Tensors, dict[str, str
 
 
 def _header(data: bytes | memoryview) -> tuple[dict[str, Any], dict[str, str], int]:
-    """What the tensors are, the metadata, and where the first tensor begins."""
+    """The tensors, the metadata, and the place where the first tensor begins."""
     size = int.from_bytes(data[:8], "little")
     begin = 8 + size
     if size > _MAX_HEADER or begin > len(data):

@@ -145,7 +145,7 @@ def per_example(one: Value, many: Examples, **attrs: Any) -> Value:
 
 
 class _Example:
-    """What a body sees of its arguments: those of one example."""
+    """The arguments as a body sees them: those of one example."""
 
     def __init__(self, all_examples: Any, index: Any):
         self._all = all_examples

@@ -1,4 +1,4 @@
-"""What a loop of the graph does at each turn.
+"""The body of a loop of the graph.
 
 A body is a graph of its own. Its leaves are what changes from turn to turn, and what it reads from
 outside, which stays the same.
@@ -23,7 +23,7 @@ CARRY, SLICE, SHARED = "carry", "slice", "shared"  # roles of a body's leaves
 
 @dataclass(frozen=True, eq=False)
 class Ahead:
-    """What is computed before a loop, for all its turns at once."""
+    """Values that are computed before a loop, for all its turns at once."""
 
     values: Mapping[Value, Value]  # slices of the body: the value of one turn
     stacks: Mapping[Value, Value]  # slices of the body: the values of all turns
@@ -82,7 +82,7 @@ class Body:
         return hashlib.sha256(f"{text}\n{turns}".encode()).hexdigest()[:32]
 
     def __repr__(self) -> str:
-        """What equal bodies share: attributes of nodes are compared by it."""
+        """The key of equal bodies: attributes of nodes are compared by it."""
         return f"<body {self.text or id(self)}>"
 
 

@@ -65,6 +65,15 @@ def repeat(body: Body, inits: Sequence[Value], sequences: Sequence[Value],
     return results_of(LOOP(*inits, *sequences, *shared, body=body))
 
 
+def looped(body: Body, inits: Sequence[Value], sequences: Sequence[Value], ahead: bool = True
+           ) -> tuple[list[Value], list[Value]]:
+    """The results of a loop; without turns, what it starts with. With `ahead`, products of
+    sequences alone are computed before it."""
+    if body.turns == 0:
+        return list(inits), [OPS.full((0, *v.shape), 0, v.dtype) for v in body.outs]
+    return repeat(body, inits, sequences, ahead=ahead)
+
+
 def _products_first(body: Body, sequences: list[Value]) -> tuple[Body, list[Value]]:
     """The body with products of sequences alone as slices of their own."""
     ahead = dependents(body.roots, body.slices) - dependents(body.roots, body.carries)
@@ -96,7 +105,7 @@ def _products_first(body: Body, sequences: list[Value]) -> tuple[Body, list[Valu
 
 
 def _below_movement(v: Value, heavy: set[Value]) -> Value:
-    """What a chain of movements reads: it costs nothing inside the loop."""
+    """The source of a chain of movements: reading it costs nothing inside the loop."""
     while v.op.movement and len(v.args) == 1 and v.args[0] in heavy:
         v = v.args[0]
     return v

@@ -1,7 +1,7 @@
 """The gradient of a loop, which is a loop over the turns in the other order.
 
-It reads what the forward loop keeps of every turn. What turns add to the gradient of a value that
-they share becomes one large product after the loop.
+It reads the values that the forward loop keeps of every turn. The terms that turns add to the
+gradient of a shared value become one large product after the loop.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class Backward:
         return v in self.known or v in self.stored or v in self.body.slices
 
     def _sources(self, v: Value, turning: set[Value]) -> list[Value]:
-        """What v is computed from, where all that is cheap is computed again."""
+        """The operands of v, where all cheap values are computed again."""
         if v not in turning:
             return []
         if v in self.known or v in self.stored or not v.args:

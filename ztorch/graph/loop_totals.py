@@ -1,4 +1,5 @@
-"""What all turns of a loop that goes back add to the gradient of a value that they share.
+"""The sums of the terms that all turns of a backward loop add to the gradient of a value that they
+share.
 
     sum over turns of h.T @ slopes   becomes   one product of the stacks of all h and all slopes
 

@@ -56,7 +56,7 @@ def _united(graph: Graph) -> Graph:
 
 
 def _turns(body: Body) -> tuple:
-    """What loops that take the same turns share."""
+    """The common properties of loops that take the same turns."""
     return (body.turns, body.reverse, body.leaves, body.news, body.recompute)
 
 
@@ -98,7 +98,7 @@ def _pruned(graph: Graph) -> Graph:
 
 
 class _Kept:
-    """What remains of a body of which only some results are read."""
+    """The rest of a body of which only some results are read."""
 
     def __init__(self, body: Body, read: set[int]):
         self._old = body

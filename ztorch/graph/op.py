@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch import dispatch
 from ztorch.dtypes import DType, dtype
 from ztorch.errors import ShapeError, unknown
 from ztorch.graph.value import Op, Value, current_layer, stand_in
@@ -125,6 +126,8 @@ class _Namespace:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):  # what Python and tools ask of any object; no op to suggest
             raise AttributeError(name)
+        if not REGISTRY:
+            dispatch.register_ops()
         name = ALIASES.get(name, name)
         if name not in REGISTRY:
             raise unknown("op", name, REGISTRY, also=ALIASES)
@@ -238,9 +241,8 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     try:
         return tuple(int(n) for n in np.broadcast_shapes(*shapes))
     except ValueError:
-        raise shape_error(
-            "cannot broadcast shapes", *shapes,
-            fix="dimensions must be equal or 1, counted from the last axis") from None
+        raise shape_error("cannot broadcast shapes", *shapes, fix="dimensions must be equal or 1, "
+                          "counted from the last axis") from None
 
 
 def broadcast_together(*args: Any, dtypes_from: int = 0) -> tuple[Value, ...]:
@@ -254,9 +256,8 @@ def broadcast_together(*args: Any, dtypes_from: int = 0) -> tuple[Value, ...]:
     typed = values[dtypes_from:]
     for v in typed:
         if v.dtype != typed[0].dtype:
-            raise shape_error(
-                f"dtypes {typed[0].dtype} and {v.dtype} do not mix",
-                fix="use ops.cast to choose one")
+            raise shape_error(f"dtypes {typed[0].dtype} and {v.dtype} do not mix",
+                              fix="use ops.cast to choose one")
     shape = broadcast_shapes(*(v.shape for v in values))
     return tuple(_spread(v, shape) for v in values)
 
@@ -264,9 +265,8 @@ def broadcast_together(*args: Any, dtypes_from: int = 0) -> tuple[Value, ...]:
 def _spread(v: Value, shape: tuple[int, ...]) -> Value:
     if v.shape == shape:
         return v
-    if v.op.name == "full":  # filling the whole shape needs no broadcast
-        return OPS.full(shape, v.attrs["value"], v.dtype)
-    return OPS.broadcast_to(v, shape)
+    filled = v.op.name == "full"  # filling the whole shape needs no broadcast
+    return OPS.full(shape, v.attrs["value"], v.dtype) if filled else OPS.broadcast_to(v, shape)
 
 
 def normal_axes(axis: int | tuple[int, ...] | None, rank: int) -> tuple[int, ...]:

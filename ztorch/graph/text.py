@@ -45,7 +45,7 @@ def text_of(graph: Graph) -> str | None:
 
 
 def _computed(v: Value) -> Value:
-    """What v is a name of."""
+    """The value that v is another name of."""
     while v.op.alias:
         v = v.args[0]
     return v

@@ -27,7 +27,7 @@ TURNS_WRITTEN_OUT = 64  # of a loop that ends by a test: enough for halving all 
 
 
 def number_leaf(name: str, like: Value) -> Value:
-    """What stands for a number of a thread.
+    """The substitute of a number of a thread.
 
     Args:
         name: Its name, which no other one of the program has.

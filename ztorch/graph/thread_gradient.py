@@ -139,7 +139,7 @@ class _Backward:
         return x
 
     def _taken(self, x: Value | ThreadVariable) -> Value:
-        """What a number or a variable has got; from here on it has got nothing."""
+        """The gradient so far of a number or a variable, which is reset to nothing."""
         variable = self._got(x)
         slope = self.get(variable)
         self.out.append(SetVariable(variable, OPS.full((), 0, variable.dtype)))
@@ -234,7 +234,7 @@ class _Backward:
             self._spread(s.operands[0], slope)
 
     def _sent_back(self, s: Exchange, slope: Value) -> Value:
-        """What the other threads of the subgroup got for this one's number."""
+        """The gradients that the other threads of the subgroup have for this one's number."""
         if isinstance(s.lane, int):
             result = self.fresh(slope.dtype)
             self.out.append(Exchange(result, slope, s.lane))

@@ -191,7 +191,7 @@ class _Thread:
 
 
 class _Number:
-    """What the body of an op sees of its arguments: numbers."""
+    """The arguments as the body of an op sees them: numbers."""
 
     def __init__(self, thread: _Thread, v: Value, known: dict[Value, Operand]):
         self.b, self.count = thread.b, len(v.args)

@@ -1,4 +1,4 @@
-"""What the threads of a grid of blocks do: a program of each thread, one statement after the other.
+"""The program of the threads of a grid of blocks: one statement of a thread after the other.
 
 Numbers of a thread are values of rank 0. Their leaves stand for what a statement gives: an element
 that was loaded, the value of a variable, the counter of a loop.
@@ -165,7 +165,7 @@ class ThreadProgram:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def __repr__(self) -> str:
-        """What equal programs share: attributes of nodes are compared by it."""
+        """The key of equal programs: attributes of nodes are compared by it."""
         return f"<threads {self.text or id(self)}>"
 
 
@@ -186,7 +186,7 @@ def values_of(s: ThreadStatement) -> list[Value]:
 
 
 def _plain(s: ThreadStatement) -> str:
-    """What a statement holds beside values."""
+    """The fields of a statement beside values."""
     words = [type(s).__name__]
     for name, x in vars(s).items():
         if isinstance(x, ThreadVariable):

@@ -1,4 +1,4 @@
-"""What the threads of a gradient keep of the way forward: numbers, one for each turn of the loops
+"""Numbers of the way forward that the threads of a gradient keep: one for each turn of the loops
 around them, in an array of all threads.
 
 A number that is kept is written and read, on a way forward that is gone once more for it. So what
@@ -125,7 +125,7 @@ class ThreadTape:
         return isinstance(s, LoadElement) and s.array not in self.changing
 
     def again(self, x: Value) -> Value | None:
-        """What a variable was set to, if that is computed again rather than kept."""
+        """The value that a variable was set to, if it is computed again rather than kept."""
         made = self.set_to.get(x)
         return made if made is not None and self._slots(made) <= AGAIN_SLOTS else None
 
@@ -141,7 +141,7 @@ class ThreadTape:
 
     @property
     def note(self) -> str:
-        """What is kept and what is computed again, in words."""
+        """A description of the values that are kept and of those that are computed again."""
         size = sum(d.bytes * n for d, n in self.lengths.items())
         kept = f"{size} bytes" if size else "nothing"
         return f"keeps {kept} of each thread's way forward; the rest is computed again"

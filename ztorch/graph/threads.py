@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, boolean, lying, to_storage
+from ztorch.dtypes import DType, boolean, from_storage, lying, to_storage
 from ztorch.graph.batching import Examples, repeated
 from ztorch.graph.op import OPS
 from ztorch.graph.thread_copies import side_by_side
@@ -19,13 +19,13 @@ from ztorch.ir.interpret import interpret
 
 
 def run(program: ThreadProgram, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What the arrays that a program writes hold after it. Accesses are checked."""
+    """The arrays that a program writes, after it. Accesses are checked."""
     buffers = {a.name: to_storage(lying(a.dtype), np.array(
         x, a.dtype.working, order="C").reshape(-1).astype(lying(a.dtype).working))
         for a, x in zip(program.arrays, arrays, strict=True)}
     interpret(kernel_of(program), buffers)
-    return [buffers[a.name].reshape(x.shape) for a, x in zip(program.arrays, arrays, strict=True)
-            if a.written]
+    return [from_storage(lying(a.dtype), buffers[a.name]).astype(a.dtype.working).reshape(x.shape)
+            for a, x in zip(program.arrays, arrays, strict=True) if a.written]
 
 
 def _infer(*args: Value, program: ThreadProgram) -> tuple[tuple[int, ...], DType]:
@@ -84,6 +84,6 @@ THREADS_RESULT = Op("threads", "threads_result", _result_infer, _result_numpy,
 
 
 def first_of(node: Value, index: int) -> Value:
-    """What a result holds before the threads run: one of the last arguments."""
+    """The content of a result before the threads run: one of the last arguments."""
     program: ThreadProgram = node.attrs["program"]
     return node.args[len(program.arrays) - len(program.written) + index]

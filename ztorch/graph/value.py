@@ -146,7 +146,7 @@ class Value(Operators):
 
 
 class StandIn(Operators):
-    """What users write in place of a value, such as a weight in the call of a layer."""
+    """An object that users write in place of a value, such as a weight in the call of a layer."""
 
     __slots__ = ()
 

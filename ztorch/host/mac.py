@@ -1,4 +1,4 @@
-"""What macOS reports of its processor and memory, through sysctl."""
+"""Reports of macOS about its processor and memory, through sysctl."""
 
 from __future__ import annotations
 

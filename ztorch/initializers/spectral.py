@@ -56,7 +56,7 @@ class STFT(Initializer, names=("stft",)):
         return (kernel * self._weights(length)[:, None])[:, None, :]
 
     def _weights(self, length: int) -> np.ndarray:
-        """What the elements of a frame are multiplied by."""
+        """The window of a frame: factors of its elements."""
         if self.window is None:
             return np.ones(length)
         if isinstance(self.window, str):

@@ -1,4 +1,4 @@
-"""What `keras.saving` has for classes of users' own: their names, and their kin as data."""
+"""The part of `keras.saving` for classes of users' own: their names, and their kin as data."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def register_keras_serializable(package: str = "Custom",
 
 
 def get_registered_name(obj: Any) -> str:
-    """What a class or a function was registered as, or its own name.
+    """The registered name of a class or a function, or its own name.
 
     Args:
         obj: The class or function.
@@ -127,7 +127,7 @@ def serialize_keras_object(obj: Any) -> Any:
 
 
 def deserialize_keras_object(config: Any, custom_objects: Any = None) -> Any:
-    """What `serialize_keras_object` described, there or here.
+    """The object that `serialize_keras_object` described, there or here.
 
     Args:
         config: The description.

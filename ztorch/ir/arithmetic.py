@@ -1,4 +1,5 @@
-"""What rewritings need of a builder: it lies below the table of opcodes, the builder above it."""
+"""The part of a builder that rewritings need: it lies below the table of opcodes, the builder above
+it."""
 
 from __future__ import annotations
 

@@ -22,11 +22,13 @@ def by_exchange(b: Any, instr: Instr) -> Operand | None:
 
 def updated(b: Any, opcode: str, mem: str, at: Operand, off: int, x: Operand, held: DType
             ) -> Operand:
-    """The old element, which is of the dtype of x but is in memory as `held`."""
+    """The old element, which is of the dtype of x but is in memory as `held`.
+
+    The first try takes it for zero: to load it would race with other threads' updates."""
     def bits(y: Operand) -> Operand:
         return y if y.dtype == held else b.bitcast(y, dtype=held)
 
-    old, going = b.var(held, init=b.load(mem, at, off=off)), b.var(boolean, init=True)
+    old, going = b.var(held, init=0), b.var(boolean, init=True)
     with b.loop(0, TRIES_MAX) as turn:
         b.while_(turn, b.get(going))
         before = b.get(old)

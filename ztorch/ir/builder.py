@@ -136,10 +136,11 @@ class Builder(Rings):
             yield counter
         self._token("end_loop", counter, *bounds)
 
-    def while_(self, counter: Operand, condition: Operand) -> None:
+    def while_(self, counter: Operand, condition: Operand, rare: bool = False) -> None:
         """Go on with the innermost loop, whose counter this is, only if some lane of the condition
-        holds. Otherwise the rest of the trip does not run, nor do later trips."""
-        self._token("while", counter, condition)
+        holds. Otherwise the rest of the trip does not run, nor do later trips. A rare rest gets no
+        registers that what is around it could use."""
+        self._token("while", counter, condition, rare=rare)
 
     @contextmanager
     def if_(self, condition: Operand, els: bool = False) -> Iterator[Operand]:

@@ -97,7 +97,7 @@ class Expressions:
         return self._pure(opcode, result, lanes, typed)
 
     def apply(self, formula: Callable[..., Operand], *args: Operand) -> Operand:
-        """What a function of a builder and operands emits, such as a rewriting."""
+        """The result of a function of a builder and operands, such as a rewriting."""
         return formula(self, *args)
 
     def _adapt(self, args: tuple[Arg, ...], first: int = 0) -> tuple[Operand, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ztorch.abi import BUFFER_ALIGN
 from ztorch.dtypes import DType, i32, i64
 from ztorch.ir.kernel import MmaShape
+from ztorch.machines.gpus import ANY_UNIT, UnitRates
 from ztorch.machines.processors import ANY, Processor
 
 
@@ -25,6 +26,7 @@ class GridLimits:
     max_buffer_elements: int = (1 << 31) - 1  # the same in elements, which indices of 32 bits count
     buffer_align: int = 256  # alignment of buffer offsets, in bytes
     compute_units: int = 32  # rough number of workgroups that run at once
+    unit: UnitRates = ANY_UNIT  # the rates of each
     resident_threads: int = 0  # on a compute unit, which registers are shared out for; 0: unknown
     load_width: int = 1  # neighbouring elements that one thread loads at once
     implicit_simd: bool = False  # the compiler vectorizes across neighbouring threads

@@ -28,7 +28,7 @@ def _truncated(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def remainder(a: Any, b: Any) -> Any:
-    """What `divide` leaves, with the sign of a; a rem 0 is a."""
+    """The remainder of `divide`, with the sign of a; a rem 0 is a."""
     a, b = np.asarray(a), np.asarray(b)
     if a.dtype.kind == "f":
         return np.fmod(a, b)

@@ -194,8 +194,8 @@ _row("prefetch", 1, "bring the cache line of an element closer; changes no value
      kinds="fsub", result="none", attrs=("mem", "off", "cache"))
 _row("loop", 3, "counted loop (start, stop, step)", kinds="su", result="attr", attrs=("kind",))
 _row("end_loop", 4, "end of a loop (counter, start, stop, step)", kinds="su", result="none")
-_row("while", 2, "ends the innermost loop unless some lane of x holds (counter, x)", kinds="b",
-     result="none")
+_row("while", 2, "ends the innermost loop unless some lane of x holds, which may be rare "
+     "(counter, x)", kinds="b", result="none", attrs=("rare",))
 _row("if", 1, "runs where the condition holds", kinds="b", result="none", attrs=("els",))
 _row("else", 1, "splits an if", kinds="b", result="none")
 _row("end_if", 1, "end of an if", kinds="b", result="none", attrs=("els",))

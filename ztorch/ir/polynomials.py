@@ -19,15 +19,14 @@ from ztorch.ir.exponentials import exp, exp2, expm1, log, log1p, log2, power
 from ztorch.ir.floating import (
     FORMATS,
     Coefficients,
-    bits_of,
     clamp,
     horner,
     step,
     widened,
     with_sign_of,
-    zero_kept,
 )
 from ztorch.ir.kernel import Operand
+from ztorch.ir.sines import cos, sin
 
 __all__ = ["atan", "ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "fma", "log", "log1p",
            "log2", "nearest", "power", "rsqrt", "sin", "tanh", "trunc"]
@@ -52,19 +51,6 @@ ERFCX_OVER = (0.008913599951997524, 0.08423773545905844, 0.3732505159084904, 0.9
               1.3901079104322733, 0.999999889099527)
 ERFCX_UNDER = (0.015799067886868686, 0.14930356991258512, 0.6695286032839279, 1.7560225037293202,
                2.7907498441593392, 2.518485907496247, 1.0)
-
-# (sin(r) / r - 1) / r^2 in r^2 for |r| < pi / 2, error of the sine 2^-27.3, 2^-61.4.
-SINE: Coefficients = {
-    f32: (2.60608181e-06, -0.000198097739, 0.00833306927, -0.166666597),
-    f64: (2.721411007162231e-15, -7.643018766738586e-13, 1.6058940985981346e-10,
-          -2.50521069042148e-08, 2.755731921156824e-06, -0.00019841269841212476,
-          0.008333333333333207, -0.16666666666666666)}
-# pi in parts. All but the last have so few bits (f32: 8, f64: 28) that their products with a
-# number of half turns below 2^16 (f64: 2^25) are exact.
-PI: Coefficients = {
-    f32: (3.140625, 0.00096893310546875, -1.2814998626708984e-06, 1.984187258941006e-09),
-    f64: (3.141592651605606, 1.9841871617964912e-09, -2.435410355594793e-18)}
-HALF_TURNS = 0.3183098861837907  # in one radian
 
 # (atan(t) / t - 1) / t^2 in t^2 for |t| < sqrt(2) - 1, error of atan 2^-30.4, 2^-59.4.
 ARCTANGENT: Coefficients = {
@@ -124,37 +110,6 @@ def _quotient(b: Arithmetic, x: Operand, over: tuple[float, ...],
     z = b.mul(x, x)
     y = b.div(b.mul(x, horner(b, z, over)), horner(b, z, under))
     return clamp(b, y, -1.0, 1.0)
-
-
-@widened
-def sin(b: Arithmetic, x: Operand) -> Operand:
-    """The sine; see `_sine` for its range."""
-    n = b.round(b.mul(x, HALF_TURNS))
-    return zero_kept(b, _sine(b, x, n, turns=n, odd=0), x)
-
-
-@widened
-def cos(b: Arithmetic, x: Operand) -> Operand:
-    """The cosine: as a sine shifted by a quarter turn, so that its zeros are accurate."""
-    n = b.round(step(b, x, HALF_TURNS, -0.5))
-    return _sine(b, x, n, turns=b.add(n, 0.5), odd=1)
-
-
-def _sine(b: Arithmetic, x: Operand, n: Operand, turns: Operand, odd: int) -> Operand:
-    """sin(x - turns * pi), negated for odd n + odd.
-
-    Half turns, not quarters: one longer polynomial is cheaper than two and a choice. Accurate for
-    |x| up to 1e5 (f64: 5e7). Beyond, the error grows to that of rounding x, and from 1e7 (f64:
-    1e16) nothing but the bounds -1 and 1 is right. Infinity gives NaN.
-    """
-    f = FORMATS[x.dtype]
-    r = x
-    for part in PI[x.dtype]:
-        r = step(b, turns, -part, r)
-    z = b.mul(r, r)
-    y = clamp(b, step(b, b.mul(r, z), horner(b, z, SINE[x.dtype]), r), -1.0, 1.0)
-    sign = b.shl(bits_of(b, b.add(n, f.whole + odd)), f.ints.bits - 1)
-    return b.bitcast(b.xor(bits_of(b, y), sign), dtype=x.dtype)
 
 
 @widened

@@ -126,7 +126,7 @@ class AsyncProducts:
         self.fenced.update((v, m.vars[v]) for v in self.variables & m.vars.keys())
 
     def fence_memory(self, m: Lockstep) -> None:
-        """What the active threads have written is there for products."""
+        """Makes the writes of the active threads visible to products."""
         active = np.broadcast_to(m.present(), (m.threads, 1))[:, 0]
         for store in self.stores:
             assert store.unfenced is not None

@@ -13,8 +13,8 @@ GROUPS = 1 << 31  # workgroups along one axis: no driver takes more
 
 
 def ranges(kernel: Kernel) -> dict[int, Range]:
-    """The range of each integer value and counter, by its id. What is not known, such as what
-    memory or a variable holds, has the range of its dtype, and so has what may wrap.
+    """The range of each integer value and counter, by its id. An unknown value, such as the
+    content of memory or of a variable, has the range of its dtype, and so has one that may wrap.
 
     >>> from ztorch.ir.builder import Builder
     >>> b = Builder("k")

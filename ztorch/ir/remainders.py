@@ -26,7 +26,7 @@ def rem(b: Any, x: Operand, y: Operand) -> Operand:
     rest = b.var(x.dtype, x.lanes, init=size)
     with b.loop(0, TURNS[x.dtype]) as turn:
         far = b.get(rest)
-        b.while_(turn, b.ge(far, most))
+        b.while_(turn, b.ge(far, most), rare=True)
         small = b.lt(unit, f.smallest)
         normal = b.select(small, b.mul(unit, 2.0**f.mantissa), unit)
         apart = b.sub(_exponent(b, far), _exponent(b, normal))

@@ -26,7 +26,7 @@ class RingRules(ProductRules):
         self.tile_memories = {i.attrs.get("mem") for i in kernel.body if i.opcode == "copy_tile"}
 
     def ring_access(self) -> None:
-        """What holds barriers or tiles is touched by nothing else."""
+        """Memories of barriers or tiles are touched by nothing else."""
         opcode = self.instr.opcode
         for name in {self.instr.attrs["mem"], self.instr.attrs.get("source")}:
             self.rule(name not in self.barrier_memories or opcode.startswith("mbarrier_"),

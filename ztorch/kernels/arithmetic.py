@@ -207,7 +207,7 @@ _PYTHON: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def python_binary(op: ast.operator, a: Any, b: Any) -> Any:
-    """What Python computes."""
+    """The result by Python's own arithmetic."""
     return _PYTHON[type(op)](a, b)
 
 

@@ -1,4 +1,4 @@
-"""What assignments of a kernel do: to variables, to elements, and sums over loops."""
+"""Assignments of a kernel: to variables, to elements, and sums over loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What calls in a kernel mean: functions that are known, other kernels, and sums of generators."""
+"""Calls in a kernel: known functions, other kernels, and sums of generators."""
 
 from __future__ import annotations
 

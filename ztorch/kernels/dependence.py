@@ -59,7 +59,7 @@ def written_from_before(statements: Sequence[ast.stmt]) -> set[str]:
 
 @dataclass(frozen=True)
 class Counters:
-    """What is known of a loop before its body is translated."""
+    """The known properties of a loop before its body is translated."""
 
     values: Mapping[str, Affine]  # of its counters
     known: Mapping[str, Affine | int]  # of names that are set before it, and of the counters

@@ -1,4 +1,4 @@
-"""What expressions of a kernel mean."""
+"""Expressions of a kernel."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ExpressionRules(Scope):
             self._by_rule(s, "_run_", "write loops, conditions and assignments")
 
     def _by_rule(self, node: ast.expr | ast.stmt, prefix: str, fix: str) -> Any:
-        """What the method for this kind of node makes of it; errors name its line."""
+        """The result of the method for this kind of node; errors name its line."""
         rule = getattr(self, f"{prefix}{type(node).__name__.lower()}", None)
         if rule is None:
             raise self.source.error(node, f"{kind_of(node)} is not supported in kernels",
@@ -273,7 +273,7 @@ INSTEAD: dict[type[ast.AST], str] = {  # of what is not supported
 
 
 def kind_of(node: ast.AST) -> str:
-    """What errors call a part of the language."""
+    """The name of a part of the language in errors."""
     names = {ast.Lambda: "a lambda", ast.Dict: "a dict", ast.Set: "a set",
              ast.ListComp: "a list comprehension", ast.JoinedStr: "a string",
              ast.Await: "await", ast.Yield: "yield", ast.NamedExpr: "an assignment with :=",

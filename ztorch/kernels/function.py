@@ -82,7 +82,7 @@ class KernelFunction:
             raise KernelError(f"kernel {self.source.name}: {error}") from None
 
     def trace(self, arguments: dict[str, Any], numbers: Collection[str] = ()) -> Any:
-        """What the kernel computes, as values of a graph.
+        """The results of the kernel, as values of a graph.
 
         Args:
             arguments: Values, or numbers and tuples that are compiled in, by name.
@@ -213,7 +213,7 @@ class PlacedKernel:
         return dispatch.on_kernel(self.kernel, self.kernel.bind(args, named), self.device)
 
     def explain(self, *args: Any, **named: Any) -> str:
-        """What `explain` of the kernel says, and how each kernel is scheduled on the device.
+        """The text of `explain` of the kernel, and the schedule of each kernel on the device.
 
         Args:
             *args: Arrays and numbers, as for a call.
@@ -259,7 +259,8 @@ def kernel(function: Callable[..., Any] | str | None = None, *, max_steps: int |
             `"f32[b, n], f32[n] -> f32[b, n]"`, which calls are checked against. In it, a name
             stands for the same size everywhere.
         max_steps: The most turns of its `while` loops, and of loops over rows or threads whose
-            bounds are data. `None` allows no `while` outside of threads. Default: `None`.
+            bounds are data. `None` allows no `while` that data ends, but in such rows and in
+            threads. Default: `None`.
         hints: How it may be computed, such as `zt.Hints(workgroup=128)`: sizes that change speed,
             and results by rounding at most. Default: `None`.
 

@@ -1,4 +1,4 @@
-"""What loops of a kernel do: all turns at once where they are independent, else in order."""
+"""Loops of a kernel: all turns at once where they are independent, else in order."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ztorch.kernels.turns import in_order
 from ztorch.kernels.words import grid
 
 UNROLLED_TURNS = 4  # turns up to which a loop that needs an order is written out
+WRITTEN_OUT_MAX = 64  # turns of a `while` loop that ends by what is known, such as a doubling size
 
 
 class LoopRules(AssignmentRules):
@@ -58,6 +59,18 @@ class LoopRules(AssignmentRules):
                                     "that is known", "loop over range(len(x)) and read x[i]")
         for item in items:  # written out
             self._assign(s, s.target, item)
+            self.block(s.body)
+
+    def _run_while(self, s: ast.While) -> None:
+        """Writes out the turns of a loop that ends by what is known."""
+        for turn in range(WRITTEN_OUT_MAX + 1):
+            test = self.value(s.test)
+            if isinstance(test, (LoopTensor, Affine)) or (test and turn == WRITTEN_OUT_MAX):
+                raise self.source.error(
+                    s, "a while loop has no bound, but programs have a fixed size", "write "
+                    "@zt.kernel(max_steps=1000), or `for _ in range(limit)` with a break")
+            if not test:
+                return
             self.block(s.body)
 
     def _span(self, s: ast.For, ends: list[Any]) -> tuple[Affine, int, int, Any]:
@@ -161,7 +174,7 @@ class LoopRules(AssignmentRules):
 
 
 def _last_turn(x: Any, loops: Sequence[LoopVar]) -> Any:
-    """What a variable holds after some loops."""
+    """The value of a variable after some loops."""
     if isinstance(x, Affine):
         for v in loops:
             x = Affine({w: c for w, c in x.terms.items() if w is not v},

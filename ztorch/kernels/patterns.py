@@ -84,7 +84,7 @@ def _update_of(value: ast.expr, own: ast.expr) -> Update | None:
 
 
 def selection(s: ast.stmt) -> Selection | None:
-    """What a statement selects, if it is of that form."""
+    """The selection that a statement makes, if it is of that form."""
     if not isinstance(s, ast.If) or s.orelse or not isinstance(s.test, ast.Compare) or len(
             s.test.ops) != 1:
         return None

@@ -39,8 +39,8 @@ def arranged(tile: LoopTensor, own: Axes, index: ElementIndex) -> Value:
 
 def placed(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, ...]
             ) -> tuple[Value, Value | None]:
-    """What turns write to each element of the array, and a mask of the elements that they write;
-    None: all of them."""
+    """The values that turns write to each element of the array, and a mask of the elements that
+    they write; None: all of them."""
     value = arranged(tile, own, index)
     covered: Value | None = None
     for k, (place, n) in enumerate(zip(index.places, shape, strict=True)):
@@ -79,7 +79,7 @@ def contiguous(index: ElementIndex) -> bool:
 
 def padded(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, ...], number: Any
             ) -> Value:
-    """What turns write into an array that holds one number everywhere else."""
+    """The values that turns write into an array that holds one number everywhere else."""
     value = arranged(tile, own, index)
     low = (*[0] * len(own), *(int(positions(p)[0]) for p in index.places
                              if isinstance(p, Affine)))

@@ -1,4 +1,4 @@
-"""Writes `while`, `break` and `continue` in terms of `for` and `if`.
+"""Writes `break` and `continue`, and `while` loops that data ends, in terms of `for` and `if`.
 
 A loop that may end early gets a flag: what follows a `break` runs only while the flag holds, and so
 do all later turns.
@@ -16,11 +16,12 @@ ENDS = "ends"  # attribute of a loop: the name of the flag that is false when it
 
 
 def plainer(source: Source, max_steps: int | None) -> list[ast.stmt]:
-    """The statements of a function without `while`, `break` and `continue`.
+    """The statements of a function without `break` and `continue`.
 
     Args:
         source: The function.
-        max_steps: The most turns of a `while` loop; None if nobody has said.
+        max_steps: The most turns of a `while` loop, which becomes a `for` loop. None: `while` loops
+            stay, and must end by what is known.
     """
     return _Plainer(source, max_steps).block(source.tree.body)
 
@@ -82,11 +83,9 @@ class _Plainer:
                 _at(s, ast.While(ast.BoolOp(ast.And(), [_name(ended), s.test]), body, []))]
 
     def _while(self, s: ast.While) -> list[ast.stmt]:
-        self._no_else(s)
         if self.max_steps is None:
-            raise self.source.error(
-                s, "a while loop has no bound, but programs have a fixed size", "write "
-                "@zt.kernel(max_steps=1000), or `for _ in range(limit)` with a break")
+            return self._same_while(s)
+        self._no_else(s)
         self.count += 1
         flag = f"<while {self.count}>"
         body, ended = self._body(s)

@@ -1,4 +1,4 @@
-"""What `x[...]` reads in every turn of the loops at once.
+"""Reads by `x[...]`, in every turn of the loops at once.
 
 An index that is a sum of loop variables becomes movement: slices, windows and transposes, which
 cost nothing until something copies them. An index that is data becomes a lookup.
@@ -207,7 +207,7 @@ def _moved(value: Value, axis: int, place: Affine) -> tuple[Value, list[LoopVar 
 
 
 def outside(low: int, high: int, n: int) -> str:
-    """What is wrong with an index that leaves an axis of n elements."""
+    """The fault of an index that leaves an axis of n elements."""
     reach = f"is {low}" if low == high else f"goes from {low} to {high}"
     return (f"the index {reach}, but this axis has {n} elements"
             f"{f' (0 to {n - 1})' if n else ''}; guard it with a condition, or change the bounds "

@@ -148,7 +148,7 @@ def _in_order(t: ExpressionRules, s: ast.For, carried: Sequence[str]) -> None:
 
 
 def _rows(t: ExpressionRules, s: ast.For) -> Rows | None:
-    """What is known of a loop; None if its bounds are data."""
+    """The known bounds of a loop; None if they are data."""
     assert isinstance(s.iter, ast.Call)
     ends = [x for n in s.iter.args for x in t.spread(n)]
     ordered = t.value(s.iter.func) is not grid
@@ -210,6 +210,9 @@ class RowRules(ThreadRules):
         self.statements.append(element)
         self.set(self.prefix + name, LoopTensor(element.result, (), weak))
         self.env[name] = Variable(OwnVariable(self.prefix + name))
+
+    def lends(self) -> dict[Value, str]:
+        return {}  # who writes what is seen in the loop itself
 
     def row(self, s: ast.For, number: Value, rows: Rows) -> None:
         """Runs one row, if there is one of its number."""

@@ -1,4 +1,4 @@
-"""What is known at a line of a kernel: its variables, the loops around it, and the conditions."""
+"""The scope of a line of a kernel: its variables, the loops around it, and the conditions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar
 
 @dataclass(frozen=True)
 class Variable:
-    """What a name means."""
+    """The meaning of a name."""
 
     value: Any  # a number, an index, a tile, or any object of Python's that is known
     depth: int = 0  # number of loops around the line that made it

@@ -1,4 +1,4 @@
-"""What a kernel takes and returns, written as `"f32[b, n], f32[n] -> f32[b, n]"`."""
+"""Arguments and results of a kernel, written as `"f32[b, n], f32[n] -> f32[b, n]"`."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Source:
                 if n in bound.arguments or p.default is not p.empty}
 
     def lookup(self, name: str) -> Any:
-        """What a name means outside of the function; raises KeyError for unknown ones."""
+        """The object of a name outside of the function; raises KeyError for unknown ones."""
         if name in self.names:
             return self.names[name]
         return getattr(builtins, name) if hasattr(builtins, name) else self.names[name]

@@ -109,8 +109,8 @@ def _turn_of(x: Any, place: dict[LoopVar, int]) -> Any:
 
 
 def _part(v: Value, key: tuple[Any, ...], known: dict[Value, Value]) -> Value:
-    """Some elements of a value. What is computed by element is computed for these alone, so that it
-    need not be stored to be read at several places; what is repeated is cut before."""
+    """Some elements of a value. Elementwise work is done for these alone, so that no result has to
+    be stored to be read at several places; repeated values are cut before they are repeated."""
     if v not in known:
         if v.op.opcode and v.op.kind == "map" and v.args:
             args = tuple(_part(a, key, known) for a in v.args)

@@ -1,4 +1,4 @@
-"""What calls of a thread mean: the words of threads, functions of numbers and of users."""
+"""Calls of a thread: the words of threads, functions of numbers and of users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What expressions of a thread mean: numbers, and elements of arrays."""
+"""Expressions of a thread: numbers, and elements of arrays."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ThreadMemory:
         self.lines: dict[ThreadStatement, tuple[Source, ast.AST]] = {}
 
     def leaf(self, d: DType) -> Value:
-        """What stands for a number that a statement gives."""
+        """The value in place of a number that a statement gives."""
         return leaf("thread", f"t{next(self.leaves)}", (), d)
 
     def scalar(self, x: Value) -> Value:
@@ -86,6 +86,7 @@ class ThreadNumbers(CallRules):
     memory: ThreadMemory
     statements: list[ThreadStatement]
     outer_names: frozenset[str] = frozenset()  # that were set before the loop
+    lent: dict[Value, str]  # arrays of a kernel that its threads hand to this function
     who, loop = "a thread", "zt.threads"  # in errors
 
     def number(self, node: ast.AST, x: Any) -> LoopTensor:
@@ -186,15 +187,21 @@ class ThreadNumbers(CallRules):
         if not isinstance(of, LoopTensor) or not of.shape:
             raise self.source.error(array, "only elements of arrays can be set")
         if of.value not in self.memory.shared:
-            name = array.id if isinstance(array, ast.Name) else ""
-            variable = self.env.get(name)
-            if variable is None or variable.fixed or name not in self.outer_names:
+            variable = self.env.get(array.id) if isinstance(array, ast.Name) else None
+            name = self.writable().get(of.value)
+            if variable is None or name is None:
                 why = variable.fixed if variable else "it is not an array of this function"
                 raise self.source.error(
                     array, f"{ast.unparse(array)} cannot be written: {why}", "write to an array "
                     f"that the kernel makes before {self.loop}, such as np.zeros(n)")
             self.memory.written[name] = of.value
         return of, self._place(node, of, key)
+
+    def writable(self) -> dict[Value, str]:
+        """The arrays from outside that may be written, and their names in the kernel."""
+        own = {v.value.value: n for n, v in self.env.items() if n in self.outer_names
+               and not v.fixed and isinstance(v.value, LoopTensor) and v.value.shape}
+        return {**self.lent, **own}
 
     # -- what is only read where something holds --------------------------------------------------
 

@@ -14,6 +14,7 @@ from ztorch.graph.thread_program import (
     CountedLoop,
     ThreadStatement,
 )
+from ztorch.graph.value import Value
 from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.plainer import ENDS, inside_threads
 from ztorch.kernels.scope import Variable
@@ -38,6 +39,7 @@ class ThreadRules(ThreadCalls):
         self.outer_names = frozenset(self.env)
         self.prefix = f"{source.name} {next(memory.leaves)} "  # of its variables
         self.max_steps = outer.max_steps
+        self.lent = {}
         self.once: set[str] = set()  # names that are set once, at the top
         self.nested = 0  # loops and branches around the line
 
@@ -55,7 +57,7 @@ class ThreadRules(ThreadCalls):
             raise self.source.error(node, f"{function.__name__} calls itself, and kernels cannot",
                                     "write a loop")
         inner = type(self)(source_of(function), self, self.memory, (*self.calls, function))
-        inner.statements, inner.nested = self.statements, self.nested
+        inner.statements, inner.nested, inner.lent = self.statements, self.nested, self.lends()
         try:
             bound = inner.source.signature(function, args, named)
         except TypeError as error:
@@ -66,6 +68,10 @@ class ThreadRules(ThreadCalls):
         returns = isinstance(last, ast.Return) and last.value is not None
         inner.run(body[:-1] if returns else body)
         return inner.value(last.value) if returns else None  # type: ignore[attr-defined]
+
+    def lends(self) -> dict[Value, str]:
+        """The arrays that functions which the thread calls may write."""
+        return self.writable()
 
     # -- statements ------------------------------------------------------------------------------
 

@@ -107,7 +107,7 @@ def shared(shape: int | tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
 
 
 def barrier() -> None:
-    """Waits until all threads of the block are here. What they wrote before is seen after it.
+    """Waits until all threads of the block are here. Their writes before it are seen after it.
 
     Examples:
         >>> import numpy as np, ztorch as zt
@@ -266,7 +266,7 @@ def _updated(array: np.ndarray, index: Any, new: Any) -> Any:
     return old
 
 
-# What only threads say.
+# Words of threads alone.
 THREAD_WORDS: tuple[Any, ...] = (
     shared, barrier, atomic_add, atomic_min, atomic_max, atomic_exchange, atomic_cas, lane, shuffle,
     shuffle_xor, subgroup_sum, subgroup_max, subgroup_min)

@@ -1,7 +1,8 @@
 """The values of a kernel: numbers known while compiling, sums of loop variables, and tiles.
 
-All turns of a parallel loop are computed at once, so each such loop is an axis. What an expression
-means in every turn is a `LoopTensor`: a tensor whose first axes are the loops that it depends on.
+All turns of a parallel loop are computed at once, so each such loop is an axis. The values of
+an expression in all turns are a `LoopTensor`: a tensor whose first axes are the loops that it
+depends on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Loops whose turns run one after the other: a loop of the graph, with a body of its own.
 
-What the body changes is the loop's state. Arrays that it only fills, each turn its own part, are
-written after the loop, with what all turns give; and what turns read of arrays that do not change
-is read before it.
+Variables that the body changes are the loop's state. Arrays that it only fills, each turn its own
+part, are written after the loop from the results of all turns. Reads of arrays that do not change
+are moved before the loop.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from ztorch.dtypes import DType, boolean
 from ztorch.graph.body import Body, carry_leaf, dependents, slice_leaf
+from ztorch.graph.loop import looped
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value, topological
 from ztorch.kernels.arithmetic import NUMBERS
@@ -25,7 +26,6 @@ from ztorch.kernels.reading import ElementIndex
 from ztorch.kernels.scope import Loop, Variable, renamed
 from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, full, reordered, union
 from ztorch.kernels.uses import assigned, definitions, parts, reads_of
-from ztorch.ops.control import looped
 
 PRODUCTS_KEPT = 2  # times the elements of its products that a turn keeps for a gradient, roughly
 TRIALS_MAX = 8  # how often the shapes and dtypes of a state may grow before they must agree
@@ -208,7 +208,7 @@ def _typed(t: ExpressionRules, x: LoopTensor, axes: Axes, shape: tuple[int, ...]
 
 
 def _all_turns(stack: Value, axes: Axes, twin: LoopVar) -> LoopTensor:
-    """What all turns gave, as a tile of the loop that they are."""
+    """The results of all turns, as a tile of the loop that they are."""
     loops = union([axes, (twin,)])
     own = tuple(LoopVar(":", n) for n in stack.shape[1 + len(axes):])
     return LoopTensor(reordered(stack, [twin, *axes, *own], (*loops, *own)), loops)

@@ -46,7 +46,7 @@ def element_targets(s: ast.stmt) -> Iterator[ast.Subscript]:
 
 
 def first_use(statements: Sequence[ast.stmt], name: str) -> str:
-    """What statements do with a variable first: `"set"` it in any case, `"read"` it, or `"none"`.
+    """The first use of a variable by statements: `"set"` in any case, `"read"`, or `"none"`.
     One that is set only under a condition, or in a loop, may be read as it was before: `"read"`."""
     maybe = False
     for s in statements:
@@ -65,11 +65,11 @@ def _use(s: ast.stmt, name: str) -> str:
         if "read" in both:
             return "read"
         return "set" if both == {"set"} else "maybe" if both & {"set", "maybe"} else "none"
-    if isinstance(s, ast.For):
-        if name in names_in(s.iter):
+    if isinstance(s, (ast.For, ast.While)):
+        if name in names_in(s.iter if isinstance(s, ast.For) else s.test):
             return "read"
         inside = _branch(s.body, name)
-        is_counter = inside == "none" and name in assigned([s])
+        is_counter = inside == "none" and name in assigned([s])  # never of a `while` loop
         return "maybe" if inside == "set" or is_counter else inside
     if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name) and s.target.id == name:
         return "read"
@@ -114,7 +114,7 @@ def _reads(node: ast.AST, name: str, own: set[int]) -> Iterator[ast.expr]:
 
 
 def definitions(statements: Sequence[ast.stmt], outside: set[str]) -> dict[str, ast.expr]:
-    """What variables of statements are set to, where that happens once and for all."""
+    """The values that statements set variables to, where that happens once and for all."""
     places: dict[str, list[ast.expr | None]] = {}
     for s in simple_statements(statements):
         names = assigned([s])

@@ -1,4 +1,4 @@
-"""What `x[...] = y` and `x[...] += y` make of an array, in every turn of the loops at once.
+"""The effect of `x[...] = y` and `x[...] += y` on an array, in every turn of the loops at once.
 
 Where each turn writes an element of its own, the new array is what they write, moved to its place.
 Turns that write the same element must combine: their sum, product, largest or smallest.
@@ -36,7 +36,7 @@ def neutral(how: str, d: DType) -> Any:
 
 def reduced(arithmetic: TileArithmetic, x: LoopTensor, condition: Any, over: Axes, how: str,
             d: DType, contiguous: Collection[LoopVar] = ()) -> LoopTensor:
-    """What the turns of some loops give together.
+    """The joint effect of the turns of some loops.
 
     Args:
         arithmetic: That of the kernel.

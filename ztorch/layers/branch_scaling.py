@@ -1,4 +1,4 @@
-"""What branches of residual networks are multiplied by: a learned scale, or chance."""
+"""Factors of the branches of residual networks: a learned scale, or chance."""
 
 from __future__ import annotations
 

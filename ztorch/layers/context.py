@@ -155,7 +155,8 @@ class Context:
         return new if self.decoding is None else self.updates[cache]
 
     def remembered_state(self, layer: LayerNode, name: str, shape: Shape) -> Value:
-        """What the last call left in a state of a layer that keeps states from call to call."""
+        """The value that the last call left in a state of a layer that keeps states from call to
+        call."""
         state = self._memory(layer, name, shape)
         return self.updates.get(state, state)
 
@@ -242,7 +243,7 @@ class Context:
             return real if mask is None else mask
         if (mask, real) not in self.joined_masks:
             joined = OPS.bitwise_and(mask, spread(real, mask.rank, 1))
-            # What a layer passes on of the joined mask stays as it is.
+            # A layer may pass the joined mask on: joining it again changes nothing.
             self.joined_masks |= {(mask, real): joined, (joined, real): joined}
         return self.joined_masks[mask, real]
 

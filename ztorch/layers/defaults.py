@@ -1,4 +1,4 @@
-"""What `keras.backend` and `keras.config` say of a process: here it is fixed. Users reach it as
+"""The constant answers of `keras.backend` and `keras.config` about a process. Users reach them as
 `zt.backend`."""
 
 from __future__ import annotations

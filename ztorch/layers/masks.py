@@ -64,7 +64,7 @@ class WithMasks:
 
     def called_masked(self, x: Any, *more: Any, context: Context, mask: Any = None,
                       **keywords: Any) -> Any:
-        """What `call` returns, whose mask the context knows then.
+        """The result of `call`, whose mask the context knows then.
 
         Args:
             x: The input: a tensor, or a list of them.

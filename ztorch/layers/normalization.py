@@ -73,8 +73,8 @@ def _centred(x: Value, axes: tuple[int, ...],
 
 
 def _share(x: Value, mask: Value | None, axes: tuple[int, ...], context: Context) -> Value | None:
-    """What each element counts in means along axes; None where all count the same. What is masked,
-    or fills up a batch or an axis, counts nothing."""
+    """The weight of each element in means along axes; None where all weigh the same. Elements that
+    are masked, or fill up a batch or an axis, have none."""
     counts = context.padding.real(x)
     if mask is not None:
         steps = OPS.cast(OPS.reshape(mask, (*mask.shape, *(1,) * (x.rank - mask.rank))), x.dtype)

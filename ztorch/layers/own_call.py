@@ -70,8 +70,8 @@ class OwnCall:
             for name, shape in named.items()}
 
     def traced_for(self, shapes: Any, trace: Callable[[], Any]) -> Any:
-        """What a trace gives for these inputs: for numbers of the model, or for integers where its
-        layers ask for such."""
+        """The results of a trace for these inputs: for numbers of the model, or for integers where
+        its layers ask for such."""
         self.declare(shapes)
         try:
             with inputs_undeclared():
@@ -95,7 +95,7 @@ class OwnCall:
             self.declare(like(x) if isinstance(x, Value) else [like(v) for v in x])
 
     def arguments(self, x: Mapping[str, Value]) -> Any:
-        """What `call` is called on, for inputs by name."""
+        """The arguments of `call`, for inputs by name."""
         if self._inputs_are == "dict":
             return dict(x)
         return list(x.values()) if self._inputs_are == "list" else x[""]

@@ -1,4 +1,4 @@
-"""What each op does with padded axes: keeps them, moves them, or mixes them into results.
+"""The effect of each op on padded axes: it keeps them, moves them, or mixes them into results.
 
 An axis that is padded may be part of a larger one for a while: a product of (batch, time, features)
 is one of (batch * time, features). So it is told by its place in the order of elements: how many

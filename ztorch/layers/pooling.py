@@ -17,7 +17,7 @@ from ztorch.layers.windows import Window, framed
 
 
 def lowest(d: DType) -> float:
-    """What no element of a dtype is less than."""
+    """The least number of a dtype."""
     return -math.inf if d.is_float else int(np.iinfo(d.numpy).min)
 
 

@@ -25,7 +25,7 @@ from ztorch.layers.sharpness import RandomSharpness
 from ztorch.layers.tones import BITS, AutoContrast, RandomPosterization, Solarization
 from ztorch.layers.warping import RandomRotation, RandomShear
 
-# What images are changed by in tests of robustness.
+# The transformations of common tests of robustness.
 OF_TESTS = (RandomBrightness, RandomColorDegeneration, RandomContrast, RandomSharpness)
 
 
@@ -167,7 +167,8 @@ def _changes(ends: Pair, value_range: Pair, interpolation: str, seed: int | None
 
 
 def _one_of(changes: Sequence[Layer], place: Value, x: Value, context: Context) -> Value:
-    """What the change at a place makes of images; the images where no change has that place."""
+    """The images after the change at a place; the images themselves where no change has that
+    place."""
     y = x
     for index, layer in enumerate(changes):
         chosen = OPS.broadcast_to(OPS.equal(place, float(index)), x.shape)

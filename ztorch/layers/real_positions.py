@@ -1,6 +1,6 @@
 """Which positions of tensors are real, where sequences and batches are filled up to a larger size.
 
-An axis whose size varies is padded at its end. What is there is arbitrary, so it must not reach
+An axis whose size varies is padded at its end. The padding is arbitrary, so it must not reach
 results. Most ops compute each position by itself: padding stays where it is. Layers that look at
 several positions get the mask of the padding (see `Context.mask_of`) and hide it. Any other op that
 mixes positions is an error, which names the layer.
@@ -37,7 +37,7 @@ LENGTHS = "lengths"  # the role of ports that hold the size of an axis for each 
 
 @dataclass
 class Padding:
-    """What is padded in one function that is traced.
+    """Padded values in one function that is traced.
 
     Args:
         sizes: The size of each named axis in this function.

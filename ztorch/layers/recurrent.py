@@ -1,7 +1,7 @@
 """The loop of recurrent layers: a step for each element of a sequence, with a state between steps.
 
-The graph holds one step, whatever the length of the sequence. What a step computes of its input
-alone, such as the product with the kernel, is computed before the loop for all steps at once.
+The graph holds one step, whatever the length of the sequence. Values that depend on the input
+alone, such as its product with the kernel, are computed before the loop for all steps at once.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ class Attention(Layer):
     """Dot-product attention: each query gathers values by the products of query and keys.
 
     It is called on a list `[query, value]` or `[query, value, key]`; on one tensor it attends to
-    the tensor itself. What the mask of the value hides gets no weight, and where the query is
-    masked the output is zero.
+    the tensor itself. Positions that the mask of the value hides get no weight, and where the
+    query is masked the output is zero.
 
     Args:
         use_scale: Whether scores are multiplied by a learned scale. Default: `False`.

@@ -209,7 +209,7 @@ def declare(layer: LayerNode, args: tuple[Any, ...], keywords: dict[str, Any]) -
 
 
 def _traced(call: LayerCall) -> tuple[Any, Context]:
-    """What a call returns for the values of its tensors."""
+    """The result of a call for the values of its tensors."""
     context = Context(states=States(data=False), producers=_together(call.inputs),
                       masks={s.value: s.mask for s in call.inputs if s.mask is not None})
     args, keywords = (nested(lambda x: x.value if isinstance(x, SymbolicTensor) else x, arguments)

@@ -1,4 +1,4 @@
-"""What the trace of one example tells of a network: shapes, and the values that layers made."""
+"""The trace of one example of a network: shapes, and the values that layers made."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class WithWeightRules:
 
     @classmethod
     def _initialized(cls) -> list[str]:
-        """What the layer has initializers of: kernel, bias ..."""
+        """The names of the layer's initializers: kernel, bias ..."""
         if cls.initializes_inner:
             return []
         names = [n.removesuffix("_initializer") for n in inspect.signature(cls.__init__).parameters
@@ -75,7 +75,7 @@ class WithWeightRules:
                              constraints.get(constraint))
 
     def _rule(self, weight: str, rule: str) -> Any:
-        """What the layer has for a weight of this name; None: nothing."""
+        """The layer's rule for a weight of this name; None: it has none."""
         if not self.rules:
             return None
         name = weight.rpartition("/")[2]
@@ -97,7 +97,7 @@ class WithWeightRules:
 
     @property
     def losses(self) -> list[Any]:
-        """What regularizers of the weights that train add to the loss: scalars. In a
+        """The terms that regularizers of the weights that train add to the loss: scalars. In a
         `train_step` those of a model also hold what layers add in `call`.
 
         >>> import ztorch as zt

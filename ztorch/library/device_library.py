@@ -31,7 +31,7 @@ class DeviceLibrary(Routines):
     _capabilities: Capabilities | None = None
 
     def capabilities(self) -> Capabilities:
-        """What the device can do: ops by dtype, limits, memory, languages of kernels.
+        """The capabilities of the device: ops by dtype, limits, memory, languages of kernels.
 
         Examples:
             >>> import ztorch as zt
@@ -55,7 +55,7 @@ class DeviceLibrary(Routines):
         return self._capabilities
 
     def _limits(self) -> dict[str, int]:
-        """What a processor has, by the names of GPUs where they mean the same."""
+        """The capabilities of a processor, by the names of GPUs where they mean the same."""
         level = self.options.device.partition(":")[2] or best_level()
         return {"threads": self.options.threads or processor.usable_cores(),
                 "simd_bits": target(level).limits.vector_bits}

@@ -27,8 +27,8 @@ class Products(RawDevice):
              ldb: int | None = None, ldc: int | None = None, layout: str = "row") -> None:
         """`c = alpha * a @ b + beta * c`.
 
-        With `beta=0` the matrix `c` is not read: it may hold anything. What lies between its rows
-        stays. With `k=0` or `alpha=0` nothing of `a` and `b` is read.
+        With `beta=0` the matrix `c` is not read: it may hold anything. Elements between its
+        rows stay. With `k=0` or `alpha=0` nothing of `a` and `b` is read.
 
         Args:
             m: Rows of `c`.

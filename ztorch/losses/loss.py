@@ -176,7 +176,7 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
         return on_numbers(f"loss {self.name!r}", self, self._reduced, operands)
 
     def _reduced(self, y_true: Value, y_pred: Value, weight: Value | None = None) -> Value:
-        """What a call on numbers gives, in a graph."""
+        """The result of a call on numbers, in a graph."""
         if not y_pred.dtype.is_float:
             y_pred = OPS.cast(y_pred, "float32")
         y_true = as_target(y_true, self.target(y_pred.shape, y_pred.dtype))

@@ -30,7 +30,7 @@ class Span:
 
 @dataclass
 class RegionShape:
-    """What a region computes, without the places of its buffers."""
+    """The computation of a region, without the places of its buffers."""
 
     key: tuple  # regions with equal keys share a kernel
     spans: dict[Value, Span]  # the part of each buffer that the region uses
@@ -85,7 +85,7 @@ class _Reads:
         self.told = True  # whether the descriptions say all of them
 
     def of_member(self, v: Value) -> tuple:
-        """What a member computes, and from which positions."""
+        """The computation of a member, and the positions that it reads."""
         region = self.region
         if v.op.kind == "map":
             index = unflatten(region.flat[v], v.shape)

@@ -3,8 +3,8 @@
     result = (exp(score(q @ k) - shift(largest)) @ v) * factor(total)
 
 One kernel makes the scores, a block at a time, and keeps the largest of each row and the total of
-their exponentials as it goes, so no score is in memory. What is done to scores, such as a scale
-or a mask, may be any elementwise work.
+their exponentials as it goes, so no score is in memory. Elementwise work on scores, such as a scale
+or a mask, may be of any kind.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ztorch.lower.wide import Group, WideShape, pointwise, spreads
 
 @dataclass(frozen=True, eq=False)
 class Softened:
-    """What is done to the scores of a row: expressions of the leaves, in float32."""
+    """The work on the scores of a row: expressions of the leaves, in float32."""
 
     scores: Value  # leaf: products of queries and keys
     largest: Value  # leaf: the largest score of a row
@@ -66,7 +66,7 @@ class Softened:
         return text and hashlib.sha256(f"{text}\n{self.ahead}".encode()).hexdigest()
 
     def __repr__(self) -> str:
-        """What equal ones share: attributes of nodes are compared by it."""
+        """The key of equal ones: attributes of nodes are compared by it."""
         return f"<attention {self.text or id(self)}>"
 
 
@@ -187,7 +187,7 @@ class _Search:
     leaf_of: dict[Value, Value] = field(default_factory=dict)  # of what is read
 
     def exponential(self) -> Value | None:
-        """What the weights of the last product are, but for factors of rows."""
+        """The weights of the last product, but for factors of rows."""
         w = self.result.args[0]
         while w.op.opcode != "exp":
             rows = [_is_row(a) for a in w.args]

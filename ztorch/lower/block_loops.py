@@ -216,13 +216,13 @@ def segments(rows: int, block: int, most: int) -> list[tuple[int, int]]:
 
 
 def _joined_rows(stack: Value) -> Value:
-    """What is kept of all blocks, as rows of a matrix."""
+    """The values that are kept of all blocks, as rows of a matrix."""
     return OPS.reshape(stack, (stack.shape[0] * stack.shape[1], *stack.shape[2:]))
 
 
 def _loop(turns: int, sequences: list[Value],
           turn: Callable[[Sequence[Value]], list[Value]]) -> list[Value]:
-    """What a function gives for each turn, stacked."""
+    """The results of a function for each turn, stacked."""
     slices = [slice_leaf(s, k) for k, s in enumerate(sequences)]
     body = Body(turns, False, (), tuple(slices), (), (), tuple(turn(slices)))
     body, shared = closed(body)

@@ -1,4 +1,4 @@
-"""What blocks of rows read of the values around their loops, and how each is cut."""
+"""Operands of blocks of rows: the values around their loops that they read, and how each is cut."""
 
 from __future__ import annotations
 

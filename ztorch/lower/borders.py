@@ -37,7 +37,7 @@ def _is_border(v: Value) -> bool:
 
 
 def _seen(v: Value, reduction: Value) -> Value:
-    """What is reduced, with borders that change nothing as views."""
+    """The operand of a reduction, with borders that change nothing as views."""
     if _is_border(v) and v.attrs["value"] == identity(reduction.op.opcode, v.dtype):
         return as_view(v)
     weighted = v.op.opcode == "mul" and reduction.op.opcode == "add"

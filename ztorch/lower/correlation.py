@@ -15,6 +15,7 @@ from math import prod
 
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.elements import lanes_refusal
@@ -30,6 +31,7 @@ from ztorch.lower.tuning import (
     CORRELATION_PAIRS,
     CORRELATION_REGISTERS,
     CORRELATION_RESULTS,
+    CORRELATION_VECTORS,
 )
 from ztorch.lower.window_edges import Edges, all_inside, edges_of, overlap, runs
 
@@ -148,13 +150,24 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     axes = _axes(region)
     assert axes is not None
     e = Emitter(b, memory, members=region.flat)
-    for group in axes.groups(_registers(region, limits)):
-        for [scope] in side_by_side(e, axes.column, s.lanes, True, 1):
-            _Window(region, target, limits, axes, s, group).results(scope)
+    vectors, rest = divmod(axes.column.extent, s.lanes)
+    beside = max(n for n in range(1, CORRELATION_VECTORS + 1) if vectors % n == 0)
+    for number, group in enumerate(axes.groups(_registers(region, limits))):
+        window = _Window(region, target, limits, axes, s, group)
+        if beside == 1 or rest:
+            for [scope] in side_by_side(e, axes.column, s.lanes, True, 1):
+                window.results(scope)
+            continue
+        arrays = window.arrays(b, number, beside)
+        with b.loop(0, vectors // beside, kind="parallel") as k:
+            window.results_beside(e, b.mul(k, beside), beside, arrays)
+
+
+_Sums = dict[tuple[Value, int], Operand]  # of reductions, at each place of the window
 
 
 class _Window:
-    """Places of a window for one vector of channels."""
+    """Places of a window for vectors of channels."""
 
     def __init__(self, region: Region, target: Mapping[Value, str], limits: Limits,
                  axes: _Correlation, s: CorrelationSchedule, places: Sequence[_Places]):
@@ -163,43 +176,93 @@ class _Window:
         self.sums = [v for v in region.members if v.op.kind == "reduce"]
 
     def results(self, e: Emitter) -> None:
+        """Of one vector, which goes through all positions."""
         b, lanes = e.b, e.lanes if e.lane else 1
-        variables = {(v, j): b.var(summing(v.dtype), lanes, identity(v.op.opcode, v.dtype))
-                     for v in self.sums for j in range(len(self.places))}
-        for scope, positions in self._positions(e, self.axes.inner, {}):
-            totals = {key: b.get(variable) for key, variable in variables.items()}
-            for at in positions:
-                for j, place in enumerate(self.places):
-                    if all_inside(self.axes.edges, place | at) is False:
-                        continue
-                    for v in self.sums:
-                        one = replace(scope, here=dict(scope.here))  # shares what has been loaded
-                        totals[v, j] = added(one, self.region, self.limits, v,
-                                             self._full(place | at), totals[v, j])
-            for key, variable in variables.items():
-                b.set(variable, totals[key])
-        rows = Phases(self.region).rows(self.target)
-        for j, place in enumerate(self.places):
-            scope = e.within()
-            for v in self.sums:
-                scope.here[v] = b.cast(b.get(variables[v, j]), dtype=v.dtype)
-            evaluate(scope, rows, self.region, self._full(place), self.target)
+        sums = {(v, j): b.var(summing(v.dtype), lanes, identity(v.op.opcode, v.dtype))
+                for v in self.sums for j in range(len(self.places))}
+        for scope, at in self._rows(e, self.axes.inner[:-1], {}):
+            self._add_row(scope, at, sums)
+        self._finish(e, {key: b.get(variable) for key, variable in sums.items()})
 
-    def _positions(self, e: Emitter, loops: Sequence[Var],
-                   at: _Places) -> Iterator[tuple[Emitter, list[_Places]]]:
-        """Scopes that cover all positions, and the neighbours along the last axis in each."""
-        v, *others = loops
+    # Several vectors go through each row of an image in turn: what they read of it lies side by
+    # side, and what they read again in the next row is still in a near cache.
+
+    def arrays(self, b: Builder, number: int, beside: int) -> dict[Value, str]:
+        """Memory for the sums between rows."""
+        size = len(self.places) * beside * self.schedule.lanes
+        return {v: b.memory(f"sums{number}_{k}", summing(v.dtype), size, "local", "rw")
+                for k, v in enumerate(self.sums)}
+
+    def results_beside(self, e: Emitter, first: Operand, beside: int,
+                       arrays: Mapping[Value, str]) -> None:
+        """Of as many vectors, from this one on."""
+        b, lanes, count = e.b, self.schedule.lanes, len(self.places)
+        for v, array in arrays.items():
+            nothing = b.splat(b.const(identity(v.op.opcode, v.dtype), summing(v.dtype)), lanes)
+            with b.loop(0, count * beside) as k:
+                b.store(array, b.mul(k, lanes), nothing)
+
+        def vectors(scope: Emitter) -> Iterator[tuple[Emitter, Operand, _Sums]]:
+            with b.loop(0, beside) as u:
+                at = b.mul(u, count * lanes)
+                start = b.mul(b.add(first, u), lanes)
+                one = scope.within(bound={**scope.bound, self.axes.column: start},
+                                   lane=self.axes.column, lanes=lanes, mask=None)
+                yield one, at, {(v, j): b.load(array, at, j * lanes, lanes)
+                                for v, array in arrays.items() for j in range(count)}
+
+        for scope, row in self._rows(e, self.axes.inner[:-1], {}):
+            for one, at, loaded in vectors(scope):
+                sums = {key: b.var(x.dtype, lanes, x) for key, x in loaded.items()}
+                self._add_row(one, row, sums)
+                for (v, j), variable in sums.items():
+                    b.store(arrays[v], at, b.get(variable), j * lanes)
+        for one, _, loaded in vectors(e):
+            self._finish(one, loaded)
+
+    def _rows(self, e: Emitter, loops: Sequence[Var],
+              at: _Places) -> Iterator[tuple[Emitter, _Places]]:
+        """Scopes that cover all rows of all images."""
+        if not loops:
+            yield e, at
+            return
+        for scope, start, size in self._runs(e, loops[0]):
+            assert size == 1
+            yield from self._rows(scope, loops[1:], at | {loops[0]: start})
+
+    def _runs(self, e: Emitter, v: Var) -> Iterator[tuple[Emitter, Index, int]]:
+        """Scopes that cover a loop: where neighbours begin, and how many."""
         for run in runs(v.extent, _most(self.axes, v, self.schedule),
                         lambda start: self.axes.inside(self.places, v, start)):
             turn = Var(f"{v.name} turn", run.count)
             with e.b.loop(0, run.count) if run.count > 1 else nullcontext() as counter:
                 bound = e.bound if counter is None else {**e.bound, turn: counter}
-                scope = e.within(bound=bound, inside=bool(self.axes.edges))
-                start = Index.of(turn) * run.size + run.start
-                if others:
-                    yield from self._positions(scope, others, at | {v: start})
-                else:
-                    yield scope, [at | {v: start + k} for k in range(run.size)]
+                yield (e.within(bound=bound, inside=bool(self.axes.edges)),
+                       Index.of(turn) * run.size + run.start, run.size)
+
+    def _add_row(self, e: Emitter, at: _Places, sums: _Sums) -> None:
+        """Adds what is at the positions of a row to variables."""
+        b, last = e.b, self.axes.inner[-1]
+        for scope, start, size in self._runs(e, last):
+            totals = {key: b.get(variable) for key, variable in sums.items()}
+            for position in (at | {last: start + k} for k in range(size)):
+                for j, place in enumerate(self.places):
+                    if all_inside(self.axes.edges, place | position) is False:
+                        continue
+                    for v in self.sums:
+                        one = replace(scope, here=dict(scope.here))  # shares what has been loaded
+                        totals[v, j] = added(one, self.region, self.limits, v,
+                                             self._full(place | position), totals[v, j])
+            for key, variable in sums.items():
+                b.set(variable, totals[key])
+
+    def _finish(self, e: Emitter, totals: _Sums) -> None:
+        rows = Phases(self.region).rows(self.target)
+        for j, place in enumerate(self.places):
+            scope = e.within()
+            for v in self.sums:
+                scope.here[v] = e.b.cast(totals[v, j], dtype=v.dtype)
+            evaluate(scope, rows, self.region, self._full(place), self.target)
 
     def _full(self, at: _Places) -> dict[Var, Index]:
         return {whole: flat.replace(at) for whole, flat in self.axes.full.items()}

@@ -75,7 +75,7 @@ def _lies_by_depth(a: Value) -> bool:
 
 def _cut_from(b: Value) -> tuple[Value, int]:
     """The matrix whose columns the right operand is, from which column on: a loop reads a part of
-    its rows in place. What is not part of another matrix is all of itself."""
+    its rows in place. A matrix that is not part of another one is all of itself."""
     row, column = Index.of(Var("row", b.shape[0])), Index.of(Var("column", b.shape[1]))
     base = view_of(b, (row, column))
     if base is None or not certain(b, (row, column)):

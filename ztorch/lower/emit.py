@@ -2,7 +2,8 @@
 
 Values are pulled: asked for an element, a value asks its arguments for theirs, down to memory or to
 what a region has already computed. Loop variables are bound to registers; one of them may be bound
-to the lanes of a vector. What does not depend on that one stays scalar until it meets a vector.
+to the lanes of a vector. A value that does not depend on that one stays scalar until it meets a
+vector.
 """
 
 from __future__ import annotations
@@ -191,7 +192,7 @@ class Emitter:
 
 @dataclass
 class _Element:
-    """What the body of an op sees: its arguments, and words about the index."""
+    """The view of the body of an op: its arguments, and words about the index."""
 
     e: Emitter
     v: Value

@@ -116,7 +116,7 @@ def _order(v: Value) -> Order | None:
 
 
 def _computed(v: Value) -> Iterator[Value]:
-    """What v reads, through views."""
+    """The computed operands of v, through views."""
     for a in v.args:
         if is_view(a):
             yield from _computed(a)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ztorch.ir.kernel import SWIZZLE_LINE, MmaShape
+from ztorch.ir.kernel import MmaShape
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.attention import matrix_shape
 from ztorch.lower.grid_attention import AttentionSizes, sizes_of
@@ -15,7 +15,6 @@ from ztorch.lower.schedule import Schedule
 from ztorch.lower.tuning import (
     ATTENTION_ELEMENT,
     ATTENTION_ISSUE,
-    ATTENTION_PRODUCT,
     ATTENTION_REGISTERS,
     ATTENTION_STAGES,
     ATTENTION_TILES,
@@ -54,16 +53,17 @@ def propose(region: Region, limits: Limits) -> GridAttentionMatrixSchedule | Non
 
 def _cost(s: GridAttentionMatrixSchedule, sizes: AttentionSizes, shape: MmaShape,
           grid: GridLimits) -> float:
-    """The estimated time of the busiest compute unit, in turns of shared memory."""
+    """The estimated cycles of the busiest compute unit. A copy passes through it twice: it loads,
+    and stores to shared memory."""
     depth, wide = padded(sizes, shape)
     lines, rows = s.block * (depth + wide), s.high * shape.m
     elements = s.block * rows
-    products = elements * (depth + wide) // (shape.m * shape.n * shape.k)
+    added = elements * (depth + wide)
     read = lines + rows * (depth - s.held * shape.k)
-    shared = (read + lines / s.subgroups) * shape.of.bytes / SWIZZLE_LINE
-    issued = products + read / (shape.n * shape.k) + (
+    shared = (read + 2 * lines / s.subgroups) * shape.of.bytes / grid.unit.shared_bytes
+    issued = added / (shape.m * shape.n * shape.k) + read / (shape.n * shape.k) + (
         ATTENTION_ELEMENT * elements + rows * wide) / grid.subgroup
-    each = max(shared, products * ATTENTION_PRODUCT, issued * ATTENTION_ISSUE)
+    each = max(shared, added / grid.unit.subgroup_products, issued * ATTENTION_ISSUE)
     groups = sizes.matrices * math.ceil(sizes.rows / (rows * s.subgroups))
     blocks = math.ceil(sizes.columns / s.block)
     return math.ceil(groups / grid.compute_units) * s.subgroups * blocks * each

@@ -80,8 +80,8 @@ class TileOfProduct:
                       store: Callable[[str, int], None]) -> None:
         """The epilogue of a finished tile, which passes through shared memory in bands.
 
-        `store(array, band)` has every thread leave its share of a band there. What follows is a
-        loop, so its code is emitted once a band, and neighbouring threads have neighbouring
+        `store(array, band)` has every thread leave its share of a band there. The code after it
+        is a loop, so it is emitted once a band, and neighbouring threads have neighbouring
         elements, several at once where they lie side by side.
 
         Args:

@@ -11,11 +11,7 @@ from ztorch.lower.grid_role_tiles import RolesTile
 from ztorch.lower.index import Var
 from ztorch.lower.tuning import (
     WINDOW_FINISH_SHARE,
-    WINDOW_L2_BYTES,
-    WINDOW_LATENCY,
     WINDOW_PASSES,
-    WINDOW_PRODUCTS,
-    WINDOW_SHARED_BYTES,
 )
 from ztorch.lower.window_axes import WindowAxes
 
@@ -110,10 +106,10 @@ class WindowTile(RolesTile):
         depth, size = self.depth * self.repeats, self.shape.of.bytes
         read = depth * (self.rows + self.teams * self.columns) * size
         right = self.repeats * self.right_size * size
-        products = self.rows * self.columns * depth / WINDOW_PRODUCTS
-        from_l2 = (self.stage_bytes - right + right / self.cluster) / WINDOW_L2_BYTES
-        strip = max(products, from_l2, (products + WINDOW_LATENCY) / self.stages)
-        shared = (self.stage_bytes + read) / WINDOW_SHARED_BYTES
+        products = self.rows * self.columns * depth / grid.unit.products
+        from_l2 = (self.stage_bytes - right + right / self.cluster) / grid.unit.l2_bytes
+        strip = max(products, from_l2, (products + grid.unit.copy_cycles) / self.stages)
+        shared = (self.stage_bytes + read) / grid.unit.shared_bytes
         tiles = self.down(w) * math.ceil(n / self.columns) * batch
         strips, finish = self.strips(w), self.finish(grid)
         return math.ceil(tiles / grid.compute_units) * max(
@@ -123,5 +119,5 @@ class WindowTile(RolesTile):
         """The estimated cycles in which a finished tile passes through shared memory and out: with
         more bands, a subgroup touches more lines of the result."""
         lines = self.subgroup * grid.load_width * self.bands / self.columns
-        passed = WINDOW_PASSES * self.shape.into.bytes / WINDOW_SHARED_BYTES
+        passed = WINDOW_PASSES * self.shape.into.bytes / grid.unit.shared_bytes
         return self.rows * self.columns * (passed + lines / (self.subgroup * grid.load_width))

@@ -62,7 +62,7 @@ def hides(group: Group, rows: Part, columns: Part) -> bool:
 
 @dataclass
 class _Known:
-    """What is known of the numbers in a part of the wide values."""
+    """The known properties of the numbers in a part of the wide values."""
 
     group: Group
     rows: Part

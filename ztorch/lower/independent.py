@@ -72,9 +72,9 @@ def as_recurrence(loop: Value, results: Collection[int], private: Collection[Val
 
 def turns_last(recurrence: Value, results: Collection[Value],
                readers: Mapping[Value, Sequence[Value]], limits: Limits) -> list[Value]:
-    """What a recurrence keeps of its turns, if that is to be stored with the turns of each element
-    side by side: all of it is read so, as are its sequences, and so cheap to compute that an
-    element at a time takes less than vectors of elements and a copy of their results.
+    """The values that a recurrence keeps of its turns, if they are to be stored with the turns of
+    each element side by side: all of it is read so, as are its sequences, and so cheap to compute
+    that an element at a time takes less than vectors of elements and a copy of their results.
 
     Args:
         recurrence: The recurrence.
@@ -172,13 +172,13 @@ def _inner(body: Body, args: Sequence[Value], around: Recurrence,
 
 
 class _Buffers:
-    """What a recurrence reads from memory: a leaf for each value."""
+    """The values that a recurrence reads from memory: a leaf for each."""
 
     def __init__(self) -> None:
         self.leaves: dict[Value, Value] = {}
 
     def leaf(self, v: Value) -> Value:
-        """What stands for a value in memory."""
+        """The leaf in place of a value in memory."""
         if v not in self.leaves:
             self.leaves[v] = leaf(SHARED, f"buffer {len(self.leaves)}", v.shape, v.dtype)
         return self.leaves[v]

@@ -273,5 +273,5 @@ def _order(term: tuple[Atom, int]) -> tuple[str, str]:
 
 @functools.lru_cache(REMEMBERED)
 def _name(atom: Atom) -> tuple[str, str]:
-    """What atoms are sorted by: the same in every run."""
+    """The key by which atoms are sorted: the same in every run."""
     return type(atom).__name__, repr(atom)

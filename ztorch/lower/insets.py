@@ -39,7 +39,7 @@ BORDER = Op("border", "map", _border_shape, _not_evaluated,
 
 
 def part_of(v: Value) -> Value:
-    """What has an element for each that is computed of v: of an inset its part, else v."""
+    """The value with an element for each that is computed of v: of an inset its part, else v."""
     return v.args[0] if v.op is INSET else v
 
 
@@ -52,7 +52,7 @@ def position(v: Value, flat: Index) -> Index:
 
 
 def lies_in(v: Value) -> Value | None:
-    """What lay before in the buffer in which v is an inset."""
+    """The earlier content of the buffer in which v is an inset."""
     return v.args[1] if v.op is INSET and len(v.args) > 1 else None
 
 

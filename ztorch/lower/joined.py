@@ -47,7 +47,8 @@ class _Insets:
         if not _parts(v) or v in self.roots:
             return False
         return any(turned or bool(_parts(r)) or r.op.kind not in ("map", "reduce") or v.size != (
-            r if r.op.kind == "map" else r.args[0]).size for r, turned in self._seen_by(v))
+            r if r.op.kind == "map" else r.args[0]).size or (r.op is COPY and r in self.roots)
+            for r, turned in self._seen_by(v))
 
     def _seen_by(self, v: Value, turned: bool = False) -> Iterator[tuple[Value, bool]]:
         """Who reads v through views, and whether these do more than give it another shape."""
@@ -89,7 +90,8 @@ class _Insets:
     # -- the new graph ---------------------------------------------------------------------------
 
     def graph(self) -> Graph:
-        """The graph with insets. What is laid into a buffer follows on what lay there before."""
+        """The graph with insets. Each value that is laid into a buffer comes after the one
+        before."""
         new: dict[Value, Value] = {}
         last: dict[Value, Value] = {}  # of each whole: what was laid into it last
         for v in self.old.nodes():
@@ -111,7 +113,8 @@ class _Insets:
         return self.old.with_roots(new[r] for r in self.old.roots)
 
     def _border(self, whole: Value) -> list[Value]:
-        """What lies in a buffer first: nothing where all that is read of it is stored."""
+        """The first content of a buffer: nothing where all elements that are read of it are
+        stored."""
         pad = whole.args[0] if whole.op is COPY else whole
         if pad.op.name != "pad":
             return []
@@ -179,7 +182,7 @@ def _can_read(reader: Value, v: Value, moved: Value) -> bool:
 
 
 def _replaced(x: Value, v: Value, by: Value) -> Value:
-    """What views make of something in the place of v."""
+    """The views of v, rebuilt on another value."""
     if x is v:
         return by
     return rebuilt(x, tuple(_replaced(a, v, by) for a in x.args)) if is_view(x) else x

@@ -1,4 +1,4 @@
-"""What kernels are called."""
+"""Names of kernels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stem_of(region: Region, label: str) -> str:
 
 
 def dtype_of(region: Region) -> DType:
-    """What it computes in: the dtype of its product or reduction, else the widest."""
+    """The dtype of its product or reduction, else the widest."""
     first = region.members[-1] if region.kind == "threads" else main_of(region)[0]
     if first.op is RECURRENCE:
         return first.attrs["recurrence"].widest

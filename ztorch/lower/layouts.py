@@ -236,7 +236,8 @@ def _reduced_before(v: Value) -> Value:
 
 
 def _entering(v: Value, order: Order) -> Value:
-    """v in an order. What is broadcast is turned before, since then it is smaller."""
+    """v in an order. A broadcast value is transposed before it is broadcast, since it is smaller
+    then."""
     if v.op.name != "broadcast_to":
         return OPS.transpose(v, order)
     [x] = v.args

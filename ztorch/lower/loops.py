@@ -1,4 +1,4 @@
-"""What the loop nests of all regions are made of: vectors along an axis, loops inside one another,
+"""The parts of the loop nests of all regions: vectors along an axis, loops inside one another,
 and the values of a region computed at one position."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def widest(region: Region) -> DType:
 
 
 def summing(d: DType) -> DType:
-    """What sums of a dtype are held in: 16-bit floats would lose every small addend."""
+    """The dtype of sums: 16-bit floats would lose every small addend."""
     return f32 if d in HALVES else d
 
 

@@ -129,7 +129,8 @@ def _refusal(region: Region, limits: Limits, s: Schedule) -> str:
 
 
 def proposals(region: Region, limits: Limits) -> Iterator[Schedule]:
-    """What the rules give a region as each kind of loop nest, the preferred one first."""
+    """The rules' proposals for a region, one for each kind of loop nest, the preferred one
+    first."""
     hints = hints_of(region.members)
     for nest in _nests(region, limits):
         if hints is not None and hints.tensor_cores is False and nest.kind in MATRIX_KINDS:

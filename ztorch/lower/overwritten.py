@@ -83,8 +83,8 @@ class Overwritten:
 
     def _rows(self, number: int, loop: Value, free: Mapping[Value, int]
               ) -> Iterator[tuple[Value, int, int]]:
-        """What a loop may write over: the buffer, its bytes for a turn, and the number of the
-        kernel of a turn that reads it last."""
+        """The memory that a loop may write over: the buffer, its bytes for a turn, and the number
+        of the kernel of a turn that reads it last."""
         body: Body = loop.attrs["body"]
         sequences = arguments(body, loop.args)[1]
         groups: dict[Value, list[Value]] = {}  # sequences that are in one buffer

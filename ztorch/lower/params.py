@@ -1,4 +1,5 @@
-"""What a program has beside its steps: the layout of its states and constants, and its kernels."""
+"""The parts of a program beside its steps: the layout of its states and constants, and its
+kernels."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Part(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """What a part has of an axis."""
+    """A part's section of an axis."""
 
     start: int
     size: int
@@ -111,7 +111,7 @@ def _work(region: Region, part: Part, lanes: int) -> int:
 
 
 def _asked(region: Region, flat: Index) -> int:
-    """What it takes to know an element: readings, the divisions to find them, and tests."""
+    """The cost of an element: readings, the divisions to find them, and tests."""
     count = 0
     for v in region.members:
         index = _index(region, v, flat)

@@ -12,18 +12,18 @@ from ztorch.graph.body import CARRY
 from ztorch.graph.memory import ArenaBuffer
 from ztorch.graph.memory import plan as place_buffers
 from ztorch.graph.op import leaf
-from ztorch.graph.threads import THREADS_RESULT, first_of
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
+from ztorch.lower.buffers import buffers_of, label, memory_of
 from ztorch.lower.grid_rows import stored_between_passes
 from ztorch.lower.index import Index
-from ztorch.lower.insets import lies_in
 from ztorch.lower.overwritten import Overwritten
 from ztorch.lower.params import Params
 from ztorch.lower.positions import unflatten
 from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT, buffer_reads
 from ztorch.lower.region import COPY, Region, map_region, real_reads, view_of
 
+PLAIN = ("contract", "map", "reduce", "winograd")  # regions that store by element
 SLOTS = ("inputs", "outputs", "carries")  # spaces whose buffers have numbers
 
 
@@ -53,9 +53,10 @@ class Placement:
 
     def __init__(self, graph: Graph, regions: Sequence[Region], limits: Limits, params: Params,
                  inputs: Sequence[Value], carries: Sequence[Value],
-                 bodies: Mapping[Value, Placement]):
+                 bodies: Mapping[Value, Placement], in_outputs: bool = False):
         """`inputs` and `carries` have slots in that order; `bodies` are those of the loops. A
-        region that is listed twice runs twice."""
+        region that is listed twice runs twice. With `in_outputs`, what is copied to an output as it
+        lies is computed there."""
         self.graph, self.limits, self.params = graph, limits, params
         self._given = list(regions), inputs, carries, bodies
         self.regions = [r for r in regions if r.size]
@@ -72,6 +73,8 @@ class Placement:
                 region.stores += [v for v in late if v not in region.stores]
         self._carry_states()
         self._place_updates()
+        if in_outputs:
+            self._place_copied()
         self.first_run = {r: k for k, r in reversed([*enumerate(self.regions)])}  # its number
         self.reads = [self.read_by(r) for r in self.regions]  # values from outside each region
         self.arena, self.buffers = self._place_rest()
@@ -136,6 +139,22 @@ class Placement:
                 self.regions.append(region)
                 new = copy
             self.locations[new] = location
+
+    def _place_copied(self) -> None:
+        """Removes copies to outputs where the output itself can be the buffer."""
+        slots = {v: k for k, v in enumerate(self.graph.outputs.values())}
+        makers = {memory_of(v): r for r in self.regions for v in r.stores}
+        for region in list(self.regions):
+            copy = region.members[0]
+            if copy.op is not COPY or copy not in slots or len(region.members) > 1:
+                continue
+            for source, at in self._reads_at(region, copy):  # none if it is a number all over
+                buffer = memory_of(source)
+                maker = makers.get(buffer)
+                if maker is not None and maker.kind in PLAIN and at == region.flat[copy] and (
+                        buffer.size == copy.size and buffer not in {*slots, *self.locations}):
+                    self.locations[buffer] = Location("outputs", slots[copy], self._bytes(copy))
+                    self.regions.remove(region)
 
     def _home(self, name: str, state: Value | None, new: Value) -> Location:
         """Where a state lies, or a carry."""
@@ -247,7 +266,7 @@ class Placement:
         return v.size * v.dtype.bytes
 
     def read_by(self, region: Region) -> list[Value]:
-        """What a region reads from outside."""
+        """The outside values that a region reads."""
         if region in self._read:
             return self._read[region]
         sources: dict[Value, None] = {}
@@ -271,25 +290,3 @@ class Placement:
             if base := view_of(a, unflatten(Index(), a.shape)):
                 bases.append((base[0], Index((), -1)))
         return bases
-
-
-def buffers_of(region: Region) -> list[Value]:
-    """What a region stores; of a loop also the loop, which stands for the arena of its body."""
-    return [*region.members[:1], *region.stores] if region.kind == "loop" else region.stores
-
-
-def memory_of(v: Value) -> Value:
-    """The value whose buffer v is in: the last value of a carry is where the first one is, what
-    threads write where it was before, and an inset where its border or the first inset is."""
-    if (before := lies_in(v)) is not None:
-        return memory_of(before)
-    if v.op is THREADS_RESULT:
-        return first_of(v.args[0], v.attrs["index"])
-    if v.op.kind == "result" and v.attrs["index"] < len(v.args[0].attrs["body"].carries):
-        return v.args[0].args[v.attrs["index"]]
-    return v
-
-
-def label(v: Value) -> str:
-    """What a buffer is called in pictures: layer:op."""
-    return f"{v.layer}:{v.op.name}" if v.layer else v.op.name

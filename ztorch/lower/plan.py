@@ -99,8 +99,10 @@ def _placed(graph: Graph, inputs: Sequence[Value], carries: Sequence[Value], lim
             bodies[v] = _placed(body_graph(body), (*body.slices, *body.shared), body.carries,
                                 limits, params, fusion)
     most = limits.grid.max_buffers if limits.grid else 0
+    in_outputs = bool(function) and limits.grid is None and memory_limit is None and (
+        not graph.recomputed)
     place = functools.partial(Placement, limits=limits, params=params, inputs=inputs,
-                              carries=carries, bodies=bodies)
+                              carries=carries, bodies=bodies, in_outputs=in_outputs)
     fused = functools.partial(
         fuse, graph, fusion, again=limits.grid is not None,
         light_epilogues=limits.grid is not None and limits.grid.asynchronous_products)

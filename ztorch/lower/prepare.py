@@ -109,11 +109,13 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
                 if depth[out] == VIEWS_MAX:
                     out = COPY(out)
         new[v] = out
-    return merged(graph.with_roots(_roots([(new[r], r.layer) for r in graph.roots])))
+    for_caller = set() if fixed_role == SHARED else set(graph.outputs.values())
+    roots = [(new[r], r.layer, r in for_caller) for r in graph.roots]
+    return merged(graph.with_roots(_roots(roots)))
 
 
 def _empty(v: Value) -> Value:
-    """What is made of no elements: nothing, or what its reduction starts from."""
+    """The result where there are no elements: nothing, or the first value of its reduction."""
     if not v.size or v.op.kind == "contract":
         return OPS.full(v.shape, 0, v.dtype)
     if v.op.kind == "reduce":
@@ -171,12 +173,13 @@ def _copied(x: Value, most: int, copies: dict[tuple[Value, int], Value]) -> Valu
     return OPS.reshape(OPS.slice(copies[key], **span), x.shape)
 
 
-def _roots(roots: list[tuple[Value, str]]) -> list[Value]:
-    """Each root computed by a kernel, and none of them twice the same."""
+def _roots(roots: list[tuple[Value, str, bool]]) -> list[Value]:
+    """Each root computed by a kernel, and no value twice. A root that the caller gets comes with
+    True: loops move through memory of the program alone."""
     out: dict[Value, None] = {}
-    for r, layer in roots:
+    for r, layer, for_caller in roots:
         if r in out or r.op.kind in ("leaf", "threads_result") or is_view(r) or (
-                r.op.kind == "result" and not is_stack(r)):
+                r.op.kind == "result" and (for_caller or not is_stack(r))):
             with layer_scope(layer):
                 r = COPY(r)
         out[r] = None

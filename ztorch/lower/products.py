@@ -20,6 +20,7 @@ from ztorch.lower.index import Index, Var
 from ztorch.lower.left_rows import reading
 from ztorch.lower.long_reductions import split_reduction, widened
 from ztorch.lower.loops import summing
+from ztorch.lower.pages import padded_rows, rows_apart, whole_pages
 from ztorch.lower.pitches import Pitches
 from ztorch.lower.region import COPY, view_of
 from ztorch.lower.tiling import choose, pack, panel_columns, product_cycles
@@ -37,12 +38,10 @@ from ztorch.lower.tuning import (
     PACK_ROWS_MIN,
     PACK_ROWS_PAGES,
     PAGE_BYTES,
-    ROW_PADDING_BYTES,
     SPLIT_DEPTH,
     SPLIT_DEPTH_LARGE,
     SPLIT_GROUPS,
     SPLIT_TILE,
-    WINDOW_L2_BYTES,
     WINDOW_ROWS,
     WINDOW_UNITS,
 )
@@ -59,6 +58,7 @@ class ProductRewrites:
         self.narrow: dict[Value, Value] = {}  # operands in 16 bits
         self.seen: dict[Value, Value] = {}  # operands without what is written on their way
         self.packed: dict[tuple[Value, int], Value] = {}  # by the columns of panels
+        self.apart: dict[Value, Value] = {}  # left operands in longer rows
         self.pitched = Pitches(limits)
 
     def prepared(self, v: Value, fixed: bool) -> Value:
@@ -86,9 +86,10 @@ class ProductRewrites:
             return OPS.reshape(RESULTS_OF(at_points, shape=image), v.shape)
         if is_deep(v):
             return self._in_parts(v, fixed)
+        v = _product_of(v, rows_apart(a, self.apart), b)
         a = _left(v, limits)
-        if _whole_pages(a) and m * k * v.dtype.bytes > limits.processor.l2_bytes * L2_SHARE:
-            a = _padded_rows(a.args[0] if a.op is COPY else a)
+        if whole_pages(a) and m * k * v.dtype.bytes > limits.processor.l2_bytes * L2_SHARE:
+            a = padded_rows(a.args[0] if a.op is COPY else a)
         short = narrowed(b, self.narrow) if m <= NARROW_ROWS and fixed else None
         b = b if short is None else short
         size = k * n * b.dtype.bytes
@@ -207,7 +208,7 @@ class ProductRewrites:
             few = made.tiles < WINDOW_UNITS * grid.compute_units
             if few and not deep and k >= 2 * SPLIT_DEPTH:
                 continue
-            adding = parts * m * n * 2 * f32.bytes / (WINDOW_L2_BYTES * grid.compute_units)
+            adding = parts * m * n * 2 * f32.bytes / (grid.unit.l2_bytes * grid.compute_units)
             time = made.cycles + (adding if parts > 1 else 0)
             if best is None or time < best[0]:
                 best = time, _summed(part, v) if parts > 1 else part
@@ -284,21 +285,6 @@ def _bare(v: Value) -> Value:
     [below] = v.args
     x = _bare(below)
     return x if v.op.written else v if x is below else Value(v.op, (x,), v.attrs, v.shape, v.dtype)
-
-
-def _whole_pages(v: Value) -> bool:
-    """Whether the rows of a matrix lie whole pages distance."""
-    row = Var("row", v.shape[-2])
-    base = view_of(v, (*(Index() for _ in v.shape[:-2]), Index.of(row), Index()))
-    distance = base[1].factor(row) * v.dtype.bytes if base else 0
-    return distance > 0 and distance % PAGE_BYTES == 0
-
-
-def _padded_rows(v: Value) -> Value:
-    """A copy whose rows are not whole pages apart: such rows would evict one another."""
-    none = (0,) * v.rank
-    wide = COPY(OPS.pad(v, none, (*none[:-1], ROW_PADDING_BYTES // v.dtype.bytes)))
-    return OPS.slice(wide, none, (1,) * v.rank, v.shape)
 
 
 def _affine(v: Value) -> bool:

@@ -13,8 +13,9 @@ from itertools import accumulate, pairwise
 
 from ztorch.errors import OutOfMemory
 from ztorch.graph.value import Graph, Value
+from ztorch.lower.buffers import buffers_of, memory_of
 from ztorch.lower.cycles import region_cycles
-from ztorch.lower.placement import Placement, buffers_of, memory_of
+from ztorch.lower.placement import Placement
 from ztorch.lower.region import Region
 from ztorch.lower.tuning import (
     RERUN_LISTED,
@@ -135,7 +136,8 @@ class Recomputation:
     # -- blocks that users name --------------------------------------------------------------------
 
     def of_layers(self, paths: Sequence[str]) -> dict[int, int]:
-        """What is dropped of the layers at these paths: all but what other layers read soon."""
+        """The values that are dropped of the layers at these paths: all but those that other layers
+        read soon."""
         drop: dict[int, int] = {}
         for path in paths:
             own = [k for k, r in enumerate(self._regions) if _within(r, path)]
@@ -168,7 +170,8 @@ class Recomputation:
         return by_arena[:RERUN_PLACED_MAX]
 
     def _drops(self, blocks: Drop) -> Iterator[Drop]:
-        """What may be dropped: all but what crosses some cuts, and all but what costs most."""
+        """The values that may be dropped: all but those that cross some cuts, and all but the
+        dearest."""
         yield blocks
         stored = self._stored
         by_cost = sorted(stored, key=lambda k: self._cycles[k] / stored[k])
@@ -197,7 +200,7 @@ class Recomputation:
         return sum(self._size[v] for v in self._writes[k] if self._final.get(v, k) > self._peak)
 
     def _crossing(self, cut: int) -> list[Value]:
-        """What regions up to a cut make for those after it, up to the peak."""
+        """The values that regions up to a cut make for those after it, up to the peak."""
         return [v for v, last in self._last_before_peak.items()
                 if self._producer[v] <= cut < last]
 
@@ -268,7 +271,7 @@ def with_less_memory(placement: Placement, regions: Sequence[Region],
 
 
 def _too_large(function: str, placement: Placement, limit: int) -> str:
-    """What an error says of the smallest arena that was found."""
+    """The error's description of the smallest arena that was found."""
     buffers = [(label, b) for label, b, _ in placement.buffers]
     alive = [sum(b.size for _, b in buffers if b.first <= k <= b.last)
              for k in range(len(placement.regions))]

@@ -2,7 +2,7 @@
 
 Such a loop becomes one kernel: a loop over elements around a loop over turns, with the state of the
 element in registers. The body is elementwise, and reads carries only at the element's own position.
-What no turn changes may be read anywhere.
+Tensors that no turn changes may be read anywhere.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ztorch.lower.tuning import OP_SLOTS_MIN, RECURRENCE_READS
 
 @dataclass(frozen=True, eq=False)
 class Recurrence:
-    """What each element does at its turns. Values are expressions of carries and buffers. Carries
+    """The work of each element at its turns. Values are expressions of carries and buffers. Carries
     and outs have a value for each element, or one that all elements compute alike."""
 
     turns: int  # how many, at most
@@ -96,7 +96,8 @@ class Recurrence:
 
     @functools.cached_property
     def steps(self) -> list[Value]:
-        """What an element computes at its own position in every turn, each after what it reads."""
+        """The expressions of an element at its own position in every turn, each after its
+        operands."""
         after = (*self.news, *self.outs, *(() if self.flag is None else (self.flag,)))
         order = topological(after)
         reached = set(after)
@@ -130,7 +131,7 @@ class Recurrence:
         return hashlib.sha256(f"{text}\n{others}".encode()).hexdigest()
 
     def __repr__(self) -> str:
-        """What equal recurrences share: attributes of nodes are compared by it."""
+        """The key of equal recurrences: attributes of nodes are compared by it."""
         return f"<recurrence {self.text or id(self)}>"
 
 

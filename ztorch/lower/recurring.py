@@ -28,7 +28,7 @@ from ztorch.lower.tuning import (
 
 
 def recurrence_of(region: Region) -> Recurrence:
-    """What the elements of a region do at their turns."""
+    """The work of the elements of a region at their turns."""
     r: Recurrence = region.members[0].attrs["recurrence"]
     return r
 
@@ -156,8 +156,8 @@ class Turning:
             e.here.update({w: e.b.get(state[k]) for k, w in results.items()})
 
     def _states(self, r: Recurrence, scopes: Sequence[Emitter]) -> list[list[Operand]]:
-        """Variables of the carries for each scope, with their first values. What all elements
-        compute alike is one variable."""
+        """Variables of the carries for each scope, with their first values. A value that is
+        the same for all elements is one variable."""
         b = scopes[0].b
         states: list[list[Operand]] = []
         for e in scopes:
@@ -183,7 +183,8 @@ class Turning:
         return e.element(v, self.r.index(v, self.outer))
 
     def _store(self, e: Emitter, number: int, x: Operand) -> None:
-        """An element of a result. What all elements compute alike, the first one stores."""
+        """Stores an element of a result. A value that is the same for all is stored by the
+        first."""
         v, mem = self.results[number]
         at = self.r.result(**v.attrs, outer=self.outer)
         if v.size == self.r.size * (self.r.turns if number >= len(self.r.carries) else 1):

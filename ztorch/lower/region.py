@@ -86,7 +86,7 @@ _NOWHERE = object()  # of a trace: where no index lies
 
 @dataclass(frozen=True)
 class _Memo:
-    """What values were seen to read, by value and index."""
+    """The known reads of values, by value and index."""
 
     traces: dict[tuple[Value, tuple[Index, ...]], _Trace] = field(default_factory=dict)
     reads: dict[tuple[Value, tuple[Index, ...]], list[tuple[Value, Index]]] = field(
@@ -116,7 +116,7 @@ def reads(v: Value, index: Sequence[Index]) -> list[tuple[Value, tuple[Index, ..
 
 
 def traced(v: Value, index: Sequence[Index]) -> _Trace:
-    """What the body of v reads and computes with at an index. Not to be changed."""
+    """The reads and the expression of v's body at an index. Not to be changed."""
     key, memo = (v, tuple(index)), _memo.get()
     trace = memo.traces.get(key) if memo else None
     if trace is None:
@@ -197,7 +197,8 @@ def view_of(v: Value, index: Sequence[Index]) -> tuple[Value, Index] | None:
 
 
 def view_key(v: Value) -> tuple:
-    """What a chain of views does with the computed values behind it, of which only shapes count."""
+    """The movement by a chain of views of the computed values behind it, of which only shapes
+    count."""
     if not is_view(v):
         return ("", v.shape)
     return (v.op, attribute_key(v.attrs), v.shape, *map(view_key, v.args))

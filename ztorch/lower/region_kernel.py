@@ -76,8 +76,8 @@ class RegionKernel:
 
     @property
     def work(self) -> str:
-        """What the kernel computes, as a digest: equal in all processes and programs, wherever its
-        buffers lie. Empty where that cannot be told."""
+        """The computation of the kernel as a digest: equal in all processes and programs, wherever
+        its buffers lie. Empty where that cannot be told."""
         shape = shape_of(self.region, self.buffers, dict.fromkeys(self.buffers, False),
                          (self.region.in_place,))
         text = repr(shape.key)
@@ -85,7 +85,7 @@ class RegionKernel:
 
     @property
     def title(self) -> str:
-        """What the kernel computes, for people: its ops, dtype and shape."""
+        """The computation of the kernel, for people: its ops, dtype and shape."""
         first = main_of(self.region)[0]
         words = self.stem.partition("_")[2]
         shape = self.region.shape or first.shape
@@ -96,7 +96,7 @@ class RegionKernel:
 
     @functools.cached_property
     def hinted(self) -> Hinted:
-        """What the rules propose, with hints."""
+        """The rules' proposal, with hints."""
         return nests.propose(self.region, self.limits)
 
     def proposal(self) -> Schedule:

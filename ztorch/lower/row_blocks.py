@@ -2,8 +2,8 @@
 
     attention of 16,384 positions: a gigabyte of scores a head becomes a block of two megabytes
 
-A loop over each leading axis holds a loop over blocks of rows. What sums along rows is kept of each
-turn, and what sums over rows is a state of the loop. Columns that are known to count for nothing,
+A loop over each leading axis holds a loop over blocks of rows. Sums along rows are kept of each
+turn, and sums over rows are a state of the loop. Columns that are known to count for nothing,
 such as those that causal attention hides, are left out of the blocks.
 """
 

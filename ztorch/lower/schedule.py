@@ -46,7 +46,7 @@ class Schedule:
         return f"{argument}={value}" if argument else str(value)
 
     def tile(self, lanes: int) -> str:
-        """What is computed at once, for names of kernels; `lanes` are those of the target."""
+        """The tile that is computed at once, for the kernel's name; `lanes` are the target's."""
         raise NotImplementedError
 
 

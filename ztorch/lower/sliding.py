@@ -107,7 +107,7 @@ def _edges(region: Region, full: dict[Var, Index], columns: tuple[Var, Var],
 
 
 def read_for_sums(region: Region) -> list[tuple[Value, Index]]:
-    """What is read for an element of a window, and where."""
+    """The value that is read for an element of a window, and its index."""
     sources: list[tuple[Value, Index]] = []
     for v in region.members:
         if v.op.kind == "reduce":

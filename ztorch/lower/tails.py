@@ -1,6 +1,6 @@
 """Stores of the first lanes of a vector, in pieces that are whole vectors.
 
-What is left of a row after whole vectors is a vector of which some lanes are masked off. Processors
+The rest of a row after whole vectors is a vector of which some lanes are masked off. Processors
 without mask registers store that slowly or lane by lane: on Zen 3 such a store of 256 bits takes
 ten cycles, and two whole ones of 128 and 64 bits take two.
 """

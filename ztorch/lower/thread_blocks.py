@@ -25,7 +25,7 @@ def threads_on_buffers(v: Value) -> Value:
 
 
 def written_first(region: Region) -> Sequence[Value]:
-    """What the threads of a region write over; nothing for other regions."""
+    """The arrays that the threads of a region write over; nothing for other regions."""
     if region.kind != "threads":
         return ()
     node = region.members[0]
@@ -33,7 +33,7 @@ def written_first(region: Region) -> Sequence[Value]:
 
 
 def propose(region: Region, limits: Limits) -> ThreadSchedule:
-    """What the kernel says, if the machine can have it."""
+    """The schedule that the kernel states, if the machine can have it."""
     program = _program(region)
     s = ThreadSchedule(program.blocks, program.threads)
     grid = limits.grid

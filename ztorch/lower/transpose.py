@@ -33,7 +33,7 @@ class Turn:
 
 
 def find_turn(region: Region) -> Turn | None:
-    """What an elementwise region reads across, if that is one value and worth a tile."""
+    """The value that an elementwise region reads across, if there is one and it is worth a tile."""
     shape = region.shape
     if len(shape) < 2 or shape[-1] < TRANSPOSE_EXTENT:
         return None

@@ -2,8 +2,8 @@
 
     an LSTM over 1,000 steps: 32 MB that a product writes before the loop become a block of 1 MB
 
-What a loop reads of a product, with a row or more for each turn, is computed before the loop. Where
-that is larger than the second cache, a loop over blocks of turns takes its place: each block is
+A product of which a loop reads a row or more in each turn is computed before the loop. Where
+it is larger than the second cache, a loop over blocks of turns takes its place: each block is
 computed when its turns are about to read it. It fits the second cache, or the third where a block
 would have too few rows to read all weights for. The numbers are the same.
 """
@@ -81,7 +81,7 @@ class TurnBlocks:
         better left as it is. `room` has the bytes that a block may fill of either."""
         count = self.body.turns
         size = sum(p.size * p.dtype.bytes for p in self.products)
-        # What the loop keeps of all turns can lie where the product lay: `overwritten.py`.
+        # Values that the loop keeps of all turns can lie where the product lay: `overwritten.py`.
         kept = sum(v.size * v.dtype.bytes for v in self.body.outs) * count
         if self.body.proceed is not None or size <= max(room[0], kept):
             return 0

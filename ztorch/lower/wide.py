@@ -65,7 +65,7 @@ def groups(graph: Graph, shape: WideShape) -> tuple[list[Group], list[Value]]:
 
 
 class _Derived:
-    """What is made of wide products, as far as each use of it can be served block by block."""
+    """The substitutes of wide products, as far as each use of them can be served block by block."""
 
     def __init__(self, graph: Graph, nodes: list[Value], shape: WideShape):
         self.shape = shape
@@ -81,7 +81,7 @@ class _Derived:
         self._find_results(graph, nodes)
 
     def component(self, result: Value) -> Value:
-        """What stands for all values that are connected with a result."""
+        """The substitutes of all values that are connected with a result."""
         return self._root(self.results[result])
 
     def _root(self, v: Value) -> Value:
@@ -136,7 +136,7 @@ class _Derived:
 
 
 def _cone(result: Value, derived: _Derived) -> tuple[set[Value], dict[Value, None]]:
-    """What a result is made of block by block, and what that reads."""
+    """The operands from which a result is made block by block, and their reads."""
     inner: set[Value] = set()
     inputs: dict[Value, None] = {}
     if result in derived.values:

@@ -144,7 +144,7 @@ def windows_of(product: Value) -> WindowAxes | None:
 
 
 def _base(v: Value, index: Sequence[Index]) -> tuple[Value, tuple[Index, ...], bool] | None:
-    """What a chain of views reads, at which index, and whether that may be outside, where zeros
+    """The source of a chain of views, the index, and whether that may be outside, where zeros
     are."""
     index = proper(index, v.shape)
     while is_view(v):

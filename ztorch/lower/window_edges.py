@@ -14,7 +14,7 @@ from ztorch.lower.region import Region, is_view, reads
 
 @dataclass(frozen=True)
 class Edge:
-    """What an image has of one of its axes with a border."""
+    """An axis of an image with a border, and the place of a window on it."""
 
     at: Index  # where an element of a window is on that axis
     low: int

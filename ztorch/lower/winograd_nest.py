@@ -39,7 +39,7 @@ def _kernel_rows() -> Iterator[tuple[Fraction | int, ...]]:
     yield 0, 0, 1
 
 
-# What is multiplied with each axis of a kernel, of a tile and of the products at all points.
+# The matrices that multiply each axis of a kernel, of a tile and of the products at all points.
 _KERNEL = _matrix([*_kernel_rows()])
 _TILE = _matrix([
     (_P ** 2 * _Q ** 2, 0, -_P ** 2 - _Q ** 2, 0, 1, 0),
@@ -148,7 +148,7 @@ class _ImageTiles:
                       (number, Index.of(self.column)))
 
     def _copy(self, e: Emitter, local: str) -> None:
-        """What a tile has of the image, and zeros around it."""
+        """The part of the image in a tile, and zeros around it."""
         b, loops = e.b, [Var("i", TILE), Var("j", TILE)]
         zeros = b.splat(b.const(0.0, self.v.dtype), self.lanes)
         for k in range(POINTS):

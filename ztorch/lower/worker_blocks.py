@@ -1,10 +1,10 @@
 """Blocks of threads on processors: workers share the blocks, and each runs the threads of a block.
 
 A barrier splits what a thread does into segments. A segment is a loop over the threads of the
-block: each does its part before the first one begins the next segment. What all threads compute
-alike is computed once, outside of these loops; so are loops and branches with barriers in them,
-which all threads take together. What a thread knows from one segment to the next is in an array
-with an element for each thread. Shared memory is an array of the worker's.
+block: each does its part before the first one begins the next segment. A value that is
+the same for all threads is computed once, outside of these loops; so are loops and branches with
+barriers in them, which all threads take together. A thread's values that live from one segment to
+the next are in arrays with an element for each thread. Shared memory is an array of the worker's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def on_workers(kernel: Kernel) -> Kernel:
 
 @dataclass(eq=False)
 class _Segment:
-    """What each thread does between two meetings."""
+    """The work of each thread between two barriers."""
 
     nodes: list[Nested] = field(default_factory=list)
     repeated: bool = False  # whether a loop with meetings is around it

@@ -18,6 +18,20 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 @dataclass(frozen=True)
+class UnitRates:
+    """The work of one unit in a cycle while all others work as well. The defaults are an A100's."""
+
+    products: float = 1024  # multiply-adds of 16 bits by asynchronous matrix instructions
+    subgroup_products: float = 1024  # the same by instructions of one subgroup
+    l2_bytes: float = 47  # from the cache that all units share
+    shared_bytes: float = 128  # to and from shared memory: 32 banks of 4 bytes on all rows
+    copy_cycles: int = 1200  # from the start of a copy of a tile to its arrival
+
+
+ANY_UNIT = UnitRates()  # of chips without a row
+
+
+@dataclass(frozen=True)
 class Gpu:
     """A GPU as the performance model sees it. A unit is a multiprocessor, compute unit or core."""
 
@@ -49,6 +63,7 @@ class Gpu:
     arithmetic_cycles: int = 4  # from an operation to the next that takes its result
     mma_cycles: int = 33  # from a matrix instruction to the next that takes its result
     tile_copy_cycles: int = 250  # of a copy of a tile besides those of its source; a guess
+    busy_cycles: int = 950  # from a load of memory to its value while all units load
     barrier_cycles: int = 20  # for which a barrier holds threads that arrive together
     launch_us: float = 1.0  # from the end of a kernel to the start of one that waits for it
     step_us: float = 6.0  # from the call that starts recorded launches to the first of them
@@ -66,6 +81,14 @@ class Gpu:
     def f32_rate(self) -> float:
         """FLOP/s of multiply-adds of float32 by threads."""
         return self.units * self.f32_lanes * 2 * self.clock_ghz * 1e9
+
+    @property
+    def rates(self) -> UnitRates:
+        """The rates of one unit, in cycles."""
+        cycles = self.units * self.clock_ghz * 1e9
+        products = self.matrix_rate("f16") / 2 / cycles
+        return UnitRates(products, products * self.mma_share, self.l2_gb_s * 1e9 / cycles,
+                         copy_cycles=self.busy_cycles + self.tile_copy_cycles)
 
     def __str__(self) -> str:
         return self.name

@@ -34,7 +34,7 @@ SIMD_LEVELS = (  # from the least to the best of each architecture
 
 
 class Processor(NamedTuple):
-    """What lowering knows of a processor."""
+    """A processor as lowering sees it."""
 
     name: str
     level: str = ""  # its best SIMD level; empty where the row is not a particular processor
@@ -76,7 +76,7 @@ def _arm(part: int) -> tuple[tuple[str, int, range], ...]:
     return (("0x41", 8, range(part, part + 1)),)
 
 
-# What code is made for where nobody says which processor it will run on.
+# Code is made for this row where nobody says which processor it will run on.
 ANY = Processor("any")
 
 PROCESSORS: dict[str, Processor] = {p.name: p for p in (

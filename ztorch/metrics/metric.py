@@ -129,8 +129,8 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         return sums["total"] / count
 
     def _measured(self) -> Any:
-        """What was measured: in a `train_step` or `test_step` of its batch, else of all numbers
-        since the last `reset_state`, as a tensor."""
+        """The value of the metric: in a `train_step` or `test_step` of its batch, else of all
+        numbers since the last `reset_state`, as a tensor."""
         step = running_step.get()
         if step is not None:
             return step.measured(self)

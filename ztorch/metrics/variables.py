@@ -24,7 +24,7 @@ class MetricVariable(StandIn):
 
     @property
     def tensor(self) -> Any:
-        """What the variable stands for: its total."""
+        """The value of the variable: its total."""
         if self.updating:
             raise Unsupported(f"metric {self.metric!r} reads its variable {self.name!r} in "
                               "update_state, which must not depend on earlier batches; add to it "

@@ -87,8 +87,8 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         return None if optimizer is None else Optimizer.get(optimizer)
 
     def compile_if_due(self, function: str) -> None:
-        """Compiles what waits, with what data have told, or again where data are larger. What is to
-        predict alone compiles without a loss whose targets are not known yet."""
+        """Compiles a waiting program once data have told its sizes, and again for larger data. To
+        predict, it compiles without a loss whose targets are not known yet."""
         arguments = None if self._late is None else self._late.due()
         if arguments is not None:
             before = self.program

@@ -41,7 +41,7 @@ def declaration_of(model: Network, outputs: Mapping[str, Value],
 
 
 def texts_of(model: Network) -> dict[str, TextRecord | None]:
-    """What reads the inputs of text, by the names of all inputs; empty where there are none."""
+    """The readers of the inputs of text, by the names of all inputs; empty where there are none."""
     texts = {name: None if x.encoder is None else TextRecord(
         type(x.encoder).__name__, x.encoder.get_config(), x.text_shape)
         for name, x in model.inputs_by_name.items()}

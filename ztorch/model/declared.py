@@ -56,7 +56,7 @@ def model_of_artifact(artifact: Artifact, custom: Mapping[str, type] | None = No
 
 
 def need_declaration(artifact: Artifact) -> Declaration:
-    """What an artifact declares, or an ArtifactError that says why it declares no model."""
+    """The declaration of an artifact, or an ArtifactError that says why it declares no model."""
     where, manifest = artifact.where, artifact.manifest
     declaration = manifest.program.declaration
     if declaration is None:

@@ -66,7 +66,7 @@ def compile_arguments(config: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def as_members(room: Any, x: Any) -> Any:
-    """What Keras describes, also in lists and dicts, as members of a room here."""
+    """The objects that Keras describes, also in lists and dicts, as members of a room here."""
     if isinstance(x, Mapping) and "class_name" in x:
         name = {"name": x["config"]["name"]} if room is metrics and "name" in x["config"] else {}
         if (kind := own_class(_FAMILIES[room], x)) is not None:

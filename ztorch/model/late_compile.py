@@ -134,7 +134,7 @@ class LateCompile:
 
 
 def target_specs(x: Any, y: Any) -> dict[str, TargetSpec]:
-    """What targets are like that no loss describes: y, or what x gives batches of."""
+    """The shapes and dtypes of targets that no loss describes: of y, or of the batches of x."""
     y = y if y is not None else stream_targets(x)
     if y is None:
         return {}

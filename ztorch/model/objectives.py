@@ -1,4 +1,4 @@
-"""What each output of a model is trained for: loss, metrics and weight, as `compile` takes them."""
+"""The objective of each output of a model: loss, metrics and weight, as `compile` takes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REDUCTIONS = ("sum_over_batch_size", "mean", "mean_with_sample_weight", "sum")
 
 @dataclass(frozen=True)
 class Objective:
-    """What one output is trained for."""
+    """The objective of one output."""
 
     loss: Loss | None  # None: a method of the model computes it
     target: TargetSpec  # shape and dtype of y

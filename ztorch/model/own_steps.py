@@ -51,7 +51,7 @@ class OwnSteps(Network, abstract=True):
                          for function in functions)
 
     def train_step(self, data: Any) -> Mapping[str, Any]:
-        """What a step of `fit` does; a class may do something else.
+        """A step of `fit`; a class may override it.
 
         Args:
             data: `(x, y)`, or x where there are no targets. Weights of rows count in `compute_loss`
@@ -83,7 +83,7 @@ class OwnSteps(Network, abstract=True):
         return {**self.compute_metrics(x, y, y_pred, sample_weight), "loss": loss}
 
     def test_step(self, data: Any) -> Mapping[str, Any]:
-        """What a step of `evaluate` does, which leaves weights as they are.
+        """A step of `evaluate`, which leaves weights as they are.
 
         Args:
             data: As that of `train_step`.
@@ -97,7 +97,7 @@ class OwnSteps(Network, abstract=True):
         return {**self.compute_metrics(x, y, y_pred, sample_weight), "loss": loss}
 
     def predict_step(self, data: Any) -> Any:
-        """What `predict` computes.
+        """The computation of `predict`.
 
         Args:
             data: The inputs, as `call` takes them.
@@ -128,7 +128,8 @@ class OwnSteps(Network, abstract=True):
         return self._step("compute_loss").compute_loss(y, y_pred, sample_weight)
 
     def _loss_of(self, training: bool, *data: Any) -> Any:
-        """What `compute_loss` gives, which a class may define without `training`, as in Keras."""
+        """The result of `compute_loss`, which a class may define without `training`, as in
+        Keras."""
         parameters = inspect.signature(self.compute_loss).parameters
         told = "training" in parameters or any(
             p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -175,7 +176,7 @@ class OwnSteps(Network, abstract=True):
 
     @property
     def losses(self) -> list[Any]:
-        """What regularizers add to the loss, and in a step also what layers add: scalars."""
+        """The terms that regularizers, and in a step also layers, add to the loss: scalars."""
         step: Any = running_step.get()
         return super().losses if step is None else step.added_losses()
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ztorch.layers.network import Network
     from ztorch.program.program import Program
 
-# What each function of another batch size needs, of the arguments of compile.
+# The arguments of compile that each function of another batch size needs.
 _NEEDED = {"train": ("optimizer", "loss", "metrics", "loss_weights", "targets"),
            "evaluate": ("loss", "metrics", "loss_weights", "targets"), "predict": ()}
 _TRAINING = _NEEDED["train"]

@@ -26,7 +26,7 @@ Mean = Callable[[Value], Value]  # the mean of each row of values
 
 
 class RowWeights(NamedTuple):
-    """What rows of a batch count."""
+    """The weights of the rows of a batch."""
 
     own: Value  # the weights that users give them; 0 for what fills up a batch
     rows: Value  # 1 for each row of the data, 0 for what fills up a batch
@@ -109,7 +109,7 @@ class RowScores:
         return OPS.sum(row if total else row * share(rows if of_steps else own, divisor))
 
     def added(self) -> list[Value]:
-        """What regularizers of weights and layers add to the loss, scalars."""
+        """The terms that regularizers of weights and layers add to the loss, scalars."""
         context, d, real = self.context, self.context.dtype, self.weights.rows
         for row in context.losses:
             context.padding.of(row)  # raises where padding is mixed into it
@@ -120,7 +120,7 @@ class RowScores:
 
 
 def share(weights: Value, divisor: Value) -> Value:
-    """What each row counts in a mean; nothing where the divisors of all rows are 0."""
+    """The weight of each row in a mean; 0 where the divisors of all rows are 0."""
     total = OPS.sum(divisor)
     return weights / OPS.where(total > 0.0, total, 1.0)
 
@@ -143,7 +143,7 @@ def labelled(objectives: Mapping[str, Objective]) -> list[tuple[str, str, Metric
 
 
 def weigher(y_pred: Value, row_weights: Value, context: Context) -> Weigh:
-    """What multiplies values by the weights of their rows; what is padded or masked becomes 0."""
+    """The factor of values by the weights of their rows; padded and masked values become 0."""
 
     def weigh(values: Value) -> Value:
         counts = counting(values, context.masks.get(y_pred), context.padding)
@@ -180,7 +180,7 @@ def counting(values: Value, mask: Value | None, padding: Padding) -> Value | Non
 
 def row_means(y_pred: Value, row_weights: Value, context: Context,
               step_weights: Value | None = None) -> Mean:
-    """What gives the mean of each row of values that compare predictions with targets.
+    """A function that gives the mean of each row of values that compare predictions with targets.
 
     What is padded or masked does not count. Rows count alike, whatever their padding; as in Keras,
     steps count alike where predictions have a mask. Weights of steps multiply values, and do not

@@ -16,7 +16,7 @@ from ztorch.program.verbs import Verbs
 if TYPE_CHECKING:
     from ztorch.program.program import Program
 
-# What users look for on a model, and find on the program that compile returns.
+# Names that users look for on a model, and find on the program that compile returns.
 _PROGRAM_NAMES = ("borrow", "device", "load_checkpoint", "plot", "save_checkpoint")
 
 

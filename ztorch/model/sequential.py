@@ -164,7 +164,7 @@ class Sequential(Model):
 
     @property
     def outputs_are(self) -> str:
-        """What calling the model returns: "one" tensor."""
+        """The number of results of calling the model: "one" tensor."""
         return "one"
 
     def named_outputs(self, outputs: Any) -> dict[str, Value]:

@@ -69,7 +69,7 @@ class TracedStep:
         return self.loss
 
     def added_losses(self) -> list[Value]:
-        """What layers and regularizers add to the loss."""
+        """The terms that layers and regularizers add to the loss."""
         return self._scores(None).added()
 
     def metrics(self) -> list[CompiledMetric]:

@@ -1,4 +1,4 @@
-"""What a step of one's own measures, and what it returns of that."""
+"""Metrics of a user's own step, and the scores that it returns."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Scores = dict[str, Value]
 
 
 class Result(NamedTuple):
-    """What a metric of `compile` gives in a step: a number, or sums that an epoch adds up."""
+    """The value of a metric of `compile` in a step: a number, or sums that an epoch adds up."""
 
     scores: Scores
 
 
 class KeptSums(NamedTuple):
-    """What a metric that the model keeps gives in a step, where an epoch adds up its sums."""
+    """The value in a step of a metric that the model keeps, where an epoch adds up its sums."""
 
     metric: Metric
     sums: Scores
@@ -47,7 +47,7 @@ class CompiledMetric:
             self.metric, self.name, y_true, y_pred)
 
     def result(self) -> Any:
-        """What was measured: what a step returns under the name."""
+        """The metric's value, as a step returns it under the name."""
         if self.metric is None:
             if self.step.loss is None:
                 raise ConfigError("the loss has no result before compute_loss")
@@ -58,7 +58,7 @@ class CompiledMetric:
 
 
 def logged(logs: Any, method: str, kept: dict[str, Metric]) -> Scores:
-    """What a step returned, as outputs of a function; `kept` gets the metrics that are computed
+    """The scores of a step, as outputs of a function; `kept` gets the metrics that are computed
     from sums, by the names under which the step returned them."""
     if not isinstance(logs, Mapping) or not logs:
         raise ConfigError(f"{method} returned {logs!r}; return a dict of scalars by name, such as "

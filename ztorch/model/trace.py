@@ -111,7 +111,7 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
 
 
 def _with_pipeline(model: Network, metadata: Metadata) -> Metadata:
-    """What a program knows of its model, with the pipeline of the model if it has one."""
+    """A program's knowledge of its model, with the pipeline of the model if it has one."""
     if model.pipeline is None:
         return metadata
     record = model.pipeline.record
@@ -200,7 +200,7 @@ def _as_long(target: TargetSpec, y: Value, context: Context) -> TargetSpec:
 
 
 def float_dtypes(name: Any) -> tuple[DType, DType | None]:
-    """What `dtype` of compile asks for: the dtype that a model computes in, and in mixed precision
+    """The meaning of `dtype` of compile: the dtype that a model computes in, and in mixed precision
     the dtype of operands of matrix products."""
     if isinstance(name, str) and name in MIXED:
         return f32, MIXED[name]

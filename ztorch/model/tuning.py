@@ -119,8 +119,8 @@ class TunedNetwork(ExportedNetwork, abstract=True):
 
     def explainer(self, device: str, threads: int | None,
                   **arguments: Any) -> Callable[[str, bool], FunctionTimes]:
-        """What explains a program: `explain` as the network was compiled then. It does not keep the
-        network alive.
+        """A function that explains a program: `explain` as the network was compiled then. It does
+        not keep the network alive.
 
         Args:
             device: That of the program.

@@ -33,7 +33,7 @@ from ztorch.ops.sizes import shape as shape
 from ztorch.ops.sizes import size as size
 
 for _module in pkgutil.iter_modules(__path__):
-    if not _module.name.startswith("complex_"):  # those come when a complex number does
+    if not _module.name.startswith(("complex_", "kernel_")):  # those come when they are needed
         importlib.import_module(f"{__name__}.{_module.name}")
 for _name in (*REGISTRY, *ALIASES):
     globals().pop(_name, None)  # `ops.attention` is the op, not the module
@@ -110,7 +110,22 @@ def _public(name: str) -> Callable[..., Any]:
         return dispatch.on_arrays(name, args, attrs)
 
     call.__doc__ = _with_example(public)
-    return call
+    parameters = signature(name)[0].parameters
+    joins = [*parameters][1:] == ["axis"] and any(
+        p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values())
+    return _with_axis_by_place(call) if joins else call
+
+
+def _with_axis_by_place(call: Callable[..., Any]) -> Callable[..., Any]:
+    """An op that joins tensors, which takes `([x, y], 1)` as well: one list and the axis."""
+
+    @functools.wraps(call)
+    def joined(*args: Any, **attrs: Any) -> Any:
+        if len(args) == 2 and isinstance(args[0], (list, tuple)) and isinstance(args[1], int):
+            return call(args[0], axis=args[1], **attrs)
+        return call(*args, **attrs)
+
+    return joined
 
 
 def _has_values(arguments: Iterable[Any]) -> bool:

@@ -18,7 +18,7 @@ _NORMS = ("backward", "ortho", "forward")
 
 
 def _factor(name: str, n: int, norm: str | None, inverse: bool) -> float:
-    """What a sum over n elements is multiplied by."""
+    """The factor of a sum over n elements."""
     norm = norm or "backward"
     if norm not in _NORMS:
         raise ConfigError(f"ops.{name}(norm={norm!r}) is none of {', '.join(_NORMS)}")

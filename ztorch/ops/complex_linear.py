@@ -1,7 +1,7 @@
 """Linear algebra of complex matrices.
 
 A complex matrix a + ib is the real one [[a, -b], [b, a]]: inverses and solutions are those of that
-matrix, and its singular values and eigenvalues are those of the complex one, each twice.
+matrix.
 """
 
 from __future__ import annotations
@@ -84,41 +84,6 @@ def cholesky(x: ComplexValue, upper: bool = False) -> ComplexValue:
 
 
 @complex_op()
-def svdvals(x: ComplexValue) -> Value:
-    y: Value = OPS.svdvals(_embedded("svdvals", x, square=False))[..., ::2]
-    return y
-
-
-@complex_op()
-def eigvalsh(x: ComplexValue) -> Value:
-    y: Value = OPS.eigvalsh(_embedded("eigvalsh", x))[..., ::2]
-    return y
-
-
-@complex_op()
-def matrix_rank(x: ComplexValue, rtol: float | None = None) -> Value:
-    d = x.real.dtype
-    least = max(x.shape[-2:]) * 2.0 ** (1 - d.significand) if rtol is None else rtol
-    s = svdvals(x)
-    if not s.shape[-1]:
-        empty: Value = OPS.zeros(s.shape[:-1], "int32")
-        return empty
-    y: Value = OPS.sum(OPS.cast(s > OPS.max(s, -1, True) * least, "int32"), axis=-1)
-    return y
-
-
-@complex_op()
-def matrix_norm(x: ComplexValue, ord: float | str = "fro", keepdims: bool = False) -> Value:
-    y: Value
-    if ord not in (2, -2, "nuc"):
-        y = OPS.matrix_norm(size(x), ord, keepdims)
-        return y
-    s = svdvals(x)
-    y = OPS.sum(s, -1) if ord == "nuc" else OPS.max(s, -1) if ord == 2 else OPS.min(s, -1)
-    return OPS.expand_dims(y, (-2, -1)) if keepdims else y
-
-
-@complex_op()
 def matrix_power(x: ComplexValue, n: int) -> ComplexValue:
     if x.rank < 2 or x.shape[-1] != x.shape[-2]:
         raise shape_error("ops.matrix_power needs square matrices, not", x.shape)
@@ -127,15 +92,10 @@ def matrix_power(x: ComplexValue, n: int) -> ComplexValue:
     y, bits = ComplexValue(eye, OPS.zeros_like(eye)), abs(n)
     while bits:
         if bits & 1:
-            y = _matmul(y, base)
+            y = y @ base
         bits >>= 1
-        base = _matmul(base, base) if bits else base
+        base = base @ base if bits else base
     return y
-
-
-def _matmul(x: ComplexValue, y: ComplexValue) -> ComplexValue:
-    return ComplexValue(OPS.matmul(x.real, y.real) - OPS.matmul(x.imag, y.imag),
-                        OPS.matmul(x.real, y.imag) + OPS.matmul(x.imag, y.real))
 
 
 def _pivots(name: str, x: ComplexValue) -> tuple[ComplexValue, Value]:

@@ -53,7 +53,7 @@ def partwise(name: str) -> Callable[..., Any] | None:
 
 
 def _part(x: Any, part: str) -> Any:
-    """What an argument is for a real op: a part, or a tuple of parts."""
+    """The argument of a real op for a complex one: a part, or a tuple of parts."""
     if isinstance(x, ComplexValue):
         return getattr(x, part)
     if isinstance(x, tuple) and x and all(isinstance(y, ComplexValue) for y in x):

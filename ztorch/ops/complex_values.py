@@ -66,6 +66,31 @@ class ComplexValue(TreeBranch):
         return ComplexValue(self.real * other.real - self.imag * other.imag,
                             self.real * other.imag + self.imag * other.real)
 
+    def __matmul__(self, other: ComplexValue) -> ComplexValue:
+        return ComplexValue(
+            OPS.matmul(self.real, other.real) - OPS.matmul(self.imag, other.imag),
+            OPS.matmul(self.real, other.imag) + OPS.matmul(self.imag, other.real))
+
+    def conjugate(self) -> ComplexValue:
+        """The same with the other sign of the imaginary part."""
+        return ComplexValue(self.real, -self.imag)
+
+    def adjoint(self) -> ComplexValue:
+        """The conjugate of the transposed matrices."""
+        return self.conjugate().each("matrix_transpose")
+
+    def hermitian(self) -> ComplexValue:
+        """The Hermitian matrices of which this has the lower triangle."""
+        lower = self.each("tril", -1)
+        whole = lower + lower.adjoint()
+        own = OPS.diagonal(self.real)
+        eye = OPS.eye(self.shape[-1], dtype=own.dtype)
+        return ComplexValue(whole.real + OPS.expand_dims(own, -1) * eye, whole.imag)
+
+    def squares(self) -> Value:
+        """The squares of the sizes."""
+        return self.real * self.real + self.imag * self.imag
+
     def turned(self) -> ComplexValue:
         """The product with i."""
         return ComplexValue(-self.imag, self.real)
@@ -135,7 +160,7 @@ def _import_all() -> None:
 
 @functools.cache
 def complex_form(name: str) -> ComplexOp | None:
-    """What an op computes of complex numbers; None if there is no such form.
+    """The form of an op for complex numbers; None if there is none.
 
     >>> complex_form("exp").signature, complex_form("less")
     (<Signature (x: 'ComplexValue') -> 'ComplexValue'>, None)

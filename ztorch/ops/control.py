@@ -14,7 +14,7 @@ from ztorch.arguments import checked
 from ztorch.config import positive
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.body import Body, carry_leaf, is_number, slice_leaf
-from ztorch.graph.loop import repeat
+from ztorch.graph.loop import looped, repeat
 from ztorch.graph.op import OPS, as_value
 from ztorch.graph.tracing import traced
 from ztorch.graph.trees import flatten, map_tree, unflatten
@@ -40,7 +40,7 @@ def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = 
         init: The first state: a tensor, or dicts, lists and tuples of them.
         xs: Tensors to go through along their first axis, likewise, or `None`. Default: `None`.
         length: Number of turns. `None` means that of `xs`. Default: `None`.
-        reverse: Whether to go from the last element to the first. What is kept is in the order of
+        reverse: Whether to go from the last element to the first. Results are in the order of
             `xs` all the same. Default: `False`.
         checkpoint: Turns between states that are kept for the gradient, which computes what lies
             between them again: less memory for more time. `None` keeps all that it reads. Default:
@@ -267,12 +267,3 @@ def either(chosen: Value, first: Sequence[Value], second: Sequence[Value],
         results, _ = repeat(body, [*inits, go], [], lambda v: is_number(v) or v.serial > before)
         taken.append(results[:-1])
     return [OPS.where(chosen, a, b) for a, b in zip(*taken, strict=True)]
-
-
-def looped(body: Body, inits: Sequence[Value], sequences: Sequence[Value], ahead: bool = True
-           ) -> tuple[list[Value], list[Value]]:
-    """The results of a loop; without turns, what it starts with. With `ahead`, products of
-    sequences alone are computed before it."""
-    if body.turns == 0:
-        return list(inits), [OPS.full((0, *v.shape), 0, v.dtype) for v in body.outs]
-    return repeat(body, inits, sequences, ahead=ahead)

@@ -36,19 +36,19 @@ def _convolved_grad(o: Any, g: Value, y: Value, result: Value, x: Value, kernel:
         before = tuple(k - 1 - a for k, a in zip(spans(size, dilation), low, strict=True))
         return g, _shifted_conv(g, flipped, before, lengths, dilation, groups), None
     counts = tuple(-(-n // s) for n, s in zip(lengths, stride, strict=True))
-    dx = o.zeros(x.shape, x.dtype)
+    parts = []
     for phase in itertools.product(*map(range, stride)):
         first = tuple((p + a) % s for p, a, s in zip(phase, low, stride, strict=True))
         places = tuple(len(range(f, k, s)) for f, k, s in zip(first, size, stride, strict=True))
         if not all(places):
+            parts.append(o.zeros((x.shape[0], *counts, x.shape[-1]), x.dtype))
             continue
         skipped = tuple((k - 1 - f) % s for k, f, s in zip(size, first, stride, strict=True))
         seen = o.slice(flipped, (*skipped, 0, 0), (*stride, 1, 1), (*places, *flipped.shape[last:]))
         before = tuple(t - 1 - (p + a) // s for t, p, a, s in zip(
             places, phase, low, stride, strict=True))
-        part = _shifted_conv(g, seen, before, counts, dilation, groups)
-        dx = dx + _spread(part, phase, stride, x.shape)
-    return g, dx, None
+        parts.append(_shifted_conv(g, seen, before, counts, dilation, groups))
+    return g, _interleaved(parts, stride, x.shape), None
 
 
 def _shifted_conv(g: Value, kernel: Value, before: Shape, counts: Shape, dilation: Shape,
@@ -65,17 +65,17 @@ def _shifted_conv(g: Value, kernel: Value, before: Shape, counts: Shape, dilatio
     return conv(g, kernel, 1, padding, dilation, groups)
 
 
-def _spread(v: Value, phase: Shape, stride: Shape, shape: Shape) -> Value:
-    """A tensor of a shape that has the elements of v at every so many places along the axes between
-    batch and channels, and zeros elsewhere."""
-    batch, *counts, channels = v.shape
+def _interleaved(parts: list[Value], stride: Shape, shape: Shape) -> Value:
+    """A tensor of a shape that has the elements of each part at every so many places along the axes
+    between batch and channels. Parts come in the order of their first places."""
+    batch, *counts, channels = parts[0].shape
     pairs = [m for n in counts for m in (n, 1)]
-    before = [m for p in phase for m in (0, p)]
-    behind = [m for p, s in zip(phase, stride, strict=True) for m in (0, s - 1 - p)]
-    wide = OPS.pad(OPS.reshape(v, (batch, *pairs, channels)), (0, *before, 0), (0, *behind, 0))
-    room = tuple(n * s for n, s in zip(counts, stride, strict=True))
-    wide = OPS.reshape(wide, (batch, *room, channels))
-    return OPS.slice(wide, (0,) * len(shape), (1,) * len(shape), shape)
+    parts = [OPS.reshape(v, (batch, *pairs, channels)) for v in parts]
+    for k, s in reversed([*enumerate(stride)]):
+        parts = [OPS.concat(*parts[i:i + s], axis=2 + 2 * k) for i in range(0, len(parts), s)]
+    whole = OPS.reshape(parts[0], (batch, *(n * s for n, s in zip(counts, stride, strict=True)),
+                                   channels))
+    return OPS.slice(whole, (0,) * len(shape), (1,) * len(shape), shape)
 
 
 def _convolved_batch(one: Value, many: Examples, **attrs: Any) -> Value:

@@ -7,8 +7,8 @@ import numpy as np
 from ztorch.graph.composition import composition
 from ztorch.graph.op import OPS, Sample, shape_error
 from ztorch.graph.value import Value
-from ztorch.ops.control import scan
-from ztorch.ops.ctc_beams import NEVER, beam_search
+from ztorch.ops.ctc_beams import beam_search
+from ztorch.ops.reduction import widened
 
 _COUNTS = np.array([2, 1], np.int32)
 _STEPS = np.array([5, 3], np.int32)
@@ -33,45 +33,16 @@ def ctc_loss(target: Value, output: Value, target_length: Value, output_length: 
     if output.rank != 3 or target.rank != 2 or target.shape[0] != output.shape[0]:
         raise shape_error("ops.ctc_loss takes labels (batch, labels) and logits (batch, steps, "
                           "classes), not", target.shape, output.shape)
-    rows, labels = target.shape
-    classes, places = output.shape[-1], 2 * labels + 1  # a blank around each label
-    target = OPS.cast(target, "int32")
-    blank = OPS.full(target.shape, mask_index, "int32")
-    doubled = OPS.reshape(OPS.stack([blank, target], axis=2), (rows, 2 * labels))
-    extended = OPS.concat(doubled, blank[:, :1], axis=1)  # blank, first label, blank ...
-    hit = OPS.equal(OPS.expand_dims(extended, -1), OPS.iota((rows, places, classes), -1, "int32"))
-    logs = OPS.log_softmax(output, axis=-1)
-    # The logarithm of each place's probability at each step: (steps, rows, places).
-    at = OPS.transpose(OPS.matmul(OPS.cast(hit, logs.dtype),
-                                  OPS.transpose(logs, (0, 2, 1))), (2, 0, 1))
-    place = OPS.iota((rows, places), 1, "int32")
-    two_back = OPS.pad(extended, (0, 2), (0, 0))[:, :places]
-    may_skip = OPS.logical_and(OPS.not_equal(extended, mask_index),
-                               OPS.not_equal(extended, two_back))
-    steps = OPS.reshape(OPS.cast(output_length, "int32"), (-1, 1))
+    if not 0 <= mask_index < output.shape[-1]:
+        raise shape_error(f"ops.ctc_loss(mask_index={mask_index}): no such class in logits",
+                          output.shape)
+    from ztorch.ops.kernel_ctc import unlikelihood  # only now: others do without kernels
 
-    def later(paths: Value, places_back: int) -> Value:
-        """Paths that come from this many places earlier."""
-        moved = OPS.pad(paths, (0, places_back), (0, 0))[:, :places]
-        return OPS.where(place >= places_back, moved, NEVER)
-
-    def step(paths: Value, now: tuple[Value, Value]) -> tuple[Value, None]:
-        skipped = OPS.where(may_skip, later(paths, 2), NEVER)
-        new = _log_sum(paths, later(paths, 1), skipped) + now[0]
-        return OPS.where(OPS.broadcast_to(now[1] < steps, paths.shape), new, paths), None
-
-    last = OPS.where(place < 2, at[0], NEVER)
-    if output.shape[1] > 1:
-        last, _ = scan(step, last, (at[1:], OPS.iota((output.shape[1] - 1, 1, 1), 0) + 1))
-    count = OPS.reshape(OPS.cast(target_length, "int32"), (-1, 1))
-    ends = OPS.logical_or(OPS.equal(place, count * 2), OPS.equal(place, count * 2 - 1))
-    return -OPS.logsumexp(OPS.where(ends, last, NEVER), axis=1)
-
-
-def _log_sum(a: Value, b: Value, c: Value) -> Value:
-    """log(exp(a) + exp(b) + exp(c))."""
-    largest = OPS.maximum(OPS.maximum(a, b), c)
-    return largest + OPS.log(OPS.exp(a - largest) + OPS.exp(b - largest) + OPS.exp(c - largest))
+    labels, label_counts, step_counts = (
+        OPS.cast(x, "int32") for x in (target, target_length, output_length))
+    logs = OPS.log_softmax(widened(output), axis=-1)
+    y = unlikelihood(labels, logs, label_counts, step_counts, mask_index)
+    return OPS.cast(y, output.dtype)
 
 
 @composition(Sample(((2, 5, 4), _STEPS)), results=("labels", "scores"))

@@ -93,7 +93,7 @@ def floor_divide(a: Value | float, b: Value | float) -> Value:
 @op(Sample(((3, 5), (3, 5)), {}, 0.5, 2.0, "fsu"), primitive=_REMAINDER, numpy=_remainder_numpy,
     aliases=("mod", "floor_mod"))
 def remainder(a: Value | float, b: Value | float) -> Value:
-    """What `floor_divide` leaves, with the sign of b: Python's `%`.
+    """The remainder of `floor_divide`, with the sign of b: Python's `%`.
 
     An integer divided by zero leaves itself. `rem` has the sign of a instead.
 

@@ -27,7 +27,7 @@ TENSOR_NAMES = {
 # Other names of ops, by opcode: those of the array API standard, NumPy, Keras and PyTorch.
 _ALIASES = {
     "abs": ("absolute", "fabs"), "sub": ("subtract",), "mul": ("multiply",), "neg": ("negative",),
-    "rem": ("fmod",), "pow": ("pow", "float_power"), "round": ("rint",), "trunc": ("fix",),
+    "rem": ("fmod",), "pow": ("pow", "float_power"), "trunc": ("fix",),
     "atan": ("arctan",), "lt": ("lt", "less_than"), "le": ("le",), "gt": ("gt", "greater_than"),
     "ge": ("ge",), "eq": ("eq",), "ne": ("ne",), "not": ("bitwise_invert", "invert"),
     "shl": ("bitwise_left_shift", "left_shift"), "shr": ("bitwise_right_shift", "right_shift"),
@@ -39,8 +39,7 @@ _DOMAIN = {"log": (0.1, 4.0), "log2": (0.1, 4.0), "sqrt": (0.1, 4.0), "rsqrt": (
 
 
 # Opcodes that leave every number of a kind as it is, which take floats or signed integers.
-_UNCHANGED = {"s": ("floor", "ceil", "round", "trunc"),
-              "u": ("floor", "ceil", "round", "trunc", "abs")}
+_UNCHANGED = {"s": ("floor", "ceil", "trunc"), "u": ("floor", "ceil", "trunc", "abs")}
 
 
 def _primitive(row: Opcode) -> Op:
@@ -122,11 +121,40 @@ def _documentation(row: Opcode, names: list[str]) -> str:
 
 
 for _name in SCALAR:
-    if OPCODES[_name].result != "attr":
+    if OPCODES[_name].result != "attr" and _name != "round":
         _declare(OPCODES[_name])
 
 _CAST = _primitive(OPCODES["cast"])
 _BITCAST = _primitive(OPCODES["bitcast"])
+_ROUND = _primitive(OPCODES["round"])
+
+
+@op(Sample(((3, 5),), {}, -2.0, 2.0), Sample(((3, 5),), {"decimals": 1}), primitive=_ROUND,
+    numpy=np.round, aliases=("rint", "around"))
+def round(x: Value, decimals: int = 0) -> Value:
+    """The nearest whole number, or the nearest one of some decimals; ties go to even.
+
+    Args:
+        x: Tensor of numbers.
+        decimals: How many digits stay behind the point; below 0 that many before it become 0.
+            Default: `0`.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.round(np.array([1.256, -0.5]), 1)
+        array([ 1.3, -0.5])
+    """
+    if x.dtype.kind == "b" or (x.dtype.is_int and decimals >= 0):
+        return x if x.dtype.is_int else _ROUND(x)
+    if not decimals:
+        return _ROUND(x)
+    unit = 10.0 ** abs(decimals)
+    wide = x if x.dtype.is_float else OPS.cast(x, dtypes.f64)
+    y: Value = _ROUND(wide * unit) / unit if decimals > 0 else _ROUND(wide / unit) * unit
+    return y if x.dtype.is_float else OPS.cast(y, x.dtype)
 
 
 @op(Sample(((3, 5),), {"dtype": dtypes.f64}), primitive=_CAST, numpy=OPCODES["cast"].meaning)

@@ -64,7 +64,7 @@ def _order(n: int) -> np.ndarray:
     return order
 
 
-def _rotation(even: Value, odd: Value, both: Value) -> Value:
+def rotation(even: Value, odd: Value, both: Value) -> Value:
     """The rotations of neighbouring columns, and the next order, as a matrix.
 
     Args:
@@ -95,7 +95,7 @@ def diagonalized(x: Value) -> tuple[Value, Value]:
     def rotated(state: tuple[Value, Value], _: None) -> tuple[tuple[Value, Value], None]:
         y, vectors = state
         values, beside = OPS.diagonal(y), OPS.diagonal(y, 1)
-        turn = _rotation(values[..., 0::2], values[..., 1::2], beside[..., 0::2])
+        turn = rotation(values[..., 0::2], values[..., 1::2], beside[..., 0::2])
         y = OPS.matmul(OPS.matrix_transpose(turn), OPS.matmul(y, turn))
         return (y, OPS.matmul(vectors, turn)), None
 
@@ -113,7 +113,7 @@ def orthogonalized(x: Value) -> tuple[Value, Value]:
         y, vectors = state
         even, odd = y[..., 0::2], y[..., 1::2]
         products = (OPS.sum(a * b, axis=-2) for a, b in ((even, even), (odd, odd), (even, odd)))
-        turn = _rotation(*products)
+        turn = rotation(*products)
         return (OPS.matmul(y, turn), OPS.matmul(vectors, turn)), None
 
     n = x.shape[-1]

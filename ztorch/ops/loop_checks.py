@@ -1,4 +1,4 @@
-"""What loops and branches need of their arguments and of the functions that users give them."""
+"""Checks of the arguments of loops and branches, and of the functions that users give them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What singular values tell of matrices: pseudoinverse, least squares, rank and condition."""
+"""Results of singular values: pseudoinverse, least squares, rank and condition."""
 
 from __future__ import annotations
 

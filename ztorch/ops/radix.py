@@ -106,7 +106,7 @@ def _powers(n: int, exponents: np.ndarray, inverse: bool) -> np.ndarray:
 
 
 def _turns(n: int, first: int, inverse: bool) -> np.ndarray:
-    """What stands between two factors: a turn for each element of the second and the first."""
+    """The twiddle factors between two factors: one for each element of the second and the first."""
     return _powers(n, np.outer(np.arange(n // first), np.arange(first)), inverse)
 
 

@@ -157,12 +157,12 @@ def scatter_update(inputs: Value, indices: Value, updates: Value,
     flat = OPS.reshape(inputs, (-1, *inputs.shape[depth:]))
     rows = OPS.cast(OPS.reshape(updates, (-1, *inputs.shape[depth:])), inputs.dtype)
     if reduction is None:
-        count = places.size
-        same = OPS.equal(OPS.reshape(places, (-1, 1)), OPS.reshape(places, (1, -1)))
-        later = OPS.iota((count, count), 1) > OPS.iota((count, count), 0)
-        places = OPS.where(OPS.any(OPS.logical_and(same, later), 1), -1, places)
-        hit = OPS.any(OPS.equal(OPS.iota((flat.shape[0], 1), 0, places.dtype),
-                                OPS.reshape(places, (1, -1))), 1)
+        order = OPS.argsort(places)
+        places, rows = OPS.take(places, order, 0), OPS.take(rows, order, 0)
+        behind = OPS.concat(places[1:], OPS.full((1,), -1, places.dtype), axis=0)
+        places = OPS.where(OPS.equal(places, behind), -1, places)
+        ones = OPS.full(places.shape, 1, "int32")
+        hit = OPS.scatter_add(OPS.full((flat.shape[0],), 0, "int32"), places, ones) > 0
         hit = OPS.reshape(hit, (-1, *(1,) * (flat.rank - 1)))
         flat = OPS.where(hit, OPS.full((), 0, flat.dtype), flat)
     return OPS.reshape(OPS.scatter_add(flat, places, rows), inputs.shape)

@@ -62,7 +62,7 @@ def svd(x: Value, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     wide = small("svd", x, square=False)
     full = full_matrices and x.shape[-1] != x.shape[-2]
     parts = with_gradient(_decomposed(OPS.stop_gradient(wide), full_matrices), [wide], [],
-                          _no_gradient if full else _gradient)
+                          no_gradient if full else _gradient)
     return tuple(OPS.cast(y, x.dtype) if x.dtype.is_float else y for y in parts)
 
 
@@ -120,7 +120,7 @@ def _decomposed(x: Value, full: bool) -> tuple[Value, Value, Value]:
     return u, s, OPS.matrix_transpose(right * turn)
 
 
-def _no_gradient(*args: Any) -> list[Value]:
+def no_gradient(*args: Any) -> list[Value]:
     raise Unsupported("ops.svd(full_matrices=True) of matrices that are not square has no gradient:"
                       " the vectors beyond the singular values are not unique; use "
                       "full_matrices=False")

@@ -221,13 +221,13 @@ _CONCAT = Op("concat", "map", _concat_infer,
 
 @op(Sample(((2, 3), (2, 4)), {"axis": 1}, dtypes="fsub"),
     Sample(((2, 3), (1, 3), (4, 3)), {"axis": 0}), primitive=_CONCAT,
-    numpy=lambda *xs, axis=-1: np.concatenate(xs, axis), aliases=("concatenate", "cat"))
-def concat(*xs: Value, axis: int | None = -1) -> Value:
+    numpy=lambda *xs, axis=0: np.concatenate(xs, axis), aliases=("concatenate", "cat"))
+def concat(*xs: Value, axis: int | None = 0) -> Value:
     """Tensors joined along an axis.
 
     Args:
         *xs: Tensors of one dtype that differ only along the axis, or one list of them.
-        axis: Axis along which they are joined. `None` flattens them first. Default: `-1`.
+        axis: Axis along which they are joined. `None` flattens them first. Default: `0`.
 
     Returns:
         A tensor with the sizes along the axis added up.

@@ -1,4 +1,4 @@
-"""What goes on around the step of any optimizer: clipping by norms, running means of weights, and
+"""The work around the step of any optimizer: clipping by norms, running means of weights, and
 gradients of several batches in one step."""
 
 from __future__ import annotations

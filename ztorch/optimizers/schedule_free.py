@@ -47,7 +47,7 @@ class ScheduleFreeAdamW(Optimizer, names=("schedule_free_adamw",)):
         spared = any(re.search(p, slots.weight_name) for p in self.undecayed)
         decay = 0.0 if spared else self.weight_decay or 0.0
         undecayed = weight / (1.0 - rate * decay) if decay else weight
-        # What Adam has stepped to; its distance from the weight is kept, which is 0 at first.
+        # The point of Adam's steps; its distance from the weight is kept, which is 0 at first.
         place = undecayed + slots["distance"]
         mean = (weight - place * (1.0 - self.beta_1)) / self.beta_1
         if self.warmup_steps:

@@ -1,4 +1,4 @@
-"""What the threads of a subgroup cost that reach for memory together.
+"""The cost of one access to memory by the threads of a subgroup together.
 
 Addresses are in bytes, one row for each subgroup and one column for each of its threads.
 """

@@ -1,4 +1,4 @@
-"""What NVIDIA's assembler makes of kernels, where it is installed: registers and spills."""
+"""The figures of NVIDIA's assembler for kernels, where it is installed: registers and spills."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Touched:
     count: float = 0.0  # of sectors in all trips
 
     def then(self, other: Touched) -> Touched:
-        """What is touched by two pieces of code that run one after the other."""
+        """Memory that is touched by two pieces of code that run one after the other."""
         return Touched(np.union1d(self.sectors, other.sectors),
                        self.count + other.count * new_share(other, self))
 

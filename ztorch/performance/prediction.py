@@ -180,11 +180,11 @@ def _traffic(kernel: Kernel, work: Work, groups: int, full: float, rounds: float
              gpu: Gpu) -> tuple[float, float]:
     """Bytes between units and the shared cache, and between that and memory.
 
-    They are those of `full` workgroups, each of which goes on for some rounds. What a workgroup
-    reads again comes from its unit's cache if that holds what all workgroups on the unit read. What
-    other workgroups touch again comes from the shared cache if that holds the whole buffer, or if
-    they run in the same wave. Waves that may touch the whole of a buffer that is larger bring it
-    once each.
+    They are those of `full` workgroups, each of which goes on for some rounds. Lines that a
+    workgroup reads again come from its unit's cache if that holds all reads of the workgroups on
+    the unit. Lines that other workgroups touch again come from the shared cache if that holds the
+    whole buffer, or if they run in the same wave. Waves that may touch the whole of a buffer that
+    is larger bring it once each.
     """
     sectors: Counter[tuple[str, bool]] = Counter()
     for a in work.accesses.values():

@@ -31,7 +31,7 @@ class LaunchPrediction:
 
 @dataclass(frozen=True)
 class FunctionPrediction:
-    """What one call of a function will take, with its inputs on the GPU."""
+    """The predicted time of one call of a function, with its inputs on the GPU."""
 
     name: str  # of the function
     gpu: Gpu  # that it runs on
@@ -106,7 +106,7 @@ class FunctionPrediction:
 def predict_functions(functions: Mapping[str, Graph], target: Target, gpu: Gpu, *,
                       assemble: bool = False, cached: bool | None = None,
                       optional: tuple[str, ...] = passes.DEFAULT) -> dict[str, FunctionPrediction]:
-    """What the functions of a program will take on a GPU, which need not be here.
+    """The predicted time of the functions of a program on a GPU, which need not be here.
 
     Args:
         functions: The graph of each function, by name.

@@ -107,7 +107,7 @@ def evaluate(program: Stateful, evaluated: Any, x: Any, y: Any, batch_size: int 
 
 
 def feed_for(program: Stateful, x: Any) -> Any:
-    """What feeds the program with the tensors of x, which are on its device; None: x is none of
+    """The feed of the program with the tensors of x, which are on its device; None: x is none of
     those."""
     return dispatch.feed(program, x) if dispatch.is_tensor(x) else None
 

@@ -1,6 +1,6 @@
 """Generation: continues sequences of numbers. One native call makes many numbers of several rows.
 
-A row is one sequence. What the model sees of it is its window; all of the window but the last
+A row is one sequence. The model sees a window of it; all of the window but the last
 number is in the caches of the program, which `prefill` fills and `generate` goes on from. When a
 window is as long as the caches, the older half of it is forgotten and the newer half is read again.
 """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ztorch.runtime.running import Running
 
-# What users of Keras look for on what they train, and find on the model.
+# Names that users of Keras look for on the object that they train, and find on the model.
 _MODEL_NAMES = ("compile", "count_params", "get_config", "get_layer", "input_shape", "inputs",
                 "layers", "output_shape", "to_json")
 
@@ -68,7 +68,7 @@ class Predictor(Stateful):
 
     def predict_for(self, predicted: Any, x: Any, batch_size: int | None, verbose: int | str,
                     steps: int | None, callbacks: Any) -> Any:
-        """What `predict` returns. `predicted` is what callbacks see as their model."""
+        """The result of `predict`. `predicted` is the model that callbacks see."""
         size = checked_batch_size(batch_size, self.buckets)
         if steps is None and callbacks is None:
             if dispatch.is_tensor(x):

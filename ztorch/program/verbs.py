@@ -1,4 +1,4 @@
-"""What programs and models do with data that have targets: fit, evaluate, both for one batch."""
+"""Verbs of programs and models for data that have targets: fit, evaluate, both for one batch."""
 
 from __future__ import annotations
 

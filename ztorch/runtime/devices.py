@@ -222,9 +222,9 @@ def _elsewhere(device: str, reason: str) -> DeviceError:
                        f"machine that runs it: ztorch export MODEL --device {device} -o FILE.zt")
 
 
-def limits_of(where: Where) -> dict[str, int]:
-    """The limits that the driver reports for a device."""
-    return dict(registry.opened(where.backend, where.ordinal).info.limits)
+def info_of(where: Where) -> DeviceInfo:
+    """A device as its driver describes it."""
+    return registry.opened(where.backend, where.ordinal).info
 
 
 def lacking(spec: ProgramSpec) -> str:

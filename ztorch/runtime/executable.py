@@ -21,10 +21,14 @@ from ztorch.locks import new_lock
 from ztorch.runtime.native_call import NativeCall
 from ztorch.runtime.running import BoundCall, MemoryCall, NativeSteps, Running
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec
+from ztorch.runtime.worker_trials import WorkerTrials
 
 # Both numbers are in cycles of one worker, as lowering estimates them. A barrier takes about 100 to
 # 300 cycles while workers are awake, and tens of microseconds where one of them sleeps.
 SHARED_KERNEL_CYCLES = 6_000  # mean work of a kernel from which its barrier is worth sharing it
+# Where kernels have less work, sharing does not pay; where they have more, it does. In between,
+# trials tell.
+TRIED_KERNEL_CYCLES = 1_000, 30_000
 WORKER_CYCLES = 150_000  # work that each further worker should save: some 50 microseconds
 # Of a state that is lent in place. A smaller one is copied in less than 0.1 ms; a program that
 # lent one copies all of its params before the next change.
@@ -133,6 +137,7 @@ class Executable(HostProgram):
         with self._calling:
             call = NativeCall(self.library, function, self._params.ctypes.data,
                               self.arena.ctypes.data, self.workers_for(function))
+            call.call_trials = self._trials(function)
             self._calls.add(call)
         return call
 
@@ -147,6 +152,13 @@ class Executable(HostProgram):
         if function.cycles < SHARED_KERNEL_CYCLES * function.runs:
             return 1
         return max(1, min(self.threads, int(function.cycles / WORKER_CYCLES) + 1))
+
+    def _trials(self, function: FunctionSpec) -> WorkerTrials | None:
+        """Trials of how many workers make a run fastest, where no rule can know."""
+        low, high = (n * function.runs for n in TRIED_KERNEL_CYCLES)
+        if self.threads == 1 or not max(low, WORKER_CYCLES) <= function.cycles < high:
+            return None
+        return WorkerTrials(self.workers_for(function), self.threads, function.cycles, 0.0)
 
 
 def check_processor(spec: ProgramSpec) -> None:
@@ -212,7 +224,7 @@ class HostCall(BoundCall):
 
     @workers.setter
     def workers(self, count: int) -> None:
-        self._native.workers = count
+        self._native.workers, self._native.call_trials = count, None
 
     def run(self) -> None:
         self._native.run()
@@ -237,7 +249,7 @@ class HostMemoryCall(MemoryCall):
     def alone(self) -> Callable[[Sequence[int], Sequence[int]], None]:
         super().alone()
         native = self._native
-        if native.workers > 1:
+        if native.workers > 1 or native.call_trials is not None:
             return self.run
         input_table, output_table, run_once = native.inputs, native.outputs, native.once
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ztorch.abi import STEPS_ENTRY
@@ -28,6 +29,7 @@ class NativeCall:
         self.outputs: Any = (ctypes.c_size_t * max(len(function.outputs), 1))()
         self.workers = workers
         self.trials: WorkerTrials | None = None  # of other numbers, for batch after batch
+        self.call_trials: WorkerTrials | None = None  # the same for single runs
         self._library, self._symbol = library, function.symbol
         # The only argument of the native function: addresses of inputs, outputs, params, arena, of
         # the workers' control block, which is null for one worker, and of a record of batches.
@@ -46,7 +48,18 @@ class NativeCall:
         self.addresses = self.addresses[0], params, self.addresses[2]
 
     def run(self) -> None:
-        """One run by all workers."""
+        """One run by all workers, or by as many as are fastest."""
+        trials = self.call_trials
+        if trials is None:
+            self._run()
+            return
+        self.workers = trials.workers
+        begun = perf_counter()
+        self._run()
+        took = perf_counter() - begun
+        trials.took(took, took)
+
+    def _run(self) -> None:
         if self.workers == 1:
             self.once()
         else:

@@ -89,7 +89,7 @@ class LayerRow(Record):
 
 class Declaration(Record):
     """The model as it was declared and compiled. It is data alone: it names classes, and a reader
-    that does not know one says so. What is said of an output is a dict by name."""
+    that does not know one says so. A field about outputs is a dict by their names."""
 
     model: dict[str, Any] | None = field(  # class_name and config; null: it cannot be written down
         OrNone(OBJECT), default=None)
@@ -106,8 +106,8 @@ class Declaration(Record):
 
 
 class Metadata(Record):
-    """What a program knows about the model it was compiled from. What is said of an input or output
-    is a dict by name, in which a single one has the name ""."""
+    """A program's knowledge of the model that it was compiled from. A field about inputs or outputs
+    is a dict by their names, in which a single one has the name ""."""
 
     name: str = field(TEXT)  # of the model
     seed: int = field(SEED)  # of first weights, shuffling and dropout

@@ -252,7 +252,7 @@ class ProgramSpec(Record):
 
     @property
     def host_bytes(self) -> int:
-        """What of that is in this machine's own memory: a device has its own for the arena."""
+        """The bytes of these in this machine's own memory: a device has its own for the arena."""
         return self.memory_bytes - (0 if self.backend == "cpu" else self.arena_bytes)
 
 

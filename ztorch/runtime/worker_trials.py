@@ -1,9 +1,9 @@
-"""How many workers share the steps of an epoch: what is fastest while it runs.
+"""How many workers share a run: what is fastest while it is called again and again.
 
-The rule for single calls must take into account that workers may be asleep. In a row of steps they
-are awake, so that sharing less work pays; and where other programs keep the cores busy, each
-barrier takes as long as they have a core, and one worker is fastest. So the numbers take turns
-for a moment, now and then. Results are the same bits for any number of workers.
+A barrier takes a hundred nanoseconds on one machine and six times as long on another; where other
+programs keep the cores busy, it takes as long as they have a core; and workers may be asleep
+between calls, but not between the steps of an epoch. So no rule is right everywhere: numbers of
+workers take turns for a moment, now and then. Results are the same bits for any number.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ TRIED_CYCLES = 4e7  # of one worker, some 10 ms: steps with more work follow the
 AWAKE_CYCLES = 40_000  # work of a step for each further worker that is awake: some 10 microseconds
 TRIAL_SECONDS = 4e-4
 TRIALS_SHARE = 0.01  # of the time, for numbers that were slower
+SLOW_SHARE = 0.25  # that a slower run counts: something else may have had the core for a moment
+SLOW_MOST = 2.0  # times what was known: it counts as no slower than that
 
 
 class WorkerTrials:
-    """Chooses the number of workers for each stretch of steps.
+    """Chooses the number of workers for each stretch of runs: a call, or steps of an epoch.
 
     Args:
         rule: What a single call takes.
         most: How many there are.
-        cycles: The estimated work of a step.
-        guess: Seconds of a step, before any was measured.
+        cycles: The estimated work of a run.
+        guess: Seconds of a run, before any was measured.
 
     Examples:
         >>> trials = WorkerTrials(rule=1, most=2, cycles=1e5, guess=1e-3)
@@ -48,7 +50,9 @@ class WorkerTrials:
     def took(self, seconds: float, whole: float) -> None:
         """Takes note of the seconds of a step and of the whole stretch; chooses for the next."""
         now, last = perf_counter(), self.workers
-        self._seconds[last], self._tried[last] = seconds, now
+        known = self._seconds.get(last, seconds)
+        slower = max(0.0, min(seconds, SLOW_MOST * known) - known)
+        self._seconds[last], self._tried[last] = min(seconds, known) + SLOW_SHARE * slower, now
         if self.trial:
             self._costs[last] = whole
         self.workers = self._untried.pop(0) if self._untried else self._choice(now)

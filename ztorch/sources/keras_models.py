@@ -1,4 +1,5 @@
-"""What `keras.models` has: `zt.models`, until a model of the zoo is imported, and there too."""
+"""The functions of `keras.models`: `zt.models`, until a model of the zoo is imported, and there
+too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `keras.saving` has: users reach it as `zt.saving`."""
+"""The functions of `keras.saving`: users reach them as `zt.saving`."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-# What Keras' TextVectorization takes out of a text.
+# The punctuation that Keras' TextVectorization removes from a text.
 PUNCTUATION = re.compile(r"[!\"#$%&()*+,\-./:;<=>?@\[\\\]^_`{|}~']")
 
 

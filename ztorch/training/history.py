@@ -14,7 +14,7 @@ _COLOURS = (  # of the curves
 
 
 class History(Callback):
-    """What `fit` returns: the scores of each epoch.
+    """The result of `fit`: the scores of each epoch.
 
     `history.history["val_loss"]` is a list with a value for each epoch that measured it.
     `history.epoch` lists all epochs, `history.params` what `fit` was asked for. After Ctrl-C

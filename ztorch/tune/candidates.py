@@ -44,7 +44,7 @@ VALUES: dict[str, Iterable[int]] = {
 
 
 def other_kinds(kernel: RegionKernel, rule: Schedule) -> list[Schedule]:
-    """What the rules propose for a kernel as loop nests of other kinds."""
+    """The rules' proposals for a kernel as loop nests of other kinds."""
     proposals = nests.proposals(kernel.region, kernel.limits)
     return [s for s in proposals if s.kind != rule.kind]
 

@@ -27,7 +27,7 @@ ROUNDS = 7  # of a race, in which each kernel runs alone
 
 def explain_function(title: str, function: str, graph: Graph, target: Target,
                      measure: bool = False, threads: int | None = None) -> FunctionTimes:
-    """What each kernel of a function costs.
+    """The cost of each kernel of a function.
 
     Args:
         title: Names the function and its model.

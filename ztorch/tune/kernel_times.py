@@ -44,7 +44,7 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class FunctionTimes:
-    """What `explain` gives: the kernels of a function. It prints as a table."""
+    """The result of `explain`: the kernels of a function. It prints as a table."""
 
     name: str  # of the function, and its model
     device: str

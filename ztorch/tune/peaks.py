@@ -26,7 +26,7 @@ READ = tuple(1 << k for k in (15, 18, 20, 21, 22, 24, 26))  # bytes a thread: ca
 
 @dataclass(frozen=True)
 class Peaks:
-    """What a processor can do in a second, for float32."""
+    """The peak rates of a processor, for float32."""
 
     flops: float  # multiply-adds count as 2
     reads: tuple[tuple[int, float], ...]  # bytes that are read again and again, and their rate

@@ -1,4 +1,4 @@
-"""What a tuning found, as a value that prints as a table."""
+"""The result of a tuning, as a value that prints as a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ztorch.compile.tuned_files import TunedKernel
 
 @dataclass(frozen=True)
 class TuningReport:
-    """What `tune` found.
+    """The result of `tune`.
 
     Args:
         kernels: What is known of each kernel, the one with the most work first.

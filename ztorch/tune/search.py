@@ -28,8 +28,8 @@ class Finding:
 
 def search(kernel: RegionKernel, target: Target, threads: int,
            until: float = float("inf")) -> Finding:
-    """Varies the fields of the rules' schedule stage by stage. What wins a stage is where the next
-    one starts, and what wins the last one must beat the rules' schedule once more.
+    """Varies the fields of the rules' schedule stage by stage. The winner of a stage is where the
+    next one starts, and the last winner must beat the rules' schedule once more.
 
     Args:
         kernel: The kernel.

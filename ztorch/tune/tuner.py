@@ -76,8 +76,8 @@ def tune_functions(functions: Mapping[str, Graph], target: Target, name: str,
 
 
 def works_of(functions: Mapping[str, Graph], target: Target) -> list[KernelWork]:
-    """The kernels of a program, those that compute the same as one, the most work first. What runs
-    once when the program is loaded is left out."""
+    """The kernels of a program, the most work first; kernels that compute the same count as one.
+    Kernels that run once, when the program is loaded, are left out."""
     kernels: dict[str, RegionKernel] = {}
 
     def record(kernel: RegionKernel) -> None:
@@ -110,7 +110,7 @@ def need_this_machine(target: Target) -> None:
 
 
 def _known(work: str, target: Target, threads: int) -> TunedKernel | None:
-    """What was measured before."""
+    """Earlier measurements."""
     place = tuned_files.folder()
     assert place is not None
     path = place / file_name(work, machine_of(target), threads)

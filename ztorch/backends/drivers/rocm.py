@@ -63,8 +63,8 @@ def _describe(ordinal: int) -> DeviceInfo:
 
 
 def _chip(where: str, ordinal: int) -> str:
-    """What code for the device is compiled for. It lies among the properties, at another offset in
-    each version; but nothing behind the name, which comes first, looks like it."""
+    """The chip that code for the device is compiled for. It lies among the properties, at another
+    offset in each version; but nothing behind the name, which comes first, looks like it."""
     properties = ctypes.create_string_buffer(PROPERTIES_BYTES)
     newer = "hipGetDevicePropertiesR0600"
     call = newer if hasattr(hip.library(), newer) else "hipGetDeviceProperties"

@@ -41,7 +41,7 @@ class Vulkan(Backend):
 
 
 class VulkanDevice(Device):
-    """A logical device with one queue. What `_submit` takes may overlap: the host writes inputs
+    """A logical device with one queue. Submitted commands may overlap: the host writes inputs
     and reads outputs of one run while another one is under way."""
 
     overlaps = True

@@ -1,9 +1,10 @@
-"""What an ONNX file holds, as plain data."""
+"""The contents of an ONNX file, as plain data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ class NodeSpec:
         """How many nodes it is, with those of the graphs among its attributes."""
         return 1 + sum(n.size for graph in self.inner for n in graph.nodes)
 
-    @property
+    @cached_property
     def reads(self) -> tuple[str, ...]:
         """The tensors that it reads, its graphs included."""
         return (*self.inputs, *(name for graph in self.inner for name in graph.outside))
@@ -94,6 +95,29 @@ class OnnxFile:
     nodes: tuple[NodeSpec, ...]
     arrays: dict[str, np.ndarray | StoredCodes]  # initializers
     infer: Callable[[], dict[str, Port]]  # shapes between nodes, as the `onnx` package infers them
+
+
+@dataclass
+class SizeNumbers:
+    """Integers that follow the sizes of open axes."""
+
+    change: dict[str, np.ndarray] = field(default_factory=dict)  # by name: which of them do
+    asked: set[str] = field(default_factory=set)  # those that nodes asked about
+
+    def of(self, name: str, count: int) -> list[bool]:
+        """Which of so many integers do, as far as is known."""
+        self.asked.add(name)
+        return [bool(b) for b in self.change.get(name, np.zeros(count, bool)).reshape(-1)]
+
+    def noted(self, small: Mapping[str, np.ndarray], large: Mapping[str, np.ndarray]) -> bool:
+        """Notes those that differ between two sizes. Tells whether nodes asked about one that was
+        not known."""
+        before = dict(self.change)
+        for name, x in small.items():
+            if name in large and x.shape == large[name].shape and (x != large[name]).any():
+                self.change[name] = self.change.get(name, False) | (x != large[name])
+        return any(not np.array_equal(self.change[name], before.get(name, False))
+                   for name in self.asked & self.change.keys())
 
 
 def batch_of(file: OnnxFile, sizes: Mapping[str, int]) -> int | None:

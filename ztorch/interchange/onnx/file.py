@@ -112,7 +112,7 @@ class OnnxReader:
         return arrays
 
     def _tried(self, step: Any) -> Any:
-        """Calls the onnx package. What it raises is an error of the file."""
+        """Calls the onnx package. Its exceptions are errors of the file."""
         try:
             return step()
         except Exception as error:

@@ -1,7 +1,7 @@
 """Whether rows may be filled up along open axes: two traces of a graph, for two sizes, tell.
 
-Nodes hide what fills up tensors that they know to be filled up. What else follows the sizes of a
-trace must not reach results either: a number such as 1 / n, and sums over tables of n rows.
+Nodes hide the padding of tensors that they know to be padded. Other values that follow the sizes
+of a trace must not reach results either: a number such as 1 / n, and sums over tables of n rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OTHERS = "its nodes compute other things for other sizes"
 
 @dataclass(frozen=True)
 class NodeTrace:
-    """What nodes give for inputs of some sizes."""
+    """The results of nodes for inputs of some sizes."""
 
     outputs: list[Value]
     padding: Padding
@@ -113,7 +113,7 @@ def _pairs(small: NodeTrace, large: NodeTrace,
 
 
 def _named(pairs: Sequence[tuple[Value, Value]], trace: NodeTrace) -> str:
-    """What users know of the first of these nodes: the next tensor of the file that is made."""
+    """The name of the first of these nodes for users: the next tensor of the file that is made."""
     names = {x: label for label, x in trace.tensors.items()
              if isinstance(x, Value) and x.args}
     name = next((names[v] for v, _ in pairs if v in names), None)

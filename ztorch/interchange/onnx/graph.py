@@ -14,7 +14,13 @@ from ztorch.dtypes import from_storage
 from ztorch.errors import ArtifactError, ConfigError, Unsupported
 from ztorch.graph.op import OPS, constant, leaf
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.contents import NodeSpec, OnnxFile, StoredCodes, batch_of
+from ztorch.interchange.onnx.contents import (
+    NodeSpec,
+    OnnxFile,
+    SizeNumbers,
+    StoredCodes,
+    batch_of,
+)
 from ztorch.interchange.onnx.faults import (
     UnsupportedNode,
     all_of,
@@ -65,7 +71,7 @@ class OnnxGraph(Layer):
         self.pads_results = pads_results
         self.nodes = _needed(file.nodes, outputs)
         self.stored: dict[str, Weight] = {}
-        self.varying: dict[str, np.ndarray] = {}  # numbers that sizes of open axes decide
+        self.numbers = SizeNumbers()
         self.tensors: dict[str, Any] | None = None  # of the last run, where somebody asks for them
 
     def call(self, x: Any, context: Context) -> Any:
@@ -82,7 +88,7 @@ class OnnxGraph(Layer):
         runner = NodeRunner(self.file.path, context, partial(self._initial, context),
                             self.keeps_floats, context.training or not self.has_phases,
                             (x[0].shape[0] if self.has_batch else 1) or 1,
-                            pads_results=self.pads_results, varying=self.varying)
+                            pads_results=self.pads_results, numbers=self.numbers)
         results: tuple[Tensor | None, ...]
         tensors: dict[str, Tensor | LeftOut | None] = {
             name: self._initial(context, name, array) for name, array in self.file.arrays.items()}
@@ -185,10 +191,6 @@ class BatchedGraph(OnnxGraph):
         self.fixed = batch_of(file, sizes)
         self.open_axes: OpenAxes | None = None
 
-    def follow_sizes(self, names: Mapping[str, np.ndarray]) -> None:
-        """Notes which numbers follow the sizes of open axes."""
-        self.varying = dict(names)
-
     def leave_open(self, axes: OpenAxes) -> None:
         """Leaves the sizes of axes to the compilation of a model."""
         self.open_axes, self.mixes_open_axes = axes, axes.mixes
@@ -245,9 +247,9 @@ class BatchedGraph(OnnxGraph):
         if known:
             results = self._of_rows(inputs, alone)
         else:
-            rows = self.fixed or batch
-            self.run([leaf("input", "x", (rows, *shape), v.dtype)
-                      for v, shape in zip(inputs, axes.tried, strict=True)], alone)
+            if not self.stored:  # it has been run for these sizes, and keeps what that made
+                self.run([leaf("input", "x", (self.fixed or batch, *shape), v.dtype)
+                          for v, shape in zip(inputs, axes.tried, strict=True)], alone)
             results = [leaf("input", "y", (batch, *(
                 y.axes[k].size(inputs) if k in y.axes else n
                 for k, n in enumerate(y.shape) if k)), y.dtype) for y in axes.outputs]

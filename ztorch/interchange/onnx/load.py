@@ -87,7 +87,7 @@ def model_of(file: OnnxFile, sizes: Mapping[str, int] | None = None,
                          flag("keep_dtypes", keep_dtypes), name="graph")
     rows = [_row(file.path, port, known) for port in file.inputs]
     if names := _open_names(file, rows):
-        trial = NodeTrial(file.path, rows, partial(_traced, graph), graph.follow_sizes)
+        trial = NodeTrial(file.path, rows, partial(_traced, graph), graph.numbers)
         graph.tensors = {}
         graph.leave_open(axes := explored(trial, names))
         graph.tensors = None
@@ -228,6 +228,8 @@ def _imported(graph: BatchedGraph, rows: Sequence[tuple[int, ...]], batch: int =
          for port, row in zip(graph.file.inputs, rows, strict=True)]
     if begin is not None:
         context.padding = begin(x)
+    graph.own_weights.clear()
+    graph.stored.clear()
     try:
         results = graph.run(x, context)
     except ShapeError as error:
@@ -235,8 +237,6 @@ def _imported(graph: BatchedGraph, rows: Sequence[tuple[int, ...]], batch: int =
             raise
         raise ShapeError(f"{error}. These are shapes of a batch of one row, the first axis of each "
                          "input; zt.onnx.load_layer(path) takes files without a batch") from error
-    graph.own_weights.clear()
-    graph.stored.clear()
     for name, y in zip(graph.outputs, results, strict=True):
         if y.shape[:1] != (batch,):
             raise Unsupported(f"{path}: the output {name!r} of shape {y.shape} has no row for "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -10,11 +10,17 @@ import numpy as np
 
 from ztorch.dtypes import DType, dtype, from_storage
 from ztorch.errors import Unsupported, ZtorchError
-from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, constant
-from ztorch.graph.value import Value, topological
-from ztorch.interchange.onnx.contents import Foreign, InnerGraph, NodeSpec, StoredCodes
+from ztorch.graph.value import Value
+from ztorch.interchange.onnx.contents import (
+    Foreign,
+    InnerGraph,
+    NodeSpec,
+    SizeNumbers,
+    StoredCodes,
+)
 from ztorch.interchange.onnx.formats import CodeFormat
+from ztorch.interchange.onnx.known import numbers_now, variables
 from ztorch.interchange.onnx.protobuf import DTYPES
 from ztorch.layers.context import Context
 
@@ -61,7 +67,6 @@ class MixesPositions(ZtorchError):
 
 # Attributes that shapes of inputs say as well, or that only say how to compute.
 REDUNDANT = {"kernel_shape", "hidden_size", "num_outputs", "seed", "is_test"}
-LIMIT = 1 << 20  # elements of an array that is computed while importing
 
 Tensor = np.ndarray | Value | FloatInitializer | Coded
 Result = Tensor | tuple[Tensor | None, ...]  # None for an output that nothing asks for
@@ -109,7 +114,7 @@ class Node:
     trains: bool = True  # whether what the file marks as training does so in this trace
     inside_of_node: bool = False  # whether it is in the body of a loop, or in a branch
     pads_results: bool = False  # whether results of a size that depends on the data are padded
-    varying: Mapping[str, np.ndarray] = field(default_factory=dict)  # numbers that sizes decide
+    numbers: SizeNumbers = field(default_factory=SizeNumbers)
 
     @property
     def op(self) -> str:
@@ -248,7 +253,7 @@ class Node:
         return self.run(graph, inputs)
 
     def defined(self, *inputs: Tensor | None) -> tuple[Tensor | None, ...]:
-        """What the standard defines the op to give for these inputs."""
+        """The results by the standard's definition of the op, for these inputs."""
         results = self.define(inputs) if self.define is not None else None
         if results is None:
             raise ValueError("the standard defines it by no others")
@@ -265,8 +270,7 @@ class Node:
     def follow_sizes(self, k: int, count: int) -> list[bool]:
         """Which of the numbers of input k change with the sizes of open axes."""
         name = self.spec.inputs[k] if k < len(self.spec.inputs) else ""
-        changes = self.varying.get(name, np.zeros(count, bool)).reshape(-1)
-        return [bool(b) for b in changes]
+        return self.numbers.of(name, count)
 
     def only(self, **expected: Any) -> None:
         """Raises Unsupported unless these attributes have the only value that is supported."""
@@ -286,15 +290,3 @@ class Node:
         """The shape of input k, known or not."""
         tensor = self.input(k)
         return tensor.array.shape if isinstance(tensor, FloatInitializer) else tensor.shape
-
-
-def variables(x: Value) -> list[Value]:
-    """The leaves that a value depends on and that are not constants."""
-    return [v for v in topological([x]) if v.op.kind == "leaf" and v.attrs["role"] != "constant"]
-
-
-def numbers_now(x: Value) -> np.ndarray | None:
-    """A value as numbers, if it depends on constants alone and is not large."""
-    if variables(x) or any(v.size > LIMIT for v in topological([x])):
-        return None
-    return evaluate([x], {})[0]

@@ -1,16 +1,15 @@
 """Axes of inputs whose sizes are chosen when a model is compiled, and the axes of outputs that they
-are. Both are found by importing the nodes for sizes that fit."""
+are. Both are known by importing the nodes for sizes that fit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from ztorch.dtypes import DType
 from ztorch.errors import ConfigError, Unsupported, ZtorchError
 from ztorch.graph.value import Value
+from ztorch.interchange.onnx.contents import SizeNumbers
 from ztorch.interchange.onnx.filled_up import OTHERS, NodeTrace, fault
 from ztorch.layers.real_positions import Padding
 from ztorch.real_sizes import Step, real_size
@@ -40,7 +39,7 @@ class OutputAxis:
 
 @dataclass(frozen=True)
 class OpenOutput:
-    """What is known of an output before sizes are chosen."""
+    """The known properties of an output before sizes are chosen."""
 
     shape: Shape  # for the sizes that were tried, with the batch
     dtype: DType
@@ -65,7 +64,7 @@ class NodeTrial:
     path: str  # of the file, for errors
     rows: Sequence[Shape]  # of inputs, with any number for axes that are open
     run: Callable[[Sequence[Shape], Callable[[list[Value]], Padding] | None], NodeTrace]
-    vary: Callable[[Mapping[str, np.ndarray]], None]  # is told which numbers follow sizes
+    sizes: SizeNumbers  # is told which numbers follow sizes
 
     def plain(self, rows: Sequence[Shape]) -> NodeTrace:
         """The outputs where nothing is filled up."""
@@ -94,52 +93,60 @@ def explored(trial: NodeTrial, names: Mapping[InputAxis, str]) -> OpenAxes:
     several = list(dict.fromkeys(names.values()))
     first: ZtorchError | None = None
     for alike in (True,) if len(several) > len(ODD) else (False, True)[:len(several)]:
+        named = dict.fromkeys(names, several[0]) if alike else dict(names)
         for pair in TRIED:
+            small, large = (_sized(trial.rows, names, {
+                name: size * (1 if alike else ODD[k]) for k, name in enumerate(several)})
+                for size in pair)
             try:
-                small, large = (_sized(trial.rows, names, {
-                    name: size * (1 if alike else ODD[k]) for k, name in enumerate(several)})
-                    for size in pair)
-                before, after = trial.plain(small), trial.plain(large)
+                return _explored(trial, named, (small, large))
             except ZtorchError as error:
                 if isinstance(error, Unsupported) and str(error) == str(first):
                     raise
                 first = first or error
-                continue
-            named = dict.fromkeys(names, several[0]) if alike else dict(names)
-            return _filled(trial, named, (small, large), (before, after))
     sizes = ", ".join(f"{name!r}: 128" for name in several)
     raise ConfigError(f"{trial.path} leaves sizes of axes open, and none that was tried fits its "
                       f"nodes; give those that it was exported for: sizes={{{sizes}}}. With "
                       f"{TRIED[0][0]}: {first}")
 
 
-def _filled(trial: NodeTrial, names: dict[InputAxis, str], rows: tuple[list[Shape], list[Shape]],
-            plain: tuple[NodeTrace, NodeTrace]) -> OpenAxes:
-    """What is known of open axes: with rows that are filled up along them, if no node minds."""
-    small, large = (t.numbers for t in plain)
-    trial.vary({name: x != large[name] for name, x in small.items()
-                if name in large and x.shape == large[name].shape and (x != large[name]).any()})
+def _explored(trial: NodeTrial, names: dict[InputAxis, str],
+              rows: tuple[list[Shape], list[Shape]]) -> OpenAxes:
+    """The known open axes, by sizes that may fit. Nodes are imported for rows that are not
+    filled up only where filled ones do not tell all."""
+    trial.sizes.change.clear()
+    known = _filled(trial, names, rows)
+    if isinstance(known, OpenAxes):
+        return known
+    plain = trial.plain(rows[0]), trial.plain(rows[1])
+    if trial.sizes.noted(*(t.numbers for t in plain)):
+        known = _filled(trial, names, rows)
+    return known if isinstance(known, OpenAxes) else OpenAxes(names, rows[0], [
+        OpenOutput(y.shape, y.dtype, _axes_of(y, z, *rows, names))
+        for y, z in zip(plain[0].outputs, plain[1].outputs, strict=True)], known)
+
+
+def _filled(trial: NodeTrial, names: dict[InputAxis, str],
+            rows: tuple[list[Shape], list[Shape]]) -> OpenAxes | str:
+    """The known open axes with rows that are filled up along them, or why these are not."""
+    mixes = OTHERS
     try:
-        mixes = OTHERS
         for short, long in ((1, 0), (1, PERIOD), (8, PERIOD)):
             pair = [_sized(trial.rows, names, {
                 name: rows[0][k][axis - 1] * short + more for (k, axis), name in names.items()})
-                for more in (0, long)]
-            first = trial.filled_up(names, pair[0])
-            mixes = fault(first, trial.filled_up(names, pair[1] if long else rows[1]))
+                for more in (0, long)] if long else rows
+            first, second = (trial.filled_up(names, sizes) for sizes in pair)
+            if trial.sizes.noted(first.numbers, second.numbers):
+                first, second = (trial.filled_up(names, sizes) for sizes in pair)
+            mixes = fault(first, second)
             if mixes != OTHERS and not first.padding.single:
                 break
-        if not mixes:
-            return OpenAxes(names, rows[0], [OpenOutput(y.shape, y.dtype, {
-                k: OutputAxis(next(at for at, name in names.items() if name == mask.axis),
-                              mask.steps)
-                for k, mask in first.padding.of(y).items()}) for y in first.outputs], "",
-                dict(first.padding.multiples))
     except ZtorchError as error:  # such as one of sizes that tables do not have
-        mixes = str(error)
-    return OpenAxes(names, rows[0], [
-        OpenOutput(y.shape, y.dtype, _axes_of(y, z, *rows, names))
-        for y, z in zip(plain[0].outputs, plain[1].outputs, strict=True)], mixes)
+        return str(error)
+    return mixes or OpenAxes(names, rows[0], [OpenOutput(y.shape, y.dtype, {
+        k: OutputAxis(next(at for at, name in names.items() if name == mask.axis), mask.steps)
+        for k, mask in first.padding.of(y).items()}) for y in first.outputs], "",
+        dict(first.padding.multiples))
 
 
 def _sized(rows: Sequence[Shape], names: Mapping[InputAxis, str],

@@ -10,9 +10,9 @@ import numpy as np
 from ztorch.errors import Unsupported
 from ztorch.interchange.onnx.protobuf import package
 
-# What older versions of these ops lack, such as an attribute, an input or dtypes, the checker sees:
-# all else means the same. The converter of the package onnx has no way back from some of their
-# versions, so meanwhile they are of a domain that it leaves alone.
+# The checker sees attributes, inputs and dtypes that older versions of these ops lack: all else
+# means the same. The converter of the package onnx has no way back from some of their versions, so
+# meanwhile they are of a domain that it leaves alone.
 _SAME = {"Add", "BatchNormalization", "ConstantOfShape", "Div", "Identity", "Mul", "Pad", "Pow",
          "Relu", "Reshape", "Shape", "Sub"}
 _SAME_DOMAIN = "ztorch.same"

@@ -1,4 +1,4 @@
-"""What nodes read of tensors whose rows are filled up along open axes: their real parts.
+"""Reads of tensors whose rows are filled up along open axes: nodes read their real parts.
 
 Where nothing is filled up, all of these give what they are given.
 """

@@ -10,15 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from ztorch.errors import ArtifactError, ShapeError, Unsupported, ZtorchError, nearest
-from ztorch.graph.evaluate import evaluate
-from ztorch.graph.value import Value, topological
+from ztorch.graph.value import Value
 from ztorch.host.processor import need_memory
 from ztorch.interchange.onnx import nodes as _nodes  # noqa: F401 (fills NODES)
-from ztorch.interchange.onnx.contents import InnerGraph, NodeSpec, StoredCodes
+from ztorch.interchange.onnx.contents import InnerGraph, NodeSpec, SizeNumbers, StoredCodes
 from ztorch.interchange.onnx.faults import NodesInside, UnsupportedNode, error_for
 from ztorch.interchange.onnx.file import OnnxReader, versions
+from ztorch.interchange.onnx.known import known_now
 from ztorch.interchange.onnx.node import (
-    LIMIT,
     MOVES,
     NODES,
     Coded,
@@ -62,11 +61,11 @@ class NodeRunner:
     rows: int = 1  # of the batch: what a row needs must fit in memory; compiling checks all
     inside_of_node: bool = False  # whether they are in the body of a loop, or in a branch
     pads_results: bool = False  # whether results of a size that depends on the data are padded
-    varying: Mapping[str, np.ndarray] = field(default_factory=dict)  # numbers that sizes decide
+    numbers: SizeNumbers = field(default_factory=SizeNumbers)
 
     def results(self, spec: NodeSpec, tensors: Tensors) -> tuple[Tensor | None, ...]:
-        """What a node gives. An op that is not imported, or not with these attributes, becomes the
-        ops that the standard defines it by."""
+        """The results of a node. An op that is not imported, or not with these attributes, becomes
+        the ops that the standard defines it by."""
         for name in spec.reads:
             if name and name not in tensors:
                 raise ArtifactError(f"{self.path}: node {spec} reads {name!r}, which nothing "
@@ -95,7 +94,7 @@ class NodeRunner:
                 need_memory(f"{self.path}: the result of node {spec}", r.nbytes // self.rows,
                             "its shape is hardly meant")
         if all(isinstance(tensors[name], np.ndarray) for name in spec.reads if name):
-            return tuple(None if r is None else known_now(r) for r in results)
+            return tuple(known_now(r) if isinstance(r, Value) else r for r in results)
         return results
 
     def _need_real(self, spec: NodeSpec, y: Value) -> None:
@@ -146,7 +145,7 @@ class NodeRunner:
 
         node = Node(spec, inputs, self.context, self.keeps_floats, run=run, trains=self.trains,
                     inside_of_node=self.inside_of_node, define=partial(self._by_definition, spec),
-                    pads_results=self.pads_results, varying=self.varying)
+                    pads_results=self.pads_results, numbers=self.numbers)
         result = self._called(node)
         results = result if isinstance(result, tuple) else (result,)
         self._need_all_used(node, len(results))
@@ -203,15 +202,6 @@ class NodeRunner:
             first = faults[0]
             raise error_for(f"{first.node} inside of it: {first.error}", faults)
         return tuple(present(known.get(name)) for name in body.output)
-
-
-def known_now(x: Tensor) -> Tensor:
-    """A value that depends on constants alone, computed now unless it is large."""
-    if not isinstance(x, Value) or not x.dtype.in_numpy or any(
-            v.size > LIMIT for v in topological([x])):
-        return x
-    [array] = evaluate([x], {})
-    return array
 
 
 def present(x: Tensor | LeftOut | None) -> Tensor | None:

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 OPSET = 21  # the version of ONNX's ops that is written
 _BATCHES = (104_729, 1_299_709)  # primes that are no other size in a model
-# Sizes of axes that Inputs leave open; smaller ones where a model has a limit. What depends on
-# remainders, such as the padding of strides, differs in one of so many traces of sizes in a row.
+# Sizes of axes that Inputs leave open; smaller ones where a model has a limit. A size that
+# depends on remainders, such as the padding of strides, differs in one of so many traces of sizes
+# in a row.
 _OPEN = ((10_007, 14_009, 17_011), (211, 251, 293), (41, 53, 67), (5, 11, 17))
 _TRACES = 4
 

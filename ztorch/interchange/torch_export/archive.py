@@ -94,7 +94,7 @@ def read(path: str | os.PathLike[str]) -> ExportedProgram:
 
 @contextmanager
 def damage(path: str) -> Iterator[None]:
-    """What a damaged file raises is an ArtifactError."""
+    """Errors of a damaged file are an ArtifactError."""
     try:
         yield
     except WeightsError as error:

@@ -56,12 +56,8 @@ ATTENTION_REGISTERS_FEW = row(
     "ATTENTION_REGISTERS_FEW", 104, "registers",
     "the most registers of matrices with which a thread needs no more than 128 in all",
     "read in machine code")
-ATTENTION_PRODUCT = row(
-    "ATTENTION_PRODUCT", 1.5, "turns of shared memory",
-    "the time in which a compute unit multiplies two matrices",
-    "public figures: of an H200 without asynchronous products")
 ATTENTION_ISSUE = row(
-    "ATTENTION_ISSUE", 0.25, "turns of shared memory",
+    "ATTENTION_ISSUE", 0.25, "cycles",
     "the time in which a compute unit starts an instruction", CHOSEN)
 ATTENTION_ELEMENT = row(
     "ATTENTION_ELEMENT", 7, "instructions",

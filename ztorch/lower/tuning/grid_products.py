@@ -136,22 +136,6 @@ WINDOW_COLUMNS = row(
 WINDOW_DEPTHS = row(
     "WINDOW_DEPTHS", (32, 256), "positions",
     "the least and the greatest depth of a strip of positions", CHOSEN)
-WINDOW_PRODUCTS = row(
-    "WINDOW_PRODUCTS", 1892, "multiply-adds",
-    "multiply-adds of 16 bits that a compute unit does in a cycle",
-    "public figures: an H200 at its highest clock")
-WINDOW_SHARED_BYTES = row(
-    "WINDOW_SHARED_BYTES", 128, "bytes",
-    "bytes of shared memory that it moves in a cycle",
-    "public figures")
-WINDOW_L2_BYTES = row(
-    "WINDOW_L2_BYTES", 26, "bytes",
-    "bytes that it gets from the shared cache in a cycle while all others do",
-    "public figures: an H200")
-WINDOW_LATENCY = row(
-    "WINDOW_LATENCY", 1200, "cycles",
-    "the time from the start of a copy to its arrival",
-    "public figures: a load from memory takes 800 to 1,000")
 WINDOW_PASSES = row(
     "WINDOW_PASSES", 3, "passes",
     "passes through shared memory that it takes to store a finished tile there and load it",

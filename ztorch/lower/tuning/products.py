@@ -99,7 +99,9 @@ PAGE_BYTES = row(
     "cache",
     "on Zen 4 a product of 1024 falls from 107 to 80 GFLOP/s")
 ROW_PADDING_BYTES = row(
-    "ROW_PADDING_BYTES", 64, "bytes", "padding of such rows in a copy: one cache line", _ZEN4)
+    "ROW_PADDING_BYTES", 64, "bytes",
+    "padding of such rows where they are copied or computed: one cache line",
+    "on Zen 4 attention of 1024 positions takes 32.5 ms without, 22.3 with it")
 LINE_BYTES = row(
     "LINE_BYTES", 64, "bytes",
     "the size of a cache line",

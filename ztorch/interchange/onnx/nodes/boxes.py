@@ -8,7 +8,8 @@ import numpy as np
 
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.node import LIMIT, NeedsNumbers, Node, Result, node
+from ztorch.interchange.onnx.known import LIMIT
+from ztorch.interchange.onnx.node import NeedsNumbers, Node, Result, node
 from ztorch.ops.control import scan
 
 _PADDING = -1  # what rows of a result say that no box is chosen for

@@ -97,7 +97,7 @@ def widened(x: Value) -> Value:
 
 
 def narrowed(y: Value, kind: DType) -> Value:
-    """What became of `widened` numbers in their dtype again: the nearest integer that it has."""
+    """The results of `widened` numbers in their dtype again: the nearest integer that it has."""
     if y.dtype is kind:
         return y
     if kind is boolean:

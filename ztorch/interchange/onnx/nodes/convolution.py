@@ -7,7 +7,8 @@ import math
 from ztorch.dtypes import boolean
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.node import LIMIT, Node, Result, node
+from ztorch.interchange.onnx.known import LIMIT
+from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.nodes.casts import requantized, shifted
 from ztorch.interchange.onnx.nodes.indexing import scattered
 from ztorch.interchange.onnx.real_parts import hidden, is_padded, resized

@@ -10,7 +10,8 @@ import numpy as np
 from ztorch.dtypes import boolean
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.node import Node, Result, node, numbers_now
+from ztorch.interchange.onnx.known import numbers_now
+from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.real_parts import is_padded, part_of
 from ztorch.ir.opcodes import identity
 

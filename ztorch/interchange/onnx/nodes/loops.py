@@ -9,14 +9,13 @@ import numpy as np
 
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
+from ztorch.interchange.onnx.known import numbers_now, variables
 from ztorch.interchange.onnx.node import (
     NeedsNumbers,
     Node,
     Result,
     Tensor,
     node,
-    numbers_now,
-    variables,
 )
 from ztorch.ops.control import cond, scan
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from ztorch.graph.op import OPS, broadcast_shapes, constant
 from ztorch.interchange.onnx.contents import Foreign
-from ztorch.interchange.onnx.node import LIMIT, Node, Result, Tensor, node
+from ztorch.interchange.onnx.known import LIMIT
+from ztorch.interchange.onnx.node import Node, Result, Tensor, node
 from ztorch.interchange.onnx.real_parts import (
     hidden,
     is_padded,

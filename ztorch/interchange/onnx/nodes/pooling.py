@@ -9,7 +9,8 @@ import numpy as np
 
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.node import LIMIT, Node, Result, node
+from ztorch.interchange.onnx.known import LIMIT
+from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.nodes.convolution import (
     Shape,
     channels_first,
@@ -35,7 +36,7 @@ class _Windows:
     padded: dict[int, Mask] | None  # axes of positions that are filled up, if any may be
 
     def reduced(self, n: Node, y: Value) -> Value:
-        """What windows are reduced to, channels first."""
+        """The reduction of windows, channels first."""
         return channels_first(y if self.padded is None else
                               n.context.padding.declare(y, self.padded))
 

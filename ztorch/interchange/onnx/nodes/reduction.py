@@ -29,13 +29,13 @@ def _end(d: DType, highest: bool) -> Any:
     return int(getattr(np.iinfo(d.numpy), "max" if highest else "min"))
 
 
-# What reductions of no elements give, where the ops of ztorch refuse.
+# Results of reductions of no elements, which the ops of ztorch refuse.
 _OF_NOTHING: dict[str, Callable[[DType], Any]] = {
     "ReduceMax": lambda d: _end(d, False), "ReduceMin": lambda d: _end(d, True),
     "ReduceLogSumExp": lambda d: -math.inf}
 
 
-# What changes nothing; for all others 0.
+# The neutral element of each reduction; of all others it is 0.
 _NEUTRAL: dict[str, Callable[[DType], Any]] = {
     "ReduceMax": lambda d: _end(d, False), "ReduceMin": lambda d: _end(d, True),
     "ReduceProd": lambda d: 1, "ReduceLogSumExp": lambda d: _lowest(d)}

@@ -12,7 +12,8 @@ import numpy as np
 
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.node import LIMIT, Node, Result, node
+from ztorch.interchange.onnx.known import LIMIT
+from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.nodes.casts import narrowed, widened
 from ztorch.interchange.onnx.nodes.convolution import channels_first, channels_last
 from ztorch.interchange.onnx.real_parts import is_padded, picked, row_sizes

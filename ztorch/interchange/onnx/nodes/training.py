@@ -70,5 +70,5 @@ def _momentum(n: Node) -> Result:
 
 @node("StopGradient", domain="ztorch")
 def _stop_gradient(n: Node) -> Result:
-    """What programs of torch.export compute without gradients."""
+    """The computations of programs of torch.export without gradients."""
     return OPS.stop_gradient(n.value(0))

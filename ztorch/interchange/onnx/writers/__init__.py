@@ -1,4 +1,4 @@
-"""What becomes of each op and layer in an ONNX file; the decorators in `recipe.py` register it."""
+"""The form of each op and layer in an ONNX file; the decorators in `recipe.py` register it."""
 
 from __future__ import annotations
 

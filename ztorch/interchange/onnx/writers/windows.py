@@ -15,7 +15,7 @@ MOST_PLACES = 1024  # of a window: each is two nodes or more
 
 @primitive("pick")
 def _pick(w: Writer, v: Value) -> None:
-    """What windows see: a slice for each place in the window, side by side in a last axis."""
+    """The windows: a slice for each place in the window, side by side in a last axis."""
     [x] = v.args
     axes, counts, stride, dilation = (v.attrs[k] for k in ("axes", "counts", "stride", "dilation"))
     sizes, inner = x.shape[:len(axes)], x.shape[len(axes):]

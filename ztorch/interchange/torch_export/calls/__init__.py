@@ -1,4 +1,4 @@
-"""What each operator of PyTorch becomes, a file a family."""
+"""The form of each operator of PyTorch, a file a family."""
 
 from ztorch.interchange.torch_export.calls import (  # noqa: F401
     complex,

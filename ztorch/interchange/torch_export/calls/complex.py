@@ -109,7 +109,7 @@ _LINEAR = [
 
 @call(*_LINEAR, of_complex=True)
 def _each_part(c: OperatorCall) -> Result:
-    """What moves or adds up numbers does so with both parts."""
+    """Calls that move or add up numbers do so with both parts."""
     tensors = c.tensors
     split = {x.name: _parts(c, x) for x in tensors if x.is_complex}
     real, imag = (CALLS[key_of(c.spec)](c.with_tensors({

@@ -26,7 +26,7 @@ class TensorPart:
 
 
 def regions_of(c: OperatorCall) -> list[TensorPart]:
-    """What each result of a call is of its tensor."""
+    """The part of the call's tensor that each result is."""
     x = c.tensor()
     axis = axis_of(c, x)
     if c.op.startswith("slice"):

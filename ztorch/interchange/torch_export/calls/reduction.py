@@ -107,7 +107,7 @@ def _log_of_sums(c: OperatorCall) -> Result:
 
 @call("cummax", "cummin")
 def _running(c: OperatorCall) -> Result:
-    """What is largest so far, and the last place where it was."""
+    """The largest number so far, and the last place where it was."""
     x, axis = c.tensor(), axis_of(c, c.tensor())
     [y] = c.nodes({"cummax": "CumMax", "cummin": "CumMin"}[c.op], [x.name], 1, domain="ztorch",
                   axis=axis)

@@ -1,0 +1,31 @@
+"""Which buffer a value is in, and what it is called."""
+
+from __future__ import annotations
+
+from ztorch.graph.threads import THREADS_RESULT, first_of
+from ztorch.graph.value import Value
+from ztorch.lower.insets import lies_in
+from ztorch.lower.region import Region
+
+
+def buffers_of(region: Region) -> list[Value]:
+    """The values that a region stores; of a loop also the loop, which stands for the arena of its
+    body."""
+    return [*region.members[:1], *region.stores] if region.kind == "loop" else region.stores
+
+
+def memory_of(v: Value) -> Value:
+    """The value whose buffer v is in: the last value of a carry is where the first one is, what
+    threads write where it was before, and an inset where its border or the first inset is."""
+    if (before := lies_in(v)) is not None:
+        return memory_of(before)
+    if v.op is THREADS_RESULT:
+        return first_of(v.args[0], v.attrs["index"])
+    if v.op.kind == "result" and v.attrs["index"] < len(v.args[0].attrs["body"].carries):
+        return v.args[0].args[v.attrs["index"]]
+    return v
+
+
+def label(v: Value) -> str:
+    """The name of a buffer in pictures: layer:op."""
+    return f"{v.layer}:{v.op.name}" if v.layer else v.op.name

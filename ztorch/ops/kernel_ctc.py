@@ -1,0 +1,57 @@
+"""The likelihood of labels whose places in time are not known, as a kernel."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ztorch.kernels import grid, kernel
+
+NEVER = -1e30  # logarithm of the probability of what cannot be; finite, so that sums of it are
+
+
+@kernel
+def unlikelihood(labels: Any, logs: Any, label_counts: Any, step_counts: Any, blank: Any) -> Any:
+    """Minus the logarithm of the probability of each row's labels, over all ways to place them.
+
+    A path goes through places: a blank, the first label, a blank ... a blank. A turn gives how
+    likely paths are that are at each place after one more step.
+
+    Args:
+        labels: Class numbers `(rows, labels)`.
+        logs: Logarithms of probabilities `(rows, steps, classes)`.
+        label_counts: How many labels each row has.
+        step_counts: How many steps each row has.
+        blank: The class that stands for no label.
+    """
+    (rows, steps, _), places = logs.shape, 2 * labels.shape[1] + 1
+    out = np.empty(rows, logs.dtype)
+    for r in range(rows):
+        classes = np.full(places, blank, np.int32)
+        for k in range(labels.shape[1]):
+            classes[2 * k + 1] = labels[r, k]
+        now = np.empty((steps, places), logs.dtype)
+        for t, s in grid(steps, places):
+            now[t, s] = logs[r, t, classes[s]]
+        paths = np.full(places, NEVER, logs.dtype)
+        paths[:2] = now[0, :2]
+        for t in range(1, steps):
+            new = np.empty_like(paths)
+            for s in range(places):
+                skips = s > 1 and classes[s] != blank and classes[s] != classes[s - 2]
+                one_back = paths[s - 1] if s > 0 else NEVER
+                two_back = paths[s - 2] if skips else NEVER
+                new[s] = log_sum(paths[s], one_back, two_back) + now[t, s]
+            if t < step_counts[r]:
+                paths = new
+        last = 2 * label_counts[r]
+        out[r] = -np.logaddexp(paths[last], paths[last - 1] if last > 0 else NEVER)
+    return out
+
+
+def log_sum(a: Any, b: Any, c: Any) -> Any:
+    """log(exp(a) + exp(b) + exp(c))."""
+    top = max(a, b, c)
+    return top + math.log(math.exp(a - top) + math.exp(b - top) + math.exp(c - top))
