@@ -228,8 +228,8 @@ def buffers_of(step: KernelStep, job: Job) -> tuple[dict[str, np.ndarray], str]:
     for m, place in zip(given, step.locations, strict=True):
         held[m.name] = np.zeros(m.size, m.dtype.numpy)
         if place.space == "inputs":
-            v = job.graph.leaves("input")[place.offset]
-            held[m.name][:] = _stored(v.dtype, job.feeds[v]).reshape(-1)
+            v = job.alone("j").leaves("input")[place.offset]
+            held[m.name][:] = _stored(v.dtype, v.attrs["fed"]).reshape(-1)
         else:
             out = m.name
     return held, out

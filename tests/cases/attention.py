@@ -17,11 +17,11 @@ from ztorch.lower.wide import WideShape
 
 
 def attention(heads: int, shared: int, queries: int, keys: int, dim: int, mask: tuple[int, ...] = (),
-              causal: bool = False, backward: bool = True, dtype: str = "float64", batch: int = 2,
+              causal: bool = False, backward: bool = True, dtype: str = "float64", batch: int = 2, more: int = 1,
               ) -> tuple[Graph, WideShape]:
-    """Attention with its gradients, and the shape of its scores."""
+    """Attention with its gradients, and the shape of its scores. Values are `more` longer than keys."""
     sizes = {"q": (batch, heads, queries, dim), "k": (batch, shared, keys, dim),
-             "v": (batch, shared, keys, dim + 1), "dy": (batch, heads, queries, dim + 1)}
+             "v": (batch, shared, keys, dim + more), "dy": (batch, heads, queries, dim + more)}
     q, k, v, dy = (leaf("input", n, s, dtype) for n, s in sizes.items())
     seen = leaf("input", "mask", mask, "bool") if mask else None
     y = ops.attention(q, k, v, seen, causal)
@@ -37,9 +37,9 @@ def fed(graph: Graph, seed: int = 3) -> dict[Value, Any]:
 
 
 def job(heads: int, shared: int, queries: int, keys: int, dim: int, mask: tuple[int, ...], causal: bool,
-        dtype: str) -> Job:
+        dtype: str, more: int = 1) -> Job:
     """Attention with numbers for it; with a mask for each pair, some rows see nothing."""
-    graph, _ = attention(heads, shared, queries, keys, dim, mask, causal, backward=False, dtype=dtype)
+    graph, _ = attention(heads, shared, queries, keys, dim, mask, causal, backward=False, dtype=dtype, more=more)
     feeds = fed(graph)
     if len(mask) == 2:
         seen = next(v for v in feeds if v.attrs["name"] == "mask")

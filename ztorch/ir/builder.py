@@ -217,13 +217,22 @@ class Builder(Rings):
 
     def mma_async(self, mem: str, index: Arg, source: str, source_index: Arg,
                   sums: Sequence[Operand], off: int = 0, turned: bool = False, source_off: int = 0,
-                  source_turned: bool = False, panel: int = 0) -> None:
-        """Start to add a @ b to the variables `sums`, which lie side by side. a is in the swizzled
-        memory `mem`, b in `source`. Nobody may touch the variables or write to the operands
-        until the threads have waited for the product."""
+                  source_turned: bool = False, panel: int = 0,
+                  fresh: bool = False) -> None:
+        """Start to add a @ b to the variables `sums`, which lie side by side; to zero if they are
+        `fresh`. a is in the swizzled memory `mem`, b in `source`. Nobody may touch the variables
+        or write to the operands until the threads have waited for the product."""
         self._token("mma_async", self._index(index), self._index(source_index), *sums, mem=mem,
                     off=off, turned=turned, source=source, source_off=source_off,
-                    source_turned=source_turned, panel=panel)
+                    source_turned=source_turned, panel=panel, fresh=fresh)
+
+    def mma_held_async(self, a: Operand, mem: str, index: Arg, sums: Sequence[Operand],
+                       off: int = 0, turned: bool = False, panel: int = 0,
+                       fresh: bool = False) -> None:
+        """The same with a in registers of each subgroup, and b in the swizzled memory `mem`, whose
+        lines run along k if it is turned."""
+        self._token("mma_held_async", self._index(index), a, *sums, mem=mem, off=off,
+                    turned=turned, panel=panel, fresh=fresh)
 
     def mma_fence(self) -> None:
         """Order what was assigned to matrices before asynchronous products that add to them."""

@@ -238,6 +238,10 @@ class Interpreter(RingSteps):
         indices = self.key(instr.args[0]), self.key(instr.args[1])
         return self.products.start(self, at, instr, left, right, indices)
 
+    def _mma_held_async(self, at: int, instr: Instr) -> Step:
+        right = self.memory(at, instr, reads=True, writes=False)
+        return self.products.start_held(self, at, instr, right, *map(self.key, instr.args[:2]))
+
     def _mma_fence(self, at: int, instr: Instr) -> Step:
         return lambda: self.products.fence_matrices(self)
 

@@ -16,6 +16,7 @@ PRIVATE_KINDS = ("parallel", "grid", "block")  # kinds of loops whose trips may 
 SWIZZLE_LINE = 128  # bytes of a line of a swizzled memory: all banks of a GPU's shared memory
 SWIZZLE_REPEAT = 1024  # bytes after which the swizzle repeats, and to which the memory is aligned
 WARPGROUP = 4  # neighbouring subgroups that compute an asynchronous product together
+ASYNC_PRODUCTS = ("mma_async", "mma_held_async")  # opcodes; the third operand on is a variable
 
 Grid = tuple[int, int, int]  # workgroups along x, y and z
 
@@ -220,7 +221,7 @@ def assigned(instr: Instr) -> tuple[Operand, ...]:
     """
     if instr.opcode == "set":
         return instr.args[:1]
-    return instr.args[2:] if instr.opcode == "mma_async" else ()
+    return instr.args[2:] if instr.opcode in ASYNC_PRODUCTS else ()
 
 
 def launch_grid(kernel: Kernel) -> Grid:

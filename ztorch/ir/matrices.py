@@ -70,7 +70,7 @@ def multiply(m: Lockstep, at: int, instr: Instr, a: int, b: int, c: int) -> Step
     rows, columns = places(d.fragment)
 
     def step() -> None:
-        left, right, total = (_matrix(m, at, key, x) for key, x in fragments)
+        left, right, total = (matrix_of(m, at, key, x) for key, x in fragments)
         result = np.matmul(left, right) + total
         elements = result[:, rows, columns].astype(d.dtype.working)
         m.regs[d.id] = elements.reshape(m.threads, d.lanes)
@@ -86,7 +86,7 @@ def join(m: Lockstep, instr: Instr, keys: list[int]) -> Step:
     return step
 
 
-def _matrix(m: Lockstep, at: int, key: int, x: Operand) -> np.ndarray:
+def matrix_of(m: Lockstep, at: int, key: int, x: Operand) -> np.ndarray:
     """The matrices of all subgroups, as an array (subgroups, rows, columns) of float64."""
     assert x.fragment is not None
     elements = m.neighbours(at, m.regs[key], x.lanes).astype(np.float64)

@@ -246,11 +246,16 @@ _row("mma_join", 1, "elements of a thread as its part of a matrix a or c of a kn
 # Four neighbouring subgroups multiply a, of which each has m rows, by b, which has as many columns
 # as the variables c together. Both are in swizzled memories, in lines of 128 bytes. Lines of a run
 # along k, and with `turned` along its rows. Lines of b run along its columns, and those of the next
-# 128 bytes of columns are `panel` elements further; with `source_turned` they run along k.
+# 128 bytes of columns are `panel` elements further; with `source_turned` they run along k. `fresh`:
+# the variables begin at zero.
 _row("mma_async", 2, "start to add a @ b to matrices, which nobody may touch before it is waited "
      "for (index of a, index of b, variables c)", kinds="fsu", result="none", variadic=True,
-     attrs=("mem", "off", "turned", "source", "source_off", "source_turned", "panel"), cost=64,
-     via_whole=product_rewritings.at_once)
+     attrs=("mem", "off", "turned", "source", "source_off", "source_turned", "panel", "fresh"),
+     cost=64, via_whole=product_rewritings.at_once)
+_row("mma_held_async", 2, "the same with a in registers, which stay as they are until it is waited "
+     "for; the memory is that of b (index of b, a, variables c)", kinds="fsu", result="none",
+     variadic=True, attrs=("mem", "off", "turned", "panel", "fresh"), cost=64,
+     via_whole=product_rewritings.held_at_once)
 _row("mma_fence", 0, "what this thread has assigned to matrices is there for asynchronous "
      "products", result="none", via_whole=copies.nothing)
 _row("shared_fence", 0, "what this thread has written to shared memory is there for asynchronous "

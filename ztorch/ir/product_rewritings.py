@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, Fragment, Instr, Operand
+from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, Fragment, Instr, MmaShape, Operand
 
 ALIGN_BYTES = 16  # of rows of matrices in shared memory: what instructions that load them ask for
 
@@ -12,20 +12,40 @@ ALIGN_BYTES = 16  # of rows of matrices in shared memory: what instructions that
 def at_once(b: Any, instr: Instr) -> Operand:
     """The product of each subgroup by instructions of its own."""
     attrs, (left, right, *sums) = instr.attrs, instr.args
-    fragment = sums[0].fragment
-    assert fragment is not None
-    shape, subgroup = fragment.shape, fragment.size // sums[0].lanes
-    line = SWIZZLE_LINE // shape.of.bytes
+    shape, subgroup, line = _sizes(sums)
     number = b.rem(b.div(b.identity("block_id"), subgroup), WARPGROUP)
     rows = b.mul(number, shape.m * (1 if attrs["turned"] else line))
     a = b.mma_load(attrs["mem"], b.add(left, rows), Fragment("a", shape), subgroup, line,
                    turned=attrs["turned"], off=attrs["off"], align=ALIGN_BYTES)
+    _multiply(b, a, attrs["source"], right, attrs["source_off"], attrs["source_turned"], attrs,
+              sums)
+    return instr.dest
+
+
+def held_at_once(b: Any, instr: Instr) -> Operand:
+    """The same with a in registers."""
+    attrs, (right, a, *sums) = instr.attrs, instr.args
+    _multiply(b, a, attrs["mem"], right, attrs["off"], attrs["turned"], attrs, sums)
+    return instr.dest
+
+
+def _sizes(sums: list[Operand]) -> tuple[MmaShape, int, int]:
+    """The shape of products, the threads of a subgroup, and the elements of a line."""
+    fragment = sums[0].fragment
+    assert fragment is not None
+    return (fragment.shape, fragment.size // sums[0].lanes,
+            SWIZZLE_LINE // fragment.shape.of.bytes)
+
+
+def _multiply(b: Any, a: Operand, mem: str, index: Operand, off: int, turned: bool,
+              attrs: dict[str, Any], sums: list[Operand]) -> None:
+    """Adds the products of a subgroup's a with each matrix of b."""
+    shape, subgroup, line = _sizes(sums)
     for k, total in enumerate(sums):
         column = k * shape.n
-        far = column * line if attrs["source_turned"] else (
-            column // line * attrs["panel"] + column % line)
-        x = b.mma_load(attrs["source"], right, Fragment("b", shape), subgroup, line,
-                       turned=attrs["source_turned"], off=attrs["source_off"] + far,
-                       align=ALIGN_BYTES)
+        far = column * line if turned else column // line * attrs["panel"] + column % line
+        x = b.mma_load(mem, index, Fragment("b", shape), subgroup, line, turned=turned,
+                       off=off + far, align=ALIGN_BYTES)
+        if attrs["fresh"]:
+            b.set(total, 0)
         b.set(total, b.mma(a, x, b.get(total)))
-    return instr.dest

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import math
 
-from ztorch.ir.kernel import SWIZZLE_LINE, SWIZZLE_REPEAT, WARPGROUP, Memory, Operand
+from ztorch.ir.kernel import (
+    ASYNC_PRODUCTS,
+    SWIZZLE_LINE,
+    SWIZZLE_REPEAT,
+    WARPGROUP,
+    Memory,
+    MmaShape,
+    Operand,
+)
 from ztorch.ir.thread_rules import ScopeRules
 
 CHUNK = 16  # bytes that stay together in a swizzled memory
@@ -19,7 +27,7 @@ class ProductRules(ScopeRules):
         an instruction that knows lines."""
         i = self.instr
         m = self.memories[i.attrs["mem"]]
-        if not m.swizzled or i.opcode in ("mma_async", "copy_tile"):
+        if not m.swizzled or i.opcode in (*ASYNC_PRODUCTS, "copy_tile"):
             return
         x = i.dest if i.opcode in ("load", "gather", "mma_load") else i.args[1]
         if i.opcode in ("mma_load", "mma_store"):
@@ -34,7 +42,27 @@ class ProductRules(ScopeRules):
             "{} is swizzled: {} bytes are not known to be in a chunk of {}", m.name, taken, CHUNK)
 
     def check_mma_async(self) -> None:
-        i, (left, right, *sums) = self.instr, self.instr.args
+        attrs, (left, right, *sums) = self.instr.attrs, self.instr.args
+        shape = self._sums(sums)
+        self._side(attrs["mem"], left, attrs["off"], not attrs["turned"], shape)
+        self._side(attrs["source"], right, attrs["source_off"], attrs["source_turned"], shape)
+        line = SWIZZLE_LINE // shape.of.bytes
+        self.rule(shape.m * WARPGROUP <= line or not attrs["turned"],
+                  "{} rows do not fit into a line", shape.m * WARPGROUP)
+        self._panels(shape, sums, attrs["source_turned"])
+
+    def check_mma_held_async(self) -> None:
+        attrs, (right, a, *sums) = self.instr.attrs, self.instr.args
+        shape = self._sums(sums)
+        self._side(attrs["mem"], right, attrs["off"], attrs["turned"], shape)
+        self._panels(shape, sums, attrs["turned"])
+        held = a.fragment
+        self.rule(held is not None and held.role == "a" and held.shape == shape
+                  and held.size // a.lanes == shape.m * shape.n // sums[0].lanes,
+                  "multiplies a matrix a of the same shape and threads")
+
+    def _sums(self, sums: list[Operand]) -> MmaShape:
+        """Check what a product adds to."""
         self.rule(1 <= len(sums) <= MAX_SUMS, "adds to 1 to {} matrices, not {}", MAX_SUMS,
                   len(sums))
         self.same_type(*sums)
@@ -44,25 +72,28 @@ class ProductRules(ScopeRules):
         assert fragment is not None
         shape = fragment.shape
         self.rule(shape.of.bits == 16, "multiplies matrices of 16 bits, not {!r}", shape.of)
-        for name in (i.attrs["mem"], i.attrs["source"]):
-            m = self.memories[name]
-            self.rule(m.space == "shared" and m.swizzled, "{} is not swizzled memory", name)
-            self.rule(m.dtype == shape.of, "{} holds {!r}, not {!r}", name, m.dtype, shape.of)
-        self._start(left, i.attrs["off"], not i.attrs["turned"], shape.k, shape.of.bytes)
-        self._start(right, i.attrs["source_off"], i.attrs["source_turned"], shape.k, shape.of.bytes)
-        line = SWIZZLE_LINE // shape.of.bytes
-        repeat = SWIZZLE_REPEAT // shape.of.bytes
-        self.rule(shape.m * WARPGROUP <= line or not i.attrs["turned"],
-                  "{} rows do not fit into a line", shape.m * WARPGROUP)
-        self.rule(len(sums) * shape.n <= line or i.attrs["source_turned"] or (
-            i.attrs["panel"] > 0 and i.attrs["panel"] % repeat == 0),
-            "panels are a multiple of {} elements apart, not {}", repeat, i.attrs["panel"])
         self.check_barrier(fragment.size // sums[0].lanes * WARPGROUP)
         for v in sums:
             self.rule(v.id in self.assigned, "%{} may not have been set on some path to here", v.id)
-        for index in (left, right):
-            self.rule(index.id not in self.varying(fragment.size // sums[0].lanes * WARPGROUP),
-                      "the index may differ between the threads of a warpgroup")
+        return shape
+
+    def _side(self, name: str, index: Operand, off: int, along_k: bool, shape: MmaShape) -> None:
+        """Check an operand in shared memory."""
+        m = self.memories[name]
+        self.rule(m.space == "shared" and m.swizzled, "{} is not swizzled memory", name)
+        self.rule(m.dtype == shape.of, "{} holds {!r}, not {!r}", name, m.dtype, shape.of)
+        self._start(index, off, along_k, shape.k, shape.of.bytes)
+        fragment = self.instr.args[2].fragment
+        assert fragment is not None
+        threads = fragment.size // self.instr.args[2].lanes * WARPGROUP
+        self.rule(index.id not in self.varying(threads),
+                  "the index may differ between the threads of a warpgroup")
+
+    def _panels(self, shape: MmaShape, sums: list[Operand], along_k: bool) -> None:
+        line, panel = SWIZZLE_LINE // shape.of.bytes, self.instr.attrs["panel"]
+        repeat = SWIZZLE_REPEAT // shape.of.bytes
+        self.rule(len(sums) * shape.n <= line or along_k or (panel > 0 and panel % repeat == 0),
+                  "panels are a multiple of {} elements apart, not {}", repeat, panel)
 
     def _start(self, index: Operand, off: int, along_k: bool, k: int, size: int) -> None:
         """An operand begins at the begin of a line, of which eight repeat; along k in a line it may

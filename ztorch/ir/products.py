@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ztorch.dtypes import from_storage
-from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, Instr
+from ztorch.ir import layouts
+from ztorch.ir.kernel import ASYNC_PRODUCTS, SWIZZLE_LINE, WARPGROUP, Instr, MmaShape
 from ztorch.ir.lockstep import Lockstep, Watched
+from ztorch.ir.matrices import matrix_of
 
 Step = Callable[[], None]  # runs one instruction
 
@@ -27,6 +29,7 @@ class ProductInFlight:
     at: int  # number of its instruction
     operands: list[tuple[Watched, np.ndarray]]  # each with its places, by thread
     variables: list[int]  # ids of its matrices
+    held: tuple[int, np.ndarray] | None  # of a left operand in registers: its id, and what it is
     threads: np.ndarray  # mask of those that have started it
 
 
@@ -44,14 +47,15 @@ class AsyncProducts:
     def __init__(self, m: Lockstep) -> None:
         self.open: list[ProductInFlight] = []  # in no group yet
         self.groups: list[ProductGroup] = []  # the oldest first
-        starts = [i for i in m.kernel.body if i.opcode == "mma_async"]
-        names = {i.attrs[key] for i in starts for key in ("mem", "source")}
+        starts = [i for i in m.kernel.body if i.opcode in ASYNC_PRODUCTS]
+        names = {i.attrs[key] for i in starts for key in ("mem", "source") if key in i.attrs}
         self.stores = [m.stores[name] for name in names]
         for store in self.stores:
             store.reading = np.zeros(store.data.size, np.int32)
             store.unfenced = np.zeros(store.data.size, np.int32)
         self.variables = {v.id for i in starts for v in i.args[2:]}
-        self.fenced: dict[int, np.ndarray] = {}  # what variables held at the last fence, by id
+        self.lefts = {i.args[1].id for i in starts if i.opcode == "mma_held_async"}
+        self.fenced: dict[int, np.ndarray] = {}  # what these held at the last fence, by id
 
     def start(self, m: Lockstep, at: int, instr: Instr, left: Watched, right: Watched,
               indices: tuple[int, int]) -> Step:
@@ -62,43 +66,86 @@ class AsyncProducts:
         team, rows, columns = m.subgroup * WARPGROUP, shape.m * WARPGROUP, shape.n * len(sums)
         i, k = np.indices((rows, shape.k))
         at_a = attrs["off"] + (k * line + i if attrs["turned"] else i * line + k)
-        k, j = np.indices((shape.k, columns))
-        at_b = attrs["source_off"] + (j * line + k if attrs["source_turned"] else
-                                      j // line * attrs["panel"] + k * line + j % line)
+        at_b = attrs["source_off"] + _places_of_b(shape, columns, attrs["source_turned"], attrs)
         sides = [(left, at_a, indices[0]), (right, at_b, indices[1])]
 
         def step() -> None:
-            m.together(at, team, "warpgroup")
-            threads = np.broadcast_to(m.present(), (m.threads, 1))[:, 0].copy()
+            teams, threads = self._teams(m, at, team)
             reads = [(store, self._places(m, at, store, offsets, m.regs[index], team))
                      for store, offsets, index in sides]
-            a, b = (from_storage(shape.of, store.data[places]).astype(np.float64).reshape(
-                -1, *offsets.shape) for (store, places), (_, offsets, _) in zip(
+            a, b = (from_storage(shape.of, store.data[places[teams]]).astype(
+                np.float64).reshape(-1, *offsets.shape) for (store, places), (_, offsets, _) in zip(
                     reads, sides, strict=True))
-            product = (a @ b).reshape(-1, shape.m, len(sums), shape.n)
-            for n, v in enumerate(sums):
-                self._add(m, at, v.id, product[:, :, n], threads)
-            for store, places in reads:
-                assert store.reading is not None
-                np.add.at(store.reading, places[threads].reshape(-1), 1)
-            self.open.append(ProductInFlight(at, reads, [v.id for v in sums], threads))
+            self._begin(m, at, instr, (a @ b).reshape(-1, shape.m, columns), reads, teams, threads)
         return step
+
+    def start_held(self, m: Lockstep, at: int, instr: Instr, right: Watched, index: int,
+                   left: int) -> Step:
+        """The same where subgroups hold their rows of the left operand."""
+        attrs, sums = instr.attrs, instr.args[2:]
+        fragment = sums[0].fragment
+        assert fragment is not None
+        shape, team, columns = fragment.shape, m.subgroup * WARPGROUP, fragment.shape.n * len(sums)
+        offsets = attrs["off"] + _places_of_b(shape, columns, attrs["turned"], attrs)
+
+        def step() -> None:
+            teams, threads = self._teams(m, at, team)
+            held = m.regs[left]
+            if self.fenced.get(left) is not held:
+                raise m.fail(at, f"%{left} was computed without a fence (mma_fence) behind it")
+            places = self._places(m, at, right, offsets, m.regs[index], team)
+            a = matrix_of(m, at, left, instr.args[1])[teams[:, ::m.subgroup] // m.subgroup]
+            b = from_storage(shape.of, right.data[places[teams]]).astype(np.float64).reshape(
+                -1, 1, shape.k, columns)
+            product = a @ b
+            self._begin(m, at, instr, product.reshape(-1, shape.m, columns), [(right, places)],
+                        teams, threads, (left, held))
+        return step
+
+    def _begin(self, m: Lockstep, at: int, instr: Instr, product: np.ndarray,
+               reads: list[tuple[Watched, np.ndarray]], teams: np.ndarray, threads: np.ndarray,
+               held: tuple[int, np.ndarray] | None = None) -> None:
+        """Adds the products of all subgroups to matrices, which are out of reach from now on."""
+        sums = instr.args[2:]
+        every = np.zeros((m.threads // m.subgroup, *product.shape[1:]))
+        every[teams[:, ::m.subgroup].reshape(-1) // m.subgroup] = product
+        fragment = sums[0].fragment
+        assert fragment is not None
+        row, column = layouts.places(fragment)
+        for n, v in enumerate(sums):
+            self._add(m, at, v.id, every[:, row, n * fragment.shape.n + column], threads,
+                      instr.attrs["fresh"])
+        for store, places in reads:
+            assert store.reading is not None
+            np.add.at(store.reading, places[threads].reshape(-1), 1)
+        self.open.append(ProductInFlight(at, reads, [v.id for v in sums], held, threads))
+
+    def _teams(self, m: Lockstep, at: int, team: int) -> tuple[np.ndarray, np.ndarray]:
+        """The threads of each warpgroup, and a mask of those that are active."""
+        active = np.broadcast_to(m.present(), (m.threads, 1))[:, 0].copy()
+        teams = _whole_teams(m, team)
+        here = active[teams]
+        if (here.any(1) != here.all(1)).any() or here.sum() != active.sum():
+            raise m.fail(at, "divergent: not every thread of a warpgroup gets here")
+        return teams, active
 
     def _places(self, m: Lockstep, at: int, store: Watched, offsets: np.ndarray, index: np.ndarray,
                 team: int) -> np.ndarray:
         """Where the elements of an operand are, shared out among the threads of each warpgroup;
         checks that they may be read."""
-        first = np.broadcast_to(index, (m.threads, 1)).astype(np.int64).reshape(-1, team)
-        active = np.broadcast_to(m.present(), (m.threads, 1)).reshape(-1, team)
-        if ((first != first[:, :1]) & active).any():
+        teams, active = self._teams(m, at, team)
+        first = np.broadcast_to(index, (m.threads, 1))[:, 0].astype(np.int64)[teams]
+        if ((first != first[:, :1]) & active[teams]).any():
             raise m.fail(at, "the index differs between the threads of a warpgroup")
-        each = (first[:, :1] + offsets.reshape(-1)).reshape(m.threads, -1)
+        each = np.zeros((m.threads, offsets.size // team), np.int64)
+        each[teams.reshape(-1)] = (first[:, :1] + offsets.reshape(-1)).reshape(teams.size, -1)
         places, live = m.reach(at, store, each, None)
-        self._touch(m, at, store, places, live, team)
+        here = active[:, None]
+        self._touch(m, at, store, places, here if live is None else live & here, team)
         if store.brought_by is not None:
-            m.arrived(at, store, places, active.reshape(-1))
+            m.arrived(at, store, places, active)
         assert store.unfenced is not None
-        if store.unfenced[places[active.reshape(-1)]].any():
+        if store.unfenced[places[active]].any():
             raise m.fail(at, f"{store.spec.name} was written by a thread that had no fence "
                              "(shared_fence) behind it")
         return places
@@ -106,9 +153,11 @@ class AsyncProducts:
     def _touch(self, m: Lockstep, at: int, store: Watched, places: np.ndarray,
                live: np.ndarray | None, team: int) -> None:
         m.shifts += m.threads  # numbers that no thread has used before
-        m.touch(at, store, "read", places, live, m.number // team + m.shifts)
+        number = m.number // m.size * m.size + m.number % m.size // team
+        m.touch(at, store, "read", places, live, number + m.shifts)
 
-    def _add(self, m: Lockstep, at: int, v: int, product: np.ndarray, threads: np.ndarray) -> None:
+    def _add(self, m: Lockstep, at: int, v: int, product: np.ndarray, threads: np.ndarray,
+             fresh: bool) -> None:
         """Adds to a matrix, as if it were done at once: nobody may look before it is waited for."""
         held = m.vars.get(v)
         if held is None or (v in m.unset and (m.unset[v][:, 0] & threads).any()):
@@ -117,13 +166,14 @@ class AsyncProducts:
             raise m.fail(at, f"variable %{v} was assigned without a fence (mma_fence) behind it")
         lanes = product[0].size // m.subgroup
         total = np.broadcast_to(held, (m.threads, lanes)).astype(np.float64)
-        total = total + product.reshape(m.threads, lanes)
+        total = (0 if fresh else total) + product.reshape(m.threads, lanes)
         result = np.where(threads[:, None], total.astype(held.dtype), held)
         m.vars[v] = self.fenced[v] = result
         m.summing.setdefault(v, np.zeros(m.threads, np.int32))[threads] += 1
 
     def fence_matrices(self, m: Lockstep) -> None:
         self.fenced.update((v, m.vars[v]) for v in self.variables & m.vars.keys())
+        self.fenced.update((v, m.regs[v]) for v in self.lefts if v in m.regs)
 
     def fence_memory(self, m: Lockstep) -> None:
         """Makes the writes of the active threads visible to products."""
@@ -156,6 +206,9 @@ class AsyncProducts:
     def _end(self, m: Lockstep, product: ProductInFlight, threads: np.ndarray) -> None:
         if not threads.any():
             return
+        if product.held is not None and m.regs[product.held[0]] is not product.held[1]:
+            raise m.fail(product.at, f"%{product.held[0]} was computed anew while this product was "
+                                     "in flight")
         for store, places in product.operands:
             assert store.reading is not None
             np.subtract.at(store.reading, places[threads].reshape(-1), 1)
@@ -164,3 +217,15 @@ class AsyncProducts:
             m.summing[v][threads] -= 1
             if not m.summing[v].any():
                 del m.summing[v]
+
+
+def _whole_teams(m: Lockstep, team: int) -> np.ndarray:
+    """The numbers of the threads of each warpgroup. The last threads of a workgroup may be none."""
+    return np.arange(m.threads).reshape(-1, m.size)[:, :m.size // team * team].reshape(-1, team)
+
+
+def _places_of_b(shape: MmaShape, columns: int, along_k: bool, attrs: dict) -> np.ndarray:
+    """Where the elements (k, column) of a right operand lie."""
+    line = SWIZZLE_LINE // shape.of.bytes
+    k, j = np.indices((shape.k, columns))
+    return j * line + k if along_k else j // line * attrs["panel"] + k * line + j % line

@@ -5,15 +5,31 @@ from __future__ import annotations
 import math
 
 from ztorch.dtypes import u64
-from ztorch.ir.kernel import SWIZZLE_LINE, SWIZZLE_REPEAT, WARPGROUP, Kernel, Operand
+from ztorch.ir.kernel import (
+    ASYNC_PRODUCTS,
+    SWIZZLE_LINE,
+    SWIZZLE_REPEAT,
+    WARPGROUP,
+    Kernel,
+    Operand,
+)
 from ztorch.ir.product_rules import CHUNK, ProductRules
+from ztorch.ir.thread_rules import SUBGROUP
 
 MAX_BOX = 256  # elements of a box along an axis
 MAX_AXES = 5  # of a box
 MAX_CLUSTER = 8  # workgroups of a cluster that all chips with clusters can have
 REGISTER_FILE = 1 << 16  # registers of a unit, on every machine that has teams
 REGISTERS = range(24, 257, 8)  # that threads of a warpgroup can ask for
-SUBGROUP = 32  # threads, on every machine that has teams
+
+
+def registers_of(threads: int) -> int:
+    """The most registers of a thread with which a unit holds so many threads.
+
+    >>> registers_of(288)
+    224
+    """
+    return REGISTER_FILE // threads // 8 * 8
 
 
 class RingRules(ProductRules):
@@ -31,7 +47,7 @@ class RingRules(ProductRules):
         for name in {self.instr.attrs["mem"], self.instr.attrs.get("source")}:
             self.rule(name not in self.barrier_memories or opcode.startswith("mbarrier_"),
                       "{} holds barriers", name)
-            self.rule(name not in self.tile_memories or opcode in ("copy_tile", "mma_async"),
+            self.rule(name not in self.tile_memories or opcode in ("copy_tile", *ASYNC_PRODUCTS),
                       "{} is filled by copies of tiles: asynchronous products alone read it", name)
 
     def _barrier_at(self, name: str, index: Operand, off: int = 0) -> None:

@@ -10,6 +10,8 @@ from ztorch.ir.kernel import Instr, Kernel, Operand
 from ztorch.ir.layouts import layout_of
 from ztorch.ir.uniform import divergent, whole_block
 
+SUBGROUP = 32  # threads, on every machine that has teams
+
 
 @dataclass
 class OpenScope:
@@ -28,6 +30,9 @@ class ScopeRules(CopyRules):
         super().__init__(kernel)
         self.assigned: set[int] = set()  # variables surely set here
         self.open: list[OpenScope] = []  # open loops and ifs, outermost first
+        # Where threads have roles it is known how many are a subgroup; 0: it may be any number.
+        roles = any(i.opcode.startswith("mbarrier_") for i in kernel.body)
+        self.roles_subgroup = SUBGROUP if roles else 0
         self.divergent: dict[int, set[int]] = {}  # divergent ids by subgroup size; 0: workgroup
 
     def varying(self, subgroup: int) -> set[int]:
@@ -53,7 +58,7 @@ class ScopeRules(CopyRules):
     def check_shuffle_xor(self) -> None:
         self.kinds(*self.instr.args)
         self.same_type(self.instr.dest, self.instr.args[0])
-        self.check_barrier()
+        self.check_barrier(self.roles_subgroup)
 
     def together(self, x: Operand) -> None:
         """Whole subgroups must run this matrix instruction together, at one index."""

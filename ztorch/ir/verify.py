@@ -7,7 +7,7 @@ does not hold.
 
 from __future__ import annotations
 
-from ztorch.ir.kernel import PRIVATE_KINDS, Kernel, Operand, set_in_loop
+from ztorch.ir.kernel import ASYNC_PRODUCTS, PRIVATE_KINDS, Kernel, Operand, set_in_loop
 from ztorch.ir.opcodes import OPCODES
 from ztorch.ir.ring_rules import MAX_CLUSTER, RingRules
 from ztorch.ir.rules import MAX_LANES, NAME, is_int
@@ -15,7 +15,7 @@ from ztorch.ir.thread_rules import OpenScope
 
 MASKED = ("load", "store", "gather", "scatter")  # opcodes that take an optional mask
 # Opcodes that take matrix fragments.
-MATRICES = ("get", "set", "mma_load", "mma", "mma_store", "mma_async", "mma_join", "extract")
+MATRICES = ("get", "set", "mma_load", "mma", "mma_store", "mma_join", "extract", *ASYNC_PRODUCTS)
 # The kind of the first operand, where it is not a value.
 FIRST_KINDS = {"get": "variable", "set": "variable", "else": "token", "end_if": "token",
                "end_loop": "counter", "while": "counter"}
@@ -150,7 +150,7 @@ class _Verifier(RingRules):
             if a is not definition and a != definition:
                 self.fail("%{} is used as {}, unlike its definition", a.id, a)
         expected = FIRST_KINDS.get(opcode, "value") if place == 0 else "value"
-        if place > 1 and opcode == "mma_async":
+        if place > 1 and opcode in ASYNC_PRODUCTS:
             expected = "variable"
         actual = "value" if constant or (a.kind == "counter" and expected == "value") else a.kind
         if actual != expected:

@@ -57,3 +57,40 @@ def boxes_of(product: Value, side: int) -> Boxes | None:
     if pitches[0] != 1 or min(pitches) < 1 or flat.const < 0 or any(n % chunk for n in others):
         return None
     return Boxes(source, flat.const, along == 1, extents, pitches)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """An operand in memory as lines of contiguous elements, of which each matrix of a batch has
+    some with even distances."""
+
+    source: Value  # the value in memory
+    first: int  # the operand's first element in it
+    extents: tuple[int, ...]  # along a line, from line to line, and from matrix to matrix
+    pitches: tuple[int, ...]
+    apart: Index  # the coordinate of a matrix
+
+    def box(self, lines: int) -> tuple[int, ...]:
+        """The sizes of a box of lines of swizzled memory."""
+        return (SWIZZLE_LINE // self.source.dtype.bytes, lines, 1)
+
+
+def lines_of(operand: Value, index: tuple[Index, ...], line: Var, along: Var) -> Lines | None:
+    """An operand as lines; None if its layout has none or is not aligned."""
+    base = view_of(operand, index)
+    if base is None or not certain(operand, index):
+        return None
+    source, flat = base
+    others = tuple((atom, f) for atom, f in flat.terms if atom not in (line, along))
+    rest, pitch = Index(others), flat.factor(line)
+    apart = math.gcd(*(f for _, f in others)) or pitch
+    coordinate = Index(tuple((atom, f // apart) for atom, f in others))
+    low, high = coordinate.range
+    chunk = CHUNK // source.dtype.bytes
+    last = flat.const + along.extent - 1 + (line.extent - 1) * pitch + high * apart
+    if flat.factor(along) != 1 or pitch < 1 or low < 0 or last >= source.size or any(
+            rest.mentions(v) for v in (line, along)) or any(
+            n < 0 or n % chunk for n in (pitch, apart, flat.const)):
+        return None
+    return Lines(source, flat.const, (along.extent, line.extent, high + 1), (1, pitch, apart),
+                 coordinate)

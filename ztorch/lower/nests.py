@@ -17,6 +17,8 @@ from ztorch.lower import (
     elements,
     grid_attention,
     grid_attention_matrix,
+    grid_attention_role_tiles,
+    grid_attention_roles,
     grid_attention_tiles,
     grid_contract,
     grid_elements,
@@ -83,6 +85,8 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
     ("reduce", True): (
         LoopNest("grid_rows", grid_rows.propose, grid_rows.refusal, grid_rows.emit),),
     ("attention", True): (
+        LoopNest("grid_attention_roles", grid_attention_role_tiles.propose,
+                 grid_attention_role_tiles.refusal, grid_attention_roles.emit),
         LoopNest("grid_attention_matrix", grid_attention_tiles.propose,
                  grid_attention_tiles.refusal, grid_attention_matrix.emit),
         LoopNest("grid_attention", grid_attention.propose, grid_attention.refusal,

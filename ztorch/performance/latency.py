@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from ztorch.ir.kernel import WARPGROUP, Instr, Kernel, branches, matching
+from ztorch.ir.kernel import ASYNC_PRODUCTS, WARPGROUP, Instr, Kernel, branches, matching
 from ztorch.machines.gpus import Gpu
 from ztorch.performance.ring_clock import (
     RingPlaces,
@@ -126,7 +126,7 @@ class _Clock:
         copying, strip = (range(s + 1, self.ends[s]) for s in (ring.copying, ring.multiplying))
         teams = math.prod(self.kernel.workgroup) // (gpu.subgroup * WARPGROUP) - 1
         products = teams * sum(self._product_cycles(body[k]) for k in strip
-                               if body[k].opcode == "mma_async")
+                               if body[k].opcode in ASYNC_PRODUCTS)
         share = min(gpu.l2_unit_bytes, gpu.l2_gb_s / self.busy / gpu.clock_ghz)  # bytes a cycle
         times = RingTimes(
             self._alone(ring.copying, -1), self.load_cycles + gpu.tile_copy_cycles,
@@ -169,11 +169,11 @@ class _Clock:
             self.latest = max(self.latest, *ended, 0.0) if ended else self.latest
             self.products = self.products[len(ended):]
             self.meet()
-        elif i.opcode == "mma_async" and not self.multiplies:
+        elif i.opcode in ASYNC_PRODUCTS and not self.multiplies:
             self.latest = max(self.latest, self.start)
         elif i.opcode in ("team_barrier", "cluster_barrier"):
             self.meet(self.gpu.barrier_cycles)
-        elif i.opcode == "mma_async":
+        elif i.opcode in ASYNC_PRODUCTS:
             self.latest = max(self.latest, self.start)
             self.ended = max(self.start, self.ended) + self._product_cycles(i)
             self.products[-1] = self.ended + self.gpu.mma_cycles

@@ -11,7 +11,7 @@ from collections import Counter
 
 import numpy as np
 
-from ztorch.ir.kernel import WARPGROUP, Grid, Instr, Kernel, branches, matching
+from ztorch.ir.kernel import ASYNC_PRODUCTS, WARPGROUP, Grid, Instr, Kernel, branches, matching
 from ztorch.ir.opcodes import OPCODES
 from ztorch.performance.absorbed import absorbed
 from ztorch.performance.footprint import Footprint, joined, repeated
@@ -124,7 +124,7 @@ class _Walk:
             self.work.copies_pending = self.kernel.memory(i.attrs["mem"]).size - 1
         if self.work.is_free(i):
             return {}
-        if i.opcode in ("mma", "mma_async"):
+        if i.opcode in ("mma", *ASYNC_PRODUCTS):
             self._multiply(i, active, weight)
             return {}
         row = OPCODES.get(i.opcode)
@@ -152,9 +152,10 @@ class _Walk:
         s, subgroups = fragment.shape, len(subgroups_in(active, self.subgroup))
         flops = 2.0 * s.m * s.n * s.k * len(sums) * weight * subgroups
         kind = "tf32" if s.mantissa_bits else s.of.name
-        if i.opcode == "mma_async":
+        if i.opcode in ASYNC_PRODUCTS:
             self.work.async_flops[kind] += flops  # type: ignore[assignment]
-            shared = (s.m * WARPGROUP + s.n * len(sums)) * s.k * s.of.bytes / WARPGROUP
+            rows = s.m * WARPGROUP if i.opcode == "mma_async" else 0  # of a, if it is not held
+            shared = (rows + s.n * len(sums)) * s.k * s.of.bytes / WARPGROUP
             self.memory.from_shared(i.attrs["mem"], shared * subgroups, weight)
         else:
             self.work.matrix_flops[kind] += flops  # type: ignore[assignment]

@@ -75,7 +75,8 @@ class _Machine(Accesses):
         self.number = np.arange(self.threads)
         self.block = self.number // self.size
         self.regs: dict[str, np.ndarray] = {}
-        self.accumulators: set[str] = set()  # of asynchronous products
+        # Registers of asynchronous products: what they add to, and their left operands.
+        self.accumulators, self.lefts = products.registers(entry.code)
         self.arrays()
         self.labels = frozenset(entry.labels.values())
         self.pieces = {at: self.piece(at) for at in sorted({0, *self.labels})}

@@ -8,7 +8,7 @@ the IR, which has the same rules for elements and variables.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ class Product:
     groups: np.ndarray  # that each thread had committed when it began
     keys: list[str]  # its accumulators
     places: np.ndarray  # bytes of shared memory that it reads, by thread
+    lefts: list[str]  # registers of its left operand, if it is not in shared memory
 
 
 class Products:
@@ -43,7 +44,8 @@ class Products:
         self.groups = np.zeros(m.threads, np.int64)  # that each thread has committed
         self.flying: list[Product] = []
         self.held: dict[str, np.ndarray] = {}  # accumulators that products in flight add to
-        self.fenced: dict[str, np.ndarray] = {}  # what accumulators were at the last fence
+        self.fenced: dict[str, np.ndarray] = {}  # what accumulators and left operands were at the last fence
+        self.lent: dict[str, np.ndarray] = {}  # registers of left operands of products in flight
         self.reading = np.zeros(m.shared.size, np.int32)  # products in flight that read a byte
         self.unfenced = np.zeros(m.shared.size, np.int32)  # 1 + the thread that wrote a byte
         self.readers = m.threads  # numbers that no thread has
@@ -72,11 +74,22 @@ class Products:
                 self.read(p.places[done], np.flatnonzero(done))
                 p.threads &= ~done
         self.flying = [p for p in self.flying if p.threads.any()]
+        lent = {key for p in self.flying for key in p.lefts}
+        for key in self.lent.keys() - lent:
+            if self.m.regs.get(key) is not self.lent.pop(key):
+                raise PtxError(f"{self.m.entry.name}: {key} was written while a product in flight reads it")
         busy = {key for p in self.flying for key in p.keys}
         for key in self.held.keys() - busy:
             if key in self.m.regs:
                 raise PtxError(f"{self.m.entry.name}: {key} was written while a product in flight adds to it")
             self.m.regs[key] = self.fenced[key] = self.held.pop(key)
+
+
+def registers(code: Sequence[Instruction]) -> tuple[set[str], set[str]]:
+    """Those that products add to, and those of their left operands."""
+    packs = [i.operands[:2] for i in code if i.opcode[:2] == ("wgmma", "mma_async")]
+    sums, lefts = ({r.key for pair in packs if isinstance(pair[k], Pack) for r in pair[k].parts} for k in (0, 1))
+    return sums, lefts
 
 
 def fence(m: _Machine, i: Instruction) -> Work:
@@ -98,7 +111,7 @@ def _everyone(m: _Machine, live: np.ndarray | None) -> np.ndarray:
 def wgmma(m: _Machine, i: Instruction) -> Work:
     if i.opcode == ("wgmma", "fence", "sync", "aligned"):
         return lambda live: m.products.fenced.update(
-            (key, x) for key, x in m.regs.items() if key in m.accumulators)
+            (key, x) for key, x in m.regs.items() if key in m.accumulators or key in m.lefts)
     if i.opcode == ("wgmma", "commit_group", "sync", "aligned"):
         def commit(live: np.ndarray | None) -> None:
             m.products.groups += 1 if live is None else live
@@ -119,46 +132,82 @@ def _product(m: _Machine, i: Instruction) -> Work:
     if not isinstance(d, Pack) or len(d.parts) != columns // 2 or any(r.type != "f32" for r in d.parts):
         raise PtxError(f"{i.text}: the accumulators are not {columns // 2} registers of float32")
     numbers = [f.number for f in flags if isinstance(f, Literal)]
-    if len(flags) != 5 or len(numbers) != 5 or numbers[:3] != [1, 1, 1] or set(numbers[3:]) - {0, 1}:
+    held = isinstance(a, Pack)  # the left operand is in registers, and cannot be turned
+    count = 4 if held else 5
+    if len(flags) != count or len(numbers) != count or numbers[1:3] != [1, 1] or {numbers[0], *numbers[3:]} - {0, 1}:
         raise PtxError(f"{i.text}: operands")
-    if not (isinstance(a, Register) and isinstance(b, Register)) or m.size % WARPGROUP:
-        raise PtxError(f"{i.text}: operands, or {m.size} threads that are not whole warpgroups")
-    sides = [(m.source(a, 64, i.text), ROWS, bool(numbers[3])), (m.source(b, 64, i.text), columns, bool(numbers[4]))]
+    if not isinstance(a, Pack | Register) or not isinstance(b, Register):
+        raise PtxError(f"{i.text}: operands")
+    lefts = [r.key for r in a.parts] if isinstance(a, Pack) else []
+    if held and (len(lefts) != 4 or any(r.bits != 32 for r in a.parts)):
+        raise PtxError(f"{i.text}: the left operand is not 4 registers of 32 bits")
+    sides = [(m.source(b, 64, i.text), columns, bool(numbers[-1]))]
+    if not held:
+        sides.insert(0, (m.source(a, 64, i.text), ROWS, bool(numbers[3])))
     keys = [r.key for r in d.parts]
-    m.accumulators.update(keys)
     thread = np.arange(WARPGROUP)
     r = np.arange(columns // 2)
     row = 16 * (thread // 32)[:, None] + (thread % 32 // 4)[:, None] + 8 * (r // 2 % 2)
     column = 8 * (r // 4) + 2 * (thread % 4)[:, None] + r % 2
 
+    whole = m.size // WARPGROUP * WARPGROUP  # the last threads of a block may be no warpgroup
+    teams = m.number.reshape(-1, m.size)[:, :whole].reshape(-1, WARPGROUP)
+
     def work(live: np.ndarray | None) -> None:
-        active = _everyone(m, live).reshape(-1, WARPGROUP)
-        if (active.any(1) != active.all(1)).any():
+        active = _everyone(m, live)
+        here = active[teams]
+        if (here.any(1) != here.all(1)).any() or here.sum() != active.sum():
             raise PtxError(f"{m.entry.name}: {i.text}: not all of a warpgroup get here")
-        awake, threads = active[:, 0], np.flatnonzero(active)
+        awake, threads = here[:, 0], np.flatnonzero(active)
         matrices, places = [], []
         for read, length, along_lines in sides:
-            descriptors = np.broadcast_to(read(), m.threads).reshape(-1, WARPGROUP)[awake]
+            descriptors = np.broadcast_to(read(), m.threads)[teams[awake]]
             if (descriptors != descriptors[:, :1]).any():
                 raise PtxError(f"{m.entry.name}: {i.text}: descriptors differ within a warpgroup")
             at = np.stack([_addresses(int(x), length, along_lines, f"{m.entry.name}: {i.text}")
                            for x in descriptors[:, 0]])
             raw, bytes_read = _read(m, at, threads, i.text)
-            matrices.append((from_storage(bf16, raw) if is_bf16 else raw.view(np.float16)).astype(np.float64))
+            matrices.append(_floats(raw, is_bf16))
             places.append(bytes_read)
+        if held:
+            matrices.insert(0, _floats(_left(m, lefts, teams, i.text), is_bf16)[awake])
         m.products.read(np.concatenate(places, 1), threads)
         both = np.zeros((m.threads, sum(p.shape[1] for p in places)), np.int64)
         both[threads] = np.concatenate(places, 1)
         np.add.at(m.products.reading, both[threads].reshape(-1), 1)
-        product = np.zeros((m.threads // WARPGROUP, ROWS, columns))
+        product = np.zeros((len(teams), ROWS, columns))
         product[awake] = matrices[0] @ matrices[1].swapaxes(1, 2)
         for n, key in enumerate(keys):
             total = _taken(m, key, i.text)
-            new = (np.broadcast_to(total, m.threads).view(np.float32).astype(np.float64)
-                   + product[:, row[:, n], column[:, n]].reshape(-1)).astype(np.float32).view(np.uint32)
-            m.products.held[key] = np.where(active.reshape(-1), new, total)
-        m.products.flying.append(Product(active.reshape(-1).copy(), m.products.groups.copy(), keys, both))
+            before = np.broadcast_to(total, m.threads).view(np.float32).astype(np.float64) if numbers[0] else 0.0
+            more = np.zeros(m.threads)
+            more[teams] = product[:, row[:, n], column[:, n]]
+            new = (before + more).astype(np.float32).view(np.uint32)
+            m.products.held[key] = np.where(active, new, total)
+        m.products.flying.append(Product(active.copy(), m.products.groups.copy(), keys, both, lefts))
     return work
+
+
+def _floats(raw: np.ndarray, is_bf16: bool) -> np.ndarray:
+    return (from_storage(bf16, raw) if is_bf16 else raw.view(np.float16)).astype(np.float64)
+
+
+def _left(m: _Machine, keys: list[str], teams: np.ndarray, text: str) -> np.ndarray:
+    """The left operands of all warpgroups: two elements of each of four registers of a thread."""
+    matrices = np.zeros((len(teams), ROWS, DEPTH), np.uint16)
+    thread = np.arange(WARPGROUP)
+    for r, key in enumerate(keys):
+        if key not in m.regs:
+            raise PtxError(f"{m.entry.name}: {text}: {key} was never written")
+        if m.products.fenced.get(key) is not m.regs[key]:
+            raise PtxError(f"{m.entry.name}: {text}: {key} was written, and there was no wgmma.fence since")
+        m.products.lent[key] = m.regs[key]
+        held = np.broadcast_to(m.regs[key], m.threads).astype(np.uint32)[teams]
+        row = 16 * (thread // 32) + thread % 32 // 4 + 8 * (r % 2)
+        column = 2 * (thread % 4) + 8 * (r // 2)
+        for half in (0, 1):
+            matrices[:, row, column + half] = held >> 16 * half & 0xFFFF
+    return matrices
 
 
 def _taken(m: _Machine, key: str, text: str) -> np.ndarray:

@@ -56,6 +56,15 @@ ATTENTION_REGISTERS_FEW = row(
     "ATTENTION_REGISTERS_FEW", 104, "registers",
     "the most registers of matrices with which a thread needs no more than 128 in all",
     "read in machine code")
+ATTENTION_ROLES_TILES = row(
+    "ATTENTION_ROLES_TILES", ((2, 128), (2, 64), (1, 128), (1, 64)), "teams; columns of a block",
+    "the tiles that are tried for workgroups with roles, the first that fits", CHOSEN)
+ATTENTION_ROLES_COLUMNS = row(
+    "ATTENTION_ROLES_COLUMNS", 256, "columns",
+    "the fewest columns for which workgroups have roles: with fewer they wait for copies", CHOSEN)
+ATTENTION_ROLES_OTHERS = row(
+    "ATTENTION_ROLES_OTHERS", 56, "registers",
+    "registers of a thread that multiplies, beside those of matrices", "read in machine code")
 ATTENTION_ISSUE = row(
     "ATTENTION_ISSUE", 0.25, "cycles",
     "the time in which a compute unit starts an instruction", CHOSEN)

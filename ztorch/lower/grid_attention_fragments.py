@@ -1,0 +1,182 @@
+"""Attention by matrix instructions: what becomes of the scores that a thread holds as elements of
+matrices, and of its results."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+
+from ztorch.dtypes import f32
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.exponentials import LOG2_E
+from ztorch.ir.kernel import Fragment, MmaShape, Operand
+from ztorch.ir.layouts import ElementLayout, layout_of, places
+from ztorch.ir.limits import Limits
+from ztorch.lower.emit import Emitter
+from ztorch.lower.grid import where
+from ztorch.lower.grid_attention import AttentionRows
+from ztorch.lower.index import Index
+from ztorch.lower.loops import multiply_add
+from ztorch.lower.region import Region
+
+Slot = tuple[int, int]  # a matrix of rows of a subgroup, and a row of a thread's elements in it
+State = dict[Slot, tuple[Operand, Operand]]  # of rows: the largest score, the sum of exponentials
+
+
+class FragmentRows(AttentionRows):
+    """The rows of a subgroup."""
+
+    def __init__(self, b: Builder, region: Region, memory: Mapping[Value, str], limits: Limits,
+                 shape: MmaShape, high: int, block: int, subgroups: int, matrix: Operand,
+                 first: Operand, t: Operand):
+        """`high` matrices below one another belong to each of the subgroups, `block` columns are
+        computed together, and the first row of the workgroup is `first`."""
+        super().__init__(b, region, memory, matrix)
+        assert limits.grid is not None
+        self.limits, self.shape, self.t, self.first = limits, shape, t, first
+        self.high, self.block, self.rows = high, block, subgroups * high * shape.m
+        self.grid = limits.grid
+        self.c, self.a = (Fragment(role, shape, self.grid.mma_layout) for role in "ca")
+        layout = layout_of(self.c)
+        assert layout is not None
+        self.layout: ElementLayout = layout
+        self.elements = self.c.size // self.grid.subgroup
+        self.lane = b.rem(t, self.grid.subgroup)
+        # The first row of the subgroup in the workgroup.
+        self.start = b.mul(b.div(t, self.grid.subgroup), high * shape.m)
+        self.down, self.along = (self._thread_part(bits) for bits in (layout.rows, layout.columns))
+        rows, columns = (x[:self.elements].tolist() for x in places(self.c))
+        self.row_of, self.column_of = rows, columns  # of an element of the first thread
+        self.slots = [(i, row) for i in range(high) for row in sorted(set(rows))]
+
+    def _thread_part(self, bits: tuple[int, ...]) -> Operand:
+        """The offset that a thread adds to the row or column of its elements."""
+        b, total = self.b, self.b.const(0, self.b.index)
+        for bit, k in self.layout.thread_bits(self.elements, bits):
+            one = b.rem(b.div(self.lane, 1 << bit), 2)
+            total = b.add(total, b.mul(one, 1 << k))
+        return total
+
+    def exponential(self, x: Operand) -> Operand:
+        return self.b.raw_exp2(self.b.mul(x, LOG2_E))
+
+    def number(self, e: Emitter, v: Value) -> Operand:
+        if v.op.opcode != "div":
+            return super().number(e, v)
+        over, under = (self.number(e, a) for a in v.args)
+        return self.b.mul(over, self.b.raw_rcp(under))  # divisions are calls and need registers
+
+    def state(self) -> State:
+        """Before the first block."""
+        b = self.b
+        return {slot: (b.var(f32, 1, -math.inf), b.var(f32, 1, 0.0)) for slot in self.slots}
+
+    def _row(self, slot: Slot) -> Operand:
+        """The row of a thread's elements; the number may be beyond the last row."""
+        i, row = slot
+        inside = self.b.add(self.start, self.down)
+        return self.b.add(self.b.add(self.first, inside), i * self.shape.m + row)
+
+    def _row_scope(self, slot: Slot) -> Emitter:
+        return self.scope(row=self.b.min(self._row(slot), self.sizes.rows - 1))
+
+    def _across(self, opcode: str, x: Operand) -> Operand:
+        """The combination of all threads' elements of a row."""
+        for bit, _ in self.layout.thread_bits(self.elements, self.layout.columns):
+            x = self.b.emit(opcode, x, self.b.shuffle_xor(x, 1 << bit))
+        return x
+
+    def soften(self, i: int, start: Operand, scores: list[Operand],
+               state: State) -> dict[int, Operand]:
+        """Replaces the scores of a matrix of rows by their exponentials. Returns what earlier
+        results of each row are multiplied by now."""
+        b = self.b
+        held = [b.get(v) for v in scores]
+        weights: dict[tuple[int, int], Operand] = {}
+        scale_of: dict[int, Operand] = {}
+        for row in sorted(set(self.row_of)):
+            e = self._row_scope((i, row))
+            places = [(j, k) for j in range(len(held)) for k in range(self.elements)
+                      if self.row_of[k] == row]
+            made = [self._score(e, start, held[j], j, k) for j, k in places]
+            largest, total = state[i, row]
+            before = b.get(largest)
+            now = b.max(before, self._across("max", functools.reduce(b.max, made)))
+            scale_of[row] = scale = self.rescaled(e, before, now)
+            shift = b.mul(self.shift(e, now), -LOG2_E)
+            new = b.mul(b.get(total), scale)
+            for place, x in zip(places, made, strict=True):
+                power = multiply_add(b, self.limits, x, b.const(LOG2_E, f32), shift)
+                weights[place] = b.raw_exp2(power)
+                new = b.add(new, weights[place])
+            b.set(largest, now)
+            b.set(total, new)
+        for j, v in enumerate(scores):
+            b.set(v, b.mma_join(self.c, *(weights[j, k] for k in range(self.elements))))
+        return scale_of
+
+    def rescale(self, sums: list[Operand], scale_of: dict[int, Operand]) -> None:
+        """Scales the results so far to the new maxima of their rows."""
+        b = self.b
+        for v in sums:
+            x = b.get(v)
+            b.set(v, b.mma_join(self.c, *(b.mul(b.extract(x, k), scale_of[self.row_of[k]])
+                                          for k in range(self.elements))))
+
+    def lefts(self, weights: list[Operand]) -> list[Operand]:
+        """Weights as matrices of the next product."""
+        b, held = self.b, [self.b.get(v) for v in weights]
+        return [b.mma_join(self.a, *(b.extract(held[j], k) for j, k in places))
+                for places in self._as_lefts(len(held))]
+
+    def _score(self, e: Emitter, start: Operand, matrix: Operand, j: int, k: int) -> Operand:
+        """The score of element k of a thread in matrix j of a block."""
+        b = self.b
+        column, inside = b.add(b.add(start, self.along), j * self.shape.n + self.column_of[k]), None
+        if self.sizes.columns % self.block:
+            inside = b.lt(column, self.sizes.columns)
+            column = b.min(column, self.sizes.columns - 1)
+        scope = e.within(bound={**e.bound, self.column: column})
+        return self.score(scope, b.extract(matrix, k), inside)
+
+    def _as_lefts(self, matrices: int) -> list[list[tuple[int, int]]]:
+        """Rearranges results as left operands. For each matrix a made of matrices c side by side:
+        from which matrix c, and from which of its elements, each element of a thread comes. All
+        belong to the same thread."""
+        own: dict[tuple[int, int, int], tuple[int, int]] = {}
+        rows, columns = (x.tolist() for x in places(self.c))
+        for number, (row, column) in enumerate(zip(rows, columns, strict=True)):
+            own[row, column, number // self.elements] = 0, number % self.elements
+        lefts, n = self.a.size // self.grid.subgroup, self.shape.n
+        rows, columns = (x.tolist() for x in places(self.a))
+        sources: dict[int, set[tuple[int, int]]] = defaultdict(set)
+        for number, (row, column) in enumerate(zip(rows, columns, strict=True)):
+            _, k = own[row, column % n, number // lefts]
+            sources[number % lefts].add((column // n, k))
+        order = [next(iter(sources[k])) for k in range(lefts)]
+        assert all(len(x) == 1 for x in sources.values())
+        step = self.shape.k // n
+        return [[(first + j, k) for j, k in order] for first in range(0, matrices, step)]
+
+    def store(self, slot: Slot, total: Operand, sums: list[Operand],
+               target: Mapping[Value, str]) -> None:
+        """Stores the results of a row."""
+        b, sizes, node = self.b, self.sizes, self.node
+        e, at = self._row_scope(slot), self._row(slot)
+        factor = self.factor(e, self._across("add", total))
+        tests = [b.lt(at, sizes.rows)] if sizes.rows % self.rows else []
+        for j, v in enumerate(sums):
+            for k in range(self.elements):
+                if self.row_of[k] != slot[1]:
+                    continue
+                ahead = j * self.shape.n + self.column_of[k]
+                inside = [*tests, b.lt(b.add(self.along, ahead), sizes.wide)] if (
+                    sizes.wide % self.shape.n) else tests
+                x = b.cast(b.mul(b.extract(b.get(v), k), factor), dtype=node.dtype)
+                with where(b, functools.reduce(b.and_, inside) if inside else None):
+                    flat = Index.of(self.batch) * (sizes.rows * sizes.wide) + (
+                        Index.of(self.row) * sizes.wide + Index.of(self.place) + ahead)
+                    self.scope(row=at, place=self.along).store(target[node], node, flat, x)
