@@ -9,7 +9,7 @@ from ztorch.ir.product_rules import CHUNK
 from ztorch.lower.grid_async import async_shape
 from ztorch.lower.grid_boxes import boxes_of
 from ztorch.lower.index import Index, Var
-from ztorch.lower.region import COPY, view_of
+from ztorch.lower.region import COPY, is_view, view_of
 from ztorch.lower.tuning import PITCH_REUSE
 
 
@@ -24,15 +24,16 @@ class Pitches:
         """An operand of a product, as it is or from a copy with longer rows."""
         operand, grid = product.args[side], self.limits.grid
         assert grid is not None
-        reuse = product.shape[-1 - side]
-        if not grid.tile_copies or operand.rank != 2 or reuse < PITCH_REUSE or (
+        if not grid.tile_copies or operand.rank != 2 or (
                 async_shape(product, self.limits) is None or boxes_of(product, side)):
             return operand
+        pays = product.shape[-1 - side] >= PITCH_REUSE
         for matrix in (operand, OPS.transpose(operand)):
             rows, columns = (Var(f"d{k}", n) for k, n in enumerate(matrix.shape))
             base = view_of(matrix, (Index.of(rows), Index.of(columns)))
             if base and base[1].is_affine and base[1].factor(columns) == 1 and (
-                    base[0].dtype is operand.dtype):
+                    base[0].dtype is operand.dtype) and (
+                        pays or _narrowed(base, matrix) is not None):
                 copied = self._copy(base, matrix)
                 return copied if matrix is operand else OPS.transpose(copied)
         return operand
@@ -40,7 +41,22 @@ class Pitches:
     def _copy(self, base: tuple[Value, Index], matrix: Value) -> Value:
         """A matrix from a copy whose rows are whole chunks apart."""
         if base not in self.copies:
-            lacking = -matrix.shape[1] % (CHUNK // matrix.dtype.bytes)
-            wide = COPY(OPS.pad(matrix, (0, 0), (0, lacking)))
+            high = 0, -matrix.shape[1] % (CHUNK // matrix.dtype.bytes)
+            source = _narrowed(base, matrix)
+            wide = COPY(OPS.pad(matrix, (0, 0), high)) if source is None else base[0].op(
+                OPS.pad(source, (0, 0), high), **base[0].attrs)
             self.copies[base] = OPS.slice(wide, (0, 0), (1, 1), matrix.shape)
         return self.copies[base]
+
+
+def _narrowed(base: tuple[Value, Index], matrix: Value) -> Value | None:
+    """What a matrix is made of where it is only rounded to fewer bits: the kernel that does so can
+    give it longer rows, without a copy. None where it is made of more."""
+    v, at = base
+    rows, columns = matrix.shape
+    if v.op.name != "cast" or v.size != rows * columns or at.const or any(
+            isinstance(atom, Var) and at.factor(atom) not in (1, columns) for atom, _ in at.terms):
+        return None
+    source = v.args[0]
+    kept = source.op.kind == "leaf" or is_view(source)
+    return OPS.reshape(source, matrix.shape) if kept else None
