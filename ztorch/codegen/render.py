@@ -22,7 +22,6 @@ from ztorch.dtypes import DType, u16
 from ztorch.errors import Unsupported
 from ztorch.ir.kernel import SWIZZLE_REPEAT, Instr, Kernel, Memory, Operand, constant
 from ztorch.ir.opcodes import ARITHMETIC, OPCODES
-from ztorch.ir.ring_rules import registers_of
 from ztorch.ir.tile_maps import TileMap, map_of, tile_maps
 
 # An operand's position, or M: memory, O: offset, S and P: the same of the source of a copy, B: its
@@ -31,7 +30,6 @@ _MARK = re.compile("\x01([0-9MOSPBT]+)\x02")
 _NAMED = {"mem": "M", "source": "S", "barriers": "B"}  # attributes that name memories
 TEXTS_KEPT = 1 << 11  # of one target
 SHARED_ALIGN = 16  # bytes that memories of threads are aligned to: the widest access
-ASSEMBLED_THREADS = 128  # of which assemblers divide the registers of a unit among whole groups
 _MEMORIES = {"memories": "global", "locals": "local", "shared": "shared"}  # in frames: space
 
 
@@ -104,7 +102,6 @@ class Renderer:
             "cluster": kernel.cluster,
             "maps": _maps(kernel, maps),
             "resident_groups": self._resident_groups(kernel),
-            "most_registers": self._most_registers(kernel),
             "dynamic_shared": self._dynamic_shared(kernel),
             "shared_offsets": shared_offsets(kernel)[0],
             "constants": self._constants(kernel),
@@ -129,14 +126,6 @@ class Renderer:
         shared = shared_offsets(kernel)[1]
         unit = grid.shared_unit_bytes
         return min(groups, unit // shared) if shared and unit else groups
-
-    def _most_registers(self, kernel: Kernel) -> int:
-        """Registers that a thread may take where a unit shall hold one workgroup that is not whole
-        warpgroups, which assemblers count by; 0: they know."""
-        threads = math.prod(kernel.workgroup)
-        if kernel.resident_threads != threads or threads % ASSEMBLED_THREADS == 0:
-            return 0
-        return min(255, registers_of(threads))
 
     def _dynamic_shared(self, kernel: Kernel) -> int:
         """Bytes of shared memory that launches must ask for; 0 where the kernel declares them."""

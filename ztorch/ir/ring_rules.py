@@ -24,12 +24,14 @@ REGISTERS = range(24, 257, 8)  # that threads of a warpgroup can ask for
 
 
 def registers_of(threads: int) -> int:
-    """The most registers of a thread with which a unit holds so many threads.
+    """The most registers of a thread with which a unit holds so many threads. A unit has four
+    quarters, among which it deals out subgroups: with nine, one quarter has three.
 
-    >>> registers_of(288)
-    224
+    >>> registers_of(256), registers_of(288)
+    (256, 168)
     """
-    return REGISTER_FILE // threads // 8 * 8
+    quarter = math.ceil(threads / (WARPGROUP * SUBGROUP))
+    return REGISTER_FILE // (quarter * WARPGROUP * SUBGROUP) // 8 * 8
 
 
 class RingRules(ProductRules):

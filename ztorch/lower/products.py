@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 
-from ztorch.dtypes import f16, f32
+from ztorch.dtypes import f32
 from ztorch.graph.narrow import narrowed
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.kernel import SWIZZLE_LINE
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.deep_products import depth_of_parts, is_deep
-from ztorch.lower.grid import power_of_two
 from ztorch.lower.grid_epilogue import Block
 from ztorch.lower.grid_mma import shape_for
 from ztorch.lower.grid_operands import copy_width, has_border
+from ztorch.lower.grid_parts import parts_of
 from ztorch.lower.grid_window_tiles import cut_of, estimated
 from ztorch.lower.index import Index, Var
 from ztorch.lower.left_rows import reading
@@ -25,7 +25,6 @@ from ztorch.lower.pitches import Pitches
 from ztorch.lower.region import COPY, view_of
 from ztorch.lower.tiling import choose, pack, panel_columns, product_cycles
 from ztorch.lower.tuning import (
-    ASYNC_TILES,
     COPY_COLUMNS,
     COPY_GAIN,
     L1_SHARE,
@@ -39,9 +38,6 @@ from ztorch.lower.tuning import (
     PACK_ROWS_PAGES,
     PAGE_BYTES,
     SPLIT_DEPTH,
-    SPLIT_DEPTH_LARGE,
-    SPLIT_GROUPS,
-    SPLIT_TILE,
     WINDOW_ROWS,
     WINDOW_UNITS,
 )
@@ -142,25 +138,9 @@ class ProductRewrites:
             y = split_reduction(OPS.sum(OPS.mul(column, widened(b)), axis=-2), grid)
             return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
         v = _product_of(v, *(self.pitched(v, side) for side in (0, 1)))
-        wanted = self._parts(v, grid)
+        wanted = parts_of(v, grid)
         parts = next((p for p in range(wanted, 1, -1) if k % p == 0), 1)
         return v if parts == 1 else _summed(_cut_up(v, parts), v)
-
-    def _parts(self, v: Value, grid: GridLimits) -> int:
-        """Into how many parts k may be cut. Asynchronous products need large tiles, which share
-        what they load, and so are few; workgroups of smaller ones wait for memory, several of them
-        at once on each unit."""
-        m, n, k = *v.shape[-2:], v.args[0].shape[-1]
-        rows = columns = SPLIT_TILE
-        depth, groups = SPLIT_DEPTH, 1
-        if grid.asynchronous_products and v.args[0].dtype.bits == f16.bits:
-            most_rows, most_columns = ASYNC_TILES[0]
-            rows = min(most_rows, max(rows, power_of_two(m + 1) // 2))
-            columns = min(most_columns, max(columns, power_of_two(n + 1) // 2))
-            groups = min(SPLIT_GROUPS, most_rows * most_columns // (rows * columns))
-            depth = SPLIT_DEPTH_LARGE
-        tiles = math.ceil(m / rows) * math.ceil(n / columns) * math.prod(v.shape[:-2])
-        return min(k // depth, groups * grid.compute_units // tiles)
 
     def _in_halves(self, v: Value) -> Value:
         """The product of operands in 16 bits, as matrix units take them, if they hold no more."""

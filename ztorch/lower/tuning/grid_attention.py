@@ -62,6 +62,11 @@ ATTENTION_ROLES_TILES = row(
 ATTENTION_ROLES_COLUMNS = row(
     "ATTENTION_ROLES_COLUMNS", 256, "columns",
     "the fewest columns for which workgroups have roles: with fewer they wait for copies", CHOSEN)
+ATTENTION_ROLES_PROPOSED = row(
+    "ATTENTION_ROLES_PROPOSED", False, "yes or no",
+    "whether attention by workgroups with roles is proposed; schedules from outside may ask for it",
+    "an H200 did not start its first version, which took more registers than a quarter of a unit "
+    "has; no later one has run on a chip")
 ATTENTION_ROLES_OTHERS = row(
     "ATTENTION_ROLES_OTHERS", 56, "registers",
     "registers of a thread that multiplies, beside those of matrices", "read in machine code")

@@ -1,0 +1,53 @@
+"""Into how many parts products on a grid are cut along k."""
+
+from __future__ import annotations
+
+import math
+
+from ztorch.dtypes import f16
+from ztorch.graph.value import Value
+from ztorch.ir.limits import GridLimits
+from ztorch.lower.tuning import (
+    ASYNC_TILES,
+    SPLIT_DEEP,
+    SPLIT_DEPTH,
+    SPLIT_DEPTH_LARGE,
+    SPLIT_GROUPS,
+    SPLIT_SHARE,
+    SPLIT_TILE,
+)
+
+
+def parts_of(v: Value, grid: GridLimits) -> int:
+    """As many parts as occupy the machine, each deep enough to be worth adding up; below 2: it is
+    not cut.
+
+    Asynchronous products need large tiles, which share what they load, and so are few; workgroups
+    of smaller ones wait for memory, several of them at once on each unit.
+    """
+    m, n, k, batch = *v.shape[-2:], v.args[0].shape[-1], math.prod(v.shape[:-2])
+    usual = min(k // SPLIT_DEPTH, grid.compute_units // _tiles(m, n, SPLIT_TILE, SPLIT_TILE, batch))
+    if not grid.asynchronous_products or v.args[0].dtype.bits != f16.bits:
+        return usual
+    most_rows, most_columns = ASYNC_TILES[0]
+    rows = min(most_rows, max(SPLIT_TILE, _power_below(m)))
+    columns = min(most_columns, max(SPLIT_TILE, _power_below(n)))
+    tiles = _tiles(m, n, rows, columns, batch)
+    groups = min(SPLIT_GROUPS, most_rows * most_columns // (rows * columns))
+    few = min(m, n) >= most_rows and tiles <= SPLIT_SHARE * grid.compute_units
+    if k < SPLIT_DEEP and not few:
+        return usual
+    return min(k // SPLIT_DEPTH_LARGE, groups * grid.compute_units // tiles)
+
+
+def _tiles(m: int, n: int, rows: int, columns: int, batch: int) -> int:
+    return math.ceil(m / rows) * math.ceil(n / columns) * batch
+
+
+def _power_below(n: int) -> int:
+    """The largest power of two that is at most n.
+
+    >>> _power_below(147), _power_below(64)
+    (128, 64)
+    """
+    return 1 << (n.bit_length() - 1)
