@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from models import digits_mlp
 from tests.cases import available, contract, doubled
 from tests.cases.device_programs import all_agree
 from tests.cases.jobs import parts, sharing
@@ -17,10 +18,15 @@ from tests.cases.zoo import BATCH, STEPS, rows, small
 from tests.machines.fake_cuda import FakeCuda
 from ztorch.backends import cuda_calls, registry
 from ztorch.backends.drivers import cuda
+from ztorch.commands.explain_table import as_text
 from ztorch.commands.train import compiled
+from ztorch.compile.targeting import target_for
 from ztorch.errors import DeviceError
 from ztorch.machines import chips
+from ztorch.machines.gpus import gpu
+from ztorch.performance.step import predict_functions
 from ztorch.runtime.devices import resolve
+from ztorch.tune.device_times import measured
 
 
 @pytest.fixture
@@ -169,3 +175,16 @@ def test_why_there_is_no_device(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch)
     assert "pip install 'ztorch[cuda]'" in backend.refusal()
     with pytest.raises(DeviceError, match="there is no cuda device here: cuda-bindings is not"):
         registry.opened("cuda")
+
+
+def test_each_kernel_is_timed_where_the_device_is(fake: FakeCuda) -> None:
+    """And what was measured stands beside the prediction."""
+    graph = digits_mlp.build().trace(4, optimizer="adam", loss=digits_mlp.LOSS).functions["predict"]
+    place = resolve("cuda:0")
+    predicted = predict_functions({"predict": graph}, target_for(place), gpu("H200"))["predict"]
+    timed = measured(predicted, graph, "cuda:0")
+    assert timed.measured_seconds is not None and timed.measured_seconds > 0
+    assert all(k.measured_seconds is not None and k.measured_seconds >= 0 for k in timed.kernels)
+    text = as_text("predict", "cuda:sm_90a", timed, 20)
+    assert "predicted and measured" in text and "measured µs" in text
+    assert timed.to_json()["kernels"][0]["measured_seconds"] == timed.kernels[0].measured_seconds

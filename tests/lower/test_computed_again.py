@@ -9,15 +9,21 @@ import pytest
 
 from tests.cases.pretended_cuda import close, install
 from tests.cases.zoo import BATCH, rows, small
-from tests.lower.test_grid_rules import grid, x
 from ztorch import ops
 from ztorch.commands.train import compiled
+from ztorch.dtypes import f32
 from ztorch.graph.op import leaf
-from ztorch.graph.value import Graph
-from ztorch.ir.limits import Limits
+from ztorch.graph.value import Graph, Value
+from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower import computed_again, epilogues
 from ztorch.lower.params import Params
 from ztorch.lower.plan import Plan, lower
+
+GRID = Limits(0, 64, True, grid=GridLimits(load_width=4, compute_units=2))
+
+
+def x(*shape: int) -> Value:
+    return leaf("input", "x", shape, f32)
 
 
 def planned(graph: Graph, limits: Limits) -> Plan:
@@ -40,29 +46,28 @@ def variance(n: int) -> Graph:
 
 def test_what_is_cheap_is_not_stored() -> None:
     large = computed_again.COMPUTED_AGAIN_BYTES // 64
-    plan = planned(variance(large), grid())
+    plan = planned(variance(large), GRID)
     assert [n for n in stored(plan) if n >= large] == [large * 16], "of large arrays only the result"
-    small_one = planned(variance(large // 2), grid())
+    small_one = planned(variance(large // 2), GRID)
     assert [n for n in stored(small_one) if n >= large // 2] == [large * 8] * 2
 
 
 def test_what_costs_more_than_memory_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(computed_again, "COMPUTED_AGAIN_SLOTS", 0)
     large = computed_again.COMPUTED_AGAIN_BYTES // 64
-    assert [n for n in stored(planned(variance(large), grid())) if n >= large] == [large * 16] * 2
+    assert [n for n in stored(planned(variance(large), GRID)) if n >= large] == [large * 16] * 2
 
 
 @pytest.mark.parametrize(("epilogue", "kernels"), [
     (lambda y: ops.relu(y + 1.0), 1), (lambda y: ops.gelu(y), 2),
-    (lambda y: y * x(512, 512) + leaf("input", "z", (512, 512), y.dtype), 2)])
+    (lambda y: y * x(512, 512) + leaf("input", "z", (512, 512), f32), 2)])
 def test_heavy_epilogues_are_kernels_of_their_own(epilogue: object, kernels: int) -> None:
-    fast = grid()
-    assert fast.grid is not None
-    fast = replace(fast, grid=replace(fast.grid, asynchronous_products=True))
-    y = epilogue(ops.matmul(x(512, 64), leaf("input", "w", (64, 512), x(1).dtype)))  # type: ignore[operator]
+    assert GRID.grid is not None
+    fast = replace(GRID, grid=replace(GRID.grid, asynchronous_products=True))
+    y = epilogue(ops.matmul(x(512, 64), leaf("input", "w", (64, 512), f32)))  # type: ignore[operator]
     graph = Graph({"y": y})
     assert len(planned(graph, fast).steps) == kernels
-    assert len(planned(graph, grid()).steps) == 1, "threads that wait for products have time"
+    assert len(planned(graph, GRID).steps) == 1, "threads that wait for products have time"
 
 
 @pytest.mark.parametrize("name", ["digits_cnn", pytest.param("lstm_classifier", marks=pytest.mark.slow)])

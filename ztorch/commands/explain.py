@@ -93,12 +93,12 @@ def _machine(model: str, device: str,
              gpu_name: str | None) -> tuple[Target, Gpu | None, str]:
     """The target of the code, the GPU that runs it (None for a CPU), and the device, empty if it is
     not of this machine."""
-    from ztorch.backends import registry
     from ztorch.codegen.targets import target
     from ztorch.commands.tracing import device_of
     from ztorch.compile.targeting import target_for
     from ztorch.errors import Unsupported
     from ztorch.machines.gpus import GPUS, gpu, gpu_called, gpus_of
+    from ztorch.runtime.devices import devices
 
     if device == "auto" and gpu_name is not None:
         row = gpu(gpu_name)
@@ -114,5 +114,5 @@ def _machine(model: str, device: str,
                           f"--gpu: {', '.join(GPUS)}")
     if gpu_name:
         return chosen, gpu(gpu_name), here
-    named = gpu_called(registry.opened(where.backend, where.ordinal).info.name) if here else None
-    return chosen, named or known[0], here
+    names = [d.name for d in devices() if d.id == here]
+    return chosen, (gpu_called(names[0]) if names else None) or known[0], here

@@ -118,10 +118,10 @@ def sides_of(region: Region) -> tuple[Side, Side, Side] | None:
             ("queries", (row, depth), row, depth), ("keys", (depth, column), column, depth),
             ("values", (column, place), column, place))):
         index = (*batch, *map(Index.of, axes))
-        found = lines_of(node.args[k], index, lines, along)
-        if found is None or found.source.dtype != node.args[0].dtype:
+        own = lines_of(node.args[k], index, lines, along)
+        if own is None or own.source.dtype != node.args[0].dtype:
             return None
-        sides.append(Side(name, found, math.ceil(along.extent / line), k > 0))
+        sides.append(Side(name, own, math.ceil(along.extent / line), k > 0))
     return sides[0], sides[1], sides[2]
 
 

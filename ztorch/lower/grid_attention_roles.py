@@ -58,8 +58,8 @@ class _TeamRows(FragmentRows):
             b.memory(side.name, tile.shape.of, side.stages(tile) * side.size(tile), "shared", "rw",
                      swizzled=True)
         self.full, self.empty = (
-            [b.barriers(f"{what}_{side.name}", side.stages(tile)) for side in sides]
-            for what in ("full", "empty"))
+            [b.barriers(f"{state}_{side.name}", side.stages(tile)) for side in sides]
+            for state in ("full", "empty"))
 
     def run(self, target: Mapping[Value, str]) -> None:
         b, tile, t = self.b, self.tile, self.t

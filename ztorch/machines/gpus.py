@@ -4,7 +4,7 @@ Units, clocks, sizes, rates of memory and of matrix instructions are those of th
 sheets. Latencies, rates of shared caches, shares and gaps between launches are rounded from
 measurements that third parties published (for NVIDIA's chips Luo et al. 2024, "Benchmarking and
 Dissecting the Nvidia Hopper GPU Architecture", and Chips and Cheese), or guessed where a comment
-says so. None was checked on a device of ours.
+says so. Of one, the H200, kernels were measured beside their predictions.
 """
 
 from __future__ import annotations

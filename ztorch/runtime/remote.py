@@ -25,8 +25,9 @@ from ztorch.backends.handles import (
     TensorMap,
 )
 from ztorch.dtypes import lying
-from ztorch.errors import DeviceError, OutOfMemory
+from ztorch.errors import OutOfMemory
 from ztorch.host.memory import aligned
+from ztorch.runtime.device_check import check_device
 from ztorch.runtime.running import BoundCall, MemoryCall, Running
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
 
@@ -131,22 +132,6 @@ class Remote(Running):
         for name in ("_params", "_arena"):
             if hasattr(self, name):
                 self.opened_device.free(getattr(self, name))
-
-
-def check_device(spec: ProgramSpec, device: Device) -> None:
-    """An error, not wrong numbers, where the code needs what this device does not have."""
-    if spec.backend != device.backend:
-        raise DeviceError(f"{spec.name} was compiled for {spec.backend}, not for {device.id}")
-    if spec.arch and spec.arch not in (device.info.chip, *device.info.runs):
-        raise DeviceError(f"{spec.name} was compiled for {spec.backend}:{spec.arch}; {device.id} "
-                          f"({device.info.name}) is {device.info.chip or 'not'}. Compile it "
-                          "again for this device")
-    limits = dict(device.info.limits)
-    for name, needed in spec.limits:
-        here = limits.get(name, needed)
-        if here < needed or (name == "subgroup" and needed and here != needed):
-            raise DeviceError(f"{spec.name} was compiled for {name}={needed}; {device.id} "
-                              f"({device.info.name}) has {here}. Compile it again for this device")
 
 
 class RemotePorts:

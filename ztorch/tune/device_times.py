@@ -1,25 +1,18 @@
-"""Times the launches of a function on a GPU of this machine, each by itself."""
+"""What a GPU of this machine takes, beside what was predicted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from statistics import median
-from time import perf_counter
 
 import numpy as np
 
-from ztorch.backends.handles import Launch
 from ztorch.compile import pipeline
 from ztorch.errors import Unsupported
 from ztorch.graph.value import Graph
 from ztorch.performance.step import FunctionPrediction
-from ztorch.runtime.remote import Remote, RemoteCall
-from ztorch.work_line import at
-
-BLOCK_SECONDS = 2e-3  # that repeated launches should take, beside which the start does not count
-MOST_REPEATS = 200
-TURNS = 3  # of which the median counts
+from ztorch.runtime.launch_times import call_seconds, launch_seconds
+from ztorch.runtime.remote import RemoteCall
 
 
 def measured(predicted: FunctionPrediction, graph: Graph, device: str) -> FunctionPrediction:
@@ -31,54 +24,10 @@ def measured(predicted: FunctionPrediction, graph: Graph, device: str) -> Functi
         raise Unsupported(f"{device} runs no recorded launches")
     _fill(call.inputs)
     call()
-    whole = _seconds(lambda: call.ports.device.run(call.ports.recording), call)
+    whole = call_seconds(lambda: call.ports.device.run(call.ports.recording), call)
     kernels = zip(predicted.kernels, launch_seconds(call), strict=True)
     return replace(predicted, measured_seconds=whole, kernels=tuple(
         replace(k, measured_seconds=seconds) for k, seconds in kernels))
-
-
-def launch_seconds(call: RemoteCall) -> list[float]:
-    """Seconds of each launch of a function, from its start to that of the next one, which waits for
-    it. Weights are set back afterwards."""
-    function, program = call.function, call.program
-    assert isinstance(program, Remote)
-    weights = program.params
-    known: dict[tuple[int, tuple[int, ...]], float] = {}
-    seconds: dict[int, float] = {}
-    for k, launch in program.launches(function, call.ports.places):
-        if k not in seconds:  # else a later turn of a loop
-            at(f"measure kernel {k + 1}", k, len(function.launches))
-            alike = launch.entry, launch.grid
-            if alike not in known:
-                known[alike] = _alone(call, program, launch._replace(barrier=True))
-            seconds[k] = known[alike]
-    program.write_params(weights)
-    return [seconds[k] for k in range(len(function.launches))]
-
-
-def _alone(call: RemoteCall, program: Remote, launch: Launch) -> float:
-    device = call.ports.device
-
-    def seconds(count: int) -> float:
-        recording = device.record(program.module, (launch,) * count)
-        try:
-            return _seconds(lambda: device.run(recording), call)
-        finally:
-            device.drop(recording)
-
-    one = seconds(1)
-    count = min(MOST_REPEATS, max(2, round(BLOCK_SECONDS / one)))
-    return max(0.0, seconds(1 + count) - one) / count
-
-
-def _seconds(run: Callable[[], object], call: RemoteCall) -> float:
-    times = []
-    for _ in range(TURNS + 1):  # the first does not count: it may bring code to the device
-        begun = perf_counter()
-        run()
-        call.ports.device.synchronise()
-        times.append(perf_counter() - begun)
-    return median(times[1:])
 
 
 def _fill(inputs: Mapping[str, np.ndarray]) -> None:
