@@ -10,7 +10,7 @@ def call_price(torch: Any, price: Any, strike: Any, years: Any) -> Any:
     rate, volatility = 0.02, 0.3
     spread = volatility * years.sqrt()
     d = ((price / strike).log() + (rate + volatility * volatility / 2) * years) / spread
-    share, cash = (0.5 + 0.5 * torch.erf(v / math.sqrt(2)) for v in (d, d - spread))
+    share, cash = (0.5 + 0.5 * torch.erf(v * math.sqrt(0.5)) for v in (d, d - spread))
     return price * share - strike * torch.exp(-rate * years) * cash
 
 

@@ -36,8 +36,9 @@ def call_price(price, strike, years, rate=0.02, volatility=0.3):
     out = np.empty_like(price)
     for i in range(price.shape[0]):
         spread = volatility * math.sqrt(years[i])
-        d = math.log(price[i] / strike[i]) + (rate + volatility * volatility / 2) * years[i]
-        share = 0.5 + 0.5 * math.erf(d / spread / math.sqrt(2))
-        cash = 0.5 + 0.5 * math.erf((d / spread - spread) / math.sqrt(2))
+        growth = math.log(price[i] / strike[i]) + (rate + volatility * volatility / 2) * years[i]
+        d = growth / spread
+        share = 0.5 + 0.5 * math.erf(d * math.sqrt(0.5))
+        cash = 0.5 + 0.5 * math.erf((d - spread) * math.sqrt(0.5))
         out[i] = price[i] * share - strike[i] * math.exp(-rate * years[i]) * cash
     return out

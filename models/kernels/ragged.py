@@ -33,7 +33,8 @@ def ragged_softmax(x, starts):
         for k in range(starts[r], starts[r + 1]):
             high = max(high, x[k])
         for k in range(starts[r], starts[r + 1]):
-            total += math.exp(x[k] - high)
+            out[k] = math.exp(x[k] - high)
+            total += out[k]
         for k in range(starts[r], starts[r + 1]):
-            out[k] = math.exp(x[k] - high) / total
+            out[k] /= total
     return out

@@ -238,3 +238,12 @@ def test_devices_compute_them(device: str) -> None:
 def test_errors_say_what_is_real(wrong: Any, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
         wrong(zt.tensor(Z))
+
+
+def test_files_and_explanations_take_parts(tmp_path: Any) -> None:
+    z = zt.tensor(Z, dtype="complex64")
+    assert "fuses mul, sub, add, hypot" in zt.explain(lambda w: abs(w * w), z, device="cpu:avx2")
+    path = tmp_path / "squares.zt"
+    zt.export(lambda w: abs(w * w), path, z, device="cpu")
+    squares = zt.load_function(path)(Z.real.astype("float32"), Z.imag.astype("float32"))
+    np.testing.assert_allclose(squares, abs(Z * Z), rtol=1e-6)

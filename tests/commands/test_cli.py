@@ -186,8 +186,8 @@ def test_several_sizes(run: Run, tmp_path: Path) -> None:
         "import ztorch as zt\nfrom ztorch import layers as L\nLOSS = 'mse'\n"
         "def build():\n    return zt.Sequential([L.Input(('time', 3)), L.Dense(4), "
         "L.GlobalMaxPooling1D(), L.Dense(2)], seed=1)\n")
-    ok(run("export", "words.py", "--train", "--batch-size", "1,4", "--sizes", "time=2,5",
-           "-o", "words.zt"))
+    ok(run("export", "words.py", "--train", "--batch-size", "1,4", "--sizes", "time=2", "--sizes",
+           "time=5", "-o", "words.zt"))
     said = ok(run("inspect", "words.zt"))
     assert re.search(r"batch +1, 4\n +time +2, 5\n", said)
     assert re.search(r"predict@1x2 +x \(1, 2, 3\) float32, lengths/time \(1\) int32", said)

@@ -22,6 +22,7 @@ from ztorch.lower import (
     tuning,
 )
 from ztorch.lower.prepare import prepare
+from ztorch.lower.region import COPY
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tiling import (
     choose,
@@ -202,6 +203,16 @@ def test_packing_depends_on_the_processor() -> None:
     narrow, wide = (replace(TARGETS[level].limits, processor=processor("zen5")) for level in ("avx2", "avx512"))
     assert packs(64, 512, 512, narrow) and not packs(64, 512, 512, wide)
     assert not packs(32, 512, 784, wide) and packs(128, 512, 784, wide)
+
+
+@pytest.mark.parametrize(("turns", "wanted"), [(256, True), (250, False)])
+def test_rows_of_sequences_that_evict_one_another_are_copied(turns: int, wanted: bool) -> None:
+    """Rows of a tile are those of a turn, a whole sequence apart: here whole pages, or not."""
+    x = leaf("input", "x", (16, turns, 128), f32)
+    rows = ops.reshape(ops.transpose(x, (1, 0, 2)), (turns * 16, 128))
+    small = replace(ZEN3, processor=ZEN3.processor._replace(l2_bytes=1 << 18))
+    graph = prepare(Graph({"y": ops.matmul(rows, leaf("input", "w", (128, 64), f32))}), small)
+    assert (graph.outputs["y"].args[0].op is COPY) == wanted
 
 
 def test_packed_panels_are_known_by_how_they_lie() -> None:

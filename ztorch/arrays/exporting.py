@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ztorch.arguments import checked
+from ztorch.arrays.complex_tensor import ComplexTensor, in_parts, is_complex, of_parts
 from ztorch.arrays.elements import stored_array
 from ztorch.arrays.exchange import as_host_array, dtype_of, shown
 from ztorch.arrays.function_trace import FunctionTrace, function_trace
@@ -101,7 +102,12 @@ def call_trace(function: Callable[..., Any], name: str, arguments: tuple[Any, ..
         raise ConfigError(f"{name}: sizes={sizes!r} must give a size to each name in a type, such "
                           'as {"n": 64}')
     bound = _bound(function, name, arguments, named, dict(sizes or {}))
-    names = {id(x): n for n, x in bound.arguments.items() if isinstance(x, TensorNode)}
+    names: dict[int, str] = {}
+    for n, x in bound.arguments.items():
+        if isinstance(x, ComplexTensor):  # two arguments of the graph
+            names |= {id(x.real): f"{n}_real", id(x.imag): f"{n}_imag"}
+        elif isinstance(x, TensorNode):
+            names[id(x)] = n
     leaves, shape = flatten((bound.args, bound.kwargs))
     with default("cpu"):  # what the function makes is beside its arguments
         trace = function_trace(function, name, leaves, shape)
@@ -122,6 +128,11 @@ def _bound(function: Callable[..., Any], name: str, arguments: tuple[Any, ...],
                           f"\"f32[64, 1024]\": {name}{signature}") from None
     bound.apply_defaults()
     for key, x in bound.arguments.items():
+        if is_complex(x) and hasattr(x, "shape"):
+            part = spec(tuple(x.shape), in_parts(x).real.dtype, "cpu")
+            nodes: Any = placeholder(part), placeholder(part)
+            bound.arguments[key] = of_parts(*nodes)
+            continue
         own_spec = _spec(f"{name}: argument {key!r}", x, sizes)
         if own_spec is not None:
             bound.arguments[key] = placeholder(own_spec)

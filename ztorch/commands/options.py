@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import reduce
 from typing import Any
 
@@ -15,6 +16,17 @@ from ztorch.commands.option_types import (
     ModelName,
     OneOfNames,
 )
+
+Sizes = tuple[str, tuple[int, ...]]
+
+
+def _joined(ctx: click.Context, param: click.Parameter, pairs: Iterable[Sizes]
+            ) -> tuple[Sizes, ...]:
+    """All sizes of each axis, which may be named several times."""
+    sizes: dict[str, tuple[int, ...]] = {}
+    for axis, numbers in pairs:
+        sizes[axis] = sizes.get(axis, ()) + numbers
+    return tuple(sizes.items())
 
 
 def _import(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
@@ -42,6 +54,7 @@ epochs = click.option("--epochs", type=click.IntRange(1), metavar="N",
 batch_size = click.option("--batch-size", type=BatchSizes(), metavar="N[,N...]",
                           help="Rows of a batch, or several sizes. Default: the model's file's.")
 sizes = click.option("--sizes", type=AxisSizes(), multiple=True, metavar="AXIS=N[,N...]",
+                     callback=_joined,
                      help="Sizes of an axis that the model leaves open, such as time=64,128.")
 optimizer = click.option("--optimizer", type=FamilyName("optimizer"), metavar="NAME",
                          help="Optimizer: adam, adamw, sgd ...")

@@ -38,7 +38,8 @@ def python_calls() -> bytes | None:
     target = target_for(resolve("cpu"))
     if target.assembler != "assemble":
         return None
-    template = assets.folder("templates") / "llvm" / "python_call.ll.j2"
+    folder = assets.folder("templates") / "python_call"
+    parts = [path.read_bytes() for path in sorted(folder.glob("*.j2"))]
     data = {"head": BYTES_HEAD, "type_at": TYPE_AT, "length_at": LENGTH_AT,
             "items_at": ITEMS_AT, "list_at": LIST_AT, "align": BUFFER_ALIGN, "page": PAGE,
             "paged": PAGED_BYTES, "fields": PYTHON_RECORD, "steps": PYTHON_STEPS,
@@ -48,8 +49,8 @@ def python_calls() -> bytes | None:
     def linked() -> bytes:
         from ztorch.codegen.templates import environment  # not for code that is in the cache
 
-        text = environment().get_template("llvm/python_call.ll.j2").render(data)
+        text = environment().get_template("python_call/call.ll.j2").render(data)
         return link(assemble(text, target), soname="python_call.so",
                     exports=[PYTHON_CALL, *DLPACK_DELETERS])
 
-    return cached((template.read_bytes(), repr(data), row(target), llvm_identity()), linked)
+    return cached((*parts, repr(data), row(target), llvm_identity()), linked)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType, boolean, i32, lying
+from ztorch.graph.thread_guards import Inside, inside
 from ztorch.graph.thread_program import (
     SUBGROUP,
     AtomicUpdate,
@@ -83,6 +84,7 @@ class _Thread:
         self.b, self.names, self.exchange, self.subgroup = b, names, exchange, subgroup
         self.number = number  # of the thread
         self.here: dict[Value, Operand] = {}  # what leaves stand for
+        self.wide: dict[Operand, Operand] = {}  # counters, by what casts them to int32
         self.variables: dict[ThreadVariable, Operand] = {}
         self.meetings: list[ThreadStatement] = []  # statements by which barriers come, in order
 
@@ -115,12 +117,7 @@ class _Thread:
         elif isinstance(s, SetVariable):
             b.set(self.variables[s.variable], self.number_of(s.x))
         elif isinstance(s, CountedLoop):
-            with b.loop(self._index(s.start), self._index(s.stop), s.step) as counter:
-                self.here[s.counter] = self._counted(counter)
-                self._block(s.before_test)
-                if s.test is not None:
-                    b.while_(counter, self.number_of(s.test))
-                self._block(s.body)
+            self._loop(s)
         elif isinstance(s, Branch):
             with b.if_(self.number_of(s.condition), els=bool(s.no)) as token:
                 self._block(s.yes)
@@ -131,6 +128,41 @@ class _Thread:
             self._meet(s)
         else:
             self.here[s.result] = self._exchanged(s)
+
+    def _loop(self, s: CountedLoop) -> None:
+        """A loop; twice where turns that stay inside of arrays need fewer tests."""
+        b, first, last, known = self.b, self._index(s.start), self._index(s.stop), inside(s)
+        if known is None:
+            self._turns(s, first, last)
+            return
+        within = b.ge(first, 0)
+        for base, count in known.counts.items():
+            room: Operand | int = count
+            if base is not None:  # no sum that could overflow
+                begin = self._index(base)
+                within = b.and_(within, b.and_(b.ge(begin, 0), b.le(begin, count)))
+                room = b.sub(count, begin)
+            within = b.and_(within, b.le(last, room))
+        with b.if_(within, els=True) as token:
+            self._turns(s, first, last, known)
+            b.else_(token)
+            self._turns(s, first, last)
+
+    def _turns(self, s: CountedLoop, first: Operand, last: Operand, known: Inside | None = None
+               ) -> None:
+        b = self.b
+        with b.loop(first, last, s.step) as counter:
+            self.here[s.counter] = x = self._counted(counter)
+            self.wide[x] = counter
+            if known is not None:
+                self.here |= {v: self.number_of(place) for v, place in known.places.items()}
+                self.here |= dict.fromkeys(known.truths, b.const(True, boolean))
+            self._block(s.before_test)
+            if s.test is not None:
+                b.while_(counter, self.number_of(s.test))
+            self._block(s.body)
+        for v in () if known is None else (*known.places, *known.truths):
+            del self.here[v]
 
     def _exchanged(self, s: Exchange) -> Operand:
         """The value of another thread of the subgroup; through memory where the machine has no
@@ -165,7 +197,8 @@ class _Thread:
     # -- numbers ---------------------------------------------------------------------------------
 
     def _index(self, v: Value) -> Operand:
-        return self.b.cast(self.number_of(v), dtype=self.b.index)
+        x = self.number_of(v)
+        return self.wide.get(x) or self.b.cast(x, dtype=self.b.index)
 
     def number_of(self, v: Value) -> Operand:
         """The number that a value stands for, computed here."""

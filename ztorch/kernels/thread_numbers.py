@@ -155,7 +155,7 @@ class ThreadNumbers(CallRules):
             raise self.source.error(node, f"{len(keys)} indices for an array of "
                                     f"{len(array.shape)} axes, {list(array.shape)}",
                                     f"{self.who} takes one element")
-        flat: Any = 0
+        flat: Any = None
         for k, n in zip(keys, array.shape, strict=True):
             if isinstance(k, LoopTensor) and not k.shape and k.dtype.is_int:
                 place: Any = k
@@ -167,8 +167,9 @@ class ThreadNumbers(CallRules):
                 raise self.source.error(node, f"an index must be an integer, not {k.dtype}" if (
                     isinstance(k, LoopTensor)) else f"{self.who} takes one element, no slice",
                     "loop over the elements")
-            flat = self.arithmetic.binary(ast.Add(), self.arithmetic.binary(
-                ast.Mult(), flat, n), self.along(place, n))
+            place = self.along(place, n)
+            flat = place if flat is None else self.arithmetic.binary(
+                ast.Add(), self.arithmetic.binary(ast.Mult(), flat, n), place)
         return self.arithmetic.cast(flat, i32).value
 
     def along(self, place: Any, n: int) -> Any:

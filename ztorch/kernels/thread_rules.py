@@ -207,9 +207,11 @@ class ThreadRules(ThreadCalls):
         number: Any = LoopTensor(counter, (), weak=True)
         low, high = (bounds_of(x.value, self.memory.bounds) for x in (first, last))
         if self.max_steps is not None and ANY in (low, high):
-            length = a.binary(ast.Sub(), last, first)
-            turns = a.binary(ast.FloorDiv(), a.binary(ast.Add(), length, pace - 1), pace)
-            number = a.binary(ast.Add(), first, a.binary(ast.Mult(), number, pace))
+            turns = a.binary(ast.Sub(), last, first)
+            if pace > 1:
+                turns = a.binary(ast.FloorDiv(), a.binary(ast.Add(), turns, pace - 1), pace)
+                number = a.binary(ast.Mult(), number, pace)
+            number = a.binary(ast.Add(), first, number)
             first, last, pace = a.tile(0), a.apply("clip", turns, 0, self.max_steps), 1
             low, high = (0, 0), (0, self.max_steps)
         self.memory.bounds[counter] = low[0], max(low[0], high[1] - 1)

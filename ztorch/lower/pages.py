@@ -11,16 +11,32 @@ from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Value
 from ztorch.lower.index import Index, Var
 from ztorch.lower.insets import INSET
+from ztorch.lower.left_rows import reading
 from ztorch.lower.region import COPY, is_view, view_of
-from ztorch.lower.tuning import PAGE_BYTES, ROW_PADDING_BYTES
+from ztorch.lower.tuning import L2_SHARE, PAGE_BYTES, ROW_PADDING_BYTES
+from ztorch.machines.processors import Processor
 
 
 def whole_pages(v: Value) -> bool:
-    """Whether the rows of a matrix lie whole pages distance."""
-    row = Var("row", v.shape[-2])
-    base = view_of(v, (*(Index() for _ in v.shape[:-2]), Index.of(row), Index()))
+    """Whether the rows of a matrix that a tile reads together lie whole pages apart."""
+    period = _rows_together(v)
+    again, row = Var("again", v.shape[-2] // period), Var("row", period)
+    rows = Index.of(again) * period + Index.of(row)
+    base = view_of(v, (*(Index() for _ in v.shape[:-2]), rows, Index()))
     distance = base[1].factor(row) * v.dtype.bytes if base else 0
     return distance > 0 and distance % PAGE_BYTES == 0
+
+
+def held_anyway(v: Value, cpu: Processor) -> float:
+    """Bytes up to which the second cache holds such a matrix so well that no copy pays. Of the
+    turns of a sequence, which lie behind one another, it holds more."""
+    return cpu.l2_bytes * (L2_SHARE if _rows_together(v) == v.shape[-2] else 1.0)
+
+
+def _rows_together(v: Value) -> int:
+    """How many rows lie evenly: all, or those of a turn of a sequence."""
+    way = reading(v)
+    return v.shape[-2] if way is None else way.period
 
 
 def rows_apart(v: Value, apart: dict[Value, Value]) -> Value:
@@ -45,8 +61,10 @@ def rows_apart(v: Value, apart: dict[Value, Value]) -> Value:
     return apart[v]
 
 
-def padded_rows(v: Value) -> Value:
-    """A copy whose rows are not whole pages apart: such rows would evict one another."""
+def copied_apart(v: Value) -> Value:
+    """A copy whose rows are not whole pages apart."""
+    if v.shape[-1] * v.dtype.bytes % PAGE_BYTES:
+        return COPY(v)
     none = (0,) * v.rank
     wide = COPY(OPS.pad(v, none, (*none[:-1], ROW_PADDING_BYTES // v.dtype.bytes)))
     return OPS.slice(wide, none, (1,) * v.rank, v.shape)

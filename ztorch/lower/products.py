@@ -20,7 +20,7 @@ from ztorch.lower.index import Index, Var
 from ztorch.lower.left_rows import reading
 from ztorch.lower.long_reductions import split_reduction, widened
 from ztorch.lower.loops import summing
-from ztorch.lower.pages import padded_rows, rows_apart, whole_pages
+from ztorch.lower.pages import copied_apart, held_anyway, rows_apart, whole_pages
 from ztorch.lower.pitches import Pitches
 from ztorch.lower.region import COPY, view_of
 from ztorch.lower.tiling import choose, pack, panel_columns, product_cycles
@@ -28,7 +28,6 @@ from ztorch.lower.tuning import (
     COPY_COLUMNS,
     COPY_GAIN,
     L1_SHARE,
-    L2_SHARE,
     LINE_BYTES,
     NARROW_ROWS,
     PACK_DEPTH_PAGES,
@@ -84,8 +83,8 @@ class ProductRewrites:
             return self._in_parts(v, fixed)
         v = _product_of(v, rows_apart(a, self.apart), b)
         a = _left(v, limits)
-        if whole_pages(a) and m * k * v.dtype.bytes > limits.processor.l2_bytes * L2_SHARE:
-            a = padded_rows(a.args[0] if a.op is COPY else a)
+        if whole_pages(a) and m * k * v.dtype.bytes > held_anyway(a, limits.processor):
+            a = copied_apart(a.args[0] if a.op is COPY else a)
         short = narrowed(b, self.narrow) if m <= NARROW_ROWS and fixed else None
         b = b if short is None else short
         size = k * n * b.dtype.bytes

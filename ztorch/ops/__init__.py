@@ -93,12 +93,17 @@ def signature(name: str) -> tuple[inspect.Signature, frozenset[str]]:
 def _public(name: str) -> Callable[..., Any]:
     """The op as users call it, on values or on arrays."""
     public, takes_tensors = REGISTRY[name], bool(signature(name)[1])
+    parameters = signature(name)[0].parameters.values()
+    joins = [p.name for p in parameters] == ["xs", "axis"]
 
     @functools.wraps(public.call)
     def call(*args: Any, **attrs: Any) -> Any:
         again = dispatch.on_tensors(name, args, attrs)
         if again is not None:
             return again
+        if joins and len(args) == 2 and isinstance(args[0], (list, tuple)) and isinstance(
+                args[1], int):  # one list and the axis
+            return call(args[0], axis=args[1], **attrs)
         other = stand_in((*args, *attrs.values()))
         if other is not None:
             return other.apply_op(name, *args, **attrs)
@@ -110,22 +115,7 @@ def _public(name: str) -> Callable[..., Any]:
         return dispatch.on_arrays(name, args, attrs)
 
     call.__doc__ = _with_example(public)
-    parameters = signature(name)[0].parameters
-    joins = [*parameters][1:] == ["axis"] and any(
-        p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values())
-    return _with_axis_by_place(call) if joins else call
-
-
-def _with_axis_by_place(call: Callable[..., Any]) -> Callable[..., Any]:
-    """An op that joins tensors, which takes `([x, y], 1)` as well: one list and the axis."""
-
-    @functools.wraps(call)
-    def joined(*args: Any, **attrs: Any) -> Any:
-        if len(args) == 2 and isinstance(args[0], (list, tuple)) and isinstance(args[1], int):
-            return call(args[0], axis=args[1], **attrs)
-        return call(*args, **attrs)
-
-    return joined
+    return call
 
 
 def _has_values(arguments: Iterable[Any]) -> bool:

@@ -1,0 +1,84 @@
+"""What turns of a loop need not test where all of them stay inside of arrays.
+
+A row whose bounds are data reads `x[k]` at the nearest element that there is, and writes only where
+there is one. Two comparisons before its loop tell whether all turns lie inside; then the counter is
+that element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ztorch.graph.thread_program import CountedLoop, Exchange, Meeting, statements_of, values_of
+from ztorch.graph.value import Value
+
+
+class Inside(NamedTuple):
+    """What is known in a loop if its counter, with each base added, is from 0 to below a count."""
+
+    counts: dict[Value | None, int]  # by base, which the turns do not change; None: 0
+    places: dict[Value, Value]  # that are clipped, and the same ones unclipped
+    truths: list[Value]  # conditions that hold
+
+
+def inside(loop: CountedLoop) -> Inside | None:
+    """What turns need not test; None if that is nothing, or the loop is not an innermost one.
+
+    Args:
+        loop: A loop, in whose body places are clipped to arrays.
+    """
+    body = [*statements_of(loop.before_test), *statements_of(loop.body)]
+    if any(isinstance(s, (CountedLoop, Meeting, Exchange)) for s in body):
+        return None
+    inner = {loop.counter, *(s.result for s in body if hasattr(s, "result"))}
+    used = list(_parts([v for s in body for v in values_of(s)]))
+    known = Inside({}, {}, [])
+    for v in used:
+        end = _clipped_to(v)
+        place = v.args[0].args[0] if end is not None else v
+        if end is not None and _runs_along(place, loop.counter, inner):
+            base = _base(place)
+            known.places[v] = place
+            known.counts[base] = min(end + 1, known.counts.get(base, end + 1))
+    for v in used:
+        if len(v.args) == 2 and _runs_along(v.args[0], loop.counter, inner):
+            count, limit = known.counts.get(_base(v.args[0])), _known(v.args[1])
+            if count is not None and limit is not None and (
+                    (v.op.name == "greater_equal" and limit <= 0)
+                    or (v.op.name == "less" and limit >= count)):
+                known.truths.append(v)
+    return known if known.places else None
+
+
+def _parts(values: list[Value]) -> Iterator[Value]:
+    """All values that numbers of a thread are computed from."""
+    seen: set[Value] = set()
+    while values:
+        v = values.pop()
+        if v not in seen:
+            seen.add(v)
+            yield v
+            values += v.args
+
+
+def _clipped_to(v: Value) -> int | None:
+    """n, if the value is a number that is clipped to 0 and n."""
+    if v.op.name != "minimum" or v.args[0].op.name != "maximum":
+        return None
+    low, high = _known(v.args[0].args[1]), _known(v.args[1])
+    return high if low == 0 and high is not None and high >= 0 else None
+
+
+def _base(place: Value) -> Value | None:
+    return place.args[0] if place.args else None
+
+
+def _runs_along(place: Value, counter: Value, inner: set[Value]) -> bool:
+    """Whether a place is the counter, or the counter and what turns do not change."""
+    return place is counter or (place.op.name == "add" and place.args[1] is counter
+                                and inner.isdisjoint(_parts([place.args[0]])))
+
+
+def _known(v: Value) -> int | None:
+    return int(v.attrs["value"]) if v.op.name == "full" and v.dtype.is_int else None
