@@ -153,7 +153,7 @@ def test_parity_is_of_gpus_and_says_what_is_wrong(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    (["--only", "matmull"], "no kind of rows matmull; there are parity, matmul, rows"),
+    (["--only", "matmull"], "no kind of rows matmull; there are parity, kernels, matmul, rows"),
     (["--devices", "cuda:99"], "cuda:99: not here; `ztorch devices` lists what is"),
 ])
 def test_options_are_checked(options: list[str], said: str,

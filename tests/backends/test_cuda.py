@@ -18,6 +18,7 @@ from tests.cases.zoo import BATCH, STEPS, rows, small
 from tests.machines.fake_cuda import FakeCuda
 from ztorch.backends import cuda_calls, registry
 from ztorch.backends.drivers import cuda
+from ztorch.commands.explain_measured import measured
 from ztorch.commands.explain_table import as_text
 from ztorch.commands.train import compiled
 from ztorch.compile.targeting import target_for
@@ -26,7 +27,6 @@ from ztorch.machines import chips
 from ztorch.machines.gpus import gpu
 from ztorch.performance.step import predict_functions
 from ztorch.runtime.devices import resolve
-from ztorch.tune.device_times import measured
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def explain(model: str, device: str, gpu_name: str | None, function: str,
     with working(f"explain {model}"):
         predicted = predict_functions({function: graph}, target, row, assemble=assemble)[function]
         if measure:
-            from ztorch.tune.device_times import measured
+            from ztorch.commands.explain_measured import measured
 
             predicted = measured(predicted, graph, here)
     if as_json:
