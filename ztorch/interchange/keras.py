@@ -93,6 +93,6 @@ def _compile_as_saved(model: Model, archive: StoredZip, source: str) -> None:
                 executable.set_state(name, array.astype(executable.states[name].dtype.numpy))
 
     model.compile_later({
-        "device": "auto", "batch_size": None, "dtype": "float32", "threads": None, "seed": None,
+        "device": "auto", "batch_size": None, "dtype": model.policy, "threads": None, "seed": None,
         "decode": False, "matmul_precision": "float32", "sizes": None, "memory_limit": None,
         **arguments}, resume)
