@@ -32,10 +32,10 @@ def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | Non
         input_shape: The shape of a row of the input, where Keras left an axis open, to fix
             it. None: as in the file, and such an axis stays open. Default: `None`.
         ignore: Arguments of layers to leave out, such as "kernel_regularizer". Default: `()`.
-        custom_objects: Classes of your own that the file names: layers, models, losses, metrics and
-            optimizers, as a list, or as a dict by name. A class that is defined is found without,
-            by its name or by what `zt.saving.register_keras_serializable` calls it. Default:
-            `None`.
+        custom_objects: Classes and functions of your own that the file names: layers, models,
+            losses, metrics, activations, as a list, or as a dict by name. A class that is defined
+            is found without, by its name or by what `zt.saving.register_keras_serializable` calls
+            it. Default: `None`.
 
     Returns:
         A Sequential or a Model with the weights of the file.

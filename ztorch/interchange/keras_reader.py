@@ -20,6 +20,7 @@ from ztorch.layers.layer import Layer
 from ztorch.layers.merge import Merge
 from ztorch.model.model import Model
 from ztorch.model.sequential import Sequential
+from ztorch.own_functions import own_function
 from ztorch.regularizers import Regularizer
 from ztorch.weights.keras_classes import own_class
 from ztorch.weights.keras_ops import MODULES
@@ -151,6 +152,8 @@ class KerasReader:
         if not isinstance(value, dict):
             return value
         kind, config = value.get("class_name"), value.get("config")
+        if kind == "function" and (own := own_function(str(config))) is not None:
+            return own
         if key.endswith("initializer") and kind in Initializer.known and isinstance(config, dict):
             known = inspect.signature(Initializer.known[kind].__init__).parameters
             return {"class_name": kind, "config": {k: v for k, v in config.items()

@@ -60,8 +60,7 @@ class States:
                          lambda: np.zeros(shape), kind="cache", trainable=False)
 
 
-# The innermost layer that made each tensor, and the tensors that it was called on.
-Producers = dict[Value, tuple[LayerNode, list[Value]]]
+Producers = dict[Value, tuple[LayerNode, list[Value]]]  # of tensors: innermost layers, arguments
 
 
 @dataclass(frozen=True)

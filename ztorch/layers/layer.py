@@ -15,6 +15,7 @@ from ztorch.layers.axes import OpenSize, checked_shape
 from ztorch.layers.called import OF_FIRST_CALL, CalledLayer, never_called
 from ztorch.layers.calling import check_call, need_adopted, need_floats
 from ztorch.layers.context import Context
+from ztorch.layers.input_spec import check_inputs
 from ztorch.layers.layer_weights import LayerWeights
 from ztorch.layers.masks import WithMasks
 from ztorch.layers.naming import checked_name, need_shallow, snake_case
@@ -145,6 +146,8 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
         with layer_scope(self.path or self.name), context.calling(training):
             if self.needs_floats:
                 need_floats(self, inputs[0])
+            if "input_spec" in vars(self):
+                check_inputs(self, inputs[0])
             self.prepare(*inputs, **keywords)
             y = self.called_masked(*inputs, context=context, **keywords)
             if "activity_regularizer" in self.rules:

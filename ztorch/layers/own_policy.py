@@ -53,22 +53,22 @@ class WithPolicy:
 
     def take_policy(self, arguments: dict[str, Any]) -> None:
         """Takes `dtype` out of the arguments of the layer."""
-        given = arguments.pop("dtype", None)
-        self.own_policy = None if given is None else checked_policy(type(self).__name__, given)
+        policy = arguments.pop("dtype", None)
+        self.own_policy = None if policy is None else checked_policy(type(self).__name__, policy)
 
     def policy_config(self) -> dict[str, Any]:
         """The dtype that was given, ready for JSON."""
         return {} if self.own_policy is None else {"dtype": self.own_policy.name}
 
 
-def checked_policy(kind: str, given: Any) -> DTypePolicy:
-    """What a layer is given as `dtype`, as a policy. `kind` is its class, for errors."""
-    if isinstance(given, DTypePolicy):
-        return given
-    name = given["config"]["name"] if isinstance(given, Mapping) and "config" in given else (
-        given if isinstance(given, str) else getattr(given, "name", given))
+def checked_policy(kind: str, policy: Any) -> DTypePolicy:
+    """The policy that `dtype` of a layer names. `kind` is its class, for errors."""
+    if isinstance(policy, DTypePolicy):
+        return policy
+    name = policy["config"]["name"] if isinstance(policy, Mapping) and "config" in policy else (
+        policy if isinstance(policy, str) else getattr(policy, "name", policy))
     if not isinstance(name, str):
-        raise ConfigError(f"{kind}(dtype={given!r}) is not a dtype policy; give a name such as "
+        raise ConfigError(f"{kind}(dtype={policy!r}) is not a dtype policy; give a name such as "
                           "'mixed_bfloat16', or leave it out")
     if name in _HALVES:
         raise Unsupported(f"{kind}(dtype={name!r}): layers keep weights and sums in float32; "
@@ -80,7 +80,7 @@ def checked_policy(kind: str, given: Any) -> DTypePolicy:
 
 
 def rounding_of(layer: Any, computed: DType = f32, narrow: DType | None = None) -> Rounding:
-    """What the operands of products of a layer or model, and of those inside it, are rounded to.
+    """The dtypes that operands of products are rounded to, in a layer or model and those inside it.
 
     Args:
         layer: The layer.

@@ -153,6 +153,9 @@ class KerasWriter:
             return [self.layer(x) for x in argument]
         if isinstance(argument, Named):
             return named(argument, label)
+        if callable(argument) and isinstance(described, str):  # a function that was registered
+            return {"module": "builtins", "class_name": "function", "config": described,
+                    "registered_name": described}
         return described
 
     # -- functional models -------------------------------------------------------------------------
