@@ -24,36 +24,53 @@ GROUPS = {  # of Keras: the module here that has the same names
     "layers": zt.layers, "losses": zt.losses, "metrics": zt.metrics, "optimizers": zt.optimizers,
     "optimizers.schedules": zt.schedules, "callbacks": zt.callbacks,
     "initializers": zt.initializers, "regularizers": None, "constraints": None, "ops": zt.ops,
-    "random": None, "utils": None}
+    "ops.image": zt.ops, "random": None, "utils": None, "activations": None, "config": None,
+    "mixed_precision": None, "models": None, "preprocessing": None, "saving": None, "tree": None}
+_OF_FUNCTIONS = ("ops", "ops.image", "random", "utils", "activations", "config", "models", "saving",
+                 "mixed_precision", "preprocessing", "tree")
+_NO_IMAGE = "-: no layer here needs it"
+_NO_LOGGING = "`fit(verbose=...)`"
 # Features that have another name here.
 OTHER_NAMES = {
     ("layers", "TorchModuleWrapper"): "`model.load_weights`",
     ("layers", "Pipeline"): "`Sequential`, which is a layer, too",
     ("layers", "HashedCrossing"): "a column of joined texts, and `layers.Hashing`",
-    ("layers", "InputSpec"): "-: errors name the shapes that a layer takes",
-    ("layers", "Wrapper"): "`Layer`, with the layer as an attribute",
     **dict.fromkeys((("layers", name) for name in ("FlaxLayer", "JaxLayer", "TFSMLayer")),
                     "-: code of another framework; bring its model as ONNX"),
     ("layers", "MaxNumBoundingBoxes"): "-: there are no bounding boxes",
     ("ops", "eig"): "-: `ops.eigh` takes symmetric matrices, whose eigenvalues are real",
     ("ops", "custom_gradient"): "`zt.custom_gradient`",
     ("ops", "lu_factor"): "-: `ops.solve`, `ops.det` and their kin eliminate by themselves",
-    ("utils", "Config"): "-: a dict does",
     ("utils", "FeatureSpace"): "`zt.data.table`, `zt.Pipeline`",
-    ("utils", "Progbar"): "`fit(verbose=1)`",
     **dict.fromkeys((("utils", f"{verb}_interactive_logging") for verb in ("enable", "disable")),
                     "`fit(verbose=...)`"),
     ("utils", "is_interactive_logging_enabled"): "`fit(verbose=...)`",
     ("utils", "audio_dataset_from_directory"): "-: no reader of sound",
-    ("utils", "get_custom_objects"): "`zt.saving`, `zt.utils.custom_object_scope`",
     ("utils", "get_file"): "-: nothing is fetched from networks",
-    ("utils", "get_source_inputs"): "`model.inputs`",
     ("utils", "model_to_dot"): "`zt.utils.plot_model`",
-    ("utils", "standardize_dtype"): "`ops.dtype`",
     ("callbacks", "OrbaxCheckpoint"): "-: files of JAX; `callbacks.ModelCheckpoint`",
     ("callbacks", "CallbackList"): "`fit(callbacks=[...])`",
     ("callbacks", "History"): "what `fit` returns",
     ("callbacks", "ProgbarLogger"): "`fit(verbose=1)`, on terminals and in notebooks",
+    **{("ops.image", name): _NO_IMAGE for name in (
+        "elastic_transform", "extract_patches_3d", "perspective_transform", "scale_and_translate",
+        "sobel_edges", "ssim")},
+    **{("config", f"{verb}_interactive_logging"): _NO_LOGGING for verb in ("enable", "disable")},
+    ("config", "is_interactive_logging_enabled"): _NO_LOGGING,
+    **{("config", f"{verb}_flash_attention"): "-: the compiler fuses attention by itself"
+       for verb in ("enable", "disable")},
+    ("config", "is_flash_attention_enabled"): "-: the compiler fuses attention by itself",
+    ("config", "enable_traceback_filtering"): "-: tracebacks are always whole",
+    ("config", "enable_unsafe_deserialization"): "-: files never hold code that runs",
+    ("config", "is_nnx_enabled"): "-: of JAX",
+    ("config", "set_backend"): "-: there is one",
+    **{("config", name): "`fit(epochs=..., steps_per_epoch=...)`" for name in (
+        "max_epochs", "max_steps_per_epoch", "set_max_epochs", "set_max_steps_per_epoch")},
+    ("mixed_precision", "LossScaleOptimizer"): "`optimizers.LossScaleOptimizer`",
+    ("saving", "KerasFileEditor"): "`zt.load_model`, and `model.get_weights`",
+    ("tree", "traverse"): "-: `tree.map_structure`", ("tree", "MAP_TO_NONE"): "-: of `traverse`",
+    ("tree", "assert_same_paths"): "`tree.assert_same_structure`",
+    ("tree", "map_shape_structure"): "`tree.map_structure`",
     ("utils", "set_random_seed"): "`zt.set_seed`",
     ("utils", "plot_model"): "`program.plot`, `model.summary`",
 }
@@ -80,7 +97,7 @@ def page() -> str:
 def _counts(group: str, name: str, member: Any) -> bool:
     """Whether a member of a module is one of its features: a class, not its alias in snake case,
     or a function of ops."""
-    if group in ("ops", "random", "utils"):
+    if group in _OF_FUNCTIONS:
         return callable(member) and not name.startswith("_")
     return inspect.isclass(member) and name[0].isupper()
 
@@ -90,7 +107,7 @@ def _here(group: str, name: str, module: Any) -> str:
     if (group, name) in OTHER_NAMES:
         return OTHER_NAMES[group, name]
     if module is not None and _offers(module, name):
-        room = "random" if group == "random" else module.__name__.removeprefix("ztorch.")
+        room = group if GROUPS[group] is None else module.__name__.removeprefix("ztorch.")
         return f"`{room}.{name}`"
     return "-"
 

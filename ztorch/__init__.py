@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ztorch import (  # isort: skip
+        activations as activations,
         backends as backends,
         callbacks as callbacks,
         constraints as constraints,
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
         metrics as metrics,
         ops as ops,
         optimizers as optimizers,
+        preprocessing as preprocessing,
         regularizers as regularizers,
         schedules as schedules,
+        tree as tree,
     )
     import ztorch.arrays.distributions as random  # noqa: F401  # isort: skip
     import ztorch.conveniences as utils  # noqa: F401  # isort: skip
-    import ztorch.ops as activations  # noqa: F401  # isort: skip
     from ztorch.arrays import array_api as array_api
     from ztorch.arrays.applying import allow_transfers as allow_transfers
     from ztorch.arrays.complex_tensor import ComplexTensor as ComplexTensor
@@ -106,7 +108,8 @@ if TYPE_CHECKING:
     from ztorch.tabular.pipeline import Pipeline as Pipeline
 
 _MODULES = ("backends", "callbacks", "constraints", "data", "errors", "initializers", "layers",
-            "losses", "metrics", "ops", "optimizers", "regularizers", "schedules")
+            "losses", "metrics", "ops", "optimizers", "regularizers", "schedules", "activations",
+            "config", "preprocessing", "tree")
 _NAMES = {"Input": "layers.core", "Layer": "layers.layer", "Model": "model.model",
           "Sequential": "model.sequential", "Program": "program.program",
           "load": "program.program", "load_keras": "interchange.keras",
@@ -136,13 +139,13 @@ _INNER = {"array_api": "arrays.array_api", "backend": "layers.defaults",
           "mixed_precision": "layers.policies",
           "onnx": "interchange.onnx",
           "settings": "host.settings", "random": "arrays.distributions",
-          "utils": "conveniences", "activations": "ops", "optimizers.schedules": "schedules",
+          "utils": "conveniences", "preprocessing.image": "preprocessing",
+          "preprocessing.sequence": "preprocessing", "optimizers.schedules": "schedules",
           "models": "sources.keras_models", "saving": "sources.saving",
           "torch_export": "interchange.torch_export"}
 # Names that other libraries have, and what to use here.
 _REPLACEMENTS = {
     "nn": "zt.layers",
-    "preprocessing": "zt.utils",
     "applications": "zt.load_keras, which loads models that Keras saved, and the zoo",
     "optim": "zt.optimizers", "datasets": "zt.data",
     "save": "program.save(path)",
@@ -238,6 +241,9 @@ _dispatch("on_numbers", "arrays.value_functions", "on_numbers")
 _dispatch("predict", "arrays.program_calls", "predict")
 _dispatch("call_function", "arrays.program_calls", "call_function")
 _dispatch("feed", "arrays.program_feed", "feed")
+_dispatch("serialize", "interchange.keras_objects", "serialize_keras_object")
+_dispatch("deserialize", "interchange.keras_objects", "deserialize_keras_object")
+_dispatch("setting", "layers.defaults", "setting")
 _dispatch("encode", "layers.encoded", "encode")
 _dispatch("save_onnx", "interchange.onnx", "save")
 _dispatch("weight", "arrays.program_weights", "weight")

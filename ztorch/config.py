@@ -6,15 +6,18 @@ name. So saving and loading a member takes no code of its own. The second half c
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ztorch import dispatch
 from ztorch.errors import ConfigError, unknown
+from ztorch.flags import flag as flag
+from ztorch.flags import with_flags_checked
+from ztorch.own_functions import registered_name
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
@@ -41,7 +44,7 @@ class Named:
                           abstract: bool = False, **more: Any) -> None:
         super().__init_subclass__(**more)
         if "__init__" in vars(cls):
-            cls.__init__ = _with_flags_checked(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = with_flags_checked(cls.__init__)  # type: ignore[method-assign]
         if family:
             cls.family, cls.such_as, cls.known = family, such_as, {}
             Named.families.append(cls)
@@ -159,28 +162,6 @@ class Named:
         return f"{type(self).__name__}({inner})"
 
 
-def _with_flags_checked(init: Callable[..., None]) -> Callable[..., None]:
-    """`init`, with an error for parameters of type bool that get anything else, such as "False"."""
-    signature = inspect.signature(init)
-    flags = [p.name for p in signature.parameters.values() if p.annotation in ("bool", bool)]
-    if not flags:
-        return init
-
-    @functools.wraps(init)
-    def checked(self: Any, *args: Any, **keywords: Any) -> None:
-        try:
-            bound = signature.bind(self, *args, **keywords)
-        except TypeError:
-            return init(self, *args, **keywords)  # raises the error that names the argument
-        for name in flags:
-            if name in bound.arguments:
-                bound.arguments[name] = flag(f"{type(self).__name__}({name}=...)",
-                                             bound.arguments[name])
-        return init(*bound.args, **bound.kwargs)
-
-    return checked
-
-
 def described(x: Any, owner: str) -> Any:
     """x in a form that JSON can hold; a member becomes its class name and config."""
     if isinstance(x, Named):
@@ -191,21 +172,11 @@ def described(x: Any, owner: str) -> Any:
         return x
     if hasattr(x, "item") and getattr(x, "ndim", 1) == 0:  # a NumPy number
         return x.item()
+    if (registered := registered_name(x)) is not None:
+        return registered
     name = getattr(x, "__name__", type(x).__name__)
-    raise ConfigError(f"{owner}: {name} cannot be written to a config; use a registered name")
-
-
-def flag(label: str, x: Any) -> bool:
-    """x as a bool, or a ConfigError that begins with the label.
-
-    >>> flag("Dense(use_bias=...)", True)
-    True
-    """
-    if isinstance(x, bool):
-        return x
-    if type(x).__name__ in ("bool", "bool_") and hasattr(x, "dtype"):  # a NumPy bool
-        return bool(x)
-    raise ConfigError(f"{label} must be True or False, not {x!r}")
+    raise ConfigError(f"{owner}: {name} cannot be written to a config; use a registered name, such "
+                      "as that of a function under @zt.saving.register_keras_serializable()")
 
 
 def positive(label: str, n: Any) -> int:
@@ -298,3 +269,10 @@ def whole_seed(n: Any) -> int:
     if seed is None or not 0 <= seed < 1 << 64:
         raise ConfigError(f"seed must be an integer from 0 to 2**64 - 1, not {n!r}")
     return seed
+
+
+def __getattr__(name: str) -> Any:
+    """The functions of `keras.config`, for scripts that call the package keras."""
+    if name.startswith("_"):
+        raise AttributeError(name)
+    return dispatch.setting(name)

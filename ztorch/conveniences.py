@@ -14,26 +14,33 @@ from ztorch.data.picture_files import array_to_img, img_to_array, load_img, save
 from ztorch.data.py_dataset import PyDataset
 from ztorch.data.sequences import pad_sequences, timeseries_dataset_from_array
 from ztorch.data.splitting import split_dataset
+from ztorch.dtypes import dtype as as_dtype
+from ztorch.errors import ConfigError
 from ztorch.interchange.keras_objects import (
     CustomObjectScope,
     custom_object_scope,
     deserialize_keras_object,
+    get_custom_objects,
     get_registered_name,
     get_registered_object,
     register_keras_serializable,
     serialize_keras_object,
 )
-from ztorch.layers.symbol import as_symbol
+from ztorch.layers.defaults import clear_session, floatx, is_keras_tensor
+from ztorch.layers.symbol import as_symbol, upstream
 from ztorch.model.diagram import plot_model
 from ztorch.model.own_steps import unpack_x_y_sample_weight
+from ztorch.progress_bar import Progbar
+from ztorch.settings_of_scripts import ScriptSettings as Config
 
 Sequence = PyDataset  # its older name
-__all__ = ["CustomObjectScope", "PyDataset", "Sequence", "array_to_img", "clear_session",
-           "custom_object_scope", "deserialize_keras_object", "get_registered_name",
-           "get_registered_object", "image_dataset_from_directory", "img_to_array",
-           "is_keras_tensor", "load_img", "normalize", "pack_x_y_sample_weight", "pad_sequences",
-           "plot_model", "register_keras_serializable", "save_img", "serialize_keras_object",
-           "set_random_seed", "split_dataset", "text_dataset_from_directory",
+__all__ = ["Config", "CustomObjectScope", "Progbar", "PyDataset", "Sequence", "array_to_img",
+           "clear_session", "custom_object_scope", "deserialize_keras_object",
+           "get_custom_objects", "get_registered_name", "get_registered_object",
+           "get_source_inputs", "image_dataset_from_directory", "img_to_array", "is_keras_tensor",
+           "load_img", "normalize", "pack_x_y_sample_weight", "pad_sequences", "plot_model",
+           "register_keras_serializable", "save_img", "serialize_keras_object", "set_random_seed",
+           "split_dataset", "standardize_dtype", "text_dataset_from_directory",
            "timeseries_dataset_from_array", "to_categorical", "unpack_x_y_sample_weight"]
 
 
@@ -58,31 +65,6 @@ def set_random_seed(seed: int) -> None:
     np.random.seed(seed)
 
 
-def clear_session(free_memory: bool = True) -> None:
-    """Does nothing: there is no session. Programs are freed with the models that hold them.
-
-    Args:
-        free_memory: Has no effect. Default: `True`.
-
-    Examples:
-        >>> clear_session()
-    """
-
-
-def is_keras_tensor(x: Any) -> bool:
-    """Whether x is a tensor of a model that is being declared.
-
-    Args:
-        x: Anything.
-
-    Examples:
-        >>> import ztorch as zt
-        >>> is_keras_tensor(zt.layers.Input((3,))), is_keras_tensor(3.0)
-        (True, False)
-    """
-    return as_symbol(x) is not None
-
-
 def pack_x_y_sample_weight(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
     """The data of a batch, as an iterator gives it to `fit`.
 
@@ -103,6 +85,37 @@ def pack_x_y_sample_weight(x: Any, y: Any = None, sample_weight: Any = None) -> 
     if y is not None:
         return x, y
     return (x,) if isinstance(x, (list, tuple)) else x
+
+
+def get_source_inputs(tensor: Any) -> list[Any]:
+    """The Inputs that a symbolic tensor is computed from.
+
+    Args:
+        tensor: A symbolic tensor.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> x = zt.Input((3,), name="x")
+        >>> [source.layer.name for source in get_source_inputs(zt.layers.Dense(2)(x))]
+        ['x']
+    """
+    symbol = as_symbol(tensor)
+    if symbol is None:
+        raise ConfigError(f"get_source_inputs takes a symbolic tensor, not {tensor!r}")
+    return list(upstream([symbol])[0])
+
+
+def standardize_dtype(dtype: Any) -> str:
+    """The name of a dtype.
+
+    Args:
+        dtype: A name, or a dtype of any library; `None` means that of models.
+
+    Examples:
+        >>> standardize_dtype(np.float32), standardize_dtype(None)
+        ('float32', 'float32')
+    """
+    return floatx() if dtype is None else as_dtype(dtype).long
 
 
 def __dir__() -> list[str]:

@@ -42,6 +42,9 @@ predict: Callable[[Any, Any], Any]  # a program, tensors -> its outputs by port
 feed: Callable[[Any, Any], Any]  # a program, x -> what feeds it tensors; None: x is none of those
 encode: Callable[[Any, Any, Any], Any]  # a layer of the host, an input, keywords -> its result in a
 # model; None where the input is none of a model's
+serialize: Callable[[Any], Any]  # a layer, loss ... -> its description
+deserialize: Callable[..., Any]  # a description, custom_objects= -> a layer, loss ...
+setting: Callable[[str], Any]  # a name of `keras.config` -> the function
 save_onnx: Callable[..., None]  # a model, a path, batch_size=, dtype=, sizes=
 weight: Callable[[Any, str], Any]  # a program, the name of a weight -> a tensor
 set_weight: Callable[[Any, str, Any], None]  # a program, the name of a weight, its new value

@@ -1,4 +1,4 @@
-"""Classes of users' own, which configs may name once they are given."""
+"""Classes and functions of users' own, which configs may name once they are given."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 from ztorch.config import Named
 from ztorch.errors import ConfigError
+from ztorch.own_functions import functions_known
 
 
-def classes_by_name(classes: Any) -> dict[str, type]:
-    """Classes as a dict by name: from one, or from a list of classes, each under its own name.
+def classes_by_name(classes: Any) -> dict[str, Any]:
+    """Classes and functions as a dict by name: from one, or from a list, each under its own name.
 
     >>> from ztorch.layers import Dense
     >>> list(classes_by_name([Dense])), list(classes_by_name({"Old": Dense}))
@@ -24,21 +25,24 @@ def classes_by_name(classes: Any) -> dict[str, type]:
         raise ConfigError(f"custom_objects={classes!r} must be classes, as a list or as a dict by "
                           "their names, or the path of a Python file that defines them")
     for name, c in named.items():
-        if not isinstance(c, type) or not issubclass(c, Named):
+        if not (issubclass(c, Named) if isinstance(c, type) else callable(c)):
             raise ConfigError(f"custom_objects: {name!r} is {c!r}, not a subclass of Layer, Loss, "
-                              "Metric or Optimizer")
+                              "Metric or Optimizer, nor a function")
     return dict(named)
 
 
 @contextmanager
-def known_as(classes: Mapping[str, type]) -> Iterator[None]:
-    """Within the block, configs may name these classes by these names."""
-    families = {name: c.known for name, c in classes.items()}  # type: ignore[attr-defined]
+def known_as(classes: Mapping[str, Any]) -> Iterator[None]:
+    """Within the block, configs may name these classes and functions by these names."""
+    families = {name: c.known for name, c in classes.items() if isinstance(c, type)
+                and issubclass(c, Named)}
+    functions = {name: c for name, c in classes.items() if name not in families}
     before = {name: family.get(name) for name, family in families.items()}
     for name, family in families.items():
         family[name] = classes[name]
     try:
-        yield
+        with functions_known(functions):
+            yield
     finally:
         for name, family in families.items():
             if before[name] is None:

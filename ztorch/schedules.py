@@ -18,6 +18,8 @@ from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.tracing import traced
 from ztorch.graph.value import Value
+from ztorch.keras_calls import without
+from ztorch.member_names import shared
 
 
 class LearningRateSchedule(Named, family="learning-rate schedule", such_as="exponential_decay"):
@@ -28,6 +30,11 @@ class LearningRateSchedule(Named, family="learning-rate schedule", such_as="expo
         >>> PolynomialDecay(1.0, decay_steps=4, end_learning_rate=0.0)(1)
         0.75
     """
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "__init__" in vars(cls):
+            cls.__init__ = without(cls.__init__, name=None)  # type: ignore[method-assign]
 
     def graph(self, step: Value) -> Value:
         """The learning rate as a tensor.
@@ -268,3 +275,9 @@ def _numbers(label: str, sequence: Any) -> list[Any]:
 
 
 get = LearningRateSchedule.get
+
+
+def __getattr__(name: str) -> Any:
+    if (function := shared(name)) is not None:
+        return function
+    raise AttributeError(f"module 'ztorch.schedules' has no attribute {name!r}")

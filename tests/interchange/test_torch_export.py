@@ -55,6 +55,7 @@ def reader(recurrent: bool = True) -> Any:
             self.block = torch.nn.TransformerEncoderLayer(8, 2, 12, batch_first=True)
             self.lstm = torch.nn.LSTM(8, 3, num_layers=2, bidirectional=True, batch_first=True)
             self.gru = torch.nn.GRU(6, 4, batch_first=True)
+            self.short = torch.nn.LSTM(6, 5, proj_size=2, bidirectional=True, batch_first=True)
             self.cells = torch.nn.ModuleList((torch.nn.LSTMCell(6, 3), torch.nn.GRUCell(
                 6, 3, bias=False), torch.nn.RNNCell(6, 3, nonlinearity="relu")))
 
@@ -66,7 +67,8 @@ def reader(recurrent: bool = True) -> Any:
             h, cell = self.cells[0](steps[:, 0])
             for k in (1, 2):
                 h = self.cells[k](steps[:, k], h)
-            return steps, self.gru(steps)[1][0], cells[-1], h, cell
+            return (steps, self.gru(steps)[1][0], cells[-1], h, cell, self.short(steps)[0],
+                    self.short(steps)[1][1][1])
 
     return Reader()
 

@@ -172,8 +172,7 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: F.conv2d(x, torch._weight_norm(torch.arange(1.0, 9).reshape(1, 4, 2, 1), torch.ones(
         1, 1, 1, 1) * 3, 0)),
     lambda x: F.log_softmax(x, -1), lambda x: F.normalize(x, dim=1),
-    # -- complex numbers
-    # -- bags of rows, and short formulas
+    # -- short formulas
     lambda x: x @ torch.linalg.multi_dot([x[0, 0], x[0, 1], x[0, 2]]),
     lambda x: x * torch.vdot(torch.ones(3), torch.arange(3.0)),
     lambda x: torch.logcumsumexp(x * 30, 2),
@@ -211,11 +210,7 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: F.adaptive_max_pool1d(x[:, 0], 3), lambda x: F.adaptive_max_pool2d(x, (3, 4)),
     lambda x: F.adaptive_max_pool3d(x[:, None], (3, 2, 2)), lambda x: F.adaptive_avg_pool2d(x, (4, 5)),
     lambda x: F.adaptive_avg_pool3d(x[:, None], (3, 2, 4)),
-]
-
-# What run_decompositions() fails at, or makes operators of that nothing here translates.
-WHOLE: list[Callable[[Tensor], Tensor]] = [
-    lambda x: F.affine_grid(x[:, 0, :3, :4], [x.shape[0], 3, 5, 1, 4], align_corners=True),
+    # -- matrices, complex numbers and bags of rows
     lambda x: torch.linalg.inv(x + 9 * torch.eye(6)), lambda x: torch.linalg.slogdet(x)[1],
     lambda x: torch.linalg.solve(x + 9 * torch.eye(6), x[:, 1:2]),
     lambda x: torch.linalg.solve(x[:, 0] + 9 * torch.eye(6), x[:, 1, 0]),
@@ -241,4 +236,19 @@ WHOLE: list[Callable[[Tensor], Tensor]] = [
     lambda x: x + F.hinge_embedding_loss(x, x.roll(1, 3).sign()) + F.soft_margin_loss(x, x.roll(1, 3).sign()),
     torch.linalg.det,
     lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True)[1],
+    lambda x: torch.linalg.eigh(x @ x.mT)[0] + torch.linalg.eigvalsh(x + x.mT), torch.linalg.svdvals,
+    lambda x: torch.linalg.svd(x)[1], lambda x: torch.linalg.matrix_power(x, 3),
+    lambda x: torch.linalg.solve_triangular((x + 9 * torch.eye(6)).triu(), x, upper=True),
+    lambda x: torch.linalg.solve_triangular(x + 9 * torch.eye(6), x, upper=False, left=False, unitriangular=True),
+    # -- rarer modes
+    lambda x: F.softplus(x, 2, 1), lambda x: F.interpolate(x, scale_factor=1.5, mode="nearest-exact"),
+    lambda x: torch.linalg.vector_norm(x, 3, dim=2) + F.pairwise_distance(x, x * 2, p=3),
+    lambda x: F.instance_norm(x, _CLASSES, _CLASSES + 1, use_input_stats=False),
+    lambda x: F.grid_sample(x, x[..., :2], "bicubic", "border", align_corners=False),
+    lambda x: F.grid_sample(x, x[..., 1:3], "bicubic", "border", align_corners=True),
+]
+
+# What run_decompositions() fails at.
+WHOLE: list[Callable[[Tensor], Tensor]] = [
+    lambda x: F.affine_grid(x[:, 0, :3, :4], [x.shape[0], 3, 5, 1, 4], align_corners=True),
 ]

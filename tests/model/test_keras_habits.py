@@ -157,13 +157,20 @@ def test_a_cloned_model_has_layers_of_its_own():
         zt.models.clone_model(models[1], input_tensors=L.Input((7,)))
 
 
-def test_settings_of_a_process_are_fixed():
+def test_settings_of_a_process():
     backend = zt.backend
     assert (backend.epsilon(), backend.floatx(), backend.image_data_format()) == (
         1e-7, "float32", "channels_last")
     backend.set_floatx("float32")
-    with pytest.raises(zt.errors.Unsupported, match=r"set_floatx\('float64'\).* give compile its dtype="):
+    try:
         backend.set_floatx("float64")
+        assert backend.floatx() == "float64" == zt.Sequential([L.Input((2,)), L.Dense(1)]).policy
+    finally:
+        backend.set_floatx("float32")
+    with pytest.raises(zt.errors.Unsupported, match="set_global_policy"):
+        backend.set_floatx("float16")
+    with pytest.raises(zt.errors.Unsupported, match="epsilon="):
+        backend.set_epsilon(1e-5)
 
 
 def test_windows_longer_than_the_axis_that_is_traced_first():

@@ -239,5 +239,8 @@ def test_learning_rate_can_be_set_unless_scheduled() -> None:
     with pytest.raises(ConfigError, match="at least 0, not -1"):
         program.learning_rate = -1.0
     scheduled = regressor(optimizer=SGD(ExponentialDecay(0.1, 10, 0.9)))
+    assert scheduled.learning_rate == 0.1
+    scheduled.fit(x, np.ones(8), verbose=0)
+    np.testing.assert_allclose(scheduled.learning_rate, 0.1 * 0.9 ** (scheduled.optimizer.iterations / 10))
     with pytest.raises(ConfigError, match="schedule"):
         scheduled.learning_rate = 0.5

@@ -21,12 +21,14 @@ from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.arrays.value_functions import as_layer_input
 from ztorch.dtypes import DType, f32
 from ztorch.errors import ConfigError, ShapeError, WeightsError
+from ztorch.graph.narrow import products_of
 from ztorch.graph.op import first_value, leaf
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.trees import flatten, unflatten
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context, States
 from ztorch.layers.layer import Layer
+from ztorch.layers.own_policy import rounding_of
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight
 
@@ -190,7 +192,8 @@ def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool, place
     """The layer for inputs of these specs, of which those of the numbers `masked` have a mask."""
     count, inputs_end = len(layer.weights), len(specs) - len(masked)
     computed = next((s.dtype for s in specs[count:] if s.dtype.is_float), f32)
-    states = States(computed, root=layer.path, seed=layer.model_seed)
+    rounding = rounding_of(layer, computed)
+    states = States(computed, rounding, exact=True, root=layer.path, seed=layer.model_seed)
     context = Context(training=training, states=states)
     xs = [leaf("input", f"x{k}", s.shape, s.dtype)
           for k, s in enumerate(specs[count:inputs_end])]
@@ -198,7 +201,8 @@ def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool, place
                    for k, s in zip(masked, specs[inputs_end:], strict=True)]
     context.masks.update((xs[k], mask) for k, mask in zip(masked, known_masks, strict=True))
     inputs, keywords = unflatten(tree, iter(xs))
-    outputs, shape = flatten(layer(*inputs, context=context, **keywords, **fixed))
+    with products_of(rounding):
+        outputs, shape = flatten(layer(*inputs, context=context, **keywords, **fixed))
     kept = [context.stored(w) for w in layer.weights]
     _assigned[layer] = frozenset(context.assigned)
     known = set(kept)

@@ -172,7 +172,7 @@ class ReduceLROnPlateau(Monitor):
 
     def set_program(self, program: Any) -> None:
         super().set_program(program)
-        _ = program.learning_rate  # raises now, not after an epoch, if there is a schedule
+        program.learning_rate = program.learning_rate  # raises now, if there is a schedule
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         self.best: float | None = None

@@ -7,8 +7,15 @@ MaxNorm(max_value=2.0, axis=0)
 
 from __future__ import annotations
 
+from typing import Any
+
 from ztorch.constraints.constraint import Constraint, get
 from ztorch.constraints.norms import MaxNorm, MinMaxNorm, UnitNorm
 from ztorch.constraints.signs import NonNeg
+from ztorch.member_names import member
 
 __all__ = ["Constraint", "MaxNorm", "MinMaxNorm", "NonNeg", "UnitNorm", "get"]
+
+
+def __getattr__(name: str) -> Any:
+    return member(Constraint, name)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,42 @@ class Batches:
         """x and y of some rows, by their numbers."""
         raise NotImplementedError
 
+    def take(self, count: int) -> SomeBatches:
+        """The first batches, to look at them or to train on few.
+
+        Args:
+            count: How many; all if it is more, or -1.
+        """
+        return SomeBatches(self, 0, len(self) if count < 0 else count)
+
+    def skip(self, count: int) -> SomeBatches:
+        """The batches after the first ones.
+
+        Args:
+            count: How many to leave out.
+        """
+        return SomeBatches(self, count, len(self))
+
+    def map(self, function: Callable[..., Any]) -> Mapped:
+        """Batches that are changed when they are read.
+
+        Args:
+            function: Takes what a batch holds, such as x and y, and returns a batch.
+        """
+        return Mapped(self, function)
+
+    def prefetch(self, buffer_size: int = 0) -> Batches:
+        """These batches: `fit` reads ahead of its steps anyway.
+
+        Args:
+            buffer_size: Has no effect. Default: `0`.
+        """
+        return self
+
+    def cache(self) -> Batches:
+        """These batches, which are read anew in each epoch; `arrays` keeps all in memory."""
+        return self
+
     def arrays(self) -> Any:
         """Reads all rows into memory.
 
@@ -104,3 +141,68 @@ class Batches:
         part = copy.copy(self)
         part._rows, part.seed, part.epoch = rows, seed, 0
         return part
+
+
+class SomeBatches:
+    """Some of the batches in a row.
+
+    Args:
+        batches: The batches.
+        start: How many to leave out first.
+        stop: Where they end.
+    """
+
+    def __init__(self, batches: Any, start: int, stop: int):
+        self._batches = batches
+        self._start, self._stop = start, min(stop, len(batches))
+
+    def __len__(self) -> int:
+        return max(self._stop - self._start, 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.islice(iter(self._batches), self._start, self._stop)
+
+    def map(self, function: Callable[..., Any]) -> Mapped:
+        """Batches that are changed when they are read.
+
+        Args:
+            function: Takes what a batch holds, such as x and y, and returns a batch.
+        """
+        return Mapped(self, function)
+
+
+class Mapped:
+    """Batches that a function changes when they are read.
+
+    Args:
+        batches: The batches.
+        function: Takes what a batch holds, such as x and y, and returns a batch.
+
+    Examples:
+        >>> from ztorch.data.sequences import timeseries_dataset_from_array
+        >>> pairs = timeseries_dataset_from_array(np.arange(6.0), np.arange(6.0), 2, batch_size=2)
+        >>> [float(y.max()) for x, y in pairs.map(lambda x, y: (x, -y)).take(2)]
+        [0.0, -2.0]
+    """
+
+    def __init__(self, batches: Any, function: Callable[..., Any]):
+        self._batches, self._function = batches, function
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self._batches:
+            yield self._function(*batch) if isinstance(batch, tuple) else self._function(batch)
+
+    def take(self, count: int) -> SomeBatches:
+        """The first batches.
+
+        Args:
+            count: How many.
+        """
+        return SomeBatches(self, 0, count)
+
+    map = SomeBatches.map
+    prefetch = Batches.prefetch
+    cache = Batches.cache

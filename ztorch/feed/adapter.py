@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ztorch.dtypes import DType, dtype, i32
-from ztorch.errors import ConfigError, DataError, Unsupported, unknown
+from ztorch.errors import ConfigError, DataError, Unsupported
 from ztorch.feed.columns import as_array, check_weights, one_per_row, pad, reads_in_place, store
 from ztorch.feed.frames import columns_of, is_frame
+from ztorch.feed.parts import of_outputs, parts_by_name
 from ztorch.feed.ports import InputPort, TargetPort
 from ztorch.feed.sequences import Ragged
 from ztorch.feed.texts import TextReader
@@ -55,6 +56,7 @@ class DataAdapter(NamedTuple):
     target_ports: tuple[TargetPort, ...] = ()  # of the outputs that have a loss
     weight_ports: tuple[TargetPort, ...] = ()  # of outputs that have weights of their own
     stateful: str = ""  # a layer that remembers a state for each row of a batch, if there is one
+    outputs: tuple[str, ...] = ()  # the names of all outputs, in their order
 
     @classmethod
     def of(cls, functions: Mapping[str, FunctionSpec], metadata: Metadata,
@@ -83,7 +85,7 @@ class DataAdapter(NamedTuple):
                         for f in scoring for port, w in f.inputs.items()
                         if port.partition("/")[0] == "weights"}
         return cls(buckets, tuple(input_ports), tuple(target_ports), tuple(weight_ports.values()),
-                   stateful)
+                   stateful, tuple(port.partition("/")[2] for port in functions["predict"].outputs))
 
     @property
     def dtypes(self) -> dict[str, DType]:
@@ -139,7 +141,7 @@ class DataAdapter(NamedTuple):
             columns_by_name = columns_of(value)
             value = {p.name: columns_by_name[p.name] for p in self.input_ports
                      if p.name in columns_by_name}
-        parts = _parts("x", value, [p.name for p in self.input_ports], "inputs", suffix)
+        parts = parts_by_name("x", value, [p.name for p in self.input_ports], "inputs", suffix)
         columns: Columns = {}
         for p in self.input_ports:
             rows = columns[p.port] = p.rows(parts[p.name], f"x[{p.name!r}]{suffix}")
@@ -193,12 +195,14 @@ class DataAdapter(NamedTuple):
         ports = self.target_ports
         if not ports:  # a step of one's own needs none
             return {}
+        value = of_outputs(value, rows, [p.name for p in ports], self.outputs)
         if len(ports) == 1 and not (ports[0].name and isinstance(value, Mapping)):
             return {ports[0].port: ports[0].rows(value, rows, f"y{suffix}", first_row)}
         if value is None:
             raise DataError(f"y{suffix} is missing: losses compare predictions with targets; pass "
                             "an array for each output that has a loss")
-        parts = _parts("y", value, [p.name for p in ports], "outputs with a loss", suffix)
+        parts = parts_by_name("y", value, [p.name for p in ports], "outputs with a loss",
+                              suffix)
         return {p.port: p.rows(parts[p.name], rows, f"y[{p.name!r}]{suffix}", first_row)
                 for p in ports}
 
@@ -272,28 +276,3 @@ class DataAdapter(NamedTuple):
         if rows < len(weights):
             pad(staging, rows)
         return float(rows if "real" in staging or row_weights is None else row_weights.sum())
-
-
-def _parts(role: str, value: Any, names: list[str], kind: str, suffix: str) -> dict[str, Any]:
-    """The arrays for several inputs or targets, by name.
-
-    Args:
-        role: "x" or "y", for errors.
-        value: A list in the order of `names`, or a mapping.
-        names: The names of the inputs or outputs.
-        kind: What they are called in errors: "inputs" or "outputs with a loss".
-        suffix: Follows `role` in errors.
-    """
-    fix = (f"the model has {len(names)} {kind} ({', '.join(names)}): pass a list of arrays in "
-           "this order, or a dict by these names")
-    if isinstance(value, Mapping):
-        if missing := [name for name in names if name not in value]:
-            raise DataError(f"{role}{suffix} lacks {missing[0]!r}; {fix}")
-        if extra := [name for name in value if name not in names]:
-            raise DataError(f"{role}{suffix}: {unknown(kind.split()[0][:-1], extra[0], names)}")
-        return dict(value)
-    if not isinstance(value, (list, tuple)):
-        raise DataError(f"{role}{suffix} is one {type(value).__name__}; {fix}")
-    if len(value) != len(names):
-        raise DataError(f"{role}{suffix} has {len(value)} parts; {fix}")
-    return dict(zip(names, value, strict=True))

@@ -6,9 +6,10 @@ decides whether to store them in 16 bits, which changes no result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ztorch.dtypes import DType, f32, from_storage, to_storage
 from ztorch.graph.batching import pointwise
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import rebuilt
-from ztorch.graph.value import Op, Value
+from ztorch.graph.value import Op, Value, current_layer
 from ztorch.ir.halves import HALVES
 
 
@@ -42,22 +43,49 @@ def _there_and_back(e: Any, x: Any, d: DType) -> Any:
     return e.b.cast(e.b.cast(x, dtype=d), dtype=x.dtype)
 
 
-_narrow: ContextVar[DType | None] = ContextVar("narrow", default=None)
+@dataclass(frozen=True)
+class Rounding:
+    """The 16-bit dtypes that operands of products are rounded to; None: they are not.
+
+    >>> from ztorch.dtypes import bf16
+    >>> rounding = Rounding(bf16, {"head": None})
+    >>> rounding.of("dense"), rounding.of("head/dense")
+    (DType('bf16'), None)
+    """
+
+    dtype: DType | None = None
+    own: Mapping[str, DType | None] = field(default_factory=dict)  # of layers, by path
+
+    def of(self, path: str) -> DType | None:
+        """The dtype of a layer: that of its own, of a layer around it, or of the program."""
+        while self.own and path:
+            if path in self.own:
+                return self.own[path]
+            path = path.rpartition("/")[0]
+        return self.dtype
+
+    def uses(self, d: DType) -> bool:
+        """Whether some products round their operands to d."""
+        return self.dtype is d or d in self.own.values()
+
+
+_EXACT = Rounding()
+_rounding: ContextVar[Rounding] = ContextVar("rounding", default=_EXACT)
 
 
 @contextmanager
-def products_of(d: DType | None) -> Iterator[None]:
+def products_of(d: DType | Rounding | None) -> Iterator[None]:
     """Products of float32 that are made inside round their operands to d; None rounds nothing."""
-    token = _narrow.set(d)
+    token = _rounding.set(d if isinstance(d, Rounding) else Rounding(d))
     try:
         yield
     finally:
-        _narrow.reset(token)
+        _rounding.reset(token)
 
 
 def operand(x: Value) -> Value:
     """x as an operand of a product: rounded in mixed precision, otherwise unchanged."""
-    d = _narrow.get()
+    d = _rounding.get().of(current_layer())
     return ROUNDED(x, dtype=d) if d is not None and x.dtype is f32 else x
 
 

@@ -6,6 +6,8 @@ name. So adding a layer changes no other weight.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ztorch.initializers.constant import Constant, Identity, Ones, Zeros
 from ztorch.initializers.initializer import Initializer, Shape, stream
 from ztorch.initializers.random import (
@@ -24,6 +26,7 @@ from ztorch.initializers.variance_scaling import (
     LecunUniform,
     VarianceScaling,
 )
+from ztorch.member_names import member
 
 # Keras' other names.
 IdentityInitializer, OrthogonalInitializer, STFTInitializer = Identity, Orthogonal, STFT
@@ -34,3 +37,7 @@ __all__ = ["STFT", "Constant", "GlorotNormal", "GlorotUniform", "HeNormal", "HeU
            "stream"]
 
 get = Initializer.get
+
+
+def __getattr__(name: str) -> Any:
+    return member(Initializer, name)

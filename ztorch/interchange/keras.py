@@ -32,10 +32,10 @@ def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | Non
         input_shape: The shape of a row of the input, where Keras left an axis open, to fix
             it. None: as in the file, and such an axis stays open. Default: `None`.
         ignore: Arguments of layers to leave out, such as "kernel_regularizer". Default: `()`.
-        custom_objects: Classes of your own that the file names: layers, models, losses, metrics and
-            optimizers, as a list, or as a dict by name. A class that is defined is found without,
-            by its name or by what `zt.saving.register_keras_serializable` calls it. Default:
-            `None`.
+        custom_objects: Classes and functions of your own that the file names: layers, models,
+            losses, metrics, activations, as a list, or as a dict by name. A class that is defined
+            is found without, by its name or by what `zt.saving.register_keras_serializable` calls
+            it. Default: `None`.
 
     Returns:
         A Sequential or a Model with the weights of the file.
@@ -93,6 +93,6 @@ def _compile_as_saved(model: Model, archive: StoredZip, source: str) -> None:
                 executable.set_state(name, array.astype(executable.states[name].dtype.numpy))
 
     model.compile_later({
-        "device": "auto", "batch_size": None, "dtype": "float32", "threads": None, "seed": None,
+        "device": "auto", "batch_size": None, "dtype": model.policy, "threads": None, "seed": None,
         "decode": False, "matmul_precision": "float32", "sizes": None, "memory_limit": None,
         **arguments}, resume)

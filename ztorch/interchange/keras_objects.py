@@ -11,19 +11,20 @@ from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.interchange.keras_reader import KerasReader
 from ztorch.layers.layer import Layer
 from ztorch.own_classes import classes_by_name, known_as
+from ztorch.own_functions import registered
 from ztorch.weights.keras_classes import own_class
 from ztorch.weights.keras_describing import KerasWriter, named
 
 Registered = TypeVar("Registered", bound=Callable[..., Any])
-_registered: dict[str, Any] = {}  # what was decorated, functions too
 
 
 def register_keras_serializable(package: str = "Custom",
                                 name: str | None = None) -> Callable[[Registered], Registered]:
-    """Decorates a class: files of Keras call it `package>name`, and find it by that.
+    """Decorates a class or a function: files of Keras call it `package>name`, and find it by that.
 
     A subclass of Layer, Loss, Metric and their kin is known by its own name once it is defined, so
-    only files that Keras is to read, or has written, need this.
+    only files that Keras is to read, or has written, need this. A function that is registered may
+    be the activation of a layer that is saved.
 
     Args:
         package: The first part of the name. Default: `"Custom"`.
@@ -38,12 +39,12 @@ def register_keras_serializable(package: str = "Custom",
         >>> zt.saving.get_registered_name(Twice)
         'mine>Twice'
     """
-    def register(registered: Registered) -> Registered:
-        full = f"{package}>{name or registered.__name__}"
-        _registered[full] = registered
-        if isinstance(registered, type) and issubclass(registered, Named):
-            registered.registered_as = full
-        return registered
+    def register(member: Registered) -> Registered:
+        full = f"{package}>{name or member.__name__}"
+        registered[full] = member
+        if isinstance(member, type) and issubclass(member, Named):
+            member.registered_as = full
+        return member
 
     return register
 
@@ -59,7 +60,7 @@ def get_registered_name(obj: Any) -> str:
         >>> get_registered_name(zt.layers.Dense)
         'Dense'
     """
-    return next((name for name, x in _registered.items() if x is obj), obj.__name__)
+    return next((name for name, x in registered.items() if x is obj), obj.__name__)
 
 
 def get_registered_object(name: str, custom_objects: Any = None) -> Any:
@@ -73,15 +74,28 @@ def get_registered_object(name: str, custom_objects: Any = None) -> Any:
         >>> get_registered_object("Custom>Nobody") is None
         True
     """
-    return (custom_objects or {}).get(name, _registered.get(name))
+    return (custom_objects or {}).get(name, registered.get(name))
+
+
+def get_custom_objects() -> dict[str, Any]:
+    """The functions and classes that were registered, by name: more may be put in.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.utils.get_custom_objects()["twice"] = lambda x: 2.0 * x
+        >>> zt.layers.Dense(3, activation="twice")(zt.ones((1, 2))).shape
+        (1, 3)
+        >>> del zt.utils.get_custom_objects()["twice"]
+    """
+    return registered
 
 
 @contextmanager
 def custom_object_scope(custom_objects: Any) -> Iterator[None]:
-    """Within the block, files and configs may name these classes.
+    """Within the block, files and configs may name these classes and functions.
 
     Args:
-        custom_objects: Classes by name, or a list of them.
+        custom_objects: Classes and functions by name, or a list of them.
 
     Examples:
         >>> import ztorch as zt

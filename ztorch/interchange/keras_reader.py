@@ -12,6 +12,7 @@ from ztorch.errors import ConfigError, Unsupported, ZtorchError
 from ztorch.initializers import Initializer
 from ztorch.interchange import keras_ops
 from ztorch.interchange.keras_graph import alone, arguments, histories, without_masks
+from ztorch.interchange.keras_policies import common_policy, own_dtype
 from ztorch.layers.attention import MultiHeadAttention
 from ztorch.layers.core import Input
 from ztorch.layers.encoded import Encoded, reader_of_text, taken
@@ -19,6 +20,7 @@ from ztorch.layers.layer import Layer
 from ztorch.layers.merge import Merge
 from ztorch.model.model import Model
 from ztorch.model.sequential import Sequential
+from ztorch.own_functions import own_function
 from ztorch.regularizers import Regularizer
 from ztorch.weights.keras_classes import own_class
 from ztorch.weights.keras_ops import MODULES
@@ -43,14 +45,17 @@ class KerasReader:
         self.source, self.ignore = source, ignore
         self.input_shape = None if input_shape is None else tuple(input_shape)
         self.problems: list[str] = []
+        self.policy = "float32"  # of layers without one of their own
 
     def model(self, spec: dict[str, Any]) -> Model:
+        self.policy = common_policy(spec)
         model = self.layer(spec)
         if self.problems:
             raise Unsupported(f"{self.source} holds what ztorch lacks:\n" + "\n".join(
                 f"  {problem}" for problem in dict.fromkeys(self.problems)))
         if not isinstance(model, Model):
             raise Unsupported(f"{self.source} holds a {spec['class_name']}, which is not a model")
+        model.policy = self.policy
         return model
 
     def layer(self, spec: dict[str, Any]) -> Layer | None:
@@ -76,7 +81,7 @@ class KerasReader:
                                    if issubclass(layer_class, Merge) else {})
         for key, value in config.items():
             if key == "dtype":
-                self.float32(value, label)
+                options |= own_dtype(value, self.policy)
             elif key in self.ignore:
                 continue
             elif value == "sparsemax" and key == "activation":
@@ -102,7 +107,7 @@ class KerasReader:
                         f"{label}, a class that neither Keras nor ztorch has: define it, and give "
                         f"it as zt.load_model(path, custom_objects=[{name}])")
             return None
-        self.float32(config.pop("dtype", None), label)
+        config |= own_dtype(config.pop("dtype", None), self.policy)
         if issubclass(kind, Model) and not kind.is_class:
             return self.functional(config, kind)
         return self.make_layer(label, kind, config)
@@ -147,6 +152,8 @@ class KerasReader:
         if not isinstance(value, dict):
             return value
         kind, config = value.get("class_name"), value.get("config")
+        if kind == "function" and (own := own_function(str(config))) is not None:
+            return own
         if key.endswith("initializer") and kind in Initializer.known and isinstance(config, dict):
             known = inspect.signature(Initializer.known[kind].__init__).parameters
             return {"class_name": kind, "config": {k: v for k, v in config.items()
@@ -158,13 +165,6 @@ class KerasReader:
             return {"class_name": kind, "config": config}
         self.report(f"{label} with {key}={_short(value)}")
         return None
-
-    def float32(self, policy: Any, label: str) -> None:
-        """Reports dtypes other than float32 and float64."""
-        if isinstance(policy, dict):
-            policy = policy["config"]["name"]
-        if policy not in (None, "float32", "float64"):
-            self.report(f"{label} of dtype {policy}")
 
     # -- models ------------------------------------------------------------------------------------
 

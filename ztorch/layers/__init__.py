@@ -12,6 +12,7 @@ from typing import Any
 
 from ztorch.errors import unknown
 from ztorch.layers.context import Context, States
+from ztorch.layers.input_spec import InputSpec
 from ztorch.layers.layer import Layer
 from ztorch.layers.merge_functions import (
     add,
@@ -24,6 +25,8 @@ from ztorch.layers.merge_functions import (
     subtract,
 )
 from ztorch.layers.weight import Weight
+from ztorch.layers.wrapper import Wrapper
+from ztorch.member_names import SHARED, shared
 from ztorch.tabular.categories import CategoryEncoding, Discretization, Hashing
 from ztorch.tabular.lookups import IntegerLookup, StringLookup
 from ztorch.tabular.vectorization import TextVectorization
@@ -33,14 +36,17 @@ for _found in pkgutil.iter_modules(__path__):
 
 LAYERS = Layer.known
 globals().update(LAYERS)
-__all__ = ["LAYERS", "CategoryEncoding", "Context", "Discretization", "Hashing", "IntegerLookup",
-           "Layer", "States", "StringLookup", "TextVectorization", "Weight", "add", "average",
+__all__ = ["LAYERS", "CategoryEncoding", "Context", "Discretization", "Hashing", "InputSpec",
+           "IntegerLookup", "Layer", "States", "StringLookup", "TextVectorization", "Weight",
+           "Wrapper", "add", "average",
            "concatenate", "dot", "maximum", "minimum", "multiply", "subtract", *sorted(LAYERS)]
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(name)
+    if name in SHARED:
+        return shared(name)
     if name in LAYERS:
         return LAYERS[name]
     helpers = ("LAYERS", "Context", "Layer", "States", "Weight")

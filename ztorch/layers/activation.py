@@ -16,6 +16,7 @@ from ztorch.layers.axes import checked_axes, example_axes
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.real_positions import spread
+from ztorch.own_functions import own_function
 
 # Names of activations, which are Keras'. Each is the op of this name.
 ACTIVATIONS = (
@@ -45,9 +46,10 @@ def checked_activation(activation: ActivationLike) -> ActivationLike:
     if activation is None:
         return None
     if isinstance(activation, str):
-        if activation not in ACTIVATIONS:
+        own = None if activation in ACTIVATIONS else own_function(activation)
+        if own is None and activation not in ACTIVATIONS:
             raise unknown("activation", activation, ACTIVATIONS)
-        return activation
+        return own or activation
     if isinstance(activation, Layer):
         raise ConfigError(f"activation={type(activation).__name__}(...) is a layer; add it to the "
                           "model after this layer, or give a name such as 'relu'")

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ztorch.errors import ConfigError
+from ztorch.graph.op import leaf
+from ztorch.layers.context import Context, States
 from ztorch.layers.symbol import LayerCall, as_symbol, leaves, nested
 
 OF_FIRST_CALL = ("input", "output", "inputs", "outputs")  # what a layer or model has once called
@@ -39,6 +41,28 @@ class CalledLayer:
 
     def declare_layers(self) -> None:
         """Calls the layers inside on symbolic tensors, where the model does so only when asked."""
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """The shape of the output for inputs of a shape, both with the batch, as in Keras.
+
+        Args:
+            input_shape: The shape, or a list or dict of shapes.
+
+        Examples:
+            >>> from ztorch.layers import Dense
+            >>> Dense(4).compute_output_shape((None, 3))
+            (None, 4)
+        """
+        def value(shape: Any) -> Any:
+            if isinstance(shape, dict):
+                return {name: value(part) for name, part in shape.items()}
+            if isinstance(shape, list) and shape and isinstance(shape[0], (list, tuple)):
+                return [value(part) for part in shape]
+            return leaf("input", "x", (1, *shape[1:]), "float32")
+
+        layer: Any = self
+        y = layer(value(input_shape), context=Context(states=States(data=False)))
+        return nested(lambda v: (None, *v.shape[1:]), y)
 
     def _input_of_first_call(self) -> Any:
         return nested(as_symbol, _alone(self._first_call("input").args))

@@ -10,8 +10,7 @@ from ztorch.graph.value import Value
 from ztorch.layers.augmentation import AugmentationLayer, Factor, between, sign
 from ztorch.layers.context import Context
 from ztorch.layers.pixels import RandomBrightness, RandomContrast
-
-GREY = (0.2989, 0.587, 0.114)  # shares of red, green and blue in the brightness that eyes see
+from ztorch.ops.image_colors import from_hue, grey, hue_and_saturation
 
 
 class ColorLayer(AugmentationLayer, abstract=True):
@@ -22,40 +21,6 @@ class ColorLayer(AugmentationLayer, abstract=True):
             raise shape_error("needs the channels red, green and blue, but inputs are", x.shape[1:],
                               fix="leave the layer out for images without colours")
         return super().last(x, context)
-
-
-def colors(x: Value) -> list[Value]:
-    """Red, green and blue, each with an axis of channels."""
-    return [x[..., k:k + 1] for k in range(3)]
-
-
-def grey(x: Value) -> Value:
-    """The brightness of each pixel, in one channel."""
-    red, green, blue = (channel * share for channel, share in zip(colors(x), GREY, strict=True))
-    return red + green + blue
-
-
-def hue_and_saturation(x: Value) -> tuple[Value, Value, Value]:
-    """Hue, from 0 to 1, saturation, from 0 to 1, and value, the largest of the colours."""
-    red, green, blue = colors(x)
-    value, low = OPS.max(x, -1, True), OPS.min(x, -1, True)
-    span = value - low
-    is_grey, is_black = span <= 0.0, value <= 0.0
-    saturation = OPS.where(is_black, 0.0, span / OPS.where(is_black, 1.0, value))
-    sixth = 1.0 / (6.0 * OPS.where(is_grey, 1.0, span))
-    hue = OPS.where(OPS.equal(value, red), sixth * (green - blue), OPS.where(
-        OPS.equal(value, green), sixth * (blue - red) + 2 / 6, sixth * (red - green) + 4 / 6))
-    return OPS.where(is_grey, 0.0, hue) + OPS.cast(hue < 0.0, x.dtype), saturation, value
-
-
-def from_hue(hue: Value, saturation: Value, value: Value) -> Value:
-    """The image of this hue, saturation and value."""
-    sector = OPS.remainder(hue, 1.0) * 6.0
-    shares = (OPS.clip(OPS.abs(sector - 3.0) - 1.0, 0.0, 1.0),
-              OPS.clip(2.0 - OPS.abs(sector - 2.0), 0.0, 1.0),
-              OPS.clip(2.0 - OPS.abs(sector - 4.0), 0.0, 1.0))
-    return OPS.concat(*(value * (1.0 - saturation + saturation * share) for share in shares),
-                      axis=-1)
 
 
 class RandomHue(ColorLayer):

@@ -11,6 +11,7 @@ import numpy as np
 
 import ztorch.ops  # noqa: F401 (fills OPS)
 from ztorch.dtypes import DType, dtype, f32
+from ztorch.graph.narrow import Rounding
 from ztorch.graph.op import OPS, leaf, shape_error
 from ztorch.graph.value import Value, current_layer
 from ztorch.initializers import Shape
@@ -26,7 +27,7 @@ class States:
     """The states of a model as leaves, shared by all functions that are traced from it."""
 
     dtype: DType = f32  # of computations
-    narrow: DType | None = None  # 16-bit dtype of matrices of weights
+    rounding: Rounding = field(default_factory=Rounding)  # of matrices of weights, in 16 bits
     exact: bool = False  # keep them in `dtype` and round where they are read, as training needs
     seed: int = 0  # of random numbers
     data: bool = True  # False traces shapes only, and draws no initial values
@@ -39,7 +40,7 @@ class States:
 
     def narrowed(self, weight: Weight) -> DType | None:
         """The dtype that a weight is rounded to; vectors, such as biases, are not worth it."""
-        return self.narrow if len(weight.shape) > 1 else None
+        return self.rounding.of(weight.layer.path) if len(weight.shape) > 1 else None
 
     def kept_as(self, weight: Weight) -> DType:
         """The dtype of the state that holds a weight."""
@@ -59,8 +60,7 @@ class States:
                          lambda: np.zeros(shape), kind="cache", trainable=False)
 
 
-# The innermost layer that made each tensor, and the tensors that it was called on.
-Producers = dict[Value, tuple[LayerNode, list[Value]]]
+Producers = dict[Value, tuple[LayerNode, list[Value]]]  # of tensors: innermost layers, arguments
 
 
 @dataclass(frozen=True)

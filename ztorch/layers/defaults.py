@@ -1,14 +1,19 @@
-"""The constant answers of `keras.backend` and `keras.config` about a process. Users reach them as
-`zt.backend`."""
+"""The answers of `keras.backend` and `keras.config` about a process, most of them constant. Users
+reach them as `zt.backend` and `zt.config`."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from ztorch.errors import Unsupported
+from ztorch.layers.policies import dtype_policy, set_dtype_policy
+from ztorch.layers.symbol import as_symbol
 
-__all__ = ["backend", "epsilon", "floatx", "image_data_format", "set_epsilon", "set_floatx",
-           "set_image_data_format"]
+__all__ = ["backend", "clear_session", "disable_traceback_filtering", "dtype_policy", "epsilon",
+           "floatx", "image_data_format", "is_keras_tensor", "is_traceback_filtering_enabled",
+           "set_dtype_policy", "set_epsilon", "set_floatx", "set_image_data_format"]
 
-_EPSILON, _FLOATX, _DATA_FORMAT = 1e-7, "float32", "channels_last"
+_EPSILON, _DATA_FORMAT = 1e-7, "channels_last"
 
 
 def backend() -> str:
@@ -32,13 +37,13 @@ def epsilon() -> float:
 
 
 def floatx() -> str:
-    """The dtype of weights and inputs for which no other was asked.
+    """The dtype of weights of models that are made now.
 
     Examples:
         >>> floatx()
         'float32'
     """
-    return _FLOATX
+    return dtype_policy().variable_dtype
 
 
 def image_data_format() -> str:
@@ -67,18 +72,23 @@ def set_epsilon(value: float) -> None:
 
 
 def set_floatx(value: str) -> None:
-    """Refuses another dtype.
+    """Sets the dtype of models that are made from here on.
 
     Args:
-        value: The dtype, which can only be "float32".
+        value: "float32" or "float64".
 
     Raises:
-        Unsupported: It is another one.
+        Unsupported: It is of 16 bits; `zt.mixed_precision` has policies for these.
+        UnknownName: It is no dtype of models.
 
     Examples:
         >>> set_floatx("float32")
     """
-    _need_same("set_floatx", value, _FLOATX, "give compile its dtype=")
+    if value in ("float16", "bfloat16"):
+        raise Unsupported(f"set_floatx({value!r}): weights and sums are float32; "
+                          f"zt.mixed_precision.set_global_policy('mixed_{value}') rounds operands "
+                          "of matrix products")
+    set_dtype_policy(value)
 
 
 def set_image_data_format(data_format: str) -> None:
@@ -100,3 +110,53 @@ def _need_same(function: str, value: object, fixed: object, fix: str) -> None:
     if value != fixed:
         raise Unsupported(f"{function}({value!r}): programs have no settings that change behind "
                           f"their backs, so it stays {fixed!r}; {fix}")
+
+
+def clear_session(free_memory: bool = True) -> None:
+    """Does nothing: there is no session. Programs are freed with the models that hold them.
+
+    Args:
+        free_memory: Has no effect. Default: `True`.
+
+    Examples:
+        >>> clear_session()
+    """
+
+
+def is_keras_tensor(x: Any) -> bool:
+    """Whether x is a tensor of a model that is being declared.
+
+    Args:
+        x: Anything.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> is_keras_tensor(zt.layers.Input((3,))), is_keras_tensor(3.0)
+        (True, False)
+    """
+    return as_symbol(x) is not None
+
+
+def disable_traceback_filtering() -> None:
+    """Leaves tracebacks whole, as they always are here.
+
+    Examples:
+        >>> disable_traceback_filtering()
+    """
+
+
+def is_traceback_filtering_enabled() -> bool:
+    """Whether tracebacks leave out the frames of this library: never.
+
+    Examples:
+        >>> is_traceback_filtering_enabled()
+        False
+    """
+    return False
+
+
+def setting(name: str) -> Any:
+    """A function of `keras.config`, for `zt.config`."""
+    if name not in __all__:
+        raise AttributeError(f"module 'ztorch.config' has no attribute {name!r}")
+    return globals()[name]

@@ -9,7 +9,8 @@ from ztorch.graph.value import Value
 from ztorch.layers.augmentation import Factor, between
 from ztorch.layers.context import Context
 from ztorch.layers.sharpness import LEAST_SIGMA, blurred
-from ztorch.layers.warping import WarpingLayer, pixels
+from ztorch.layers.warping import WarpingLayer
+from ztorch.ops.image_positions import pixels
 
 REACH, SPREAD = 0.1, 0.05  # of shifts and of the blur that evens them out, in sides of the image
 

@@ -15,10 +15,12 @@ from ztorch.layers.axes import OpenSize, checked_shape
 from ztorch.layers.called import OF_FIRST_CALL, CalledLayer, never_called
 from ztorch.layers.calling import check_call, need_adopted, need_floats
 from ztorch.layers.context import Context
+from ztorch.layers.input_spec import check_inputs
 from ztorch.layers.layer_weights import LayerWeights
 from ztorch.layers.masks import WithMasks
 from ztorch.layers.naming import checked_name, need_shallow, snake_case
 from ztorch.layers.on_tensors import OnTensors, has_numbers
+from ztorch.layers.own_policy import WithPolicy
 from ztorch.layers.plain_calls import (
     adopt_attributes,
     is_plain,
@@ -26,7 +28,6 @@ from ztorch.layers.plain_calls import (
     weight_arguments,
     with_context,
 )
-from ztorch.layers.policies import need_no_dtype
 from ztorch.layers.symbol import declare, leaves, nested, symbols
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight, tensors_of, tracing
@@ -36,8 +37,8 @@ from ztorch.tabular.host_layer import HostLayer
 _serial = itertools.count()
 
 
-class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, CalledLayer,
-            family="layer", such_as="ReLU"):
+class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, WithMasks,
+            CalledLayer, family="layer", such_as="ReLU"):
     """Base class of all layers.
 
     A subclass keeps its arguments as attributes of the same names, makes weights in `build` and
@@ -55,8 +56,9 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, Call
         trainable: Whether an optimizer may change the weights. Default: `True`.
         input_shape: Shape of one example, for the first layer of a `Sequential` without an `Input`.
             Default: `None`.
-        **more: `activity_regularizer`; and for each initializer of a layer a regularizer and a
-            constraint, such as `kernel_regularizer` and `kernel_constraint`.
+        **more: `dtype`, the policy of this layer and those inside it, such as "float32" in a model
+            of mixed precision; `activity_regularizer`; and for each initializer of a layer a
+            regularizer and a constraint, such as `kernel_regularizer` and `kernel_constraint`.
 
     Examples:
         >>> from ztorch.layers import Input, Layer
@@ -76,7 +78,7 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, Call
     def __init__(self, *, name: str | None = None, trainable: bool = True,
                  input_shape: Any = None, **more: Any):
         self.take_rules(more)
-        need_no_dtype(type(self).__name__, more)
+        self.take_policy(more)
         self.refuse(more)
         self.given_name = None if name is None else checked_name(name, type(self).__name__)
         self.name = self.given_name or snake_case(type(self).__name__)
@@ -144,6 +146,8 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, Call
         with layer_scope(self.path or self.name), context.calling(training):
             if self.needs_floats:
                 need_floats(self, inputs[0])
+            if "input_spec" in vars(self):
+                check_inputs(self, inputs[0])
             self.prepare(*inputs, **keywords)
             y = self.called_masked(*inputs, context=context, **keywords)
             if "activity_regularizer" in self.rules:
@@ -268,9 +272,10 @@ class Layer(WithWeightRules, LayerWeights, LayerNode, OnTensors, WithMasks, Call
                               "the batch, not", shape, fix=fix)
 
     def get_config(self) -> dict[str, Any]:
-        common = ("name", "trainable", "input_shape")  # a model's Input has the shape
+        common = {"name", "trainable", "input_shape"}  # a model's Input has the shape
+        common |= {"dtype"} - {*vars(self)}
         arguments = {k: v for k, v in super().get_config().items() if k not in common}
-        return {"name": self.name, **arguments, **self.rules_config(),
+        return {"name": self.name, **arguments, **self.policy_config(), **self.rules_config(),
                 **({} if self.trainable else {"trainable": False})}
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztorch.errors import ConfigError
 from ztorch.layers import wiring
 from ztorch.layers.layer import Layer
+from ztorch.layers.naming import MOST_NESTED
 from ztorch.layers.own_call import ClassModel, own_config
 from ztorch.own_classes import classes_by_name, known_as
 
@@ -50,6 +53,67 @@ class CopiedModel(ClassModel, Layer, abstract=True):
             model.wiring = replace(model.wiring, inputs_are="list")
         made: Self = model
         return made
+
+    def to_json(self, **options: Any) -> str:
+        """Describes the model and its layers as JSON, without weights.
+
+        Args:
+            **options: Go to `json.dumps`, as `indent=2`.
+
+        Returns:
+            A text that `from_json` reads.
+
+        Raises:
+            ConfigError: A layer cannot be described, such as a Lambda.
+
+        Examples:
+            >>> from ztorch import layers as L
+            >>> from ztorch.model.sequential import Sequential
+            >>> model = Sequential([L.Input((4,)), L.Dense(3)])
+            >>> Sequential.from_json(model.to_json()).output_shape
+            (3,)
+        """
+        described = {"class_name": type(self).__name__, "config": self.get_config()}
+        try:
+            return json.dumps(described, **options)
+        except TypeError as error:  # of a get_config of users
+            raise ConfigError(f"a get_config in model {self.name!r} returned what JSON lacks: "
+                              f"{error}; return numbers, texts, lists and dicts, and for layers "
+                              "zt.saving.serialize_keras_object(layer)") from None
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Makes the model that `to_json` described.
+
+        Args:
+            text: What `to_json` returned.
+
+        Returns:
+            A model with first weights.
+
+        Raises:
+            ConfigError: The text does not describe a model of this class.
+
+        Examples:
+            >>> from ztorch import layers as L
+            >>> from ztorch.model.sequential import Sequential
+            >>> text = Sequential([L.Input((4,)), L.Dense(3)]).to_json()
+            >>> Sequential.from_json(text).count_params()
+            15
+        """
+        try:
+            data = json.loads(text)
+            model_class, config = Layer.known[data["class_name"]], data["config"]
+        except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
+            model_class, config = Layer, None
+        if not issubclass(model_class, cls) or not isinstance(config, dict):
+            raise ConfigError(f"this text does not describe a {cls.__name__}; use that of "
+                              "to_json()")
+        try:
+            return model_class.from_config(config)
+        except RecursionError:
+            raise ConfigError(f"this text describes layers in layers, deeper than {MOST_NESTED}, "
+                              "which no model has") from None
 
     def __reduce__(self) -> Any:
         """Pickles the config and the weights, without the trace."""

@@ -3,10 +3,9 @@ as `zt.mixed_precision`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from ztorch.errors import Unsupported, unknown
+from ztorch.errors import unknown
 
 __all__ = ["DTypePolicy", "Policy", "dtype_policy", "global_policy", "set_dtype_policy",
            "set_global_policy"]
@@ -78,11 +77,3 @@ def dtype_policy() -> DTypePolicy:
 
 
 set_global_policy, global_policy = set_dtype_policy, dtype_policy
-
-
-def need_no_dtype(kind: str, arguments: Mapping[str, Any]) -> None:
-    """Raises where a layer is given a dtype of its own. `kind` is its class, for the message."""
-    if arguments.get("dtype") is not None:
-        raise Unsupported(f"{kind}(dtype={arguments['dtype']!r}): a model computes in one dtype; "
-                          "leave it out and give compile its dtype=. In mixed precision all but "
-                          "operands of matrix products is float32 anyway, such as a softmax")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
-
-import numpy as np
 
 from ztorch.config import number, positive
 from ztorch.errors import ConfigError
-from ztorch.graph.op import OPS, constant
+from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
 from ztorch.layers.spatial import SpatialLayer
-from ztorch.ops.windows import pad_axes
+from ztorch.ops.images import INTERPOLATIONS, centred, resized, same_shape, widened_to
 
 _LONGEST_SIDE = 1 << 16
 
@@ -25,59 +22,12 @@ def side(label: str, n: Any) -> int:
     return n.__index__()
 
 
-def weights_between(length: int, wanted: int, antialias: bool = False) -> np.ndarray:
-    """The matrix that interpolates `length` elements to `wanted` ones. Its rows sum to 1.
-
-    Interpolation is linear between the centres of elements. With antialias, a new element is a
-    weighted mean of all elements that it covers.
-
-    >>> weights_between(4, 2).tolist()
-    [[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]]
-    """
-    step = length / wanted
-    middles = (np.arange(wanted) + 0.5) * step
-    apart = np.abs(np.arange(length) + 0.5 - middles[:, None])
-    weights = np.maximum(0.0, 1.0 - apart / (max(step, 1.0) if antialias else 1.0))
-    return weights / weights.sum(1, keepdims=True)
-
-
-def resized(x: Value, height: int, width: int, interpolation: str = "bilinear",
-            antialias: bool = False) -> Value:
-    """Images (channels last), resized."""
-    for axis, wanted in ((1, height), (2, width)):
-        n = x.shape[axis]
-        if n == wanted:
-            continue
-        before, after = x.shape[:axis], x.shape[axis + 1:]
-        if interpolation == "nearest":
-            nearest = ((np.arange(wanted) + 0.5) * (n / wanted)).astype(np.int32)
-            x = OPS.take(x, constant(nearest), axis)
-            continue
-        matrix = constant(weights_between(n, wanted, antialias), x.dtype)
-        flat = OPS.reshape(x, (math.prod(before), n, math.prod(after)))
-        x = OPS.reshape(OPS.matmul(matrix, flat), (*before, wanted, *after))
-    return x
-
-
-def centred(x: Value, height: int, width: int) -> Value:
-    """The middle of images (channels last), in this size."""
-    top, left = (x.shape[1] - height) // 2, (x.shape[2] - width) // 2
-    return OPS.slice(x, (0, top, left, 0), (1,) * 4, (x.shape[0], height, width, x.shape[3]))
-
-
-def _same_shape(x: Value, height: int, width: int) -> tuple[int, int]:
-    """The largest size within x with the proportions of height and width."""
-    rows, columns = x.shape[1], x.shape[2]
-    return (max(min(rows, columns * height // width), 1),
-            max(min(columns, rows * width // height), 1))
-
-
 def fitted(x: Value, height: int, width: int) -> Value:
     """The middle of images in this size. Of smaller images, the largest part of these proportions
     is enlarged."""
     if x.shape[1] >= height and x.shape[2] >= width:
         return centred(x, height, width)
-    return resized(centred(x, *_same_shape(x, height, width)), height, width)
+    return resized(centred(x, *same_shape(x, height, width)), height, width)
 
 
 class CenterCrop(SpatialLayer):
@@ -120,7 +70,8 @@ class Resizing(SpatialLayer):
     Args:
         height: Number of output rows.
         width: Number of output columns.
-        interpolation: `"bilinear"` or `"nearest"`. Default: `"bilinear"`.
+        interpolation: `"nearest"`, `"bilinear"`, `"bicubic"`, `"lanczos3"` or `"lanczos5"`.
+            Default: `"bilinear"`.
         crop_to_aspect_ratio: Whether to crop images to the new proportions first. Default: `False`.
         pad_to_aspect_ratio: Whether to pad images to the new proportions first. Default: `False`.
         fill_mode: Only `"constant"`: padding is `fill_value`. Default: `"constant"`.
@@ -153,7 +104,7 @@ class Resizing(SpatialLayer):
         super().__init__(data_format, **common)
         self.height = side("Resizing(height=...)", height)
         self.width = side("Resizing(width=...)", width)
-        self.interpolation = self.choice("interpolation", interpolation, ("bilinear", "nearest"))
+        self.interpolation = self.choice("interpolation", interpolation, INTERPOLATIONS)
         if crop_to_aspect_ratio and pad_to_aspect_ratio:
             raise ConfigError("Resizing either crops to the aspect ratio or pads to it; choose one")
         self.crop_to_aspect_ratio = crop_to_aspect_ratio
@@ -164,13 +115,8 @@ class Resizing(SpatialLayer):
 
     def last(self, x: Value, context: Context) -> Value:
         x = OPS.cast(x, context.dtype)
-        rows, columns = x.shape[1], x.shape[2]
         if self.crop_to_aspect_ratio:
-            x = centred(x, *_same_shape(x, self.height, self.width))
+            x = centred(x, *same_shape(x, self.height, self.width))
         elif self.pad_to_aspect_ratio:
-            wide = (max(rows, columns * self.height // self.width),
-                    max(columns, rows * self.width // self.height))
-            low = ((wide[0] - rows) // 2, (wide[1] - columns) // 2)
-            high = (wide[0] - rows - low[0], wide[1] - columns - low[1])
-            x = pad_axes(x, low, high, self.fill_value)
+            x = widened_to(x, self.height, self.width, self.fill_value)
         return resized(x, self.height, self.width, self.interpolation, self.antialias)

@@ -220,7 +220,7 @@ def _traced(call: LayerCall) -> tuple[Any, Context]:
 def _lengthen(tensors: list[SymbolicTensor]) -> bool:
     """Traces what leads to these tensors once more, with long open axes, where they were too short
     for a window; whether that was possible."""
-    sources, calls = _upstream(tensors)
+    sources, calls = upstream(tensors)
     before = [(s, s.value, s.mask, s.producers)
               for s in [*sources, *(s for call in calls for s in symbols(call.result))]]
     for s in sources:
@@ -242,7 +242,7 @@ def _lengthen(tensors: list[SymbolicTensor]) -> bool:
     return True
 
 
-def _upstream(tensors: list[SymbolicTensor]) -> tuple[list[SymbolicTensor], list[LayerCall]]:
+def upstream(tensors: list[SymbolicTensor]) -> tuple[list[SymbolicTensor], list[LayerCall]]:
     """The Inputs of tensors, and the calls between both in their order."""
     sources: dict[SymbolicTensor, None] = {}
     calls: dict[LayerCall, None] = {}

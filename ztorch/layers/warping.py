@@ -5,7 +5,6 @@ For each output pixel they compute a position in the input image, and read the i
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -17,10 +16,10 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.layers.augmentation import AugmentationLayer, Factor, between, sign
 from ztorch.layers.context import Context
+from ztorch.ops.image_positions import pixels, read_at
 
 FILL_MODES = ("reflect", "wrap", "constant", "nearest")
 INTERPOLATIONS = ("nearest", "bilinear")
-FARTHEST = 1e6  # pixels from the image beyond which positions are all alike: they fit in int32
 
 
 class WarpingLayer(AugmentationLayer, abstract=True):
@@ -41,46 +40,7 @@ class WarpingLayer(AugmentationLayer, abstract=True):
             row: Position of each output pixel, `(batch, rows, columns, 1)`, 0 for the first row.
             column: The same along the columns.
         """
-        batch, rows, columns, channels = x.shape
-        flat = OPS.reshape(x, (batch, rows * columns, channels))
-        total = None
-        for (i, row_share), (j, column_share) in itertools.product(
-                self._neighbours(row), self._neighbours(column)):
-            at = self._inside(i, rows) * columns + self._inside(j, columns)
-            at = OPS.broadcast_to(OPS.reshape(at, (batch, rows * columns, 1)), flat.shape)
-            pixel = OPS.reshape(OPS.take_along_axis(flat, at, 1), x.shape)
-            if self.fill_mode == "constant":
-                exists = (i >= 0) & (i < rows) & (j >= 0) & (j < columns)
-                pixel = OPS.where(exists, pixel, self.fill_value)
-            part = pixel * (row_share * column_share)
-            total = part if total is None else total + part
-        assert total is not None
-        return total
-
-    def _neighbours(self, position: Value) -> list[tuple[Value, Value]]:
-        """The pixels to read along one axis, and the share of each."""
-        position = OPS.clip(position, -FARTHEST, FARTHEST)
-        if self.interpolation == "nearest":
-            return [(OPS.cast(OPS.round(position), "int32"), OPS.ones_like(position))]
-        low = OPS.floor(position)
-        index, share = OPS.cast(low, "int32"), position - low
-        return [(index, 1.0 - share), (index + 1, share)]
-
-    def _inside(self, index: Value, size: int) -> Value:
-        """The pixel that stands for one outside of the image."""
-        if self.fill_mode == "wrap":
-            return OPS.remainder(index, size)
-        if self.fill_mode == "reflect":
-            index = OPS.remainder(index, 2 * size)
-            return OPS.where(index < size, index, 2 * size - 1 - index)
-        return OPS.clip(index, 0, size - 1)
-
-
-def pixels(x: Value) -> tuple[Value, Value]:
-    """The row and the column of each pixel of images, as `(1, rows, columns, 1)`."""
-    grid = (1, x.shape[1], x.shape[2], 1)
-    row, column = (OPS.cast(OPS.iota(grid, axis, "int32"), x.dtype) for axis in (1, 2))
-    return row, column
+        return read_at(x, row, column, self.interpolation, self.fill_mode, self.fill_value)
 
 
 class RandomRotation(WarpingLayer):

@@ -3,7 +3,7 @@ elements."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ztorch.errors import unknown
 from ztorch.losses.classification import (
@@ -31,6 +31,7 @@ from ztorch.losses.regression import (
     MeanSquaredLogarithmicError,
     Poisson,
 )
+from ztorch.member_names import SHARED, shared
 
 __all__ = ["CTC", "BinaryCrossentropy", "BinaryFocalCrossentropy", "CategoricalCrossentropy",
            "CategoricalFocalCrossentropy", "CategoricalGeneralizedCrossEntropy",
@@ -41,12 +42,14 @@ __all__ = ["CTC", "BinaryCrossentropy", "BinaryFocalCrossentropy", "CategoricalC
            "UnfitTargets", "get"]
 
 if TYPE_CHECKING:
-    def __getattr__(name: str) -> LossFunction: ...
+    def __getattr__(name: str) -> Any: ...
 else:
 
-    def __getattr__(name: str) -> LossFunction:
+    def __getattr__(name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
+        if name in SHARED:
+            return shared(name)
         if name in Loss.known:  # mean_squared_error and its kin
             return LossFunction(Loss.known[name], name)
         helpers = ("Loss", "TargetSpec", "UnfitTargets", "get")

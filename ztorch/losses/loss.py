@@ -58,6 +58,8 @@ def _with_shared_arguments(init: Callable[..., None]) -> Callable[..., None]:
             self.reduction = reduction
         if "dtype" not in own:
             keywords.pop("dtype", None)
+        if "axis" not in own and keywords.get("axis") == -1:
+            del keywords["axis"]
         name = keywords.pop("name", None) if "name" not in own else None
         init(self, *args, **keywords)
         if name is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.errors import unknown
 from ztorch.losses.loss import Loss, LossFunction
+from ztorch.member_names import SHARED, shared
 from ztorch.metrics.accuracy import (
     Accuracy,
     BinaryAccuracy,
@@ -61,6 +62,8 @@ else:
     def __getattr__(name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
+        if name in SHARED:
+            return shared(name)
         metric, loss = Metric.known.get(name), Loss.known.get(_OF_LOSSES.get(name, name))
         if metric is not None and not issubclass(metric, SumMetric):
             return MetricFunction(metric, name)

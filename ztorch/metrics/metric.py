@@ -13,6 +13,7 @@ from ztorch.errors import ConfigError, Unsupported
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.running_step import running_step
 from ztorch.graph.value import Value
+from ztorch.keras_calls import without
 from ztorch.losses.loss import Loss, as_target, rows
 from ztorch.losses.numbers import fitting_weights, on_numbers
 from ztorch.metrics.variables import MetricVariable
@@ -48,6 +49,11 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         >>> Largest().variables
         [<variable total of metric largest ()>, <variable count of metric largest ()>]
     """
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "__init__" in vars(cls):
+            cls.__init__ = without(cls.__init__, dtype=None)  # type: ignore[method-assign]
 
     def __init__(self, name: str | None = None):
         self.name = name or (self.names[0] if self.names else type(self).__name__)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ztorch.arguments import checked
 from ztorch.files.figures import add_rectangle, new_figure, save_figure
+from ztorch.keras_calls import as_in_keras
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
 from ztorch.layers.network import Network
@@ -17,6 +18,8 @@ _WIDTH, _HEIGHT = 2.4, 0.7  # of a box, in inches
 _GAP = 0.45  # between boxes
 
 
+@as_in_keras(ignored="show_dtype rankdir expand_nested dpi show_layer_activations show_trainable "
+                     "splines")
 @checked
 def plot_model(model: Network, to_file: str | os.PathLike[str] | None = "model.png",
                show_shapes: bool = False, show_layer_names: bool = True) -> Any:

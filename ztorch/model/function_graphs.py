@@ -92,7 +92,7 @@ class ScoringGraphs:
         if scale is not None:
             slopes = gradients(scores["loss"] * scale, used)
             new_values = updates([g / scale for g in slopes])
-        elif self.states.narrow is f16 or optimizer.dynamic_scale:
+        elif self.states.rounding.uses(f16) or optimizer.dynamic_scale:
             new_values = scaled_updates(scores["loss"], used, self.states, updates,
                                         *(optimizer.dynamic_scale or ()))
         else:

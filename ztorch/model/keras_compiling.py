@@ -13,6 +13,7 @@ from ztorch.layers.symbol import nested
 from ztorch.losses import Loss
 from ztorch.metrics import Metric, MetricLists
 from ztorch.optimizers import MultiOptimizer, Optimizer, OptimizerMap
+from ztorch.own_functions import own_function
 from ztorch.weights.keras_classes import own_class
 from ztorch.weights.keras_describing import named
 
@@ -67,6 +68,8 @@ def compile_arguments(config: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def as_members(room: Any, x: Any) -> Any:
     """The objects that Keras describes, also in lists and dicts, as members of a room here."""
+    if isinstance(x, Mapping) and x.get("class_name") == "function":
+        return own_function(x["config"]) or getattr(room, x["config"])
     if isinstance(x, Mapping) and "class_name" in x:
         name = {"name": x["config"]["name"]} if room is metrics and "name" in x["config"] else {}
         if (kind := own_class(_FAMILIES[room], x)) is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +10,14 @@ from ztorch.compile.traced_model import TracedModel
 from ztorch.errors import ConfigError
 from ztorch.graph.loop_segments import loops_in_segments
 from ztorch.graph.value import Graph
-from ztorch.layers.layer import Layer
-from ztorch.layers.naming import MOST_NESTED
+from ztorch.keras_calls import as_in_keras
 from ztorch.metrics import MetricLists
 from ztorch.model.runnable_network import RunnableNetwork
-from ztorch.model.summary import print_summary
+from ztorch.model.summary import Shown, print_summary
 from ztorch.model.trace import trace
-from ztorch.optimizers import Optimizer
+from ztorch.optimizers.optimizer import is_optimizer
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
 
     from ztorch.program.program import Program
 
@@ -54,83 +51,29 @@ class Model(RunnableNetwork):
     """
 
     @checked
-    def summary(self, print_fn: Callable[[str], Any] = print, *,
-                show_trainable: bool = False) -> None:
+    def summary(self, print_fn: Callable[[str], Any] | None = None, *,
+                line_length: int | None = None, positions: Sequence[float] | None = None,
+                expand_nested: bool = True, show_trainable: bool = False,
+                layer_range: Sequence[str] | None = None) -> None:
         """Prints the layers with their output shapes, parameters, FLOPs and bytes.
 
         Args:
-            print_fn: Is called with each line. Default: `print`.
+            print_fn: Is called with each line. `None`: `print`. Default: `None`.
+            line_length: The characters of a line; longer cells are cut off. `None`: as many as it
+                takes. Default: `None`.
+            positions: Where columns end, as shares of `line_length` or in characters. `None`: after
+                their longest cells. Default: `None`.
+            expand_nested: Whether layers inside layers have lines of their own. Default: `True`.
             show_trainable: Whether a column tells which layers train. Default: `False`.
+            layer_range: The names of the first and last layer to show. Default: `None`.
 
         Examples:
             ```python
             model.summary()
             ```
         """
-        print_summary(self, print_fn, show_trainable)
-
-    # -- description -------------------------------------------------------------------------------
-
-    def to_json(self, **options: Any) -> str:
-        """Describes the model and its layers as JSON, without weights.
-
-        Args:
-            **options: Go to `json.dumps`, as `indent=2`.
-
-        Returns:
-            A text that `from_json` reads.
-
-        Raises:
-            ConfigError: A layer cannot be described, such as a Lambda.
-
-        Examples:
-            >>> from ztorch import layers as L
-            >>> from ztorch.model.sequential import Sequential
-            >>> model = Sequential([L.Input((4,)), L.Dense(3)])
-            >>> Sequential.from_json(model.to_json()).output_shape
-            (3,)
-        """
-        described = {"class_name": type(self).__name__, "config": self.get_config()}
-        try:
-            return json.dumps(described, **options)
-        except TypeError as error:  # of a get_config of users
-            raise ConfigError(f"a get_config in model {self.name!r} returned what JSON lacks: "
-                              f"{error}; return numbers, texts, lists and dicts, and for layers "
-                              "zt.saving.serialize_keras_object(layer)") from None
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Makes the model that `to_json` described.
-
-        Args:
-            text: What `to_json` returned.
-
-        Returns:
-            A model with first weights.
-
-        Raises:
-            ConfigError: The text does not describe a model of this class.
-
-        Examples:
-            >>> from ztorch import layers as L
-            >>> from ztorch.model.sequential import Sequential
-            >>> text = Sequential([L.Input((4,)), L.Dense(3)]).to_json()
-            >>> Sequential.from_json(text).count_params()
-            15
-        """
-        try:
-            data = json.loads(text)
-            model_class, config = Layer.known[data["class_name"]], data["config"]
-        except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
-            model_class, config = Layer, None
-        if not issubclass(model_class, cls) or not isinstance(config, dict):
-            raise ConfigError(f"this text does not describe a {cls.__name__}; use that of "
-                              "to_json()")
-        try:
-            return model_class.from_config(config)
-        except RecursionError:
-            raise ConfigError(f"this text describes layers in layers, deeper than {MOST_NESTED}, "
-                              "which no model has") from None
+        print_summary(self, print_fn or print, show_trainable, Shown(
+            line_length, positions, expand_nested, layer_range))
 
     # -- programs ----------------------------------------------------------------------------------
 
@@ -168,9 +111,11 @@ class Model(RunnableNetwork):
         return trace(self, batch_size, optimizer, loss, metrics, dtype or self.policy, seed,
                      loss_weights, decode, sizes)
 
+    @as_in_keras(ignored="run_eagerly steps_per_execution jit_compile auto_scale_loss")
     @checked
-    def compile(self, device: str = "auto", *, batch_size: int | Sequence[int] | None = None,
-                optimizer: Any = None, loss: Any = None, metrics: Iterable[Any] | None = (),
+    def compile(self, device: Any = "auto", loss: Any = None, *,
+                batch_size: int | Sequence[int] | None = None, optimizer: Any = None,
+                metrics: Iterable[Any] | None = (),
                 dtype: Any = None, threads: int | None = None, seed: int | None = None,
                 loss_weights: Any = None, decode: bool | int = False,
                 matmul_precision: str = "float32", sizes: Any = None,
@@ -186,7 +131,8 @@ class Model(RunnableNetwork):
         Args:
             device: "cpu" (all cores, the best instructions), "cpu:avx2" and the like, "cuda:0",
                 "vulkan:0", "opencl:0", "webgpu", "metal", "rocm:0", or "auto" for the best one;
-                `zt.devices()` lists those of this machine. Default: `"auto"`.
+                `zt.devices()` lists those of this machine. An optimizer in its place, as in Keras:
+                `compile("adam", "mse")`. Default: `"auto"`.
             batch_size: The rows of a step. `fit` and `predict` take any number of rows. With
                 several, such as `(1, 8, 32)`, each call uses the smallest that holds its rows.
                 None: what the Inputs declare, else 32. Default: `None`.
@@ -243,9 +189,8 @@ class Model(RunnableNetwork):
             >>> program.predict(np.ones((5, 4))).shape
             (5, 1)
         """
-        if isinstance(device, str) and device.lower() in Optimizer.known:
-            raise ConfigError(f"compile takes a device first, and {device!r} is an optimizer; "
-                              f"write compile(optimizer={device!r}, ...)")
+        if optimizer is None and is_optimizer(device):
+            device, optimizer = "auto", device
         if weighted_metrics:
             if isinstance(weighted_metrics, str) or not isinstance(weighted_metrics, Iterable):
                 raise ConfigError(f"weighted_metrics={weighted_metrics!r} is not a list; write it "

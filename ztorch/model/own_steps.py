@@ -8,7 +8,8 @@ from typing import Any
 
 from ztorch.graph.running_step import need_step, running_step
 from ztorch.layers.network import Network
-from ztorch.layers.policies import dtype_policy
+from ztorch.layers.own_policy import checked_policy
+from ztorch.layers.policies import DTypePolicy, dtype_policy
 
 # The functions of a program that a method makes, where a class overrides it.
 _MADE_BY = {"train_step": ("train",), "test_step": ("evaluate",), "predict_step": ("predict",),
@@ -42,6 +43,16 @@ class OwnSteps(Network, abstract=True):
     def _begin(self, name: str | None, seed: int | None, trainable: bool) -> None:
         self.policy = dtype_policy().name  # the dtype of a compile that is given none
         super()._begin(name, seed, trainable)
+
+    @property
+    def dtype_policy(self) -> DTypePolicy:
+        """The policy that was the global one when the model was made, unless another was set: the
+        `dtype` of a compile that is given none."""
+        return super().dtype_policy if self.adopter is not None else DTypePolicy(self.policy)
+
+    @dtype_policy.setter
+    def dtype_policy(self, policy: Any) -> None:
+        self.policy = checked_policy(type(self).__name__, policy).name
 
     @property
     def own_functions(self) -> frozenset[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
 from ztorch.errors import ConfigError
+from ztorch.keras_calls import as_in_keras
 from ztorch.model.compiled_network import CompiledNetwork
 from ztorch.model.programs import not_compiled
 from ztorch.program.verbs import Verbs
@@ -45,6 +46,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         assert self._programs is not None
         return self._programs.running(function, batch_size, weighted or {})
 
+    @as_in_keras("x batch_size verbose steps callbacks")
     @checked
     def predict(self, x: Any, *, batch_size: int | None = None, verbose: int | str = 0,
                 steps: int | None = None, callbacks: Any = None) -> Any:
@@ -146,6 +148,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         with self.running("predict") as program:
             return program.generate(prompt, length, **options)
 
+    @as_in_keras("path overwrite", {"filepath": "path"}, "overwrite zipped")
     @checked
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the compiled artifact, which `zt.load` runs without the compiler, or a file for
@@ -194,6 +197,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         return {name: executable.state(name) for name in executable.states
                 if name.startswith("optimizer/")}
 
+    @as_in_keras("", {"filepath": "path"}, "overwrite max_shard_size")
     @checked
     def save_weights(self, path: str | os.PathLike[str], layout: str | None = None,
                      names: Mapping[str, str] | None = None,
@@ -222,6 +226,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         self.need_memory(8)
         files.save(self, path, layout, names, flatten_from)
 
+    @as_in_keras("", {"filepath": "path"})
     @checked
     def load_weights(self, path: str | os.PathLike[str], names: Mapping[str, str] | None = None,
                      flatten_from: str | None = None) -> None:

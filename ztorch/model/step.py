@@ -142,7 +142,7 @@ class TracedStep:
         if not listed:
             raise ConfigError(f"model {model.name!r} has no trainable weights; set "
                               "layer.trainable = True")
-        if context.states.narrow is f16:
+        if context.states.rounding.uses(f16):
             raise Unsupported("mixed_float16 scales the loss by itself, which a train_step of "
                               "one's own cannot see; compile with dtype='mixed_bfloat16'")
         states = [context.stored(w) for w in listed]

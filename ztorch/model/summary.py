@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+from ztorch.config import flag, positive
 from ztorch.dtypes import DType, f32
+from ztorch.errors import ConfigError, unknown
 from ztorch.graph.flops import flops
 from ztorch.layers.axes import whole_axes, whole_axes_reasons
 from ztorch.layers.network import Network
 from ztorch.layers.weight import Weight
 from ztorch.runtime.snapshot import LayerRow
 from ztorch.runtime.spec import spelled
+
+GAP = 2  # characters between columns
 
 
 def layer_rows(model: Network, kept_as: Callable[[Weight], DType],
@@ -38,25 +44,75 @@ def layer_rows(model: Network, kept_as: Callable[[Weight], DType],
     return tuple(rows)
 
 
+@dataclass(frozen=True)
+class Shown:
+    """How much of a table is shown, as in Keras.
+
+    >>> Shown(line_length=20, positions=[0.5, 1.0]).widths([30, 4]), Shown(20).widths([30, 4])
+    ([10, 8], [14, 4])
+    """
+
+    line_length: int | None = None  # characters
+    positions: Sequence[float] | None = None  # where columns end
+    expand_nested: bool = True
+    layer_range: Sequence[str] | None = None  # names of the first and last layer
+
+    def __post_init__(self) -> None:
+        if self.line_length is not None:
+            positive("summary(line_length=...)", self.line_length)
+        for label, items, kinds in (("positions", self.positions, (int, float)),
+                                    ("layer_range", self.layer_range, str)):
+            if items is not None and not (isinstance(items, (list, tuple)) and items
+                                          and all(isinstance(x, kinds) for x in items)):
+                raise ConfigError(f"summary({label}={items!r}) must be a list of " + (
+                    "numbers" if label == "positions" else "two names"))
+        flag("summary(expand_nested=...)", self.expand_nested)
+        if self.layer_range is not None and len(self.layer_range) != 2:
+            raise ConfigError(f"summary(layer_range={self.layer_range!r}) takes two names")
+
+    def widths(self, longest: Sequence[int]) -> list[int]:
+        """The widths of columns, of which the longest cells are known."""
+        if self.positions is None:
+            rest = sum(longest[1:]) + GAP * (len(longest) - 1)
+            first = longest[0] if self.line_length is None else max(1, self.line_length - rest)
+            return [first, *longest[1:]]
+        scale = (self.line_length or 80) if max(self.positions) <= 1 else 1
+        ends = [0, *(round(p * scale) for p in self.positions)]
+        set_here = [max(1, b - a - (GAP if k else 0)) for k, (a, b) in enumerate(pairwise(ends))]
+        return [*set_here[:len(longest)], *longest[len(set_here):]]
+
+    def rows(self, rows: Sequence[LayerRow]) -> list[LayerRow]:
+        """The rows that are shown."""
+        if self.layer_range is not None:
+            names = [r.name for r in rows]
+            if missing := [name for name in self.layer_range if name not in names]:
+                raise unknown("layer", missing[0], names)
+            first, last = map(names.index, self.layer_range)
+            rows = rows[first:last + 1]
+        return [r for r in rows if self.expand_nested or r.depth == 0]
+
+
 def print_summary(model: Network, print_fn: Callable[[str], Any] = print,
-                  show_trainable: bool = False) -> None:
+                  show_trainable: bool = False, shown: Shown | None = None) -> None:
     """Prints the table of a model's layers, with totals, for float32."""
+    shown = shown or Shown()
     rows = layer_rows(model, lambda w: f32)
     table: list[tuple[str, ...]] = [
         ("Layer (type)", "Output shape", "Parameters", "FLOPs", "Bytes",
          *(("Trainable",) if show_trainable else ()))]
-    for r in rows:
+    for r in shown.rows(rows if shown.expand_nested else _with_inner(rows)):
         name = "  " * r.depth + r.name.rpartition("/")[2]
         table.append((f"{name} ({r.class_})", spelled(r.output_shape, "batch"),
                       f"{r.parameters:,}", "?" if whole_axes(model) else f"{r.flops:,}",
                       f"{r.bytes:,}", *(("yes" if r.trainable else "no",) if show_trainable
                                         else ())))
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    rule = "─" * (sum(widths) + 2 * (len(widths) - 1))
+    widths = shown.widths([max(map(len, column)) for column in zip(*table, strict=True)])
+    rule = "─" * (sum(widths) + GAP * (len(widths) - 1))
 
     def show(line: tuple[str, ...]) -> str:
         cells = [c.ljust(w) if k < 2 else c.rjust(w)
-                 for k, (c, w) in enumerate(zip(line, widths, strict=True))]
+                 for k, (c, w) in enumerate((c if len(c) <= w else f"{c[:w - 1]}…", w)
+                                            for c, w in zip(line, widths, strict=True))]
         return "  ".join(cells).rstrip()
 
     total = sum(r.parameters for r in rows)
@@ -74,6 +130,17 @@ def print_summary(model: Network, print_fn: Callable[[str], Any] = print,
         return
     steps = f" of size {max(map(int, sizes.values()))} along {' and '.join(sizes)}" if sizes else ""
     print_fn(f"FLOPs for one example{steps}: {sum(r.flops for r in rows):,} (a multiply-add is 2)")
+
+
+def _with_inner(rows: Sequence[LayerRow]) -> list[LayerRow]:
+    """The rows, in which layers of the model count what the layers inside them have."""
+    groups: list[list[LayerRow]] = []
+    for r in rows:
+        groups.append([r]) if r.depth == 0 else groups[-1].append(r)
+    return [first.replace(parameters=sum(r.parameters for r in (first, *inner)),
+                          flops=sum(r.flops for r in (first, *inner)),
+                          bytes=sum(r.bytes for r in (first, *inner)))
+            for first, *inner in groups]
 
 
 def _without_names(shape: Any) -> tuple[Any, ...]:

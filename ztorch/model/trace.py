@@ -17,6 +17,7 @@ from ztorch.layers.axes import whole_axes
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
 from ztorch.layers.network import Network
+from ztorch.layers.own_policy import rounding_of
 from ztorch.layers.real_positions import Padding
 from ztorch.losses import TargetSpec
 from ztorch.model.declaration import declaration_of, texts_of
@@ -60,7 +61,8 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
     need_multiples(model, multiples, open_sizes)
     # The first values exist twice for a moment: here, and in the program that is loaded.
     model.need_memory(4 + 2 * computed.bytes)
-    states = States(computed, narrow, optimizer is not None,
+    rounding = rounding_of(model, computed, narrow)
+    states = States(computed, rounding, optimizer is not None,
                     model.seed if seed is None else whole_seed(seed), root=model.path)
 
     at("trace")
@@ -76,7 +78,7 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
             own, targets or {},
             weighted or {})
 
-    with products_of(narrow):
+    with products_of(rounding):
         in_order = iter(buckets)
         largest = traced(next(in_order))
         _need_all_inputs(model, largest.x, largest.functions["predict"])

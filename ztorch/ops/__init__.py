@@ -23,11 +23,12 @@ from ztorch.errors import nearest
 from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public, as_value, leaf
 from ztorch.graph.operators import Operators
 from ztorch.graph.value import Value, current_layer, stand_in
-from ztorch.ops.absent import INSTEAD, MODULES
+from ztorch.ops.absent import INSTEAD
 from ztorch.ops.control import checkpoint as checkpoint
 from ztorch.ops.control import cond as cond
 from ztorch.ops.control import scan as scan
 from ztorch.ops.control import while_loop as while_loop
+from ztorch.ops.keras_arguments import ORDERED, of_keras
 from ztorch.ops.sizes import ndim as ndim
 from ztorch.ops.sizes import shape as shape
 from ztorch.ops.sizes import size as size
@@ -46,6 +47,7 @@ _OF_TENSORS = (
     "array", "associative_scan", "bincount", "complex", "convert_to_numpy", "convert_to_tensor",
     "copy", "dtype", "fori_loop", "is_tensor", "jvp", "map", "nonzero", "polar", "select", "switch",
     "unique", "vectorize", "vectorized_map", "view_as_complex", "view_as_real")
+_SAME = ("image", "linalg", "nn", "numpy")  # modules of Keras whose functions are all here
 __all__ = sorted((*REGISTRY, *_FUNCTIONS, *_OF_TENSORS))
 
 
@@ -57,14 +59,15 @@ class _Found(types.ModuleType):
 sys.modules[__name__].__class__ = _Found
 
 
-def __getattr__(name: str) -> Callable[..., Any]:
+def __getattr__(name: str) -> Any:
     asked = name
     if name in _OF_TENSORS:
         return dispatch.function_of_tensors(name)
+    if name in _SAME:
+        return sys.modules[__name__]
     name = ALIASES.get(name, name)
     if name not in REGISTRY:
-        instead = MODULES.get(name) or INSTEAD.get(name)
-        hint = f"; {instead}" if instead else ""
+        hint = f"; {INSTEAD[name]}" if name in INSTEAD else ""
         if not hint and not name.startswith("_"):
             hint = nearest(name, (*REGISTRY, *ALIASES, *_OF_TENSORS), likeness=0.7)
         raise AttributeError(f"module 'ztorch.ops' has no attribute {name!r}{hint}")
@@ -95,9 +98,12 @@ def _public(name: str) -> Callable[..., Any]:
     public, takes_tensors = REGISTRY[name], bool(signature(name)[1])
     parameters = signature(name)[0].parameters.values()
     joins = [p.name for p in parameters] == ["xs", "axis"]
+    spelled = of_keras(name, signature(name)[0])
 
     @functools.wraps(public.call)
     def call(*args: Any, **attrs: Any) -> Any:
+        if spelled is not None and (attrs or name in ORDERED):
+            args, attrs = spelled(args, attrs)
         again = dispatch.on_tensors(name, args, attrs)
         if again is not None:
             return again

@@ -17,9 +17,6 @@ _DTYPE = "use x.astype('{}')"
 _CHANGES = "a tensor never changes; use the op without _, which makes another one"
 _EIGEN = "ops.eigh takes symmetric matrices; others have complex eigenvalues"
 
-# Modules of keras.ops, which no tensor has
-MODULES = dict.fromkeys(("linalg", "nn", "numpy"),
-                        "zt.ops has its functions itself, such as zt.ops.relu")
 INSTEAD = {
     "addcmul": "use a + b * c", "addmm": "use ops.gemm", "argwhere": _SIZES,
     "asarray": "use ops.convert_to_tensor", "astype": "use ops.cast",
@@ -47,7 +44,6 @@ INSTEAD = {
     "t": "use ops.transpose", "unique_all": _SETS,
     "unique_counts": _SETS, "unique_inverse": _SETS, "unique_values": _SETS,
     "custom_gradient": "use zt.custom_gradient",
-    "image": "layers such as Resizing do this",
     **dict.fromkeys(("grad", "requires_grad", "requires_grad_", "retain_grad"), _GRADIENT),
     "backward": _GRADIENT + "\nIn a train_step, self.gradients(loss, weights) has them.",
     "choose": "use ops.where, or ops.take_along_axis",
@@ -87,7 +83,6 @@ INSTEAD = {
     "histc": "use ops.histogram",
     "select": "use x[..., k, :]", "compress": _SIZES,
     **{name: f"use zt.ops.{name}(x)" for name in ("bincount", "nonzero", "unique")},
-    "resize": "use ops.reshape, or ops.pad",
     "index_add": "use ops.scatter_add", "scatter_reduce": "use ops.scatter_add",
     "index_put": "use ops.scatter_update", "index_copy": "use ops.scatter_update",
     "put": "use ops.scatter_update", "slice_scatter": "use ops.slice_update",

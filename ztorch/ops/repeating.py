@@ -26,7 +26,7 @@ def tile(x: Value, repetitions: int | tuple[int, ...]) -> Value:
         >>> zt.ops.tile(np.array([1, 2]), 2), zt.ops.repeat(np.array([1, 2]), 2)
         (array([1, 2, 1, 2]), array([1, 1, 2, 2]))
     """
-    times = tuple(repetitions) if isinstance(repetitions, (list, tuple)) else (repetitions,)
+    times = tuple(map(int, np.atleast_1d(np.asarray(repetitions))))
     if any(n < 0 for n in times):
         raise shape_error(f"ops.tile cannot repeat {times} times", x.shape)
     rank = max(x.rank, len(times))

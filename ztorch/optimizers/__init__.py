@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ztorch import schedules
 from ztorch.errors import unknown
+from ztorch.member_names import SHARED, shared
 from ztorch.optimizers.adam import Adam, Adamax, AdamW, Nadam
 from ztorch.optimizers.adaptive import Adadelta, Adafactor, Ftrl
 from ztorch.optimizers.by_layer import Lamb, Muon
@@ -24,9 +25,11 @@ get = Optimizer.get
 
 if not TYPE_CHECKING:  # it knows what is here
 
-    def __getattr__(name: str) -> NoReturn:
+    def __getattr__(name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
+        if name in SHARED:
+            return shared(name)
         helpers = ("Optimizer", "OptimizerMap", "Slots", "get", "schedules")
         names = [other for other in __all__ if other not in helpers]
         raise AttributeError(str(unknown("optimizer", name, names)))

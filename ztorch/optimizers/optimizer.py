@@ -268,6 +268,17 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
         return list(grads)
 
 
+def is_optimizer(x: Any) -> bool:
+    """Whether x is an optimizer, or the name or class of one.
+
+    >>> is_optimizer("adam"), is_optimizer("cpu")
+    (True, False)
+    """
+    if isinstance(x, str):
+        return x.lower() in {name.lower() for name in Optimizer.known}
+    return isinstance(x, Optimizer) or (isinstance(x, type) and issubclass(x, Optimizer))
+
+
 def _rate(of: str, x: Any) -> float | LearningRateSchedule:
     if isinstance(x, (LearningRateSchedule, dict)):
         return LearningRateSchedule.get(x)

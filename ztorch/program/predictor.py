@@ -17,6 +17,7 @@ from ztorch.config import flag
 from ztorch.feed.adapter import Columns, checked_batch_size, rows_of
 from ztorch.feed.call_pool import CallPool, run_into_new
 from ztorch.feed.sources import is_stream
+from ztorch.keras_calls import as_in_keras
 from ztorch.program.stateful import Path, Stateful
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _MODEL_NAMES = ("compile", "count_params", "get_config", "get_layer", "input_sha
 class Predictor(Stateful):
     """A compiled model that predicts. Threads may share it."""
 
+    @as_in_keras("x batch_size verbose steps callbacks")
     def predict(self, x: Any, *, batch_size: int | None = None, verbose: int | str = 0,
                 steps: int | None = None, callbacks: Any = None) -> Any:
         """Computes the model's outputs.

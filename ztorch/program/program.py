@@ -12,6 +12,7 @@ from ztorch.errors import ArtifactError, ConfigError
 from ztorch.feed.adapter import checked_batch_size
 from ztorch.files.kinds import BadValue
 from ztorch.program.predictor import Predictor
+from ztorch.program.running_optimizer import RunningOptimizer
 from ztorch.program.stateful import Path
 from ztorch.program.verbs import Verbs
 from ztorch.work_line import working
@@ -149,8 +150,6 @@ class Program(Verbs, Predictor):
     @property
     def optimizer(self) -> RunningOptimizer:
         """The optimizer: `program.optimizer.learning_rate` may be read and set while it trains."""
-        from ztorch.program.running_optimizer import RunningOptimizer
-
         self.need("train")
         return RunningOptimizer(self)
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ztorch.errors import ConfigError
-
-if TYPE_CHECKING:
-    from ztorch.program.stateful import Stateful
 
 
 class RunningOptimizer:
@@ -18,7 +15,7 @@ class RunningOptimizer:
         program: The program.
     """
 
-    def __init__(self, program: Stateful):
+    def __init__(self, program: Any):
         vars(self)["_program"] = program
         declaration = program.metadata.declaration
         declared = None if declaration is None else declaration.optimizer
@@ -27,8 +24,16 @@ class RunningOptimizer:
 
     @property
     def learning_rate(self) -> float:
-        """The learning rate, which may be set."""
-        return self._program.learning_rate
+        """The learning rate, which may be set unless it follows a schedule."""
+        return float(self._program.learning_rate)
+
+    def scheduled_rate(self) -> float | None:
+        """The rate of the next step by the schedule of the optimizer; None if it has none."""
+        from ztorch.schedules import LearningRateSchedule
+
+        schedule = self._config.get("learning_rate")
+        return (LearningRateSchedule.get(schedule)(self.iterations) if isinstance(schedule, dict)
+                else None)
 
     @property
     def iterations(self) -> int:

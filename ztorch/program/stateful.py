@@ -17,6 +17,7 @@ from ztorch.feed.adapter import DataAdapter
 from ztorch.feed.call_pool import BorrowedCall, CallPool
 from ztorch.feed.columns import as_array
 from ztorch.locks import new_lock
+from ztorch.program.running_optimizer import RunningOptimizer
 from ztorch.runtime.buckets import BATCH, Buckets
 from ztorch.runtime.spec import RESULTS, offered, score_of
 
@@ -243,8 +244,12 @@ class Stateful:
 
     @property
     def learning_rate(self) -> float:
-        """The optimizer's learning rate, which may be set while training."""
-        return float(self.executable.state(self._rate_name()))
+        """The optimizer's learning rate, which may be set while training; under a schedule that of
+        the next step, which may only be read."""
+        self.need("train")
+        scheduled = None if self._rate_state() else RunningOptimizer(self).scheduled_rate()
+        return (float(self.executable.state(self._rate_name())) if scheduled is None
+                else scheduled)
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztorch.arguments import checked
+from ztorch.keras_calls import as_in_keras
 
 if TYPE_CHECKING:
     from ztorch.callbacks.callback import Callback
@@ -56,6 +57,9 @@ class Verbs:
             runnable.summary(lines.append)
         return f"<pre>{html.escape(chr(10).join(lines))}</pre>"
 
+    @as_in_keras("x y batch_size epochs verbose callbacks validation_split validation_data "
+                 "shuffle class_weight sample_weight initial_epoch steps_per_epoch "
+                 "validation_steps", ignored="validation_batch_size")
     @checked
     def fit(self, x: Any, y: Any = None, *, batch_size: int | None = None, epochs: int = 1,
             verbose: int | str = "auto", callbacks: Callback | Iterable[Callback] | None = None,
@@ -141,6 +145,7 @@ class Verbs:
                        steps_per_epoch=steps_per_epoch, validation_steps=validation_steps,
                        validation_freq=validation_freq, nan=nan)
 
+    @as_in_keras("x y batch_size verbose sample_weight steps callbacks return_dict")
     @checked
     def evaluate(self, x: Any, y: Any = None, *, batch_size: int | None = None,
                  sample_weight: Any = None, verbose: int | str = "auto",

@@ -7,8 +7,15 @@ L2(l2=0.0001)
 
 from __future__ import annotations
 
+from typing import Any
+
+from ztorch.member_names import member
 from ztorch.regularizers.norms import L1, L1L2, L2
 from ztorch.regularizers.orthogonal import OrthogonalRegularizer
 from ztorch.regularizers.regularizer import Regularizer, get
 
 __all__ = ["L1", "L1L2", "L2", "OrthogonalRegularizer", "Regularizer", "get"]
+
+
+def __getattr__(name: str) -> Any:
+    return member(Regularizer, name)

@@ -3,16 +3,51 @@ too."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 from ztorch.errors import ConfigError
+from ztorch.interchange.keras_objects import custom_object_scope, deserialize_keras_object
 from ztorch.layers.core import Input
 from ztorch.model.model import Model
 from ztorch.model.sequential import Sequential
 from ztorch.sources.load_model import load_model
+from ztorch.sources.saving import save_model
 
-__all__ = ["Model", "Sequential", "clone_model", "load_model"]
+__all__ = ["Model", "Sequential", "clone_model", "load_model", "model_from_json", "save_model"]
+
+
+def model_from_json(json_string: str, custom_objects: Any = None) -> Model:
+    """The model that `model.to_json()` described, here or in Keras, with first weights.
+
+    Args:
+        json_string: The text.
+        custom_objects: Classes and functions of your own that it names, by name or as a list.
+            Default: `None`.
+
+    Raises:
+        ConfigError: The text describes no model.
+        Unsupported: The model has something that ztorch lacks; the message lists all of it.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> model = zt.Sequential([zt.Input((4,)), zt.layers.Dense(2)])
+        >>> model_from_json(model.to_json()).count_params()
+        10
+    """
+    try:
+        described = json.loads(json_string)
+        of_keras = described.get("module") is not None
+    except (json.JSONDecodeError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigError(f"this text describes no model: {error}; use that of model.to_json()"
+                          ) from None
+    with custom_object_scope(custom_objects or {}):
+        model = (deserialize_keras_object(described) if of_keras else
+                 Model.from_json(json_string))
+    if not isinstance(model, Model):
+        raise ConfigError(f"this text describes a {type(model).__name__}, which is no model")
+    return model
 
 
 def clone_model(model: Model, input_tensors: Any = None,

@@ -10,6 +10,7 @@ from typing import Any
 from ztorch.arguments import checked
 from ztorch.config import Named, positive
 from ztorch.errors import ConfigError
+from ztorch.keras_calls import as_in_keras
 from ztorch.model.model import Model
 from ztorch.own_classes import classes_by_name
 from ztorch.runtime.load import open_artifact
@@ -19,6 +20,7 @@ from ztorch.sources.python_files import import_file
 from ztorch.sources.shipped import take_shipped
 
 
+@as_in_keras("path custom_objects compile safe_mode", {"filepath": "path"}, "compile safe_mode")
 @checked
 def load_model(path: str | os.PathLike[str], *, custom_objects: Any = None,
                size: int | None = None) -> Model:
@@ -30,7 +32,7 @@ def load_model(path: str | os.PathLike[str], *, custom_objects: Any = None,
             (which is trained where `ztorch zoo` says so), `path/to/file.py:attribute`, or a
             .safetensors file of weights: its model is that of the .py file of the same name beside
             it, or the one of the zoo that it names.
-        custom_objects: Classes of your own that an artifact names: layers, losses, metrics and
+        custom_objects: Classes and functions of your own that the file names: layers, losses and
             optimizers, as a list, as a dict by name, or as the path of a Python file that defines
             them. Nothing that is not given here is imported. Default: `None`.
         size: Of a folder of Hugging Face: rows and columns of an image, for a ResNet, or the

@@ -9,19 +9,23 @@ from ztorch.interchange.keras_objects import (
     CustomObjectScope,
     custom_object_scope,
     deserialize_keras_object,
+    get_custom_objects,
     get_registered_name,
     get_registered_object,
     register_keras_serializable,
     serialize_keras_object,
 )
+from ztorch.keras_calls import as_in_keras
 from ztorch.model.model import Model
 from ztorch.sources.load_model import load_model
 
 __all__ = ["CustomObjectScope", "custom_object_scope", "deserialize_keras_object",
-           "get_registered_name", "get_registered_object", "load_model", "load_weights",
-           "register_keras_serializable", "save_model", "save_weights", "serialize_keras_object"]
+           "get_custom_objects", "get_registered_name", "get_registered_object", "load_model",
+           "load_weights", "register_keras_serializable", "save_model", "save_weights",
+           "serialize_keras_object"]
 
 
+@as_in_keras("model filepath overwrite", ignored="overwrite zipped")
 def save_model(model: Model, filepath: str | os.PathLike[str]) -> Any:
     """Writes a model: `model.save(filepath)`.
 
@@ -32,6 +36,7 @@ def save_model(model: Model, filepath: str | os.PathLike[str]) -> Any:
     return model.save(filepath)
 
 
+@as_in_keras("model filepath overwrite", ignored="overwrite max_shard_size")
 def save_weights(model: Model, filepath: str | os.PathLike[str]) -> None:
     """Writes the weights of a model: `model.save_weights(filepath)`.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from ztorch.config import Named
 from ztorch.errors import Unsupported, ZtorchError
-from ztorch.graph.op import ALIASES, REGISTRY
+from ztorch.graph.op import ALIASES
 from ztorch.layers.attention import MultiHeadAttention
 from ztorch.layers.axes import OpenSize
 from ztorch.layers.core import Input
@@ -21,7 +20,8 @@ from ztorch.layers.score_attention import Attention
 from ztorch.layers.symbol import LayerCall, SymbolicTensor, as_symbol, leaves, nested
 from ztorch.weights.keras_branches import flat, is_row
 from ztorch.weights.keras_classes import is_own, registered_name
-from ztorch.weights.keras_ops import MODULES, OPS_OF_KERAS
+from ztorch.weights.keras_op_arguments import BY_OP, op_arguments
+from ztorch.weights.keras_ops import MODULES
 from ztorch.weights.keras_texts import call_on_text, host_layer
 
 # Layers of ours that Keras lacks.
@@ -41,8 +41,6 @@ _MODULES = {"initializer": "keras.initializers", "learning-rate schedule":
             "keras.optimizers.schedules", "loss": "keras.losses", "metric": "keras.metrics",
             "optimizer": "keras.optimizers", "regularizer": "keras.regularizers",
             "constraint": "keras.constraints"}  # of families
-_BY_OP = {"div": OPS_OF_KERAS["Divide"]} | {
-    ALIASES.get(row.op, row.op): row for row in reversed(OPS_OF_KERAS.values())}
 
 
 class KerasWriter:
@@ -100,7 +98,8 @@ class KerasWriter:
         except ZtorchError as error:  # such as a function as an activation
             self.problems.append(str(error))
             return {}
-        return _spec(MODULES_OF_LAYERS.get(kind, "keras.layers"), kind, config)
+        return _spec(MODULES_OF_LAYERS.get(kind, "keras.layers"), kind,
+                     {**config, **_policy(layer)})
 
     def own(self, layer: Layer) -> dict[str, Any]:
         """A layer or model of a class of users' own, which Keras finds by what it is registered as,
@@ -140,6 +139,7 @@ class KerasWriter:
         if isinstance(config.get("padding"), (list, tuple)) and "kernel_size" in config:
             self.problems.append(f"{kind} {layer.name!r} with padding={config['padding']} in "
                                  "numbers; a ZeroPadding layer before it does the same")
+        config.pop("dtype", None)  # see _policy
         if config.get("activation") == "sparsemax":
             self.problems.append(f"{kind} {layer.name!r} with activation=sparsemax, whose results "
                                  "in Keras do not sum to 1 as those of ours do")
@@ -153,6 +153,9 @@ class KerasWriter:
             return [self.layer(x) for x in argument]
         if isinstance(argument, Named):
             return named(argument, label)
+        if callable(argument) and isinstance(described, str):  # a function that was registered
+            return {"module": "builtins", "class_name": "function", "config": described,
+                    "registered_name": described}
         return described
 
     # -- functional models -------------------------------------------------------------------------
@@ -207,7 +210,7 @@ class KerasWriter:
             return _tensor(x, references[x]) if isinstance(x, SymbolicTensor) else x
 
         if isinstance(layer, Operation):
-            args = _op_arguments(layer, [tensor(s) for s in leaves(call.args)])[0]
+            args = op_arguments(layer, [tensor(s) for s in leaves(call.args)])[0]
             return {"args": args, "kwargs": {}}
         args, keywords = list(call.args), dict(call.keywords)
         if isinstance(layer, MultiHeadAttention):
@@ -220,11 +223,11 @@ class KerasWriter:
 
     def operation(self, layer: Operation) -> dict[str, Any]:
         """An op as one of Keras' classes."""
-        row = _BY_OP.get(ALIASES.get(layer.op, layer.op))
+        row = BY_OP.get(ALIASES.get(layer.op, layer.op))
         if row is None:
             self.problems.append(f"op {layer.op!r} of layer {layer.name!r}: Keras has no such op")
             return {}
-        config = {"name": layer.name, **_op_arguments(layer, [None] * 8)[1]}
+        config = {"name": layer.name, **op_arguments(layer, [None] * 8)[1]}
         return {**_spec(f"{MODULES}{row.module}", row.name, config), "registered_name": row.name}
 
 
@@ -245,53 +248,15 @@ def _spec(module: str | None, kind: str, config: dict[str, Any]) -> dict[str, An
     return {"module": module, "class_name": kind, "config": config, "registered_name": None}
 
 
+def _policy(layer: Layer) -> dict[str, Any]:
+    """The dtype policy of a layer, where it is not Keras' default."""
+    name = layer.dtype_policy.name
+    return {} if name == "float32" else {"dtype": {
+        "module": "keras", "class_name": "DTypePolicy", "config": {"name": name},
+        "registered_name": None}}
+
+
 def _tensor(symbol: SymbolicTensor, history: list[Any]) -> dict[str, Any]:
     shape = [None, *(None if isinstance(n, OpenSize) else n for n in symbol.shape)]
     return {"class_name": "__keras_tensor__", "config": {
         "shape": shape, "dtype": symbol.dtype.long, "keras_history": history}}
-
-
-# -- ops -------------------------------------------------------------------------------------------
-
-
-def _op_arguments(layer: Operation, tensors: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of the call of an op, and those of its class."""
-    row = _BY_OP.get(ALIASES.get(layer.op, layer.op))
-    if row is None:
-        return [], {}
-    signature = inspect.signature(REGISTRY[ALIASES.get(layer.op, layer.op)].call)
-    bound = signature.bind(*layer.arguments, **layer.keywords)
-    bound.apply_defaults()
-    theirs = {row.renamed.get(name, name): name for name in row.arguments}
-    call = [_op_value(x, tensors) for name, value in bound.arguments.items()
-            if name not in theirs and not _is_default(signature, name, value)
-            for x in (value if signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
-                      else (value,))]
-    if row.takes_list:
-        call = call[0] if len(call) == 1 and isinstance(call[0], list) else call
-        call = [call]
-    return call, {theirs[name]: _op_value(value, tensors)
-                  for name, value in bound.arguments.items() if name in theirs}
-
-
-def _is_default(signature: inspect.Signature, name: str, value: Any) -> bool:
-    default = signature.parameters[name].default
-    return default is not inspect.Parameter.empty and value is default
-
-
-def _op_value(x: Any, tensors: list[Any]) -> Any:
-    """An argument that `Operation` keeps, as Keras writes it."""
-    if not isinstance(x, dict):
-        return x
-    kind, value = next(iter(x.items()))
-    if kind == "tensor":
-        return tensors[value]
-    if kind == "array":
-        return {"class_name": "__tensor__", "config": {"value": value, "dtype": x["dtype"]}}
-    if kind == "ellipsis":
-        return {"class_name": "__ellipsis__", "config": {}}
-    items = [_op_value(item, tensors) for item in value]
-    if kind == "slice":
-        return {"class_name": "__slice__", "config": dict(zip(
-            ("start", "stop", "step"), items, strict=True))}
-    return items

@@ -24,6 +24,7 @@ from ztorch.interchange.onnx.writer import BATCH, SymbolicAxis, Writer
 from ztorch.interchange.onnx.writing import name_output, write_values
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
+from ztorch.layers.own_policy import rounding_of
 from ztorch.model.open_axes import sizes_of
 from ztorch.model.trace import float_dtypes
 
@@ -96,6 +97,9 @@ def encode(model: Model, batch_size: int | None = None, weights: Mapping[str, An
     if narrow is not None:
         raise Unsupported(f"dtype={dtype!r}: an ONNX file is written in float32 or float64")
     model.build()
+    if any(rounding_of(model, d).own.values()):
+        raise Unsupported(f"model {model.name!r} has layers of mixed precision, and an ONNX file "
+                          "is written in float32 or float64; leave out their dtype=")
     model.need_memory(4 + 4 * d.bytes)  # the model's own, in the graph, and twice in the file
     states = States(d, seed=model.seed, root=model.path)
     rows = None if batch_size is None else positive("batch_size", batch_size)

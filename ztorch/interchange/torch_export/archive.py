@@ -151,7 +151,7 @@ class _Reader:
                     "persistent", True) else "weights")
                 arrays[said["arg"]["name"]] = (own, *self._array(folder, own))
                 frozen |= set() if kind == "parameter" else {own}
-            else:
+            elif kind != "token":  # which only orders calls that check something
                 raise Unsupported(f"{self.path}: an input is a {kind}; export a module of tensors "
                                   "alone")
         return ExportedProgram(self.path, inputs, self._outputs(signature), [
@@ -163,6 +163,8 @@ class _Reader:
         names = []
         for spec in signature["output_specs"]:
             [(kind, said)] = spec.items()
+            if kind == "token":
+                continue
             if kind == "buffer_mutation":
                 raise Unsupported(f"{self.path} changes the buffer {said['buffer_name']!r} when it "
                                   "predicts; export module.eval()")

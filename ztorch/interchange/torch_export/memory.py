@@ -20,7 +20,8 @@ from ztorch.interchange.torch_export.translation import (
 )
 
 _SAME = {"alias", "detach", "detach_", "lift_fresh", *(
-    f"{op}{end}" for op in ("dropout", "feature_dropout", "alpha_dropout") for end in ("", "_"))}
+    f"{op}{end}" for op in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+    for end in ("", "_"))}
 _IN_ORDER = {"contiguous", "reshape", "flatten"}  # of elements that are in order: else perhaps not
 _SHAPES = {"view", "unflatten", "squeeze", "unsqueeze"}
 _ORDERS = {"permute", "transpose", "t", "mT", "mH", "numpy_T", "swapaxes"}

@@ -183,10 +183,10 @@ class OperatorCall:
                 names.append("")
         return names
 
-    @property
-    def used_results(self) -> list[str]:
-        """The results that another call reads, or that are outputs."""
-        return [name for name in self.result_names if name and "_unused_" not in name]
+    def gives(self, k: int) -> bool:
+        """Whether another call reads result k, or it is an output."""
+        names = self.result_names
+        return k < len(names) and bool(names[k]) and "_unused_" not in names[k]
 
     def unsupported(self, why: str) -> NoReturn:
         raise Unsupported(why)

@@ -28,8 +28,10 @@ class _Way:
     recurrent_bias: Value | None
     peepholes: list[Value] | None  # of the input, output and forget gate of an LSTM
     functions: list[Function]
+    projection: Value | None = None  # of the output of an LSTM
 
 
+@node("LSTM", domain="ztorch")  # of a program of torch.export, with projections
 @node("LSTM", "GRU", "RNN")
 def _recurrent(n: Node) -> Result:
     x = n.value(0)
@@ -42,7 +44,7 @@ def _recurrent(n: Node) -> Result:
         real = OPS.transpose(mask.value)
         counts = real if counts is None else OPS.bitwise_and(counts, real)
     w, r = n.value(1), n.value(2)
-    directions, units = w.shape[0], r.shape[-1]
+    directions, units = w.shape[0], w.shape[1] // _GATES[n.op]
     names = {"forward": 1, "reverse": 1, "bidirectional": 2}
     direction = n.attr("direction", "forward")
     if names.get(direction) != directions:
@@ -55,7 +57,8 @@ def _recurrent(n: Node) -> Result:
             initial = n.value(5 + k) if n.has(5 + k) else None
             if initial is not None and n.attr("layout", 0):
                 initial = OPS.transpose(initial, (1, 0, 2))
-            first.append(OPS.full((batch, units), 0.0, x.dtype) if initial is None else
+            size = units if k else r.shape[-1]
+            first.append(OPS.full((batch, size), 0.0, x.dtype) if initial is None else
                          initial[d])
         backwards = direction == "reverse" or d == 1
         outputs, last = _run(n, x, counts, _way(n, d, w, r), tuple(first), units, backwards)
@@ -86,10 +89,11 @@ def _check(n: Node, steps: int, batch: int) -> Value | None:
 def _way(n: Node, d: int, w: Value, r: Value) -> _Way:
     width = w.shape[1]
     bias = n.value(3)[d] if n.has(3) else None
-    peepholes = _parts(n.value(7)[d:d + 1], r.shape[-1]) if n.has(7) else None
+    peepholes = _parts(n.value(7)[d:d + 1], w.shape[1] // 4) if n.has(7) else None
+    projection = OPS.transpose(n.value(8)[d]) if n.spec.domain and n.has(8) else None
     return _Way(OPS.transpose(w[d]), OPS.transpose(r[d]),
                 None if bias is None else bias[:width], None if bias is None else bias[width:],
-                peepholes, _functions(n, d, w.shape[0]))
+                peepholes, _functions(n, d, w.shape[0]), projection)
 
 
 def _functions(n: Node, d: int, directions: int) -> list[Function]:
@@ -176,7 +180,8 @@ def _lstm(n: Node, x: Value, state: tuple[Value, ...], way: _Way, units: int) ->
     c = kept * state[1] + taken * cell(new)
     if way.peepholes is not None:
         output = output + way.peepholes[1] * c
-    return gate(output) * out(c), c
+    h = gate(output) * out(c)
+    return h if way.projection is None else OPS.matmul(h, way.projection), c
 
 
 def _gru(n: Node, x: Value, state: tuple[Value, ...], way: _Way, units: int) -> tuple[Value, ...]:

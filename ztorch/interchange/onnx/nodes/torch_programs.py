@@ -43,9 +43,30 @@ def _cholesky(n: Node) -> Result:
     return OPS.cholesky(n.value(0), upper=bool(n.attr("upper", 0)))
 
 
-@node("Solve", domain="ztorch")
+@node("Eigh", "Eigvalsh", "SVD", "SVDVals", "MatrixPower", domain="ztorch")
+def _decomposed(n: Node) -> Result:
+    x = n.value(0)
+    if n.op == "Eigh":
+        values, vectors = OPS.eigh(_lower(n, x))
+        return values, vectors
+    if n.op == "SVD":
+        u, s, vh = OPS.svd(x, bool(n.attr("full", 1)))
+        return u, s, vh
+    if n.op == "MatrixPower":
+        return OPS.matrix_power(x, n.attr("exponent"))
+    return OPS.eigvalsh(_lower(n, x)) if n.op == "Eigvalsh" else OPS.svdvals(x)
+
+
+def _lower(n: Node, x: Value) -> Value:
+    """Symmetric matrices of which the lower triangle holds the numbers."""
+    return OPS.matrix_transpose(x) if n.attr("upper", 0) else x
+
+
+@node("Solve", "SolveTriangular", domain="ztorch")
 def _solve(n: Node) -> Result:
-    return OPS.solve(n.value(0), n.value(1))
+    a, b = n.value(0), n.value(1)
+    return OPS.solve(a, b) if n.op == "Solve" else OPS.solve_triangular(
+        a, b, not n.attr("upper", 0))
 
 
 @node("Quantile", domain="ztorch")

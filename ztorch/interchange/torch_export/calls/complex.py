@@ -37,6 +37,15 @@ def _same(c: OperatorCall) -> Result:
     return c.x()
 
 
+@call("_to_copy", of_complex=True)
+def _cast(c: OperatorCall) -> Result:
+    x = c.tensor()
+    if not c.result.is_complex:
+        return c.cast(CallTensor(_parts(c, x)[0], x.dtype, x.dims), c.result.dtype)
+    parts = x if x.is_complex else CallTensor(_pair(c, *_parts(c, x)), x.dtype, x.dims)
+    return c.cast(parts, c.result.dtype)
+
+
 @call("complex", of_complex=True)
 def _of_parts(c: OperatorCall) -> Result:
     return _pair(c, c.x("real"), c.x("imag"))
@@ -131,9 +140,9 @@ def _transformed(c: OperatorCall, x: str, axis: int, length: int, inverse: bool,
                   inverse=int(inverse), onesided=int(onesided))
 
 
-def _scaled(c: OperatorCall, y: str, lengths: list[int], inverse: bool) -> str:
+def _scaled(c: OperatorCall, y: str, lengths: list[int], inverse: bool, norm: str) -> str:
     """Divided as `norm` says."""
-    norm, count = c.get("norm", "backward"), math.prod(lengths)
+    count = math.prod(lengths)
     factors = {"backward": 1.0, "ortho": count ** (0.5 if inverse else -0.5),
                "forward": float(count) if inverse else 1.0 / count}
     if norm not in factors:
@@ -168,7 +177,29 @@ def _along_axes(c: OperatorCall) -> str:
     else:
         for k, (axis, length) in enumerate(reversed(order)):
             y = _transformed(c, y, axis, length, inverse, onesided=real and k == 0)
-    return _scaled(c, y, lengths, inverse)
+    return _scaled(c, y, lengths, inverse, c.get("norm", "backward"))
+
+
+@call("_fft_r2c", "_fft_c2c", "_fft_c2r", of_complex=True)
+def _parts_of_fourier(c: OperatorCall) -> Result:
+    """The transforms that run_decompositions() leaves: along several axes, a halved one last."""
+    x, halved = c.tensor(), c.op == "_fft_c2r" or bool(c.get("onesided", False))
+    inverse = c.op == "_fft_c2r" or not c.get("forward", True)
+    axes = [axis % x.rank for axis in c.integers("dim")]
+    lengths = [x.dims[axis] for axis in axes]
+    if c.op == "_fft_c2r":
+        lengths[-1] = c.get("last_dim_size")
+    if not all(isinstance(n, int) for n in lengths):
+        c.unsupported("a transform along an axis that is open; export it with a fixed size")
+    order = list(zip(axes, [int(n) for n in lengths], strict=True))
+    y = x.name if x.is_complex else c.node("Unsqueeze", x.name, c.ints(-1))
+    for k, (axis, n) in enumerate(order if inverse else reversed(order)):
+        last = k == (len(order) - 1 if inverse else 0)
+        y = _transformed(c, y, axis, n, inverse, halved and last)
+    y = c.node("Squeeze", y, c.ints(-1)) if c.op == "_fft_c2r" else y
+    norms = ("backward", "ortho", "forward")  # of no divisor, of the root, of all
+    return _scaled(c, y, [n for _, n in order], inverse,
+                   norms[::-1 if inverse else 1][c.get("normalization")])
 
 
 def _axes(c: OperatorCall, x: CallTensor, halved: bool) -> tuple[list[int], list[int]]:

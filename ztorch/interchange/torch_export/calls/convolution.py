@@ -65,12 +65,11 @@ def _axes(c: OperatorCall) -> int:
     return next(int(digit) for digit in c.op if digit.isdigit())
 
 
-@call("max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices",
-      "max_pool3d_with_indices")
+@call(*(f"max_pool{n}d{form}" for n in (1, 2, 3) for form in ("", "_with_indices")))
 def _max_pool(c: OperatorCall) -> Result:
     axes, sizes = _axes(c), c.tensor().dims
     window = {**_window(c, axes), "dilations": _each(c, "dilation", axes, 1)}
-    if len(c.used_results) < 2 or c.tensor().rank != axes + 2:
+    if not c.gives(1) or c.tensor().rank != axes + 2:
         return _batched(c, axes, lambda x: c.node("MaxPool", x, **window))
     inner = [n for n in sizes[2:] if isinstance(n, int)]
     if len(inner) < axes:
@@ -104,8 +103,25 @@ def _batched(c: OperatorCall, axes: int, pooled: Any) -> str:
 def _grid_sampler(c: OperatorCall) -> Result:
     mode = ("linear", "nearest", "cubic")[c.get("interpolation_mode")]
     outside = ("zeros", "border", "reflection")[c.get("padding_mode")]
-    return c.node("GridSample", c.x("input"), c.x("grid"), mode=mode, padding_mode=outside,
-                  align_corners=int(c.get("align_corners")))
+    x, grid, aligned = c.tensor("input"), c.x("grid"), bool(c.get("align_corners"))
+    if (mode, outside) != ("cubic", "border"):
+        return c.node("GridSample", x.name, grid, mode=mode, padding_mode=outside,
+                      align_corners=int(aligned))
+    # PyTorch moves each of the neighbours to the border, ONNX what they are neighbours of.
+    sizes = np.array([n for n in x.dims[:1:-1] if isinstance(n, int)], x.dtype.working)
+    if len(sizes) != x.rank - 2:
+        c.unsupported("cubic samples beyond the border of an image whose size is open")
+
+    def at(op: str, y: str, number: Any) -> str:
+        return c.node(op, y, c.constant(np.asarray(number, x.dtype.working)))
+
+    scale, shift = (sizes - 1, 0) if aligned else (sizes, -0.5)
+    y = at("Add", at("Mul", at("Add", grid, 1), scale / 2), shift)  # counted in elements
+    y = at("Sub", at("Max", at("Min", y, sizes + 1), -2), shift - 3)  # of the wider image
+    wide = scale + 6
+    ends = [0, 0] + [3] * len(sizes)
+    return c.node("GridSample", c.node("Pad", x.name, c.ints(*ends, *ends), mode="edge"),
+                  at("Sub", at("Mul", y, 2 / wide), 1), mode=mode, align_corners=int(aligned))
 
 
 @call("affine_grid_generator")
@@ -136,6 +152,8 @@ def _unfold(c: OperatorCall) -> Result:
     "nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d", "trilinear3d")
     for overload in ("vec", "default")),
       *(f"_upsample_{kind}_aa.{overload}" for kind in ("bilinear2d", "bicubic2d")
+        for overload in ("vec", "default")),
+      *(f"_upsample_nearest_exact{n}d.{overload}" for n in (1, 2, 3)
         for overload in ("vec", "default")))
 def _upsample(c: OperatorCall) -> Result:
     x = c.tensor("input" if "input" in c.spec.inputs else "self")
@@ -143,9 +161,12 @@ def _upsample(c: OperatorCall) -> Result:
     if factors is None:
         named = [c.get(name) for name in ("scales_d", "scales_h", "scales", "scales_w")]
         factors = [n for n in named if n is not None]
-    if "nearest" in c.op:
-        how: dict[str, Any] = {"mode": "nearest", "nearest_mode": "floor",
-                               "coordinate_transformation_mode": "asymmetric"}
+    if "nearest_exact" in c.op:
+        how: dict[str, Any] = {"mode": "nearest", "nearest_mode": "round_prefer_ceil",
+                               "coordinate_transformation_mode": "half_pixel"}
+    elif "nearest" in c.op:
+        how = {"mode": "nearest", "nearest_mode": "floor",
+               "coordinate_transformation_mode": "asymmetric"}
     else:
         how = {"mode": "cubic" if "cubic" in c.op else "linear", "cubic_coeff_a": -0.75,
                "coordinate_transformation_mode":

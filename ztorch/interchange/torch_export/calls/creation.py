@@ -14,7 +14,8 @@ def _size(c: OperatorCall) -> Result:
 
 
 def _filled(c: OperatorCall, shape: str) -> str:
-    value = {"zeros": 0, "ones": 1}.get(c.op.removeprefix("new_").removesuffix("_like"))
+    named = c.op.removeprefix("new_").removesuffix("_like").removesuffix("_permuted")
+    value = {"zeros": 0, "ones": 1, "empty": 0}.get(named)
     value = c.get("fill_value", value)
     d = c.result.dtype
     if isinstance(value, (bool, int, float)):
@@ -24,12 +25,13 @@ def _filled(c: OperatorCall, shape: str) -> str:
     return c.node("Expand", c.number(value, d), shape)
 
 
-@call("zeros", "ones", "full", "new_zeros", "new_ones", "new_full")
+@call("zeros", "ones", "full", "new_zeros", "new_ones", "new_full", "empty.memory_format",
+      "empty_permuted", "new_empty")
 def _fill(c: OperatorCall) -> Result:
     return _filled(c, c.ints(*c.get("size")))
 
 
-@call("zeros_like", "ones_like", "full_like")
+@call("zeros_like", "ones_like", "full_like", "empty_like")
 def _fill_like(c: OperatorCall) -> Result:
     return _filled(c, c.node("Shape", c.x()))
 

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from ztorch.interchange.torch_export.translation import OperatorCall, Result, call
+from ztorch.interchange.torch_export.calls.reduction import norm_of
+from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
 
 
 @call("bilinear")
@@ -17,7 +18,19 @@ def _bilinear(c: OperatorCall) -> Result:
     return y if bias is None else c.node("Add", y, bias.name)
 
 
-@call("rrelu")
+@call("_trilinear")
+def _trilinear(c: OperatorCall) -> Result:
+    """The sum of products of three, each with some axes of one element more."""
+    y = ""
+    for k in (1, 2, 3):
+        axes = sorted(c.integers(f"expand{k}"))
+        x = c.x(f"i{k}")
+        x = c.node("Unsqueeze", x, c.ints(*axes)) if axes else x
+        y = c.node("Mul", y, x) if y else x
+    return c.node("ReduceSum", y, c.ints(*c.integers("sumdim")), keepdims=0)
+
+
+@call("rrelu", "rrelu_with_noise_functional")
 def _random_relu(c: OperatorCall) -> Result:
     if c.get("training", False):
         c.unsupported("it draws slopes; export module.eval()")
@@ -26,11 +39,10 @@ def _random_relu(c: OperatorCall) -> Result:
 
 @call("pairwise_distance")
 def _distance(c: OperatorCall) -> Result:
-    order, x = c.get("p", 2.0), c.tensor("x1")
-    if order not in (1, 2):
-        c.unsupported(f"distances of order {order}")
+    order, x, kept = c.get("p", 2.0), c.tensor("x1"), int(c.get("keepdim", False))
     apart = c.node("Add", c.node("Sub", x.name, c.x("x2")), c.number(c.get("eps", 1e-6), x.dtype))
-    return c.node(f"ReduceL{int(order)}", apart, c.ints(-1), keepdims=int(c.get("keepdim", False)))
+    return norm_of(c, order, CallTensor(apart, x.dtype, x.dims),
+                   lambda op, y: c.node(op, y, c.ints(-1), keepdims=kept))
 
 
 @call("hypot")

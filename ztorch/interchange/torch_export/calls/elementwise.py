@@ -85,8 +85,14 @@ def _hard_sigmoid(c: OperatorCall) -> Result:
 
 @call("softplus")
 def _softplus(c: OperatorCall) -> Result:
-    beta = c.number(c.get("beta", 1), c.tensor().dtype)
-    return c.node("Div", c.node("Softplus", c.node("Mul", c.x(), beta)), beta)
+    """Beyond a threshold it is the argument itself."""
+    d, threshold = c.tensor().dtype, c.get("threshold", 20)
+    beta = c.number(c.get("beta", 1), d)
+    x = c.node("Mul", c.x(), beta)
+    y = c.node("Div", c.node("Softplus", x), beta)
+    if threshold >= 20:  # then both are the same number but for the last bits
+        return y
+    return c.node("Where", c.node("Greater", x, c.number(threshold, d)), c.x(), y)
 
 
 @call("log_sigmoid")
@@ -186,7 +192,7 @@ def _exp2(c: OperatorCall) -> Result:
     return c.node("Pow", c.number(2, c.tensor().dtype), c.x())
 
 
-@call(*(f"{op}{end}" for op in ("dropout", "alpha_dropout", "feature_dropout")
+@call(*(f"{op}dropout{end}" for op in ("", "alpha_", "feature_", "feature_alpha_")
         for end in ("", "_")),
       "native_dropout")
 def _dropout(c: OperatorCall) -> Result:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ztorch.interchange.torch_export.translation import OperatorCall, Result, call
+import numpy as np
+
+from ztorch.interchange.torch_export.calls.reduction import norm_of
+from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
 
 
 @call("matmul", "mm", "bmm", "dot", "vdot", "mv")
@@ -50,17 +53,18 @@ def _distances(c: OperatorCall) -> Result:
     order = c.get("p", 2.0)
     apart = c.node("Sub", c.node("Unsqueeze", c.x("x1"), c.ints(-2)),
                    c.node("Unsqueeze", c.x("x2"), c.ints(-3)))
-    last = c.ints(-1)
-    if order == float("inf"):
-        return c.node("ReduceMax", c.node("Abs", apart), last, keepdims=0)
-    if order not in (1, 2):
-        c.unsupported(f"distances of order {order}")
-    return c.node(f"ReduceL{int(order)}", apart, last, keepdims=0)
+    x = c.tensor("x1")
+    return norm_of(c, order, CallTensor(apart, x.dtype, x.dims),
+                   lambda op, y: c.node(op, y, c.ints(-1), keepdims=0))
 
 
-@call("linalg_det")
+@call("linalg_det", "_linalg_det", "det")
 def _determinant(c: OperatorCall) -> Result:
-    return c.node("Det", c.x("A"))
+    return c.node("Det", _matrices(c))
+
+
+def _matrices(c: OperatorCall) -> str:
+    return c.x("self" if "self" in c.spec.inputs else "A")
 
 
 _MATRICES = {"linalg_inv": "Inverse", "inverse": "Inverse", "linalg_cholesky": "Cholesky",
@@ -71,9 +75,54 @@ _MATRICES = {"linalg_inv": "Inverse", "inverse": "Inverse", "linalg_cholesky": "
       "linalg_slogdet", "_linalg_slogdet", "linalg_qr")
 def _of_matrix(c: OperatorCall) -> Result:
     op = _MATRICES[c.op.removesuffix("_ex").removeprefix("_")]
-    x = c.x("self" if "self" in c.spec.inputs else "A")
     attrs = {"mode": c.get("mode"), "upper": int(c.get("upper", False)) or None}
-    return c.nodes(op, [x], 2 if op in ("SlogDet", "QR") else 1, domain="ztorch", **attrs)
+    return c.nodes(op, [_matrices(c)], 2 if op in ("SlogDet", "QR") else 1, domain="ztorch",
+                   **attrs)
+
+
+@call("linalg_eigh", "_linalg_eigh", "linalg_eigvalsh")
+def _symmetric(c: OperatorCall) -> Result:
+    upper = int(c.get("UPLO", "L").upper() == "U") or None
+    if c.op == "linalg_eigvalsh" or not c.get("compute_v", True):
+        return c.nodes("Eigvalsh", [_matrices(c)], 1, domain="ztorch", upper=upper)
+    return c.nodes("Eigh", [_matrices(c)], 2, domain="ztorch", upper=upper)
+
+
+@call("linalg_svd", "_linalg_svd", "linalg_svdvals")
+def _singular(c: OperatorCall) -> Result:
+    if c.op == "linalg_svdvals":
+        return c.nodes("SVDVals", [_matrices(c)], 1, domain="ztorch")
+    if not c.get("compute_uv", True):
+        return ["", c.nodes("SVDVals", [_matrices(c)], 1, domain="ztorch")[0], ""]
+    return c.nodes("SVD", [_matrices(c)], 3, domain="ztorch", full=int(
+        c.get("full_matrices", True)))
+
+
+@call("linalg_matrix_power", "matrix_power")
+def _power(c: OperatorCall) -> Result:
+    return c.nodes("MatrixPower", [_matrices(c)], 1, domain="ztorch", exponent=c.get("n"))[0]
+
+
+@call("linalg_solve_triangular", "triangular_solve")
+def _triangular(c: OperatorCall) -> Result:
+    """X of A X = B, or of X A = B, where a triangle of A alone is read."""
+    a, b = ("self", "B") if c.op == "linalg_solve_triangular" else ("A", "self")
+    upper, matrix, right = c.get("upper", True), c.tensor(a), c.x(b)
+    turned = not c.get("left", True) or c.get("transpose", False)
+    order = [*range(matrix.rank - 2), matrix.rank - 1, matrix.rank - 2]
+    left = matrix.name
+    if c.get("unitriangular", False):
+        size = matrix.dims[-1]
+        if not isinstance(size, int):
+            c.unsupported("matrices of an open size")
+        ones = np.eye(size, dtype=matrix.dtype.working)
+        left = c.node("Where", c.constant(ones > 0), c.constant(ones), left)
+    if turned:
+        left, upper = c.node("Transpose", left, perm=order), not upper
+    if not c.get("left", True):
+        right = c.node("Transpose", right, perm=order)
+    y = c.nodes("SolveTriangular", [left, right], 1, domain="ztorch", upper=int(upper))[0]
+    return c.node("Transpose", y, perm=order) if not c.get("left", True) else y
 
 
 @call("linalg_solve", "_linalg_solve_ex")

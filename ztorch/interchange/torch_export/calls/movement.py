@@ -271,7 +271,8 @@ def _one_hot(c: OperatorCall) -> Result:
                   c.constant(np.array([0, 1], np.int64)))
 
 
-@call("embedding_bag.padding_idx", "embedding_bag")
+@call("embedding_bag.padding_idx", "embedding_bag", "_embedding_bag",
+      "_embedding_bag_forward_only")
 def _embedding_bag(c: OperatorCall) -> Result:
     weights, padding = c.get("per_sample_weights"), c.get("padding_idx", -1)
     inputs = [c.x("weight"), c.x("indices"), c.x("offsets")]

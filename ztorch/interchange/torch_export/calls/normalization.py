@@ -18,9 +18,14 @@ def _scale_and_shift(c: OperatorCall, channels: int | str) -> list[str]:
 def _batch_norm(c: OperatorCall) -> Result:
     if c.get("training", False):
         c.unsupported("it uses the statistics of the batch; export module.eval()")
+    return _normalized(c)
+
+
+def _normalized(c: OperatorCall) -> str:
+    """By statistics that are stored."""
     x = c.tensor("input")
     return c.node("BatchNormalization", x.name, *_scale_and_shift(c, x.dims[1]),
-                  c.x("running_mean"), c.x("running_var"), epsilon=c.get("eps"))
+                  c.x("running_mean"), c.x("running_var"), epsilon=c.get("eps", 1e-5))
 
 
 @call("_native_batch_norm_legit.no_stats")
@@ -74,7 +79,7 @@ def _group_norm(c: OperatorCall) -> Result:
 def _instance_norm(c: OperatorCall) -> Result:
     x = c.tensor("input")
     if not c.get("use_input_stats", True):
-        c.unsupported("statistics that are stored")
+        return _normalized(c)
     return c.node("InstanceNormalization", x.name, *_scale_and_shift(c, x.dims[1]),
                   epsilon=c.get("eps", 1e-5))
 

@@ -30,14 +30,17 @@ def _layer(c: OperatorCall, x: str, own: Sequence[Sequence[CallTensor]], begun: 
                                for p in own), axis=0) for k in (0, 1))
     bias = c.node("Concat", *(c.node("Unsqueeze", c.node(
         "Concat", *(_reordered(c, kind, p[k]) for k in (2, 3)), axis=0), first)
-        for p in own), axis=0) if len(own[0]) == 4 else ""
-    attrs: dict[str, Any] = {"direction": "bidirectional" if len(own) == 2 else "forward",
-                             "hidden_size": int(own[0][1].dims[1])}
+        for p in own), axis=0) if len(own[0]) >= 4 else ""
+    attrs: dict[str, Any] = {"direction": "bidirectional" if len(own) == 2 else "forward"}
     if kind == "GRU":
         attrs["linear_before_reset"] = 1
     if "relu" in c.op:
         attrs["activations"] = ["Relu"] * len(own)
-    return c.nodes(kind, [x, w, r, bias, "", *begun], 1 + len(begun), **attrs)
+    inputs = [x, w, r, bias, "", *begun]
+    if len(own[0]) % 2 == 0:
+        return c.nodes(kind, inputs, 1 + len(begun), **attrs)
+    projection = c.node("Concat", *(c.node("Unsqueeze", p[-1].name, first) for p in own), axis=0)
+    return c.nodes(kind, [*inputs, "", projection], 1 + len(begun), domain="ztorch", **attrs)
 
 
 @call("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
@@ -49,8 +52,6 @@ def _recurrent(c: OperatorCall) -> Result:
     params: Sequence[CallTensor] = c.get("params")
     layers = c.get("num_layers")
     each = len(params) // (layers * directions)
-    if each not in (2, 4) or not isinstance(c.tensor("input").rank, int):
-        c.unsupported("projections of states")
     x = c.x("input")
     if c.get("batch_first", False):
         x = c.node("Transpose", x, perm=[1, 0, 2])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -80,12 +82,21 @@ def _count(c: OperatorCall, x: CallTensor, axes: list[int]) -> int:
 
 @call("linalg_vector_norm", "norm.ScalarOpt_dim", "norm.Scalar")
 def _norm(c: OperatorCall) -> Result:
-    order = c.get("ord", c.get("p", 2))
-    if order in (float("inf"), float("-inf")):
-        return _reduced(c, "ReduceMax" if order > 0 else "ReduceMin", c.node("Abs", c.x()))
-    if order not in (1, 2):
-        c.unsupported(f"a norm of order {order}")
-    return _reduced(c, f"ReduceL{int(order)}", c.x())
+    return norm_of(c, c.get("ord", c.get("p", 2)), c.tensor(), partial(_reduced, c))
+
+
+def norm_of(c: OperatorCall, order: float, x: CallTensor,
+            reduced: Callable[[str, str], str]) -> str:
+    """The norm of some order, where `reduced` calls an op on all axes that it is taken along."""
+    if order in (1, 2):
+        return reduced(f"ReduceL{int(order)}", x.name)
+    size = c.node("Abs", x.name)
+    if math.isinf(order):
+        return reduced("ReduceMax" if order > 0 else "ReduceMin", size)
+    if order == 0:
+        c.unsupported("a norm of order 0, which counts")
+    powers = c.node("Pow", size, c.number(order, x.dtype))
+    return c.node("Pow", reduced("ReduceSum", powers), c.number(1 / order, x.dtype))
 
 
 @call("cumsum")

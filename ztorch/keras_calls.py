@@ -1,0 +1,79 @@
+"""Calls as Keras spells them: by position in its order, by its names, with arguments that say
+nothing here."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+def as_in_keras(order: str = "", renamed: Mapping[str, str] = _NONE,
+                ignored: str = "") -> Callable[[_F], _F]:
+    """Decorates a function so that it takes calls of Keras, too.
+
+    Args:
+        order: The arguments in Keras' order, where ours goes by name beyond the first ones.
+        renamed: Names of ours by those of Keras.
+        ignored: Arguments of Keras that have no effect here.
+
+    >>> @as_in_keras("path overwrite", {"filepath": "path"}, ignored="overwrite")
+    ... def save(path: str) -> str:
+    ...     return path
+    >>> save(filepath="a"), save("b", True), save("c", overwrite=True)
+    ('a', 'b', 'c')
+    """
+    names, dropped = order.split(), {*ignored.split()}
+
+    def decorate(function: _F) -> _F:
+        @functools.wraps(function)
+        def run(*args: Any, **keywords: Any) -> Any:
+            known, count = _placed(function)
+            if len(args) > count and names:
+                placed = dict(zip(known[:1] + names if known[:1] == ["self"] else names, args,
+                                  strict=False))
+                if len(placed) == len(args):
+                    more = {name: x for name, x in placed.items() if name not in known}
+                    keywords, args = {**more, **keywords}, args[:count]
+            if keywords:
+                keywords = {renamed.get(name, name): x for name, x in keywords.items()
+                            if name not in dropped}
+            return function(*args, **keywords)
+
+        return cast(_F, run)
+
+    return decorate
+
+
+@functools.cache
+def _placed(function: Callable[..., Any]) -> tuple[list[str], int]:
+    """The names of the arguments that may go by position, and their number."""
+    names = [p.name for p in inspect.signature(function).parameters.values()
+             if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return names, len(names)
+
+
+def without(init: _F, **neutral: Any) -> _F:
+    """`init` of a class, which then takes arguments of Keras that have no effect here, if its
+    signature lacks them: with any value where `neutral` has None for it, else with that value.
+
+    >>> def scaled(factor): return factor
+    >>> without(scaled, dtype=None)(2, dtype="float32")
+    2
+    """
+    own = inspect.signature(init).parameters
+    neutral = {name: x for name, x in neutral.items() if name not in own}
+
+    @functools.wraps(init)
+    def run(*args: Any, **keywords: Any) -> Any:
+        if keywords:
+            keywords = {name: x for name, x in keywords.items() if name not in neutral
+                        or (neutral[name] is not None and x != neutral[name])}
+        return init(*args, **keywords)
+
+    return cast(_F, run)

@@ -1,0 +1,256 @@
+"""Images: resized, cropped, padded, and in other colours, with the arguments of Keras."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ztorch.graph.composition import composition
+from ztorch.graph.op import OPS, Sample, constant, shape_error
+from ztorch.graph.value import Value
+from ztorch.ops.formulas import as_floats
+
+GREY = (0.2989, 0.587, 0.114)  # shares of red, green and blue in the brightness that eyes see
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
+_IMAGES = Sample(((2, 5, 4, 3),))
+
+
+def _linear(x: np.ndarray) -> np.ndarray:
+    return np.maximum(0.0, 1.0 - np.abs(x))
+
+
+def _cubic(x: np.ndarray) -> np.ndarray:
+    """The kernel of Keys with a = -1/2."""
+    x = np.abs(x)
+    near, far = (1.5 * x - 2.5) * x * x + 1.0, ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+
+
+def _lanczos(radius: int) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda x: np.where(np.abs(x) < radius, np.sinc(x) * np.sinc(x / radius), 0.0)
+
+
+_KERNELS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "bilinear": _linear, "bicubic": _cubic, "lanczos3": _lanczos(3), "lanczos5": _lanczos(5)}
+
+
+def weights_between(length: int, wanted: int, antialias: bool = False,
+                    interpolation: str = "bilinear") -> np.ndarray:
+    """The matrix that interpolates `length` elements to `wanted` ones. Its rows sum to 1.
+
+    Interpolation is between the centres of elements. With antialias, a new element is a weighted
+    mean of all elements that it covers.
+
+    >>> weights_between(4, 2).tolist()
+    [[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]]
+    """
+    step = length / wanted
+    middles = (np.arange(wanted) + 0.5) * step
+    apart = np.arange(length) + 0.5 - middles[:, None]
+    weights = _KERNELS[interpolation](apart / (max(step, 1.0) if antialias else 1.0))
+    return weights / weights.sum(1, keepdims=True)
+
+
+def resized(x: Value, height: int, width: int, interpolation: str = "bilinear",
+            antialias: bool = False) -> Value:
+    """Images (channels last), resized."""
+    for axis, wanted in ((1, height), (2, width)):
+        n = x.shape[axis]
+        if n == wanted:
+            continue
+        before, after = x.shape[:axis], x.shape[axis + 1:]
+        if interpolation == "nearest":
+            nearest = ((np.arange(wanted) + 0.5) * (n / wanted)).astype(np.int32)
+            x = OPS.take(x, constant(nearest), axis)
+            continue
+        matrix = constant(weights_between(n, wanted, antialias, interpolation), x.dtype)
+        flat = OPS.reshape(x, (math.prod(before), n, math.prod(after)))
+        x = OPS.reshape(OPS.matmul(matrix, flat), (*before, wanted, *after))
+    return x
+
+
+def centred(x: Value, height: int, width: int) -> Value:
+    """The middle of images (channels last), in this size."""
+    top, left = (x.shape[1] - height) // 2, (x.shape[2] - width) // 2
+    return OPS.slice(x, (0, top, left, 0), (1,) * 4, (x.shape[0], height, width, x.shape[3]))
+
+
+def same_shape(x: Value, height: int, width: int) -> tuple[int, int]:
+    """The largest size within images with the proportions of height and width."""
+    rows, columns = x.shape[1], x.shape[2]
+    return (max(min(rows, columns * height // width), 1),
+            max(min(columns, rows * width // height), 1))
+
+
+def widened_to(x: Value, height: int, width: int, fill_value: float) -> Value:
+    """Images (channels last), padded to the proportions of height and width."""
+    rows, columns = x.shape[1], x.shape[2]
+    wide = max(rows, columns * height // width), max(columns, rows * width // height)
+    low = (wide[0] - rows) // 2, (wide[1] - columns) // 2
+    return OPS.pad(x, (0, *low, 0), (0, wide[0] - rows - low[0], wide[1] - columns - low[1], 0),
+                   fill_value)
+
+
+def on_images(name: str, x: Value, data_format: str | None,
+              change: Callable[[Value], Value], floats: bool = True) -> Value:
+    """The result of a function of batches with channels last for one image or a batch."""
+    if data_format not in (None, "channels_last", "channels_first"):
+        raise shape_error(f"ops.{name}(data_format={data_format!r}) must be 'channels_last' or "
+                          "'channels_first'")
+    if x.rank not in (3, 4):
+        raise shape_error(f"ops.{name} takes an image or a batch of them, not", x.shape)
+    if floats:
+        [x] = as_floats(x)
+    single, first = x.rank == 3, data_format == "channels_first"
+    x = OPS.expand_dims(x, 0) if single else x
+    y = change(OPS.transpose(x, (0, 2, 3, 1)) if first else x)
+    y = OPS.transpose(y, (0, 3, 1, 2)) if first else y
+    return OPS.reshape(y, y.shape[1:]) if single else y
+
+
+@composition(Sample(((2, 5, 4, 3),), {"size": (3, 6)}))
+def resize(images: Value, size: Sequence[int], interpolation: str = "bilinear",
+           antialias: bool = False, crop_to_aspect_ratio: bool = False,
+           pad_to_aspect_ratio: bool = False, fill_mode: str = "constant",
+           fill_value: float = 0.0, data_format: str | None = None) -> Value:
+    """Images in another size, as floats.
+
+    Args:
+        images: An image `(rows, columns, channels)`, or a batch of them.
+        size: The new rows and columns.
+        interpolation: "nearest", "bilinear", "bicubic", "lanczos3" or "lanczos5". Default:
+            `"bilinear"`.
+        antialias: Whether pixels of a smaller image are means of all that they cover. Default:
+            `False`.
+        crop_to_aspect_ratio: Whether images are cropped to the new proportions first. Default:
+            `False`.
+        pad_to_aspect_ratio: Whether they are padded to them first. Default: `False`.
+        fill_mode: Only "constant": padding is `fill_value`. Default: `"constant"`.
+        fill_value: The padding. Default: `0.0`.
+        data_format: "channels_last" or "channels_first". Default: `None`.
+
+    Returns:
+        The images.
+    """
+    if interpolation not in INTERPOLATIONS:
+        raise shape_error(f"ops.resize(interpolation={interpolation!r}) must be one of "
+                          f"{', '.join(INTERPOLATIONS)}")
+    if fill_mode != "constant" or (crop_to_aspect_ratio and pad_to_aspect_ratio):
+        raise shape_error("ops.resize takes fill_mode='constant', and one of crop_to_aspect_ratio "
+                          "and pad_to_aspect_ratio")
+    height, width = map(int, size)
+
+    def change(x: Value) -> Value:
+        if crop_to_aspect_ratio:
+            x = centred(x, *same_shape(x, height, width))
+        elif pad_to_aspect_ratio:
+            x = widened_to(x, height, width, fill_value)
+        return resized(x, height, width, interpolation, antialias)
+
+    return on_images("resize", images, data_format, change)
+
+
+def _edges(name: str, length: int, low: int | None, high: int | None,
+           target: int | None, sign: int) -> tuple[int, int]:
+    """The pixels that are cut off (sign -1) or added (1) at both ends of an axis."""
+    if [low, high, target].count(None) != 1:
+        raise shape_error(f"ops.{name} takes two of the three along each axis: the numbers at both "
+                          "ends, and the size of the result")
+    change = 0 if target is None else sign * (target - length)
+    low = change - (high or 0) if low is None else low
+    high = change - low if high is None else high
+    if low < 0 or high < 0:
+        raise shape_error(f"ops.{name}: {low} and {high} pixels at the ends of {length}")
+    return low, high
+
+
+@composition(Sample(((2, 5, 4, 3),), {"top_cropping": 1, "left_cropping": 0, "target_height": 3,
+                                      "target_width": 2}))
+def crop_images(images: Value, top_cropping: int | None = None, left_cropping: int | None = None,
+                bottom_cropping: int | None = None, right_cropping: int | None = None,
+                target_height: int | None = None, target_width: int | None = None,
+                data_format: str | None = None) -> Value:
+    """Images without pixels at their edges; two of three numbers along each axis are given.
+
+    Args:
+        images: An image `(rows, columns, channels)`, or a batch of them.
+        top_cropping: Rows to leave out above. Default: `None`.
+        left_cropping: Columns to leave out on the left. Default: `None`.
+        bottom_cropping: Rows to leave out below. Default: `None`.
+        right_cropping: Columns to leave out on the right. Default: `None`.
+        target_height: The rows of the result. Default: `None`.
+        target_width: The columns of the result. Default: `None`.
+        data_format: "channels_last" or "channels_first". Default: `None`.
+
+    Returns:
+        The images.
+    """
+    def change(x: Value) -> Value:
+        top, bottom = _edges("crop_images", x.shape[1], top_cropping, bottom_cropping,
+                             target_height, -1)
+        left, right = _edges("crop_images", x.shape[2], left_cropping, right_cropping,
+                             target_width, -1)
+        return x[:, top:x.shape[1] - bottom, left:x.shape[2] - right]
+
+    return on_images("crop_images", images, data_format, change, floats=False)
+
+
+@composition(Sample(((2, 5, 4, 3),), {"top_padding": 1, "left_padding": 0, "target_height": 7,
+                                      "target_width": 6}))
+def pad_images(images: Value, top_padding: int | None = None, left_padding: int | None = None,
+               bottom_padding: int | None = None, right_padding: int | None = None,
+               target_height: int | None = None, target_width: int | None = None,
+               data_format: str | None = None) -> Value:
+    """Images with zeros at their edges; two of three numbers along each axis are given.
+
+    Args:
+        images: An image `(rows, columns, channels)`, or a batch of them.
+        top_padding: Rows to add above. Default: `None`.
+        left_padding: Columns to add on the left. Default: `None`.
+        bottom_padding: Rows to add below. Default: `None`.
+        right_padding: Columns to add on the right. Default: `None`.
+        target_height: The rows of the result. Default: `None`.
+        target_width: The columns of the result. Default: `None`.
+        data_format: "channels_last" or "channels_first". Default: `None`.
+
+    Returns:
+        The images.
+    """
+    def change(x: Value) -> Value:
+        top, bottom = _edges("pad_images", x.shape[1], top_padding, bottom_padding,
+                             target_height, 1)
+        left, right = _edges("pad_images", x.shape[2], left_padding, right_padding,
+                             target_width, 1)
+        return OPS.pad(x, (0, top, left, 0), (0, bottom, right, 0))
+
+    return on_images("pad_images", images, data_format, change, floats=False)
+
+
+@composition(Sample(((2, 5, 4, 3),), {"size": 2}))
+def extract_patches(images: Value, size: int | Sequence[int],
+                    strides: int | Sequence[int] | None = None,
+                    dilation_rate: int | Sequence[int] = 1, padding: str = "valid",
+                    data_format: str | None = None) -> Value:
+    """The patches of images, each as a vector of its rows, columns and channels.
+
+    Args:
+        images: An image `(rows, columns, channels)`, or a batch of them.
+        size: The rows and columns of a patch, one number for both alike.
+        strides: Steps between patches; `None`: `size`. Default: `None`.
+        dilation_rate: Steps between the pixels of a patch. Default: `1`.
+        padding: "valid" or "same". Default: `"valid"`.
+        data_format: "channels_last" or "channels_first". Default: `None`.
+
+    Returns:
+        `(batch, rows, columns, numbers of a patch)`.
+    """
+    rows, columns = (size, size) if isinstance(size, int) else map(int, size)
+
+    def change(x: Value) -> Value:
+        count = rows * columns * x.shape[-1]
+        kernel = constant(np.eye(count).reshape(rows, columns, x.shape[-1], count), x.dtype)
+        return OPS.conv(x, kernel, strides or (rows, columns), padding, dilation_rate)
+
+    return on_images("extract_patches", images, data_format, change)

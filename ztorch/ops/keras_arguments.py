@@ -1,0 +1,114 @@
+"""Arguments of ops as Keras spells them, where ours have other names or another order."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ztorch.errors import Unsupported
+from ztorch.graph.op import shape_error
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+_RENAMED: dict[str, dict[str, str]] = {  # by op: our names by those of Keras
+    "average_pool": {"inputs": "x", "pool_size": "size", "strides": "stride"},
+    "max_pool": {"inputs": "x", "pool_size": "size", "strides": "stride"},
+    "conv": {"inputs": "x", "strides": "stride", "dilation_rate": "dilation"},
+    "conv_transpose": {"inputs": "x", "strides": "stride", "dilation_rate": "dilation"},
+    "clip": {"x_min": "min", "x_max": "max"}, "diff": {"a": "x"},
+    "eye": {"N": "rows", "M": "columns", "n": "rows"}, "full": {"fill_value": "value"},
+    "full_like": {"fill_value": "value"}, "isin": {"x1": "x", "x2": "elements"},
+    "one_hot": {"num_classes": "classes"}, "pad": {"constant_values": "value"},
+    "reshape": {"newshape": "shape"}, "rot90": {"array": "x"},
+    "searchsorted": {"sorted_sequence": "sorted"}, "slice": {"inputs": "x"},
+    "stop_gradient": {"variable": "x"}, "tile": {"repeats": "repetitions"},
+    "where": {"condition": "c", "x1": "a", "x2": "b"}, "atan2": {"x1": "y", "x2": "x"}}
+_TWO = {"x1": "a", "x2": "b", "x": "a", "y": "b"}  # operands of + and its kin
+_NEUTRAL: dict[str, dict[str, tuple[Any, ...]]] = {  # values that say nothing here
+    **{name: {"data_format": (None, "channels_last")}
+       for name in ("average_pool", "max_pool", "conv", "conv_transpose")},
+    "one_hot": {"axis": (-1,), "sparse": (False,)}, "top_k": {"sorted": (True, False)},
+    "isin": {"assume_unique": (True, False)}, "linspace": {"axis": (0,), "retstep": (False,)},
+    "max": {"initial": (None,)}, "min": {"initial": (None,)}, "round": {"decimals": (0,)}}
+
+
+def of_keras(name: str, signature: inspect.Signature
+             ) -> Callable[[tuple[Any, ...], dict[str, Any]], Call] | None:
+    """The translation of the arguments of Keras' function into those of an op; None where they
+    are the same.
+
+    >>> from ztorch.ops import signature
+    >>> of_keras("one_hot", signature("one_hot")[0])((0,), {"num_classes": 3, "axis": -1})
+    ((0,), {'classes': 3})
+    """
+    ours = list(signature.parameters.values())
+    names = [p.name for p in ours]
+    renamed = _RENAMED.get(name, {} if names[:1] != ["a"] else
+                           _TWO if names[1:2] == ["b"] else {"x": "a"})
+    by_place = [p.name for p in ours if p.kind is p.POSITIONAL_ONLY]
+    neutral = _NEUTRAL.get(name, {})
+    if not renamed and not neutral:
+        return _listed if names[:1] == ["xs"] else None
+
+    def translated(args: tuple[Any, ...], attrs: dict[str, Any]) -> Call:
+        made = {renamed.get(key, key) if key not in names else key: x for key, x in attrs.items()}
+        for key, values in neutral.items():
+            if key in made and key not in names:
+                value = made.pop(key)
+                if value not in values:
+                    raise Unsupported(f"ops.{name}({key}={value!r}): it takes "
+                                      f"{' or '.join(map(repr, values))} alone")
+        while len(args) < len(by_place) and by_place[len(args)] in made:
+            args = (*args, made.pop(by_place[len(args)]))
+        return ORDERED[name](args, made) if name in ORDERED else (args, made)
+
+    return translated
+
+
+def _listed(args: tuple[Any, ...], attrs: dict[str, Any]) -> Call:
+    """stack(x=[a, b])."""
+    for key in ("x", "xs", "arrays"):
+        if not args and isinstance(attrs.get(key), (list, tuple)):
+            return (attrs[key],), {k: x for k, x in attrs.items() if k != key}
+    return args, attrs
+
+
+def _padded(args: tuple[Any, ...], attrs: dict[str, Any]) -> Call:
+    """pad(x, ((1, 1), (0, 0)), mode, constant_values)."""
+    width = attrs.pop("pad_width", args[1] if len(args) > 1 else None)
+    of_pairs = width is not None and "high" not in attrs and (
+        isinstance(width, int) or any(isinstance(pair, (list, tuple)) for pair in width))
+    if not of_pairs:
+        return args, attrs
+    rest = [*args[2:]]
+    mode = attrs.pop("mode", rest.pop(0) if rest and isinstance(rest[0], str) else "constant")
+    if mode != "constant":
+        raise Unsupported(f"ops.pad(mode={mode!r}): padding is one number; layers.Pad and joined "
+                          "slices do others")
+    value = attrs.pop("value", rest[0] if rest else 0)
+    rank = getattr(args[0], "ndim", getattr(args[0], "rank", None))
+    if isinstance(width, int):
+        if rank is None:
+            raise shape_error("ops.pad takes a pair of numbers for each axis")
+        width = [(width, width)] * rank
+    pairs = [tuple(p) for p in width]
+    return args[:1], {**attrs, "low": tuple(int(p[0]) for p in pairs),
+                      "high": tuple(int(p[-1]) for p in pairs), "value": 0 if value is None
+                      else value}
+
+
+def _sliced(args: tuple[Any, ...], attrs: dict[str, Any]) -> Call:
+    """slice(x, start_indices, shape)."""
+    if "start_indices" in attrs:
+        args = (*args, attrs.pop("start_indices"))
+    if "shape" in attrs:
+        args = (*args, attrs.pop("shape"))
+    if len(args) != 3 or attrs:
+        return args, attrs
+    x, start, size = args
+    return (x, tuple(map(int, start)), (1,) * len(tuple(start)), tuple(map(int, size))), {}
+
+
+ORDERED: dict[str, Callable[[tuple[Any, ...], dict[str, Any]], Call]] = {
+    "pad": _padded, "slice": _sliced}

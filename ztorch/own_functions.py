@@ -1,0 +1,40 @@
+"""Functions of users' own that configs may name: an activation, a loss, a metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any
+
+registered: dict[str, Any] = {}  # what `zt.saving.register_keras_serializable` decorated, by name
+
+_NONE: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+_known: ContextVar[Mapping[str, Callable[..., Any]]] = ContextVar("known", default=_NONE)
+
+
+@contextmanager
+def functions_known(functions: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    """Within the block, configs may name these functions."""
+    token = _known.set({**_known.get(), **functions})
+    try:
+        yield
+    finally:
+        _known.reset(token)
+
+
+def own_function(name: str) -> Callable[..., Any] | None:
+    """The function that a config names; None where nobody gave or registered one.
+
+    >>> with functions_known({"double": lambda x: 2 * x}):
+    ...     own_function("double")(4)
+    8
+    """
+    function = _known.get().get(name, registered.get(name))
+    return function if callable(function) and not isinstance(function, type) else None
+
+
+def registered_name(function: Any) -> str | None:
+    """The name that a function was registered under."""
+    return next((name for name, x in registered.items() if x is function), None)

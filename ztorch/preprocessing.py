@@ -1,0 +1,24 @@
+"""The functions of `keras.preprocessing`, which are those of `zt.utils` by older names: its `image`
+and `sequence` are the same module."""
+
+from __future__ import annotations
+
+import sys
+
+from ztorch.conveniences import (
+    array_to_img,
+    image_dataset_from_directory,
+    img_to_array,
+    load_img,
+    pad_sequences,
+    save_img,
+    text_dataset_from_directory,
+    timeseries_dataset_from_array,
+)
+
+__all__ = ["array_to_img", "image", "image_dataset_from_directory", "img_to_array", "load_img",
+           "pad_sequences", "save_img", "sequence", "text_dataset_from_directory",
+           "timeseries_dataset_from_array"]
+
+__path__: list[str] = []  # import ztorch.preprocessing.sequence finds what is here
+image = sequence = sys.modules[__name__]
