@@ -57,8 +57,6 @@ def test_events_of_other_devices_and_times_too_early_are_refused(name: str) -> N
         if not first.done():  # a GPU may have passed the event of an idle stream by now
             with pytest.raises(DeviceError, match="synchronise first"):
                 second.seconds_since(first)
-        d.synchronise()
-        assert first.done()
 
 
 # -- processes -------------------------------------------------------------------------------------

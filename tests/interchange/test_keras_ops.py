@@ -87,7 +87,6 @@ def test_every_op_of_the_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("call", "said"), [
-    (lambda o, x: o.round(x, 2), "Round .* with decimals=2"),
     (lambda o, x: o.erfinv(x), "keras.src.ops.math.Erfinv")])
 def test_what_is_lacking_is_named(call: Any, said: str, tmp_path: Path) -> None:
     keras = references.keras()

@@ -101,7 +101,9 @@ PREDICTS = {
     "ztorch.feed.ports", "ztorch.feed.sources", "ztorch.feed.frames", "ztorch.feed.texts",
     "ztorch.tabular", "ztorch.tabular.record", "ztorch.feed.sequences", "ztorch.feed.grids",
     "ztorch.program", "ztorch.program.program", "ztorch.program.predictor",
-    "ztorch.program.stateful", "ztorch.program.verbs",
+    "ztorch.program.stateful", "ztorch.program.verbs", "ztorch.program.running_optimizer",
+    "ztorch.keras_calls", "ztorch.flags", "ztorch.feed.parts", "ztorch.own_functions",
+    "ztorch.runtime.worker_trials",
 }
 SLOW = {"pathlib", "dataclasses", "csv", "tempfile", "zipfile", "logging", "subprocess", "asyncio",
         "safetensors", "concurrent.futures"}

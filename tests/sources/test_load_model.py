@@ -147,7 +147,7 @@ def test_classes_of_ones_own_are_given_never_imported(tmp_path: Path) -> None:
 
     named = zt.load_model(tmp_path / "own.zt", custom_objects={"Doubling": Tripling})
     assert type(named.layers[0]) is Tripling and L.Layer.known["Doubling"] is Doubling
-    for wrong in ({"Doubling": 3}, 7, [len]):
+    for wrong in ({"Doubling": 3}, 7, ["len"]):
         with pytest.raises(ConfigError, match="custom_objects"):
             zt.load_model(tmp_path / "own.zt", custom_objects=wrong)
 

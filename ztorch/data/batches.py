@@ -182,7 +182,7 @@ class Mapped:
         >>> from ztorch.data.sequences import timeseries_dataset_from_array
         >>> pairs = timeseries_dataset_from_array(np.arange(6.0), np.arange(6.0), 2, batch_size=2)
         >>> [float(y.max()) for x, y in pairs.map(lambda x, y: (x, -y)).take(2)]
-        [0.0, -2.0]
+        [-0.0, -2.0]
     """
 
     def __init__(self, batches: Any, function: Callable[..., Any]):

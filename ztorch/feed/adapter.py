@@ -195,7 +195,7 @@ class DataAdapter(NamedTuple):
         ports = self.target_ports
         if not ports:  # a step of one's own needs none
             return {}
-        value = of_outputs(value, rows, [p.name for p in ports], self.outputs)
+        value = of_outputs(value, rows, {p.name: len(p.shape) for p in ports}, self.outputs)
         if len(ports) == 1 and not (ports[0].name and isinstance(value, Mapping)):
             return {ports[0].port: ports[0].rows(value, rows, f"y{suffix}", first_row)}
         if value is None:

@@ -34,19 +34,22 @@ def parts_by_name(role: str, value: Any, names: Sequence[str], kind: str,
     return dict(zip(names, value, strict=True))
 
 
-def of_outputs(value: Any, rows: int, names: Sequence[str], outputs: Sequence[str]) -> Any:
+def of_outputs(value: Any, rows: int, ranks: Mapping[str, int], outputs: Sequence[str]) -> Any:
     """Targets without those of outputs that have no loss, as Keras takes them: y=[a, None].
 
     Args:
         value: What a user passed.
         rows: The rows of x.
-        names: The outputs that have a loss.
+        ranks: Of a row of the outputs that have a loss.
         outputs: All outputs.
     """
+    names = list(ranks)
     if isinstance(value, Mapping):
         return {name: y for name, y in value.items() if name in names or name not in outputs}
     if not isinstance(value, (list, tuple)) or not any(
-            len(value) == len(listed) and all(_is_target(y, rows, len(value)) for y in value)
+            len(value) == len(listed) and all(
+                _is_target(y, rows, len(value), ranks.get(name))
+                for name, y in zip(listed, value, strict=True))
             for listed in (names, outputs)):
         return value
     listed = names if len(value) == len(names) else outputs
@@ -54,9 +57,11 @@ def of_outputs(value: Any, rows: int, names: Sequence[str], outputs: Sequence[st
     return chosen[0] if len(chosen) == 1 else chosen
 
 
-def _is_target(y: Any, rows: int, count: int) -> bool:
+def _is_target(y: Any, rows: int, count: int, rank: int | None) -> bool:
     """Whether an item of a list is all targets of an output, and not those of a row."""
     if y is None:
         return True
+    if count == 1 and rank and getattr(y, "ndim", rank + 1) == rank:
+        return False  # one row, as long as there are rows
     return hasattr(y, "__len__") and not isinstance(y, str) and len(y) == rows and (
         hasattr(y, "shape") or rows != count)

@@ -50,7 +50,7 @@ class Rounding:
     >>> from ztorch.dtypes import bf16
     >>> rounding = Rounding(bf16, {"head": None})
     >>> rounding.of("dense"), rounding.of("head/dense")
-    (DType('bf16'), None)
+    (bf16, None)
     """
 
     dtype: DType | None = None

@@ -20,6 +20,7 @@ MAX_BOX = 256  # elements of a box along an axis
 MAX_AXES = 5  # of a box
 MAX_CLUSTER = 8  # workgroups of a cluster that all chips with clusters can have
 REGISTER_FILE = 1 << 16  # registers of a unit, on every machine that has teams
+MOST_REGISTERS = 255  # of a thread
 REGISTERS = range(24, 257, 8)  # that threads of a warpgroup can ask for
 
 
@@ -28,10 +29,10 @@ def registers_of(threads: int) -> int:
     quarters, among which it deals out subgroups: with nine, one quarter has three.
 
     >>> registers_of(256), registers_of(288)
-    (256, 168)
+    (255, 168)
     """
     quarter = math.ceil(threads / (WARPGROUP * SUBGROUP))
-    return REGISTER_FILE // (quarter * WARPGROUP * SUBGROUP) // 8 * 8
+    return min(MOST_REGISTERS, REGISTER_FILE // (quarter * WARPGROUP * SUBGROUP) // 8 * 8)
 
 
 class RingRules(ProductRules):

@@ -16,11 +16,10 @@ from ztorch.lower.positions import unflatten
 from ztorch.lower.region import Region, real_reads, view_of
 from ztorch.lower.tuning import (
     COMPUTED_AGAIN_BYTES,
+    COMPUTED_AGAIN_FEW,
     COMPUTED_AGAIN_SLOTS,
     REGION_MEMBERS_MAX,
 )
-
-FEW = 16  # values that are so many times smaller than another count for nothing beside it
 
 Sources = Callable[[Value], list[Value]]
 
@@ -90,10 +89,10 @@ class ComputedAgain:
         for s in self.sources(v):
             if s in recipe.steps or s in recipe.bases:
                 continue
-            if s in self.writers and s.size * FEW > v.size:  # its readers delay the update
+            if s in self.writers and s.size * COMPUTED_AGAIN_FEW > v.size:  # its readers delay the update
                 return False
             stored = s not in self.home or s in self.kept or s in self.readers
-            if stored or s.size * FEW <= v.size:  # to store few numbers more costs nothing
+            if stored or s.size * COMPUTED_AGAIN_FEW <= v.size:  # to store few numbers more costs nothing
                 recipe.bases.add(s)
             elif not _simple(s) or s.size != v.size or not self._recipe(s, recipe):
                 return False

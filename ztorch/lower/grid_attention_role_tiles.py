@@ -72,13 +72,13 @@ class AttentionTile:
     @property
     def registers(self) -> int:
         """Registers of a thread, such that one workgroup takes those of a unit."""
-        return min(255, registers_of(self.threads + self.subgroup))
+        return registers_of(self.threads + self.subgroup)
 
     @property
     def used(self) -> int:
         """Registers of 32 bits for the matrices of a thread that multiplies: results, scores, and
         weights, which take half as much."""
-        return (2 * self.wide + 3 * self.block) * self.shape.m // (2 * self.subgroup)
+        return (2 * (self.wide + self.block) + self.block) * self.shape.m // (2 * self.subgroup)
 
 
 @dataclass(frozen=True)

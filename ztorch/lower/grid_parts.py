@@ -37,7 +37,7 @@ def parts_of(v: Value, grid: GridLimits) -> int:
     few = min(m, n) >= most_rows and tiles <= SPLIT_SHARE * grid.compute_units
     if k < SPLIT_DEEP and not few:
         return usual
-    return min(k // SPLIT_DEPTH_LARGE, groups * grid.compute_units // tiles)
+    return max(usual, min(k // SPLIT_DEPTH_LARGE, groups * grid.compute_units // tiles))
 
 
 def _tiles(m: int, n: int, rows: int, columns: int, batch: int) -> int:

@@ -110,7 +110,7 @@ def _placed(graph: Graph, inputs: Sequence[Value], carries: Sequence[Value], lim
     placement = place(graph, regions)
     while most and placement.too_many_buffers():
         # what a kernel stores for itself is not foreseen, so it may take a lower number
-        regions = fused(max_buffers=most)
+        regions = fused(max_buffers=most, again=False)
         placement = place(graph, regions)
         most -= 1
     if graph.recomputed or (memory_limit is not None and placement.arena > memory_limit):

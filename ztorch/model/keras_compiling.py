@@ -21,7 +21,7 @@ from ztorch.weights.keras_describing import named
 _SHORT = frozenset(("acc", "accuracy", "ce", "crossentropy", "mae", "mape", "mse", "msle"))
 
 _FAMILIES: dict[Any, type[Named]] = {losses: Loss, metrics: Metric, optimizers: Optimizer}
-_USER = 5  # frames from a warning in this file up to the user's call of `save`
+_USER = 6  # frames from a warning in this file up to the user's call of `save`
 # Arguments that Keras writes and that say what is so here anyway.
 _WITHOUT_EFFECT = (("axis", -1), ("reduction", "sum_over_batch_size"), ("staircase", False))
 

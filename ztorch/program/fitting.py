@@ -29,7 +29,7 @@ from ztorch.training.loop import TrainingLoop
 if TYPE_CHECKING:
     from ztorch.program.stateful import Stateful
 
-_USER = 5  # frames from a warning in this file up to the user's call of `fit`
+_USER = 6  # frames from a warning in this file up to the user's call of `fit`
 
 
 def fit(program: Stateful, fitted: Any, x: Any, y: Any, *, batch_size: int | None, epochs: int,

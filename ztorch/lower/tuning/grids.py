@@ -61,6 +61,9 @@ COMPUTED_AGAIN_BYTES = row(
     "COMPUTED_AGAIN_BYTES", 1 << 20, "bytes",
     "the least size of a value that its readers compute instead of reading it",
     "chosen: what is smaller stays in caches")
+COMPUTED_AGAIN_FEW = row(
+    "COMPUTED_AGAIN_FEW", 16, "times",
+    "values that are so many times smaller than another count for nothing beside it", CHOSEN)
 COMPUTED_AGAIN_SLOTS = row(
     "COMPUTED_AGAIN_SLOTS", 6, "issue slots",
     "the most that they may spend for each byte of memory that this saves",
