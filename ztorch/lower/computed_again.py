@@ -89,10 +89,11 @@ class ComputedAgain:
         for s in self.sources(v):
             if s in recipe.steps or s in recipe.bases:
                 continue
-            if s in self.writers and s.size * COMPUTED_AGAIN_FEW > v.size:  # its readers delay the update
+            few = s.size * COMPUTED_AGAIN_FEW <= v.size  # numbers that cost nothing to store
+            if s in self.writers and not few:  # its readers delay the update
                 return False
             stored = s not in self.home or s in self.kept or s in self.readers
-            if stored or s.size * COMPUTED_AGAIN_FEW <= v.size:  # to store few numbers more costs nothing
+            if stored or few:
                 recipe.bases.add(s)
             elif not _simple(s) or s.size != v.size or not self._recipe(s, recipe):
                 return False
