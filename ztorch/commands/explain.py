@@ -114,5 +114,6 @@ def _machine(model: str, device: str,
                           f"--gpu: {', '.join(GPUS)}")
     if gpu_name:
         return chosen, gpu(gpu_name), here
-    names = [d.name for d in devices() if d.id == here]
+    # Only for a device of this machine: the list asks every driver.
+    names = [d.name for d in devices() if d.id == here] if here else []
     return chosen, (gpu_called(names[0]) if names else None) or known[0], here

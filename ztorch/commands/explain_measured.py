@@ -1,4 +1,4 @@
-"""What a GPU of this machine takes, beside what was predicted."""
+"""Times of kernels on a GPU of this machine, beside the predicted ones."""
 
 from __future__ import annotations
 

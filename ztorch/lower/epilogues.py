@@ -1,4 +1,4 @@
-"""What a product computes of its tiles before it stores them, and what it leaves to another kernel.
+"""Epilogues of products: which stay with the product, and which become a kernel of their own.
 
 Asynchronous products fill a compute unit with few threads: their sums take all its registers. Long
 arithmetic, or several arrays to read, would keep these threads busy while the matrix unit waits; a

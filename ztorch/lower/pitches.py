@@ -50,8 +50,8 @@ class Pitches:
 
 
 def _narrowed(base: tuple[Value, Index], matrix: Value) -> Value | None:
-    """What a matrix is made of where it is only rounded to fewer bits: the kernel that does so can
-    give it longer rows, without a copy. None where it is made of more."""
+    """The source of a matrix that is a source rounded to fewer bits, and nothing else: the kernel
+    that rounds can write longer rows, without a copy. None for any other matrix."""
     v, at = base
     rows, columns = matrix.shape
     if v.op.name != "cast" or v.size != rows * columns or at.const or any(

@@ -105,7 +105,7 @@ class Program:
 _HEADER = re.compile(r"\s*\.version (\S+)\s+\.target (\S+)\s+\.address_size 64\s+")
 _ENTRY = re.compile(r"\.visible \.entry (\w+)\(([^)]*)\)\s+\.reqntid (\d+), (\d+), (\d+)"
                     r"(?:\s+\.explicitcluster\s+\.reqnctapercluster (\d+), 1, 1)?"
-                    r"(?:\s+\.(?:maxnreg|minnctapersm) \d+)*\s+\{")
+                    r"(?:\s+\.minnctapersm \d+)?\s+\{")
 _DYNAMIC = re.compile(r"\.extern \.shared \.align 1024 \.b8 dynamic\[\];\s+")
 _LABEL = re.compile(r"(\w+):")
 _SPACE = re.compile(r"(?:\s|//[^\n]*\n)*")
