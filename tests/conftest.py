@@ -110,7 +110,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays: garbage collection need not look at it again."""
+    """Imported and collected objects stay: garbage collection need not look at them again."""
     gc.collect()
     gc.freeze()
 

@@ -88,7 +88,7 @@ class NumpyExecutable:
 
 
 class CopyingCall:
-    """What reads and writes its own buffers alone, one run at a time, as the contract of calls allows."""
+    """It reads and writes only its own buffers, one run at a time, as the contract of calls allows."""
 
     overlaps = False
 

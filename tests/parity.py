@@ -78,7 +78,7 @@ class Job:
         return self._own[name]
 
     def oracle(self) -> Arrays:
-        """What the roots are, outputs first, in float64. It is computed once: many machines are
+        """The values of the roots, outputs first, in float64. They are computed once: many machines are
         compared with it."""
         if not self._exact:
             feeds = {v: _read(v.dtype, _stored(v.dtype, a)) for v, a in self.feeds.items()}
@@ -269,7 +269,7 @@ _answers: dict[tuple, dict[str, np.ndarray]] = {}
 
 
 def answer(kernel: Kernel, buffers: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What buffers hold after the interpreter ran a kernel on them. Many machines are compared with
+    """Contents of buffers after the interpreter ran a kernel on them. Many machines are compared with
     the same kernels on the same numbers: each is run once."""
     key = (show(kernel), *(a.tobytes() for a in buffers.values()))
     if key not in _answers:

@@ -224,7 +224,7 @@ def test_a_description_that_is_too_deep(depth: int) -> None:
 
 
 def test_the_longest_names_survive_an_artifact(tmp_path: Path) -> None:
-    """What an artifact lists of a weight has a longer name than the weight."""
+    """An artifact lists parts of a weight under longer names than the weight's own."""
     made = nested(4, L.Dense(3, name="x" * 89))
     program = made.compile("cpu", optimizer="adam", loss="mse")
     assert max(map(len, program.weight_names)) == 900
@@ -233,7 +233,7 @@ def test_the_longest_names_survive_an_artifact(tmp_path: Path) -> None:
 
 
 def test_nothing_of_a_name_reaches_rendered_text() -> None:
-    """What names may hold beyond letters lives in messages and manifests alone."""
+    """Characters other than letters reach messages and manifests, and no rendered text."""
     nasty = 'a"; {{drop}} %s \\ é'
     made = zt.Sequential([L.Input((4,)), L.Dense(3, name=nasty)], name=nasty)
     program = made.compile("cpu", optimizer="adam", loss="mse")

@@ -93,7 +93,7 @@ def test_a_stranger_follows_the_tutorial(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def shell(words: list[str]) -> str:
-    """What a command prints; those of the package run in this process."""
+    """The output of a command; those of the package run in this process."""
     if words[0] == "ztorch":
         result = CliRunner().invoke(main, words[1:])
         assert result.exit_code == 0, result.output

@@ -229,7 +229,7 @@ BESIDE = {"cases", "machines", "zoo", "tools", "__pycache__"}
 
 
 def test_no_test_imports_another() -> None:
-    """What two of them need is in tests/cases, or in a file beside them that is not a test."""
+    """Code that two tests share is in tests/cases, or in a file beside them that is not a test."""
     for path in TESTS:
         for node in _nodes(path):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []

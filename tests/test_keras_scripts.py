@@ -26,7 +26,7 @@ APART = 0.08  # largest difference of an accuracy between both, which draw other
 
 
 def accuracies(printed: str) -> list[float]:
-    """What a script prints at its end."""
+    """The last line that a script prints."""
     return [float(a) for a in re.findall(r"^[A-Z][^\n]* accuracy[^\n:]*: (\d\.\d+)$", printed, re.M)]
 
 

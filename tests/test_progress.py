@@ -1,4 +1,4 @@
-"""What a terminal, a log file and a silent run show."""
+"""Progress in a terminal, in a log file and in a silent run."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from ztorch.errors import ConfigError, UnknownName, ZtorchError
 ODD: list[Any] = [None, 3.5, -1, "nonsense", b"x", [], {}, object()]
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
 Y = np.arange(8) % 3
-# What they take from the compiler's own rooms, or give to them: no part of what users call.
+# Methods for the compiler's own rooms: no part of the public interface.
 INNER = {"add_activity_losses", "compile_now", "compile_when_known", "compile_if_due", "compile_later",
          "learn_shapes", "make_weights", "prepare_class", "set_rules", "take_rules", "take_policy", "compute_output_shape",
          "adopt", "add_weight", "call", "called", "called_masked", "without_mask", "leaves", "named_outputs", "need_memory",

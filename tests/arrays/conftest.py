@@ -1,4 +1,4 @@
-"""What tests of arrays share: programs that are counted, and programs that NumPy evaluates."""
+"""Shared by tests of arrays: programs that are counted, and programs that NumPy evaluates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the suite of those who write the array API standard leaves out; `.ci/array_api` runs it."""
+"""The exclusions from the array API standard's own suite, which `.ci/array_api` runs."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_gradients_are_slopes(name: str) -> None:
 
 
 def _phases(vectors: np.ndarray) -> np.ndarray:
-    """What makes the largest element of each column positive, as ours are."""
+    """The signs that make the largest element of each column positive, as ours are."""
     largest = np.take_along_axis(vectors, np.argmax(abs(vectors), 0, keepdims=True), 0)
     return np.abs(largest) / largest
 

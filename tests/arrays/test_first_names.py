@@ -1,4 +1,4 @@
-"""What users of NumPy and PyTorch type first on a tensor is there, or the error names what is."""
+"""Names that users of NumPy and PyTorch type first on a tensor exist, or the error says which do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is recorded runs when a value is needed: together, once, and compiled once for a structure."""
+"""Recorded ops run when a value is needed: together, once, and compiled once for a structure."""
 
 from __future__ import annotations
 

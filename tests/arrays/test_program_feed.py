@@ -31,7 +31,7 @@ def places(first: str) -> Any:
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest) -> str:
-    """What a program is compiled for."""
+    """The targets that a program is compiled for."""
     name: str = request.param
     return name if name == "cpu" else opened(name).id
 
@@ -104,7 +104,7 @@ def test_programs_of_several_batch_sizes(device: str) -> None:
 
 @pytest.mark.parametrize("device", ["opencl"], indirect=True)
 def test_models_of_float64_score_as_on_arrays(device: str) -> None:
-    """What rows count has the dtype that the program reads."""
+    """Weights of rows have the dtype that the program reads."""
     model = zt.Sequential([L.Input((6,)), L.Dense(3)], seed=3)
     program = model.compile(device, batch_size=8, loss="mse", dtype="float64")
     targets = X[:, :3] + 1

@@ -24,7 +24,7 @@ LARGE = MOST_BYTES // 4 + 3
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_known() -> None:
-    """What other tests ran with other numbers takes those as inputs."""
+    """Programs that other tests ran with other numbers take those as inputs."""
     programs.forget()
 
 

@@ -1,4 +1,4 @@
-"""What is remembered of calls has a bound: a new attribute each turn takes no more memory."""
+"""The memory of calls is bounded: a new attribute each turn takes no more of it."""
 
 from __future__ import annotations
 

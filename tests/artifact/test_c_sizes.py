@@ -198,7 +198,7 @@ def skips(*layers: L.Layer) -> zt.Model:
 
 
 def built(folder: Path, rows: np.ndarray, main: str) -> np.ndarray:
-    """What a C program writes that reads rows."""
+    """The output of a C program that reads rows."""
     (folder / "in.bin").write_bytes(rows.tobytes())
     (folder / "main.c").write_text(main)
     run("gcc", "-std=c89", *STRICT, "main.c", "skips_sizes.c", "libskips.a", "-o", "main",
@@ -220,7 +220,7 @@ def test_sizes_that_are_multiples(tmp_path: Path) -> None:
 
 
 def test_steps_that_need_no_lengths(tmp_path: Path) -> None:
-    """What computes each step by itself asks no sizes of rows."""
+    """A program that computes each step by itself asks for no sizes of rows."""
     export_c(skips().trace(batch_size=2, sizes=8), tmp_path)
     rows = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
     y = built(tmp_path, rows, SKIPS.replace("(x, 0, y", "(x, y").replace("(x, lengths, y", "(x, y")

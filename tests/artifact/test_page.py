@@ -32,7 +32,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def predicted(tab: Tab, x: np.ndarray) -> np.ndarray:
-    """What the page's model makes of rows."""
+    """The outputs of the page's model for rows."""
     return np.array(tab.evaluate(f"model.predict({json.dumps(x.ravel().tolist())}).then((y) => [...y])"))
 
 

@@ -1,4 +1,4 @@
-"""What a written artifact holds, and that what is loaded is what was saved, bit for bit."""
+"""The contents of a written artifact, and loading it again bit for bit."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ DRIVER = Path(__file__).with_name("web_driver.mjs")
 
 def asked(folder: Path, artifact: str, calls: list[Any], on: str | None = "WebGPU",
           **more: Any) -> tuple[Any, list[Any]]:
-    """What the page's script says of the model, and what came of each call."""
+    """The page's script's description of the model, and the result of each call."""
     device("webgpu")
     try:
         import deno

@@ -1,3 +1,3 @@
-"""What every backend promises, tried on each that is here."""
+"""The contract of every backend, run on each that is here."""
 
 from tests.cases.contract import *  # noqa: F403

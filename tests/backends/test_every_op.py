@@ -33,7 +33,7 @@ def share_of(backend: str) -> dict[str, Jobs]:
 
 @functools.cache
 def compiled(backend: str, part: int) -> tuple[Module | None, list[int]]:
-    """What the device is able to do of a dozen ops, and which jobs that is."""
+    """The ops of a dozen that the device supports, and their jobs."""
     some = parts(share_of(backend), TOGETHER)[part]
     chosen = [job for op in some for job in share_of(backend)[op] if able(job, backend)]
     return Module(chosen, backend) if chosen else None, [id(job) for job in chosen]

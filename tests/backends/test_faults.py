@@ -1,4 +1,4 @@
-"""What a driver refuses is an error with backend, call and reason, and the device stays usable."""
+"""A driver's refusal is an error with backend, call and reason, and the device stays usable."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_a_batch_that_is_too_large() -> None:
 
 @pytest.mark.parametrize("kept", [False, True], ids=["compiled", "from the cache"])
 def test_weights_are_drawn_for_programs_that_fit(kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is too large says so before: in its layers, on its device, or on this machine."""
+    """A program that is too large is refused beforehand: by its layers, its device, or this machine."""
     def model() -> Sequential:
         return Sequential([L.Input((20,)), L.Dense(30, name="wide")], name="m")
 
@@ -114,7 +114,7 @@ def test_within_a_limit(grid: GridLimits) -> None:
 
 @pytest.mark.parametrize("memories", [4, 5, 6, 8])
 def test_few_buffers_divide_kernels(memories: int) -> None:
-    """What would be one kernel becomes several where it would name more than one may, and no more
+    """One kernel becomes several where it would name more buffers than one may, and no more
     than that; the results stay."""
     rng = np.random.default_rng(1)
     few = Limits(0, 16, False, grid=GridLimits(max_buffers=memories))

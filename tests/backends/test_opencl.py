@@ -33,11 +33,11 @@ ALL = "SPIR-V_1.0 SPIR-V_1.2 SPIR-V_1.5"
 
 
 class Refused(Exception):
-    """What pyopencl raises."""
+    """The error of pyopencl."""
 
 
 class Driver:
-    """What there is of pyopencl: one device, and what it was asked to compile. `refuses` is a call
+    """A stand-in for pyopencl: one device, and the texts it was asked to compile. `refuses` is a call
     that fails."""
 
     def __init__(self, il: str | None = ALL, version: str = "OpenCL 3.0 stand-in", bits: int = 64,

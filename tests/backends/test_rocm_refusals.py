@@ -29,7 +29,7 @@ OLD = "gfx1030"  # a chip without a row of its own
 
 @functools.cache
 def compiled(text: str, chip: str) -> bytes:
-    """What clang makes of HIP's C++; it brings its own linker."""
+    """Clang's binary of HIP's C++; it brings its own linker."""
     done = subprocess.run(
         [compiler("clang"), "-x", "hip", "--cuda-device-only", f"--offload-arch={chip}", "-nogpulib",
          "-nogpuinc", "-std=c++17", "-O3", "--no-gpu-bundle-output", "-c", "-o", "-", "-"],

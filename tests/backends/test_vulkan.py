@@ -1,4 +1,4 @@
-"""What only Vulkan has: optional features, staging buffers, a driver that may be absent."""
+"""Features of Vulkan alone: optional features, staging buffers, a driver that may be absent."""
 
 from __future__ import annotations
 

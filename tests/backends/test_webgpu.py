@@ -1,4 +1,4 @@
-"""What only WebGPU has: the look for drivers below it."""
+"""WebGPU alone: the search for the drivers below it."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from ztorch.host.memory import aligned
 from ztorch.host.settings import using
 from ztorch.runtime.devices import best_level
 
-# What the frames have as internal functions, made visible.
+# Internal functions of the frames, made visible.
 EXPOSED = {
     "ll": """
 define void @meet(ptr %control, i64 %workers) { call void @zt.barrier(ptr %control, i64 %workers) ret void }

@@ -123,7 +123,7 @@ class Tab:
         return value
 
     def text(self, selector: str) -> str:
-        """What a reader sees of an element."""
+        """The text of an element as a reader sees it."""
         return str(self.evaluate(f"document.querySelector({json.dumps(selector)}).innerText"))
 
     def draw(self, selector: str, points: list[tuple[float, float]]) -> None:
@@ -154,7 +154,7 @@ class Tab:
         return [url for url in urls if not url.startswith(("data:", "blob:"))][1:]
 
     def complaints(self) -> list[str]:
-        """What went wrong without being caught, and what stands in the console as an error."""
+        """Uncaught exceptions, and errors in the console."""
         thrown = [e["params"]["exceptionDetails"]["text"] for e in self._events("Runtime.exceptionThrown")]
         logged = [e["params"]["entry"]["text"] for e in self._events("Log.entryAdded")
                   if e["params"]["entry"]["level"] == "error"]

@@ -1,4 +1,4 @@
-"""What the tests of C libraries share: a model, Python's answers, and compilers."""
+"""Shared by the tests of C libraries: a model, Python's answers, and compilers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every backend promises, as tests that take the name of a backend."""
+"""The contract of every backend, as tests that take the name of one."""
 
 from tests.cases.contract_launches import *  # noqa: F403
 from tests.cases.contract_memory import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""What every backend promises of code and its launches."""
+"""The contract of every backend for code and its launches."""
 
 from __future__ import annotations
 

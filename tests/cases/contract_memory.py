@@ -1,4 +1,4 @@
-"""What every backend promises of its devices and their memory."""
+"""The contract of every backend for its devices and their memory."""
 
 from __future__ import annotations
 

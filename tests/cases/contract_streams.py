@@ -1,4 +1,4 @@
-"""What every backend promises of streams, events and forked processes."""
+"""The contract of every backend for streams, events and forked processes."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_forked_child_collects_garbage(name: str, closed: bool) -> None:
 
 
 def ended(child: int, seconds: float) -> int | None:
-    """What a process ended with; None, and it is killed, where it does not end."""
+    """A process's exit code; None, after it is killed, where it does not end."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         done, status = os.waitpid(child, os.WNOHANG)

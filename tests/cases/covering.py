@@ -1,4 +1,4 @@
-"""What one run tries of a product of cases and machines.
+"""The part of a product of cases and machines that one run tries.
 
 Each run covers every op on every CPU level and every played device, and every dtype. Dtypes beside
 float32, float64 and 32-bit integers run on one interpreted machine or CPU level and on one device,

@@ -26,7 +26,7 @@ from ztorch.runtime.remote import Remote
 
 
 def target_of(here: Device, **limits: int) -> Target:
-    """What to compile for to run on this very device; `limits` replace what it says of itself."""
+    """The target that compiles for this very device; `limits` replace those it reports."""
     return targets.target(resolve(here.id).target).on_device({**dict(here.info.limits), **limits})
 
 

@@ -43,7 +43,7 @@ class KernelCase:
         return [a.astype(floats) if a.dtype.kind == "f" else a for a in drawn]
 
     def plain(self, arrays: list[np.ndarray]) -> list[Any]:
-        """What the function gives as plain Python."""
+        """The function's result as plain Python."""
         with np.errstate(invalid="ignore"):
             result = self.kernel.debug(*arrays, **dict(self.options))
         return list(result) if isinstance(result, tuple) else [result]

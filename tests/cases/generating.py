@@ -56,7 +56,7 @@ def gumbel(seed: int, step: int) -> np.ndarray:
 
 def uncached(program: Program, prompt: list[int], length: int, temperature: float = 1.0,
              top_k: int = WORDS, top_p: float = 1.0, stop: int = -1, seed: int = 0) -> list[int]:
-    """What generating means, with the whole row computed for each number."""
+    """Generation by its definition: the whole row is computed for each number."""
     window, made = prompt[-LENGTH:], []
     while len(made) < length and stop not in made:
         row = np.array([window + [0] * (LENGTH - len(window))])

@@ -25,7 +25,7 @@ def forward(*xs: Value) -> Value:
     return ops.concat([x[:, 1:] for x in xs], axis=1) * 2.0
 
 
-# What elementwise kernels do with memory. All have so many elements that threads take four.
+# Memory access of elementwise kernels. All have so many elements that threads take four.
 ELEMENTWISE = {
     "flat": (lambda x, y: ops.tanh(x) * 2.0 + y, (40_000,), (40_000,)),
     "odd": (lambda x, y: ops.tanh(x) * 2.0 + y, (40_001,), (40_001,)),
@@ -54,7 +54,7 @@ def normal(x: Value, scale: Value, axis: int = -1) -> Value:
     return centred * ops.rsqrt(ops.mean(centred * centred, axis=axis, keepdims=True) + 1e-3) * scale
 
 
-# What reducing kernels do with memory: rows of neighbours, and neighbours of many rows.
+# Memory access of reducing kernels: rows of neighbours, and neighbours of many rows.
 REDUCING = {
     "softmax": (ops.softmax, (260, 128)),
     "odd softmax": (ops.softmax, (260, 129)),

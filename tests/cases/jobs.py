@@ -1,6 +1,6 @@
 """The table of ops that everything which runs kernels is tried on: each sample of each op as a graph with
 data, in the modes value and gradient (of float32 and float64, and of integers), and in all other
-dtypes. What of it one machine runs, says `covering.share`."""
+dtypes. `covering.share` picks the part that one machine runs."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def left_to_others(op: str, turn: int) -> bool:
 
 
 def sharing(turn: int, of: int = 4) -> dict[str, Jobs]:
-    """What one of several machines runs of each op: other samples and dtypes than the next."""
+    """The jobs of one of several machines: other samples and dtypes of each op than the next's."""
     return {op: Jobs([] if left_to_others(op, turn + k) else share(some.makers, turn + k, of))
             for k, (op, some) in enumerate(jobs().items())}
 
@@ -135,7 +135,7 @@ def parts(shared: dict[str, Jobs], size: int) -> list[list[str]]:
     return [p for p in (first, *(rest[k:k + size] for k in range(0, len(rest), size))) if p]
 
 
-# What the table above is not in, by kind of dtype; each op's first sample is.
+# Samples that the table above leaves out, by kind of dtype; each op's first sample is in it.
 OTHERS: dict[str, tuple[DType, ...]] = {"f": (f16, bf16), "s": (i8, i16, i64),
                                        "u": (u8, u16, u64)}
 NARROW = [d for some in OTHERS.values() for d in some]

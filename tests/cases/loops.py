@@ -94,7 +94,7 @@ def _swapped(x: Value) -> Value:
 
 
 def _shared(x: Value, w: Value) -> Value:
-    """What all turns share is read as a view, in a sum and where it is broadcast."""
+    """A value that all turns share is read as a view, in a sum and where it is broadcast."""
     def turn(s: Value, row: Value) -> tuple[Value, Value]:
         return s + ops.sum(ops.transpose(w) * row) * w[0, 0], ops.exp(w[:, 0]) * s
 
@@ -234,7 +234,7 @@ def loop_gradient(case: LoopCase, d: DType) -> Job:
 
 
 def loop_makers() -> Iterator[tuple[str, Callable[[], Job]]]:
-    """What makes a job of each function in float32 and float64, and of its gradient; a dash means that."""
+    """Jobs of each function in float32 and float64, and of its gradient, which a dash marks."""
     for case in LOOPS:
         for d in (f32, f64):
             yield "loop", functools.cache(functools.partial(loop_value, case, d))

@@ -125,7 +125,7 @@ def same(got: Buffers, want: Buffers, label: str, signless: bool = False) -> Non
 
 
 def numbers(kernel: Kernel, buffers: Buffers) -> Buffers:
-    """What buffers hold, with bf16 as the floats they are: their NaNs need not have the same bits."""
+    """Contents of buffers, bf16 as floats: their NaNs need not have the same bits."""
     return {m.name: from_storage(m.dtype, buffers[m.name]) for m in kernel.memories}
 
 

@@ -1,4 +1,4 @@
-"""What every scalar opcode should answer, in plain Python numbers, independent of NumPy."""
+"""The right answer of every scalar opcode, in plain Python numbers, independent of NumPy."""
 
 from __future__ import annotations
 

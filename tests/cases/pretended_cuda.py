@@ -25,7 +25,7 @@ def install(monkeypatch: pytest.MonkeyPatch, **more: object) -> FakeCuda:
 
 
 def close(fake: FakeCuda) -> None:
-    """What is left ends with its driver, not with the next test's."""
+    """Leftover objects end with their own driver, not with the next test's."""
     fake.fail.clear()
     fake.forget()
     for device in registry._opened.values():

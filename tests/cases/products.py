@@ -50,7 +50,7 @@ def step_of(one: Job, limits: Limits, schedule: str = "") -> KernelStep:
 
 
 def through_text(one: Job, step: KernelStep, chip: str = "sm_90a", old: str = "", new: str = "") -> np.ndarray:
-    """What a kernel computes by its PTX, in which something may be wrong."""
+    """The result of a kernel's PTX, into which a fault may have been put."""
     text = rendered([step.kernel], chip)
     broken = re.sub(old, new, text) if old else text
     assert (broken != text) == bool(old)

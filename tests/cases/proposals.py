@@ -1,4 +1,4 @@
-"""What the rules of lowering propose for a value."""
+"""Schedules that the rules of lowering propose for a value."""
 
 from __future__ import annotations
 

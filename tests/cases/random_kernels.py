@@ -92,7 +92,7 @@ class _Generator:
 
     @contextmanager
     def scope(self, fresh: bool = False) -> Iterator[None]:
-        """What is made inside is forgotten after; variables of a parallel trip are all its own."""
+        """Names bound inside are dropped after; variables of a parallel trip are its own."""
         values, variables = len(self.values), list(self.variables)
         if fresh:
             self.variables = []

@@ -133,7 +133,7 @@ def atomic_max(x):
 
 @zt.kernel
 def atomic_exchange(x):
-    """What all threads got, and what is left, is what was put in."""
+    """The numbers that threads got and those left behind are together those put in."""
     held, total, before = np.full(1, 9, x.dtype), np.zeros(1, x.dtype), np.empty_like(x)
     for block, thread in zt.threads(BLOCKS, SIZE):
         own, i = zt.shared(SIZE, x.dtype), block * SIZE + thread
@@ -184,6 +184,6 @@ def job(word: str, d: DType) -> Job:
 
 
 def plain(one: Job) -> list[np.ndarray]:
-    """What plain Python computes."""
+    """The result of plain Python."""
     y = WORDS[one.label.partition(" ")[0]].debug(*one.feeds.values())
     return list(y) if isinstance(y, tuple) else [y]

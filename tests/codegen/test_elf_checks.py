@@ -1,4 +1,4 @@
-"""What our linker checks of relocations and symbols, each at the last value that is right."""
+"""Our linker's checks of relocations and symbols, each at the last value that is right."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def linked(obj: bytes) -> bytes:
 
 
 def addresses(library: bytes) -> list[int]:
-    """What the loader is to write, by the library's own list."""
+    """The loader's work, by the library's own list."""
     headers = [struct.unpack_from("<IIQQQQIIQQ", library, at) for at in range(
         struct.unpack_from("<Q", library, 40)[0], len(library), 64)]
     _, _, _, _, offset, size, *_ = next(h for h in headers if h[1] == SHT_RELA)

@@ -1,4 +1,4 @@
-"""What our linker writes into instructions, and what it cannot reach."""
+"""Fields that our linker writes into instructions, and targets it cannot reach."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def kernels(name: str, chip: str) -> list[Disassembled]:
 
 
 def slow(kernel: Disassembled) -> list[str]:
-    """What no loop should do: memory of a thread's own, calls, integer divisions (through floats)."""
+    """Instructions that no loop should have: local memory, calls, integer divisions (through floats)."""
     memory = [o for o in kernel.opcodes if o.startswith(("LDL", "STL"))]
     return memory + [o for loop in kernel.loops for o in loop if o.startswith(("CALL", "I2F", "BRX"))]
 

@@ -45,7 +45,7 @@ def test_what_the_user_says_counts() -> None:
 
 
 class Frame:
-    """What frames of several libraries have in common."""
+    """The common behaviour of frames of several libraries."""
 
     def __init__(self, columns: dict[str, Any]):
         self.columns, self._arrays = list(columns), columns

@@ -1,4 +1,4 @@
-"""What users pass, checked, converted and cut into batches."""
+"""User data, checked, converted and cut into batches."""
 
 from __future__ import annotations
 

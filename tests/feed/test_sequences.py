@@ -11,7 +11,7 @@ ROWS = [np.arange(first, first + 2 * n, dtype=np.int32).reshape(n, 2)
 
 
 def test_rows_are_filled_up_by_their_own_last_step() -> None:
-    """What belongs to another row would be data that nobody checked for this one."""
+    """Data of another row would be data that nobody checked for this one."""
     rows = Sequences.of(ROWS)
     order = np.array([2, 0, 1, 0])
     wanted = np.stack([np.concatenate([ROWS[k], ROWS[k][-1:].repeat(5 - len(ROWS[k]), 0)])

@@ -72,7 +72,7 @@ def idx(*shape: int) -> bytes:
 
 
 ARRAYS = {"x": np.arange(12.0).reshape(3, 4), "y": np.array(["a", "b", "c"])}
-# What writes a whole file, the suffix of its name, and what reads it.
+# The writer of a whole file, the suffix of its name, and its reader.
 READERS: dict[str, tuple[Callable[[Path], bytes], str, Callable[[Path], Any]]] = {
     "npz of data": (lambda _: npz(**ARRAYS), ".npz", read_arrays),
     "table": (lambda _: npz(**ARRAYS), ".npz", lambda p: zt.data.read_table(p)),

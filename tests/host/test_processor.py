@@ -1,4 +1,4 @@
-"""What the host can do, against LLVM's answer and made-up machines."""
+"""Detected features of the host, against LLVM's answer and made-up machines."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def _write(write: Callable[[Tensor], object]) -> Callable[[Tensor], Tensor]:
-    """What a write leaves in a tensor, and in a view of it that was taken before."""
+    """A tensor after a write, and a view of it that was taken before."""
 
     def function(x: Tensor) -> Tensor:
         y = x * 2

@@ -196,7 +196,7 @@ def test_raw_opcodes_are_wrong_where_machines_differ(opcode: str) -> None:
 @together()
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_target_says_a_rule_again(name: str) -> None:
-    """What targets have of the safe opcodes on integers and in conversions is a word of the
+    """Safe opcodes on integers and conversions that a target has are words of the
     machine itself. This list is all of it."""
     own = {
         "llvm": {"cast_float_to_int", "cast_bool_to_int", "cast_bool_to_float", "abs", "max_int",

@@ -145,7 +145,7 @@ MACHINES = [*INTERPRETED, *HERE, *C, *COMPUTING]
 
 
 def part_of(machine: str) -> list[Job]:
-    """What a machine runs: this CPU's best level and rare devices all, others all between them."""
+    """A machine's share: this CPU's best level and rare devices run all, the others divide all."""
     if machine == HERE[-1] or machine in set(COMPUTING) - {*PLAYED}:
         return jobs()
     return share(jobs(), MACHINES.index(machine), len(MACHINES))

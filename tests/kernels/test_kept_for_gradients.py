@@ -1,4 +1,4 @@
-"""What gradients of kernels keep, and what they compute again: by what it costs, and as they say."""
+"""Gradients of kernels keep values or compute them again: by cost, and as they report."""
 
 from __future__ import annotations
 

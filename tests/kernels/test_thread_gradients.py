@@ -66,7 +66,7 @@ def row_softmax(x):
 
 @zt.kernel
 def wandering(x, p):
-    """What must be kept: variables, turns that end early, numbers of other threads, branches."""
+    """Values that must be kept: variables, turns that end early, numbers of other threads, branches."""
     n = x.shape[0]
     out, sums, hits = np.zeros(n, x.dtype), np.full(4, 0.5, x.dtype), np.zeros(4, np.int32)
     for block, thread in zt.threads(n // 32, 32):
@@ -122,7 +122,7 @@ CASES: dict[str, tuple[Any, list[np.ndarray], dict[str, Any]]] = {
 
 
 def values(name: str, floats: str = "float64") -> tuple[list[Value], list[Value], dict[Value, np.ndarray]]:
-    """What a kernel gives, its arguments, and their arrays."""
+    """A kernel's result, its arguments, and their arrays."""
     kernel, arrays, options = CASES[name]
     feeds = {leaf("input", n, a.shape, floats if a.dtype.kind == "f" else str(a.dtype)):
              a.astype(floats) if a.dtype.kind == "f" else a

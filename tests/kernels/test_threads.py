@@ -156,7 +156,7 @@ def test_on_devices(backend: str) -> None:
 
 
 def test_segments_of_a_block_follow_the_rules() -> None:
-    """What workers run has no threads any more, and reads nothing that nothing has written."""
+    """Code for workers has no threads any more, and reads nothing unwritten."""
     for one in JOBS:
         [node] = [v for v in one.graph.nodes() if v.op.kind == "threads"]
         kernel = kernel_of(node.attrs["program"])

@@ -15,7 +15,7 @@ IMAGES = random.uniform(0, 1, size=(5, 8, 10, 3))
 
 
 def draws(batch: int, count: int, stream: int = 0, step: int = 0) -> np.ndarray:
-    """What a layer draws for each example: an array (batch, count)."""
+    """A layer's draws for each example: an array (batch, count)."""
     seed = constant(np.zeros(2, np.uint32))
     u = ops.random_uniform((batch, count), seed, constant(np.uint32(step)), stream)
     return evaluate([u], {})[0].astype(np.float64)

@@ -1,5 +1,5 @@
 """Every layer beside Keras' layer of the same name: arguments, their order and defaults, weights,
-shapes and numbers. What differs on purpose stands in a table, with the reason."""
+shapes and numbers. Deliberate differences stand in a table, with the reason."""
 
 from __future__ import annotations
 

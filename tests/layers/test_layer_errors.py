@@ -1,4 +1,4 @@
-"""What users get wrong with layers, and that the answer names the layer and a fix."""
+"""Mistakes with layers: the error names the layer and a fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each layer computes, against NumPy and PyTorch, and its gradients against differences."""
+"""Each layer against NumPy and PyTorch, and its gradients against finite differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people coming from other frameworks write as layers of their own: mistakes that would train
+"""Layers as people from other frameworks write them: mistakes that would train
 nothing, or something else, are named."""
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def test_stateful_programs_go_on_where_the_last_batch_ended(tmp_path: Any) -> No
 
 
 def test_a_layer_of_ones_own_remembers() -> None:
-    """What is made of a state alone is made again at each call, though the program only predicts."""
+    """A value computed from a state alone is computed at each call, though the program only predicts."""
     class Total(L.Layer):
         def call(self, x: Value, context: Context) -> Value:
             total = context.remembered_state(self, "total", x.shape)

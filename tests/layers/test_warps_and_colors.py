@@ -25,7 +25,7 @@ from ztorch.graph.op import OPS, first_value, leaf
 from ztorch.graph.value import Graph
 from ztorch.layers import Context, Layer, States
 
-# What our draws, (batch, count), are for Keras' layer: the transformation that it would draw.
+# Our draws, (batch, count), as the transformation that Keras' layer would draw.
 Transformation = Callable[[np.ndarray], Any]
 
 

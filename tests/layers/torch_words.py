@@ -97,7 +97,7 @@ class Words(Recurrent):
     _Add = _Subtract = _Multiply = _Average = _Maximum = _Minimum = _Concatenate = _Dot = _merge
 
     def merged(self, layer: Any, parts: list[Tensor]) -> Tensor:
-        """What a merge layer makes of several tensors."""
+        """A merge layer's output for several tensors."""
         torch, kind = self.torch, type(layer).__name__
         if kind == "Concatenate":
             return torch.cat(parts, layer.axis)

@@ -1,4 +1,4 @@
-"""What a device says it can do, and objects with choices of one's own."""
+"""Reported capabilities of a device, and objects with choices of one's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What shares a kernel: expected numbers and kinds of kernels for the shapes of work we care about."""
+"""Fusion: expected numbers and kinds of kernels for the shapes of work we care about."""
 
 from __future__ import annotations
 

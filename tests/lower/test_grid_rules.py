@@ -1,4 +1,4 @@
-"""What the rules of lowering propose for grids, on both sides of each threshold."""
+"""Proposals of the rules of lowering for grids, on both sides of each threshold."""
 
 from __future__ import annotations
 

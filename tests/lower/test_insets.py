@@ -58,7 +58,7 @@ def joined() -> Job:
 
 
 def nested() -> Job:
-    """What was joined is joined again, and each is read by itself."""
+    """Joined arrays are joined once more, and each is read by itself."""
     c = Case(1, 5, 8, 16)
     y = c.conv(c.x, 16)
     for _ in range(3):

@@ -81,7 +81,7 @@ def test_sums_that_keep_axes_in_another_order_are_turned_behind_them() -> None:
 
 
 def test_the_gradient_of_pooling_keeps_channels_together() -> None:
-    """What is made of windows that overlap is read wherever it lies, so nothing turns it."""
+    """Windows that overlap are read wherever they lie, so nothing transposes them."""
     [slope] = gradients(ops.sum(ops.max_pool(X, 3, 1) * 2.0), [X])
     better = turned(slope)
     assert {v.shape for v in better.nodes() if v.rank == 6 and v.op.opcode} == {(2, 4, 3, 3, 3, 3)}

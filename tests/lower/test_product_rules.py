@@ -1,4 +1,4 @@
-"""What the rules of lowering propose for matrix products on processors."""
+"""Proposals of the rules of lowering for matrix products on processors."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_blocks_of_rows_cover_what_is_left(block: int) -> None:
 
 
 def test_rows_of_the_left_operand_are_not_whole_pages_apart() -> None:
-    """What a kernel stores anyway lies in longer rows, also where a product reads it transposed."""
+    """A stored operand lies in longer rows, also where a product reads it transposed."""
     def left(graph: Graph) -> list[tuple[int, ...]]:
         wholes = [v for v in prepare(graph, TARGETS[HERE[-1]].limits).nodes() if v.op.name == "inset"]
         return [v.shape for v in wholes]

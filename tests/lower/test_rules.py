@@ -1,4 +1,4 @@
-"""What the rules of lowering propose, on both sides of each threshold."""
+"""Proposals of the rules of lowering, on both sides of each threshold."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ from ztorch.lower.prepare import prepare
 from ztorch.lower.schedule import KINDS, IllegalSchedule, Schedule, parse
 
 POWERS = (1, 2, 4, 8, 16, 32, 64)
-# What random schedules are made of: legal and illegal numbers.
+# Parts of random schedules: legal and illegal numbers.
 NUMBERS: dict[str, tuple[int, ...]] = {
     "tile_rows": (1, 2, 3, 5, 6, 8, 16, 24, 32, 64), "tile_vectors": (1, 2, 3, 4, 6),
     "block_rows": (1, 2, 3, 7), "prefetch": (0, 1, 8, 33), "unroll": (1, 2, 3, 4, 8, 16), "places": (1, 2, 3, 5, 8, 9),

@@ -55,7 +55,7 @@ def test_the_row_of_no_processor_in_particular_is_what_targets_assume() -> None:
 
 
 def test_schedules_do_not_ask_for_the_machine_they_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What this host is comes in through the target alone."""
+    """Facts of this host reach lowering through the target alone."""
     def asked() -> None:
         raise AssertionError("lowering asks for this host")
 

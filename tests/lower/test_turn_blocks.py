@@ -16,7 +16,7 @@ from ztorch.lower.turn_blocks import TurnBlocks
 
 
 def results() -> list[np.ndarray]:
-    """What a net with loops in both directions predicts and learns; some steps are masked."""
+    """Predictions and training of a net with loops in both directions and masked steps."""
     model = zt.Sequential([
         L.Input((7, 4)), L.Masking(), L.Bidirectional(L.LSTM(3, return_sequences=True)),
         L.GRU(5, go_backwards=True)], seed=2)

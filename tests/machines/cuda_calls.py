@@ -1,4 +1,4 @@
-"""What every call of a pretended CUDA driver goes through: arguments, errors, contexts and handles."""
+"""Checks of every call of a pretended CUDA driver: arguments, errors, contexts and handles."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def parsed(text: str) -> Program:
 
 @functools.cache
 def _without_library(real: Any) -> type[Exception] | None:
-    """What the real package raises where there is no libcuda; None where there is one."""
+    """The real package's error where there is no libcuda; None where there is one."""
     try:
         real.cuInit(0)
     except RuntimeError as error:
@@ -42,7 +42,7 @@ def _without_library(real: Any) -> type[Exception] | None:
 
 
 def _form(x: Any) -> Any:
-    """What a conversion of x depends on: types, and the sizes of numbers."""
+    """The key of a conversion of x: types, and the sizes of numbers."""
     if isinstance(x, (tuple, list)):
         return type(x), *map(_form, x)
     return (type(x), x < 0, x.bit_length()) if type(x) is int else type(x)

@@ -37,7 +37,7 @@ class CudaMemory(CudaCalls):
         return None
 
     def forget(self) -> None:
-        """What was handed over is never done."""
+        """Work that was handed over never completes."""
         for queue in self.streams.values():
             queue.clear()
 

@@ -1,4 +1,4 @@
-"""What every call of a pretended HIP library goes through: arguments, errors and handles."""
+"""Checks of every call of a pretended HIP library: arguments, errors and handles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users of Keras write every day, in models from declaration to fit."""
+"""Everyday Keras code, from declaring a model to fitting it."""
 
 import numpy as np
 import pytest

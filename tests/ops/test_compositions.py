@@ -130,7 +130,7 @@ def parts(results: Any) -> list[Any]:
 
 
 def ours(name: str, tensors: tuple[Any, ...], attrs: dict[str, Any]) -> list[np.ndarray]:
-    """What an op gives, by NumPy's meaning of what it is made of."""
+    """An op's result, by NumPy's meaning of the ops it is composed of."""
     leaves = [leaf("input", f"x{k}", a.shape, str(a.dtype)) for k, a in enumerate(tensors)]
     feeds = dict(zip(leaves, tensors, strict=True))
     named = {}

@@ -33,7 +33,7 @@ def held(d: DType, x: Any) -> np.ndarray:
 
 def run(make: Callable[..., Value], d: DType, *arrays: np.ndarray, slopes: bool = True,
         target: str = HERE[-1]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """What compiled code and float64 make of a function, and of its gradients."""
+    """A function and its gradients, by compiled code and in float64."""
     feeds = {leaf("input", f"x{k}", a.shape, "bool" if a.dtype == bool else d): a
              if a.dtype == bool else held(d, a) for k, a in enumerate(arrays)}
     y = make(*feeds)

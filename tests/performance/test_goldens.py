@@ -1,4 +1,4 @@
-"""What the model says of each main kernel: `--update-goldens` writes it anew.
+"""The performance model's figures for each main kernel: `--update-goldens` writes them anew.
 
 A change of a kernel that costs it registers, spills, conflicts or time shows here."""
 

@@ -1,4 +1,4 @@
-"""What weights of rows count for: as in Keras the loss and `weighted_metrics`, and no metrics."""
+"""Weights of rows count, as in Keras, for the loss and `weighted_metrics`, not for metrics."""
 
 from __future__ import annotations
 

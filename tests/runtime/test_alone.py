@@ -1,4 +1,4 @@
-"""What an artifact takes to run: no compiler, and few imports."""
+"""An artifact runs without a compiler and with few imports."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from ztorch.runtime.spec import PREPARE
 
 
 def in_a_child(good: Callable[[], bool]) -> bool:
-    """What it says in a forked child."""
+    """The message in a forked child."""
     child = os.fork()
     if child == 0:
         verdict = 1

@@ -251,7 +251,7 @@ def mutated(manifest: Manifest, rng: random.Random) -> Manifest:
 
 def test_a_mutated_file_is_refused_or_stays_within_its_memory(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is recorded reads and writes inside buffers; the device's own check finds nothing."""
+    """Recorded launches read and write inside buffers; the device's own check finds nothing."""
     manifest, files = apart(looped())
     rng, path = random.Random(0), tmp_path / "mutant.zt"
     recorded: list[int] = []

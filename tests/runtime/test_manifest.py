@@ -1,4 +1,4 @@
-"""What must agree in a program's spec: each rule at its boundary, on specs small enough to read."""
+"""Consistency rules of a program's spec, each at its boundary, on specs small enough to read."""
 
 from __future__ import annotations
 

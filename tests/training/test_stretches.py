@@ -55,7 +55,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def histories(program: Any) -> list[dict[str, list[float]]]:
-    """What all cases give, one after another: each begins with the weights of the one before."""
+    """Results of all cases, one after another: each begins with the weights of the one before."""
     found = []
     for how in CASES.values():
         found.append(program.fit(X, Y, epochs=2, verbose=0, **how).history)

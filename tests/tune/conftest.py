@@ -1,4 +1,4 @@
-"""What tests of the tuner share: an empty folder of schedules."""
+"""Shared by tests of the tuner: an empty folder of schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What explain says of kernels: work that can be counted by hand, and times of this machine."""
+"""Figures of explain: work that can be counted by hand, and times of this machine."""
 
 from __future__ import annotations
 

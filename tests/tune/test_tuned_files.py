@@ -1,4 +1,4 @@
-"""What the tuner remembers: files, machines, damage, and two processes at once."""
+"""The tuner's memory: files, machines, damage, and two processes at once."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def saved(path: Path, state: Any) -> Path:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @pytest.mark.parametrize(("ending", "named"), [(".pt", False), (".safetensors", True)])
 def test_there_and_back(case: Case, ending: str, named: bool, tmp_path: Path) -> None:
-    """.pt by order, under our names; safetensors by name. What we write, PyTorch loads."""
+    """.pt by order, under our names; safetensors by name. PyTorch loads the files that we write."""
     torch = references.torch()
     names = {"a/conv2d": "a"} if case is CASES["flattened frames"] and named else {}
     module, x = case.module(torch), case.rows()

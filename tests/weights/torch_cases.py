@@ -62,7 +62,7 @@ class Case:
 
 
 def predicted(model: Any, x: np.ndarray) -> np.ndarray:
-    """What the model makes of x, in float64, without the compiler."""
+    """The model's output for x, in float64, without the compiler."""
     run = references.Run(model.trace(len(x), dtype="float64").functions["predict"])
     return next(iter(run(x=x).values()))
 

@@ -22,10 +22,10 @@ from ztorch.sources.find import find
 from ztorch.sources.recipe import optimizer
 from ztorch.sources.shipped import take_shipped
 
-# What takes long to compile. On the best level test_vs_torch.py trains these too, and all of their
+# Models that take long to compile. On the best level test_vs_torch.py trains these too, and all of their
 # layers train on the scalar level in layers/test_twins.py.
 DEEP = KINKED | {"bert_base", "lstm_classifier"}
-# What trains to the bits of scalar code in codegen/c/test_programs.py.
+# Models that train to the bits of scalar code in codegen/c/test_programs.py.
 IN_C = {"digits_mlp", "digits_cnn", "tiny_gpt"}
 
 # Added to all keys, the bias of keys adds as much to all scores of a query, which softmax does not

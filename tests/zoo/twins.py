@@ -37,7 +37,7 @@ class Twin:
         self.step = 0
 
     def __call__(self, x: np.ndarray) -> Tensor:
-        """What the model gives while it trains."""
+        """The model's output while it trains."""
         self.added = []
         given = self.torch.tensor(x)
         return self.run(self.model, given if x.dtype.kind == "i" else given.double())

@@ -105,7 +105,7 @@ class GpuDevice(Device):
             return self._ask(self.other_names.get(name, self.prefix + name), *args)
         except DeviceError as error:
             if any(code in str(error) for code in self.fatal_codes):
-                self._lost = f"{error}. What this device held is lost: {self.fatal_advice}"
+                self._lost = f"{error}. Its buffers are lost: {self.fatal_advice}"
                 raise DeviceError(self._lost) from None
             raise
 

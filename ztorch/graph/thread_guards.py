@@ -1,4 +1,4 @@
-"""What turns of a loop need not test where all of them stay inside of arrays.
+"""Bounds tests that a loop can drop because all of its turns stay inside of arrays.
 
 A row whose bounds are data reads `x[k]` at the nearest element that there is, and writes only where
 there is one. Two comparisons before its loop tell whether all turns lie inside; then the counter is
@@ -15,7 +15,7 @@ from ztorch.graph.value import Value
 
 
 class Inside(NamedTuple):
-    """What is known in a loop if its counter, with each base added, is from 0 to below a count."""
+    """Facts that hold in a loop whose counter, with each base added, is from 0 to below a count."""
 
     counts: dict[Value | None, int]  # by base, which the turns do not change; None: 0
     places: dict[Value, Value]  # that are clipped, and the same ones unclipped
@@ -23,7 +23,7 @@ class Inside(NamedTuple):
 
 
 def inside(loop: CountedLoop) -> Inside | None:
-    """What turns need not test; None if that is nothing, or the loop is not an innermost one.
+    """The tests that turns can drop; None if there are none or the loop is not an innermost one.
 
     Args:
         loop: A loop, in whose body places are clipped to arrays.

@@ -79,7 +79,7 @@ def _sine(b: Any, x: Operand, n: Operand, turns: Operand, quarter: bool) -> Oper
 
 
 def _far_too(b: Any, x: Operand, r: Operand, sign: Operand, quarter: bool) -> tuple[Any, Any]:
-    """What is left of x and the sign of its sine: as given, and computed anew where x is large."""
+    """The reduced angle of x and the sign of its sine; computed again exactly where x is large."""
     f = FORMATS[x.dtype]
     size = b.abs(x)
     far = b.gt(size, FAR[x.dtype])

@@ -100,7 +100,7 @@ def _scaled(x: ComplexValue) -> tuple[ComplexValue, Value]:
 
 
 def _phases(vectors: ComplexValue) -> ComplexValue:
-    """What makes the largest element of each column real and positive."""
+    """The factor that makes the largest element of each column real and positive."""
     at = OPS.argmax(OPS.stop_gradient(vectors.squares()), axis=-2, keepdims=True)
     here = OPS.equal(OPS.iota((vectors.shape[-2], 1), 0), at)
     return _towards_real(ComplexValue(*(

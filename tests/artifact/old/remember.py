@@ -24,7 +24,7 @@ HOW: dict[str, dict[str, Any]] = {
 
 
 def model(kind: str) -> zt.Sequential:
-    """What the artifacts were compiled from."""
+    """The models that the artifacts were compiled from."""
     if kind == "cpu":
         layers = [L.Dense(96, activation="tanh", name="hidden"), L.Dropout(0.3),
                   L.Dense(3, activation="softmax", name="out")]

@@ -55,7 +55,7 @@ def test_any_number_of_workers() -> None:
 
 
 QUICK = ("digits_mlp", "digits_cnn", "lstm_classifier")
-# Models of other kinds of layers. What the rest is made of, these have, and each is a target of its own
+# Models of other kinds of layers. They contain every layer of the rest, and each is a target of its own
 # for the devices of backends/test_zoo.py.
 TRIED = (*QUICK, "tiny_gpt")
 

@@ -1,4 +1,4 @@
-"""What the Metal Shading Language is made of, and what its kernels compute when they run as C++.
+"""The text of Metal Shading Language kernels, and their results when they run as C++.
 
 `--update-goldens` writes the texts anew; read the difference before you keep it."""
 

@@ -3,7 +3,7 @@ holds what of a matrix, and what each instruction does, by somebody else's readi
 
     ZTORCH_TINYGRAD=FOLDER python -m pytest tests/codegen/rocm/test_emulator.py
 
-takes minutes. What it ran last is in docs/devices.md.
+takes minutes. Its last results are in docs/devices.md.
 """
 
 from __future__ import annotations

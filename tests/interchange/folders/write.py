@@ -51,7 +51,7 @@ def main() -> None:
                 elif tensor.is_floating_point() and "inv_freq" not in path:
                     tensor.add_(0.1 * torch.randn(tensor.shape))
         bfloat16 = name == "LlamaForCausalLM"
-        # What it computes has the weights as they are stored.
+        # Its computation has the weights as they are stored.
         stored = net.to(torch.bfloat16).to(torch.float32) if bfloat16 else net
         x = example(name, np.random.default_rng(0))
         with torch.no_grad():

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SHIM = Path(__file__).with_name("shim")
 COMPILER = shutil.which("g++")
-# What is compiled runs once or twice, so compiling it is what takes time.
+# A compiled kernel runs once or twice, so the time goes into compiling it.
 FLAGS = ("-std=c++17", "-O0", "-ffp-contract=off", "-fPIC", "-w")
 KERNEL = re.compile(r"max_total_threads_per_threadgroup\(([\d* ]+)\)\]\]\s*kernel void (\w+)\((.*?)\) \{\n"
                      r"(.*?)\n\}\n", re.S)

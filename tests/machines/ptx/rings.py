@@ -1,5 +1,5 @@
 """mbarrier, copies of tiles by tensor maps (cp.async.bulk.tensor), clusters and setmaxnreg, as the PTX ISA has
-them. What a copy brings lands when somebody has waited for the phase of its barrier, and not before.
+them. A copy lands when a thread has waited for the phase of its barrier, and not before.
 
 Nothing is shared with the interpreter of the IR, which has the same rules for elements.
 """
@@ -110,7 +110,7 @@ class Rings:
         return all(self.barrier(t, block, a, i.text).done & 1 != p for (block, a, p), t in each.items())
 
     def ended(self, i: Instruction, threads: np.ndarray) -> None:
-        """What copies have brought in phases that have ended is there, for who has waited for them."""
+        """Data copied in finished phases is visible to the threads that waited for them."""
         places = np.broadcast_to(_address(self.m, i.operands[1], i)(), self.m.threads)[threads]
         every = places.astype(np.int64) + self.m.block[threads] * self.m.valid["shared", 8].size
         for place in set(every.tolist()):

@@ -1,4 +1,4 @@
-"""What the instructions of PTX mean, on arrays of bits."""
+"""The meaning of PTX instructions, on arrays of bits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _to_tf32(x: np.ndarray) -> np.ndarray:
 
 
 def meaning(i: Instruction) -> tuple[Meaning, tuple[int, ...], int]:
-    """What an instruction computes, how many bits it takes of each operand, and gives."""
+    """An instruction's function, and how many bits it reads of each operand and writes."""
     if i.opcode == ("cvt", "rna", "tf32", "f32"):
         return _to_tf32, (32,), 32
     name, *how = i.opcode

@@ -48,7 +48,7 @@ def symbols(elf: bytes, table: str = ".dynsym") -> dict[str, tuple[int, int, int
 
 
 def metadata(elf: bytes) -> dict[str, Any]:
-    """What the note says."""
+    """The fields of the note."""
     note = sections(elf)[".note"].data
     length, size, kind = struct.unpack_from("<III", note)
     assert (note[12:12 + length], kind) == (b"AMDGPU\0", METADATA)

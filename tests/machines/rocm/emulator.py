@@ -163,7 +163,7 @@ def _name(inst: Any) -> str:
 
 
 def _added(emu: Any, pc: int, family: str) -> Any:
-    """What the emulator's `_decode_at` gives, for an instruction of ours; None for any other."""
+    """The emulator's `_decode_at` for an instruction of ours; None for any other."""
     raw = bytes((ctypes.c_char * 16).from_address(pc).raw)
     if family == "rdna3" and raw[:4] in BUFFER_INV:
         inst, word = SimpleNamespace(op="INV", size=lambda: 8), _nothing

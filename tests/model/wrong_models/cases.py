@@ -1,4 +1,4 @@
-"""What the families of cases share: models that are one line, and the data to compile them for."""
+"""Shared by the families of cases: one-line models, and the data to compile them for."""
 
 from __future__ import annotations
 

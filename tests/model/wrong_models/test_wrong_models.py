@@ -34,7 +34,7 @@ def goldens(family: str) -> dict[str, str]:
 
 
 def message(family: str, name: str) -> str:
-    """What a case raises, with its kind."""
+    """The error that a case raises, with its kind."""
     with pytest.raises(ZtorchError) as caught:
         CASES[family][name]()
     return f"{type(caught.value).__name__}: {caught.value}"
