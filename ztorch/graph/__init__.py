@@ -1,1 +1,1 @@
-"""The fixed-shape tensor graph; knows what an op is, and by name only those it rewrites."""
+"""The fixed-shape tensor graph; knows ops in general, and by name only those it rewrites."""

@@ -58,7 +58,7 @@ def vectorized(roots: Iterable[Value], examples: Mapping[Value, Value], count: i
 
     Returns:
         For each value that depends on the example, its value for all. Roots that do not depend on
-        it are missing: they are what they were.
+        it are missing: they are unchanged.
 
     Raises:
         Unsupported: An op cannot be vectorised.

@@ -28,7 +28,7 @@ class Ahead:
     values: Mapping[Value, Value]  # slices of the body: the value of one turn
     stacks: Mapping[Value, Value]  # slices of the body: the values of all turns
     examples: Mapping[Value, Value]  # slices that the value of one turn is made of: their sequences
-    same: frozenset[Value]  # what is the same in every turn
+    same: frozenset[Value]  # values that are the same in every turn
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +43,9 @@ class Body:
     reverse: bool  # whether sequences are read, and stacks written, from their end
     carries: tuple[Value, ...]  # leaves: the state before the turn
     slices: tuple[Value, ...]  # leaves: the turn's element of each sequence
-    shared: tuple[Value, ...]  # leaves: what is the same at every turn
+    shared: tuple[Value, ...]  # leaves: values that are the same in every turn
     news: tuple[Value, ...]  # the state after the turn
-    outs: tuple[Value, ...]  # what is kept of every turn
+    outs: tuple[Value, ...]  # values kept of every turn
     proceed: int | None = None  # number of the carry that ends the loop where it is false
     recompute: bool = False  # whether its gradient computes a turn again from its carries
     again: bool = False  # whether its turns have run before, and run again to save memory
@@ -154,8 +154,9 @@ def closed(body: Body, inside: Callable[[Value], bool] = is_number
 
 
 def first_values(nodes: Iterable[Value]) -> set[Value]:
-    """The first values of the carries of all loops among some nodes, and of what threads write.
-    Prepared loops write the next values over them, so each loop has first values of its own."""
+    """The first values of the carries of all loops among some nodes, and of arrays that threads
+    write. Prepared loops write the next values over them, so each loop has first values of its
+    own."""
     firsts: set[Value] = set()
     for v in nodes:
         if v.op.kind == "loop":
@@ -166,7 +167,7 @@ def first_values(nodes: Iterable[Value]) -> set[Value]:
 
 
 def arguments(body: Body, args: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
-    """The arguments of a loop: first values of carries, sequences, what all turns share."""
+    """The arguments of a loop: first values of carries, sequences, values that all turns share."""
     first = len(body.carries)
     second = first + len(body.slices)
     return tuple(args[:first]), tuple(args[first:second]), tuple(args[second:])

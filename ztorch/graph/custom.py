@@ -13,7 +13,7 @@ from ztorch.graph.rewrite import substituted
 from ztorch.graph.value import Op, Value, topological
 
 # The gradient of each argument, None for none: `rule(upstreams, args, shared)`, where upstreams are
-# the gradients of the results, and shared what else it takes.
+# the gradients of the results, and shared the other arguments.
 GradientRule = Callable[[Sequence[Value], Sequence[Value], Sequence[Value]],
                         Sequence[Value | None]]
 
@@ -89,7 +89,7 @@ def check_slope(name: str, number: int, shape: tuple[int, ...], d: DType, slope:
 
 def rule_of(slopes: Sequence[Value | None], upstreams: Sequence[Value],
             inside: Sequence[Value]) -> tuple[GradientRule, list[Value]]:
-    """The rule that slopes are, and what it takes beside upstreams and arguments.
+    """The rule that computes slopes, and its inputs beside upstreams and arguments.
 
     Args:
         slopes: What users computed from upstreams and `inside`.

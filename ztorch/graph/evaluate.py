@@ -61,7 +61,7 @@ def evaluate(roots: Sequence[Value], feeds: Mapping[Value, Any], oracle: bool = 
 
 def _turns(body: Body, args: Sequence[np.ndarray], oracle: bool,
            nudge: Nudge | None) -> list[np.ndarray]:
-    """The results of a loop: the last values of its carries, and the stacks of what it keeps."""
+    """The results of a loop: the last values of its carries, and the stacks of kept values."""
     state, sequences, shared = map(list, arguments(body, args))
     stacks = [np.zeros((body.turns, *v.shape), np.float64 if oracle and v.dtype.is_float else
                        v.dtype.working) for v in body.outs]

@@ -56,7 +56,7 @@ def repeat(body: Body, inits: Sequence[Value], sequences: Sequence[Value],
             loop, for all turns at once: faster, with more memory. Default: `True`.
 
     Returns:
-        The last values of the carries, and the stacks of what is kept of every turn.
+        The last values of the carries, and the stacks of the values kept of every turn.
     """
     sequences = list(sequences)
     if ahead and body.turns > 1:
@@ -67,7 +67,7 @@ def repeat(body: Body, inits: Sequence[Value], sequences: Sequence[Value],
 
 def looped(body: Body, inits: Sequence[Value], sequences: Sequence[Value], ahead: bool = True
            ) -> tuple[list[Value], list[Value]]:
-    """The results of a loop; without turns, what it starts with. With `ahead`, products of
+    """The results of a loop; without turns, its first values. With `ahead`, products of
     sequences alone are computed before it."""
     if body.turns == 0:
         return list(inits), [OPS.full((0, *v.shape), 0, v.dtype) for v in body.outs]
@@ -78,7 +78,7 @@ def _products_first(body: Body, sequences: list[Value]) -> tuple[Body, list[Valu
     """The body with products of sequences alone as slices of their own."""
     ahead = dependents(body.roots, body.slices) - dependents(body.roots, body.carries)
     order = topological(body.roots, {*body.carries, *body.slices})
-    heavy: set[Value] = set()  # products of sequences, and what is made of them alone
+    heavy: set[Value] = set()  # products of sequences, and values made of them alone
     for v in order:
         if v in ahead and (v.op.kind == "contract" or any(a in heavy for a in v.args)):
             heavy.add(v)

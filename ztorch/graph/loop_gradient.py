@@ -47,7 +47,7 @@ class Backward:
         self.proceed = body.proceed if body.is_branch else None
         self.inits, self.sequences, self.shared = arguments(body, loop.args)
         self.slices: dict[Value, Value] = {}  # leaves of the new body: their sequences
-        self.stored: list[Value] = []  # what the forward loop keeps for this one
+        self.stored: list[Value] = []  # values that the forward loop keeps for this one
         self.again: dict[Value, Value] = {}  # more leaves: values that segments compute again
         self.states: list[Value | None] = []  # of each carry: before every turn; None: it stays
         self.known: dict[Value, Value] = {}  # values of the forward body, as those of the new one
@@ -105,7 +105,7 @@ class Backward:
                 *(self.totals[s](stack_of, sum_of) if s in self.totals else None
                   for s in body.shared))
 
-    # -- what it reads of the forward loop ---------------------------------------------------------
+    # -- values of the forward loop ----------------------------------------------------------------
 
     def _slice(self, sequence: Value) -> Value:
         """The turn's element of a sequence."""
@@ -123,7 +123,7 @@ class Backward:
         edge |= set(slopes.values())
         needed = sorted((v for v in edge if v in turning and v not in backward),
                         key=lambda v: v.serial)
-        for again in (False, True):  # what is cheap is computed again, where that stores no more
+        for again in (False, True):  # cheap values are computed again, where that stores no more
             for v in needed:
                 if self._recomputed(v, turning) is not again:
                     continue
@@ -134,8 +134,9 @@ class Backward:
         return dict(zip(slopes, roots, strict=True))
 
     def _read_stacks(self) -> None:
-        """Makes what the forward loop keeps known here. A carry before the turn is kept where the
-        forward loop has it in a register: as it is, or as what it becomes, of the turn before."""
+        """Makes the values that the forward loop keeps known here. A carry before the turn is kept
+        where the forward loop has it in a register: as it is, or as what it becomes, of the turn
+        before."""
         body = self.body
         numbers = {c: k for k, c in enumerate(body.carries)}
         self.known |= {v: self.inits[k] for v, k in numbers.items()
@@ -183,7 +184,7 @@ class Backward:
             self.stored.append(v)
 
     def _recomputed(self, v: Value, turning: set[Value]) -> bool:
-        """Whether v is computed again: what it is made of is kept anyway."""
+        """Whether v is computed again: its operands are kept anyway."""
         if self.body.recompute:
             return v.op.kind != "leaf"
         if v.op.movement and not v.op.written and v.args:

@@ -1,8 +1,8 @@
 """The gradient of a loop in less memory: segments of turns run again.
 
 The forward loop keeps nothing but its states. The loop that goes back takes one segment of turns at
-a time: it runs their forward turns again, keeps what their gradients read, and goes back through
-them. The numbers are the same, so results keep every bit.
+a time: it runs their forward turns again, keeps the values that their gradients read, and goes back
+through them. The numbers are the same, so results keep every bit.
 """
 
 from __future__ import annotations

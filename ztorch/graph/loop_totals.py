@@ -32,7 +32,7 @@ class Totals:
     def __init__(self, body: Body, slices: Mapping[Value, Value], depends: set[Value],
                  outs: list[Value]):
         self.body, self.slices, self.depends, self.outs = body, slices, depends, outs
-        self.own_sums: list[Value] = []  # what is added up by a carry of its own
+        self.own_sums: list[Value] = []  # values added up by a carry of their own
 
     def of(self, v: Value) -> Callable[..., Value]:
         """The sum of v over all turns, as a function of the results of this loop. A sum of products
@@ -122,7 +122,7 @@ def columns(v: Value) -> dict[int, Value]:
 
 
 def _long_product(a: Value, b: Value, op: Op, attrs: Mapping[str, Any]) -> Value:
-    """The sum over turns of a @ b, as one product: turns become part of what it sums over."""
+    """The sum over turns of a @ b, as one product: turns become part of the axis it sums over."""
     turns, m, k, n = a.shape[0], a.shape[-2], a.shape[-1], b.shape[-1]
     batch = a.shape[1:-2]
     rank = len(batch)

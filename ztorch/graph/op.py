@@ -1,4 +1,4 @@
-"""The registry of ops, which decorators fill, and what all ops share: leaves, arguments, errors."""
+"""The registry of ops, which decorators fill, and their common parts: leaves, arguments, errors."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class _Namespace:
     """Every registered op as an attribute, for gradients, layers and operators."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith("_"):  # what Python and tools ask of any object; no op to suggest
+        if name.startswith("_"):  # Python and tools ask any object for these; no op to suggest
             raise AttributeError(name)
         if not REGISTRY:
             dispatch.register_ops()
@@ -173,8 +173,8 @@ def leaf(role: str, name: str, shape: tuple[int, ...], d: DType | str,
         name: Name of the port or state.
         shape: Shape of the leaf.
         d: Dtype of the leaf.
-        data: First values of a state, or what draws them; those of a constant. Default: `None`.
-        **more: Other attributes, such as `trainable` and `kind` of a state.
+        data: First values of a state, or the rule that draws them; those of a constant. Default:
+        `None`. **more: Other attributes, such as `trainable` and `kind` of a state.
 
     Returns:
         A value without arguments.

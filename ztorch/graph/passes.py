@@ -42,7 +42,8 @@ def _key(v: Value) -> tuple:
 def prune(graph: Graph) -> Graph:
     """The graph without updates that set a state to its own old value.
 
-    Nodes that nothing depends on need no removal: a graph is what its outputs and updates reach.
+    Nodes that nothing depends on need no removal: a graph is all that its outputs and updates
+    reach.
     """
 
     def changes(name: str, v: Value) -> bool:

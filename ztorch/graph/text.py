@@ -1,4 +1,4 @@
-"""A graph as text that determines what it computes: equal texts, equal programs.
+"""A graph as text that determines its results: equal texts, equal programs.
 
 Only graphs of the package's own ops have such a text: the name of a third party's op does not
 say what it does. First values of states are not part of it: they change no code.

@@ -52,7 +52,7 @@ class ThreadCopies:
         self.names = itertools.count()
 
     def value(self, v: Value) -> Value:
-        """A number, with what is known computed."""
+        """A number, with known parts computed."""
         [new] = substituted([v], self.known)
         return fold(Graph({"x": new})).outputs["x"]
 
@@ -91,7 +91,7 @@ class ThreadCopies:
 
 
 class WrittenOut(ThreadCopies):
-    """Copies statements, and writes out loops that end by a test of what is known, such as
+    """Copies statements, and unrolls loops that end by a test of known numbers, such as
     `while half > 0`: their turns differ in what is known then.
 
     Args:

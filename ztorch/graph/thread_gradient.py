@@ -1,4 +1,4 @@
-"""The gradient of a program of threads: each thread goes back through what it did.
+"""The gradient of a program of threads: each thread goes back through its statements.
 
 An element that was read gets what its readers add to it, atomically, since they may be several; one
 that was written gives what it got to what was written there, and starts again at 0. So between two
@@ -38,12 +38,12 @@ from ztorch.graph.thread_program import (
 from ztorch.graph.thread_tape import WAY_OUT, ForwardAgain, ThreadTape
 from ztorch.graph.value import Value, topological
 
-SLOPE = "slope_"  # before the name of an array: what its elements get
+SLOPE = "slope_"  # before the name of an array: the gradients of its elements
 
 
 @dataclass(frozen=True)
 class ThreadGradient:
-    """A program that goes back, and what its arrays are."""
+    """A program that goes back, and the meaning of its arrays."""
 
     program: ThreadProgram
     forward: tuple[str, ...]  # arrays of the program that it reads or writes again, in order
@@ -62,7 +62,7 @@ def gradient_of(program: ThreadProgram) -> ThreadGradient:
         program: The program.
 
     Raises:
-        Unsupported: A statement of it has no gradient, or keeps what has no bound.
+        Unsupported: A statement of it has no gradient, or keeps an unbounded number of values.
     """
     return _Backward(program).gradient()
 
@@ -77,7 +77,7 @@ class _Backward:
         self.tape = ThreadTape(self.program)
         self.names = itertools.count()
         self.variables = itertools.count(len(program.variables))
-        self.own: dict[Value | ThreadVariable, ThreadVariable] = {}  # what numbers get
+        self.own: dict[Value | ThreadVariable, ThreadVariable] = {}  # gradients of numbers
         self.made: list[ThreadVariable] = []
         self.out: list[ThreadStatement] = []
         self.turns: dict[CountedLoop, Value] = {}  # of loops that are gone through backwards
@@ -122,7 +122,7 @@ class _Backward:
         return self.made[-1]
 
     def _got(self, x: Value | ThreadVariable) -> ThreadVariable:
-        """The variable for what a number or a variable gets."""
+        """The variable for the gradient of a number or a variable."""
         if x not in self.own:
             self.own[x] = self._variable(slope_dtype(x.dtype))
         return self.own[x]
@@ -151,7 +151,7 @@ class _Backward:
             slope, variable.dtype)))
 
     def _spread(self, v: Value, slope: Value) -> None:
-        """Gives the numbers that v is computed from their shares of what it got."""
+        """Gives the numbers that v is computed from their shares of its gradient."""
         leaves = [x for x in topological([v]) if x in self.tape.origins and x.dtype.is_float]
         shares = pullback({v: OPS.cast(slope, v.dtype)}, leaves)
         for x, share in zip(leaves, shares, strict=True):

@@ -75,7 +75,7 @@ def _base(place: Value) -> Value | None:
 
 
 def _runs_along(place: Value, counter: Value, inner: set[Value]) -> bool:
-    """Whether a place is the counter, or the counter and what turns do not change."""
+    """Whether a place is the counter, or the counter and numbers that turns do not change."""
     return place is counter or (place.op.name == "add" and place.args[1] is counter
                                 and inner.isdisjoint(_parts([place.args[0]])))
 

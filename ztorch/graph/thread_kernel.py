@@ -60,7 +60,7 @@ def emit(b: Builder, program: ThreadProgram, memories: Mapping[str, str],
         else:
             with b.loop(group, program.blocks, groups) as block:
                 thread.run(program, block)
-                b.barrier()  # the next block may write what this one still reads
+                b.barrier()  # the next block may overwrite memory that this one still reads
     return thread.meetings
 
 
@@ -83,8 +83,8 @@ class _Thread:
                  subgroup: int, number: Operand):
         self.b, self.names, self.exchange, self.subgroup = b, names, exchange, subgroup
         self.number = number  # of the thread
-        self.here: dict[Value, Operand] = {}  # what leaves stand for
-        self.wide: dict[Operand, Operand] = {}  # counters, by what casts them to int32
+        self.here: dict[Value, Operand] = {}  # the values of leaves
+        self.wide: dict[Operand, Operand] = {}  # counters, by their casts to int32
         self.variables: dict[ThreadVariable, Operand] = {}
         self.meetings: list[ThreadStatement] = []  # statements by which barriers come, in order
 

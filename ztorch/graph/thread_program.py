@@ -1,7 +1,7 @@
 """The program of the threads of a grid of blocks: one statement of a thread after the other.
 
-Numbers of a thread are values of rank 0. Their leaves stand for what a statement gives: an element
-that was loaded, the value of a variable, the counter of a loop.
+Numbers of a thread are values of rank 0. Their leaves stand for the result of a statement: an
+element that was loaded, the value of a variable, the counter of a loop.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class StoreElement:
 class AtomicUpdate:
     """Changes an element, with no other thread in between."""
 
-    result: Value  # leaf: what it held before
+    result: Value  # leaf: the element before
     how: str  # add, min, max, exchange or cas
     array: str  # name
     index: Value
@@ -84,7 +84,7 @@ class SetVariable:
 
 @dataclass(frozen=True, eq=False)
 class CountedLoop:
-    """A counted loop, which also ends where what `test` reads and computes is false."""
+    """A counted loop, which also ends where `test` computes false."""
 
     counter: Value  # leaf
     start: Value
@@ -106,7 +106,7 @@ class Branch:
 
 @dataclass(frozen=True, eq=False)
 class Meeting:
-    """All threads of a block wait for one another; what they wrote is seen after it."""
+    """All threads of a block wait for one another; after it they see each other's writes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,7 @@ ThreadStatement = (LoadElement | StoreElement | AtomicUpdate | GetVariable | Set
 
 @dataclass(frozen=True, eq=False)
 class ThreadProgram:
-    """A grid of blocks of threads, and what each of them does."""
+    """A grid of blocks of threads, and the statements of each."""
 
     blocks: int  # of the grid
     threads: int  # of a block
@@ -136,7 +136,7 @@ class ThreadProgram:
     body: tuple[ThreadStatement, ...]
     # Where users wrote loops and atomic updates, for errors.
     lines: dict[ThreadStatement, str] = field(default_factory=dict)
-    note: str = ""  # of a gradient: what it keeps of the way forward
+    note: str = ""  # of a gradient: the numbers it keeps of the way forward
 
     @property
     def written(self) -> tuple[ThreadArray, ...]:

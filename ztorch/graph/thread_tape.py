@@ -78,15 +78,15 @@ class ThreadTape:
         self.bounds: dict[Value, Bounds] = {program.block: (0, program.blocks - 1),
                                             program.thread: (0, program.threads - 1)}
         self.most: dict[CountedLoop, int | None] = {}  # turns of a loop; None: not known
-        self.slots: dict[Value | CountedLoop, int] = {}  # of what is kept, in the tape of its dtype
+        self.slots: dict[Value | CountedLoop, int] = {}  # in the tape of a number's dtype
         self.lengths: dict[DType, int] = {}  # of the tapes of a thread
         self.loops: dict[CountedLoop, tuple[CountedLoop, ...]] = {}  # around each loop
-        self.set_to: dict[Value, Value] = {}  # numbers of variables: what these were set to
+        self.set_to: dict[Value, Value] = {}  # numbers of variables: the values assigned
         self._walk(program.body, (), {})
 
     def _walk(self, body: Sequence[ThreadStatement], loops: tuple[CountedLoop, ...],
               current: dict[ThreadVariable, Value]) -> None:
-        """`current`: what variables hold here, as far as that is certain."""
+        """`current`: the values of variables here, as far as they are certain."""
         for s in body:
             result = getattr(s, "result", None)
             own = {result, s.counter if isinstance(s, CountedLoop) else None}
@@ -117,7 +117,7 @@ class ThreadTape:
         self.most[s] = most + (s.test is not None) if known else None
         self._walk((*s.before_test, *s.body), (*loops, s), dict(current))
 
-    # -- what is kept ------------------------------------------------------------------------------
+    # -- kept numbers ------------------------------------------------------------------------------
 
     def reloads(self, v: Value) -> bool:
         """Whether a number is an element of an array that no thread changes."""
@@ -130,7 +130,7 @@ class ThreadTape:
         return made if made is not None and self._slots(made) <= AGAIN_SLOTS else None
 
     def _slots(self, v: Value) -> int:
-        """Issue slots to compute a number again, with what variables in it were set to."""
+        """Issue slots to compute a number again, with the values assigned to its variables."""
         total = 0
         for x in topological([v]):
             total += x.op.cost if x.op.kind == "map" else 0
@@ -169,7 +169,7 @@ class ThreadTape:
                               f"each thread, which is too much; {WAY_OUT}")
 
     def place(self, x: Value | CountedLoop, turns: Sequence[Value]) -> tuple[str, Value]:
-        """The tape of what is kept, and the place there.
+        """The tape of a kept number, and the place there.
 
         Args:
             x: What is kept.
@@ -192,7 +192,7 @@ class ThreadTape:
 
 
 class ForwardAgain:
-    """The way forward once more, with what is kept.
+    """The way forward once more, keeping numbers.
 
     Args:
         tape: What is kept.
@@ -206,7 +206,7 @@ class ForwardAgain:
 
     def block(self, statements: Sequence[ThreadStatement], turns: tuple[Value, ...]
               ) -> tuple[ThreadStatement, ...]:
-        """The statements, each followed by what it keeps.
+        """The statements, each followed by the stores of its kept numbers.
 
         Args:
             statements: The statements.

@@ -48,7 +48,7 @@ def current_layer() -> str:
 
 @dataclass(frozen=True)
 class Op:
-    """A primitive tensor operation: what a node of the graph computes.
+    """A primitive tensor operation: the computation of a node of the graph.
 
     Attributes:
         name: Name in listings of the graph.
@@ -152,7 +152,7 @@ class StandIn(Operators):
 
     @staticmethod
     def apply_op(name: str, *args: Any, **attrs: Any) -> Any:
-        """Calls the op of that name, as `zt.ops` does, with what the stand-ins stand for."""
+        """Calls the op of that name, as `zt.ops` does, with the values of the stand-ins."""
         raise NotImplementedError
 
 
@@ -219,7 +219,7 @@ def topological(roots: Iterable[Value], until: Collection[Value] = ()) -> list[V
     seen: set[Value] = set()
     order: list[Value] = []
     path: list[Value] = []  # values whose arguments are being visited
-    rest = [iter(list(roots))]  # what is left to visit: of the roots, then of each value of path
+    rest = [iter(list(roots))]  # values left to visit: of the roots, then of each value of path
     while rest:
         for value in rest[-1]:
             if value in seen:

@@ -167,7 +167,7 @@ class Builder(Rings):
 
     def atomic(self, how: str, mem: str, index: Arg, *xs: Operand, off: int = 0) -> Operand:
         """Update an element so that no other thread comes in between: `add`, `min`, `max`,
-        `exchange`, or `cas` (expected, new). Returns what it held before."""
+        `exchange`, or `cas` (expected, new). Returns the element before."""
         return self.raw(f"atomic_{how}", xs[-1].dtype, 1, (self._index(index), *xs), mem=mem,
                         off=off)
 

@@ -25,7 +25,7 @@ class CopyInFlight:
     at: int  # number of its instruction
     store: Watched  # that it writes
     places: np.ndarray  # in the store, by thread and element
-    data: np.ndarray  # what will be there
+    data: np.ndarray  # the elements that will be there
     threads: np.ndarray  # mask of those that have started it
 
 

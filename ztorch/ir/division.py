@@ -15,7 +15,7 @@ from ztorch.ir.kernel import Instr, Kernel, Operand, constant
 from ztorch.ir.ranges import range_of, ranges
 from ztorch.ir.rewrite import rewrite
 
-UNSIGNED = {32: u32, 64: u64}  # by width: what upper halves of products are taken of
+UNSIGNED = {32: u32, 64: u64}  # by width: the dtype of which products give upper halves
 
 
 def without_division(kernel: Kernel, speaks: Callable[[Instr], bool]) -> Kernel:

@@ -17,7 +17,7 @@ class GridLimits:
 
     threads: int = 256  # maximum threads per workgroup
     shared_bytes: int = 32 * 1024  # shared memory per workgroup, in bytes
-    static_shared_bytes: int = 0  # of it, what kernels declare; a launch asks for more; 0: all
+    static_shared_bytes: int = 0  # the part that kernels may declare; launches ask for more; 0: all
     shared_unit_bytes: int = 0  # shared memory of all workgroups of a compute unit; 0: unknown
     subgroup: int = 0  # threads that exchange values without memory; 0: unknown, use shared memory
     max_groups: int = 65535  # maximum workgroups along one axis
@@ -33,7 +33,7 @@ class GridLimits:
     scalar_stores_readable_as_vectors: bool = True  # False: a memory has one access width only
     asynchronous_copies: bool = False  # from global to shared memory, while threads go on
     mma_shapes: tuple[MmaShape, ...] = ()  # shapes of matrix instructions, fastest first
-    mma_layout: str = ""  # which thread has what of a matrix of 16 bits; empty: not known
+    mma_layout: str = ""  # the thread of each element of a matrix of 16 bits; empty: not known
     asynchronous_products: bool = False  # of 16 bits from shared memory, of four subgroups each
     tile_copies: bool = False  # of boxes by maps, counted by barriers of phases; and clusters
 

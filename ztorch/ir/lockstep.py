@@ -16,7 +16,7 @@ from ztorch.ir.races import Detector
 
 
 class Watched:
-    """One memory while the kernel runs, with what is needed to detect wrong accesses.
+    """One memory while the kernel runs, with the records that detect wrong accesses.
 
     A shared array has a copy for each workgroup, a local one for each thread. `owners` is the
     number of the copy that each thread uses.
@@ -143,7 +143,7 @@ class Lockstep:
                                      "it since the last barrier")
 
     def arrived(self, at: int, store: Watched, places: np.ndarray, active: np.ndarray) -> None:
-        """Check that threads have waited for the copies of tiles that brought what they read."""
+        """Check that threads have waited for the copies of the tiles that they read."""
 
     def at_rest(self, at: int, variable: int) -> None:
         """Check that no product in flight adds to a variable of an active thread."""

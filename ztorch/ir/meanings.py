@@ -76,7 +76,7 @@ def _undivided(a: Any, b: Any) -> Any:
 
 
 def raw_cast(x: Any, dtype: DType) -> Any:
-    """Wrong for NaN and for what is out of range."""
+    """Wrong for NaN and for numbers out of range."""
     whole, info = np.trunc(np.asarray(x).astype(np.float64)), np.iinfo(dtype.numpy)
     inside = (whole >= float(info.min)) & (whole < float(info.max) + (dtype.bits < 64))
     return _wrong_where(~inside, cast(x, dtype))

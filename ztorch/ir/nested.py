@@ -1,4 +1,4 @@
-"""The body of a kernel as a tree: loops and branches hold what is inside them."""
+"""The body of a kernel as a tree: loops and branches hold their instructions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ztorch.ir.kernel import Instr
 
 @dataclass(eq=False)
 class Nested:
-    """An instruction, with what is inside it."""
+    """An instruction, with those inside it."""
 
     instr: Instr
     yes: list[Nested] = field(default_factory=list)  # of a loop or an if

@@ -4,7 +4,7 @@ A row is all it takes to add a scalar opcode. `meaning` is the definition that e
 to. `grad(o, g, y, *xs)` gives the gradient of each operand, written with the tensor operations of
 the namespace `o`. `via(b, *xs)` rewrites the opcode with a builder for targets that lack the word.
 
-A raw opcode is what the machine's own instruction does, with no promise for operands on which
+A raw opcode is the machine's own instruction, with no promise for operands on which
 machines trap or differ. Only rewritings emit it (`ir/safe.py`); its meaning gives a wrong result
 there, so that one that lets such operands through is found.
 """
@@ -159,7 +159,7 @@ _row("cast", 1, "converted to another dtype", meanings.cast, kinds="fsub", resul
 _row("bitcast", 1, "the same bits read as another dtype", meanings.bitcast, kinds="fsu",
      result="attr", grad=lambda o, g, y, a, dtype: (None,))
 
-# -- raw: what the machine does ------------------------------------------------------------------
+# -- raw: the machine's own instructions ---------------------------------------------------------
 _row("raw_div", 2, "a / b for b not 0 and quotients in range", meanings.raw_divide,
      kinds="su", raw=True)
 _row("raw_rem", 2, "a rem b where raw_div is defined", meanings.raw_remainder, kinds="su",
@@ -209,7 +209,7 @@ _row("block_id", 0, "number of this thread in its workgroup", kinds="su", result
 _row("barrier", 0, "the threads of a workgroup meet", result="none")
 _row("shuffle_xor", 1, "the value of a neighbour in the subgroup", attrs=("mask",))
 
-# -- atomic updates of an element, which give what it held before ----------------------------------
+# -- atomic updates of an element, which give the one before --------------------------------------
 _row("atomic_add", 2, "adds x to an element (index, x)", attrs=("mem", "off"), by_dtype=True,
      via_whole=atomics.by_exchange, cost=20)
 _row("atomic_min", 2, "an element becomes the smaller of it and x (index, x)",

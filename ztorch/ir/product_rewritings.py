@@ -6,7 +6,7 @@ from typing import Any
 
 from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, Fragment, Instr, MmaShape, Operand
 
-ALIGN_BYTES = 16  # of rows of matrices in shared memory: what instructions that load them ask for
+ALIGN_BYTES = 16  # of rows of matrices in shared memory, as instructions that load them require
 
 
 def at_once(b: Any, instr: Instr) -> Operand:

@@ -62,7 +62,7 @@ class ProductRules(ScopeRules):
                   "multiplies a matrix a of the same shape and threads")
 
     def _sums(self, sums: list[Operand]) -> MmaShape:
-        """Check what a product adds to."""
+        """Check the matrix that a product adds to."""
         self.rule(1 <= len(sums) <= MAX_SUMS, "adds to 1 to {} matrices, not {}", MAX_SUMS,
                   len(sums))
         self.same_type(*sums)

@@ -29,7 +29,7 @@ class ProductInFlight:
     at: int  # number of its instruction
     operands: list[tuple[Watched, np.ndarray]]  # each with its places, by thread
     variables: list[int]  # ids of its matrices
-    held: tuple[int, np.ndarray] | None  # of a left operand in registers: its id, and what it is
+    held: tuple[int, np.ndarray] | None  # of a left operand in registers: its id and value
     threads: np.ndarray  # mask of those that have started it
 
 
@@ -55,7 +55,7 @@ class AsyncProducts:
             store.unfenced = np.zeros(store.data.size, np.int32)
         self.variables = {v.id for i in starts for v in i.args[2:]}
         self.lefts = {i.args[1].id for i in starts if i.opcode == "mma_held_async"}
-        self.fenced: dict[int, np.ndarray] = {}  # what these held at the last fence, by id
+        self.fenced: dict[int, np.ndarray] = {}  # their contents at the last fence, by id
 
     def start(self, m: Lockstep, at: int, instr: Instr, left: Watched, right: Watched,
               indices: tuple[int, int]) -> Step:

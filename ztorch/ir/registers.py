@@ -58,7 +58,7 @@ class Registers(Lockstep):
         row, settle = OPCODES[instr.opcode], _settle(target)
         assert row.meaning is not None
         meaning: Callable[..., np.ndarray] = row.meaning
-        if instr.opcode == "bitcast":  # of what is in memory, which for bf16 is not what is held
+        if instr.opcode == "bitcast":  # of the element in memory; bf16 differs in registers
             meaning = partial(_bitcast, instr.args[0].dtype, target)
         elif row.result == "attr":
             meaning = partial(meaning, dtype=target)

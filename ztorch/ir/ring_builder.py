@@ -1,4 +1,4 @@
-"""Builds what rings of tiles are made of: copies of tiles, barriers of phases, teams of threads."""
+"""Builds the parts of rings of tiles: copies of tiles, barriers of phases, teams of threads."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class Rings(Expressions):
             index: Where in it, a multiple of the elements after which a swizzle repeats.
             source: The memory that it comes from.
             at: Where the box begins in the source, along each axis, the innermost first.
-            extents: How long the source is along each axis; what is beyond is zero.
+            extents: How long the source is along each axis; elements beyond are zero.
             pitches: How far neighbours along each axis are apart; those along the first are beside
                 each other.
             box: How long the box is along each axis.
-            barriers: The barriers that count what has come.
+            barriers: The barriers that count arrived bytes.
             barrier: Which of them.
             off: Added to the index. Default: 0.
             source_off: Where in the source its first element is. Default: 0.

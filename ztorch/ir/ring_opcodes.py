@@ -13,7 +13,7 @@ from typing import Any
 from ztorch.ir.copy_rewritings import nothing
 
 BARRIER = ("mem", "off")
-# Of each opcode: operands, what it does, attributes, and what else its row says.
+# Of each opcode: operands, meaning, attributes, and other fields of its row.
 ROWS: dict[str, tuple[int, str, tuple[str, ...], dict[str, Any]]] = {
     "mbarrier_init": (1, "begin a barrier of phases that `count` arrivals end each (index)",
                       (*BARRIER, "count"), {}),

@@ -30,7 +30,7 @@ class Role:
         self.steps = steps
         self.turn = threading.Semaphore(0)
         self.ready: Callable[[], bool] | None = None  # None: it can go on
-        self.waits = ""  # what it waits for, in words
+        self.waits = ""  # the reason it waits, in words
         self.done = False
 
     def can_go_on(self) -> bool:

@@ -105,7 +105,7 @@ def cast(b: Arithmetic, x: Operand, dtype: DType) -> Operand:
 
 
 def _saturated(b: Arithmetic, x: Operand, dtype: DType) -> Operand:
-    """Float to integer: what is out of range becomes the nearest number in it, NaN becomes 0. The
+    """Float to integer: a number out of range becomes the nearest one in it, NaN becomes 0. The
     bounds are powers of two (or 0), which every float dtype holds."""
     signed = dtype.kind == "s"
     bound = 1 << (dtype.bits - signed)

@@ -1,4 +1,4 @@
-"""sin and cos as one polynomial, of what an angle leaves over whole half turns.
+"""sin and cos as one polynomial of an angle's remainder over whole half turns.
 
 Small angles lose pi in parts. Large ones are whole numbers m times 2^e, and are multiplied by those
 bits of 1 / pi that neither make whole turns nor are too low to count, in integers. Few numbers ask

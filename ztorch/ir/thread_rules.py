@@ -1,4 +1,4 @@
-"""The rules for what the threads of a workgroup or subgroup do together."""
+"""The rules for instructions that the threads of a workgroup or subgroup run together."""
 
 from __future__ import annotations
 

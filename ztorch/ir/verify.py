@@ -202,7 +202,7 @@ class _Verifier(RingRules):
         return self.open.pop()
 
     def forget(self) -> None:
-        """Hide what the innermost scope has defined."""
+        """Hide the names of the innermost scope."""
         for defined in self.open[-1].defined:
             del self.visible[defined]
         self.open[-1].defined.clear()

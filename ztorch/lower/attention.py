@@ -40,9 +40,9 @@ class Softened:
     scores: Value  # leaf: products of queries and keys
     largest: Value  # leaf: the largest score of a row
     total: Value  # leaf: the sum of exponentials of a row
-    reads: tuple[Value, ...]  # leaves: what else is read
-    score: Value  # what becomes of a product
-    shift: Value  # what is subtracted before the exponential, a number a row
+    reads: tuple[Value, ...]  # leaves: other values that are read
+    score: Value  # a product after scaling and masking
+    shift: Value  # subtracted before the exponential, a number a row
     factors: tuple[Value, ...]  # numbers of a row, which the result is multiplied by
     dtype: DType = f32  # of the result
     ahead: int | None = None  # row i sees no column from i + ahead on, by blocks; None: all
@@ -53,7 +53,7 @@ class Softened:
         return self.score, self.shift, *self.factors
 
     def opened(self, args: Sequence[Value]) -> Softened:
-        """The same in terms of what the kernel reads."""
+        """The same in terms of the kernel's operands."""
         score, shift, *factors = substituted(
             self.roots, dict(zip(self.reads, args, strict=True)))
         return replace(self, score=score, shift=shift, factors=tuple(factors))
@@ -141,7 +141,7 @@ def matrix_shape(d: DType, grid: GridLimits) -> MmaShape | None:
 
 def attention_of(v: Value, readers: Mapping[Value, int]) -> tuple[
         Softened, tuple[Value, ...]] | None:
-    """The attention whose last product v is, and what it reads; None if v is none."""
+    """The attention whose last product v is, and its operands; None if v is none."""
     if v.dtype not in (*HALVES, f32):
         return None
     search = _Search(v, v.args[0].shape)
@@ -184,7 +184,7 @@ class _Search:
     result: Value
     shape: tuple[int, ...]  # of scores
     factors: list[Value] = field(default_factory=list)  # numbers of a row, on the way
-    leaf_of: dict[Value, Value] = field(default_factory=dict)  # of what is read
+    leaf_of: dict[Value, Value] = field(default_factory=dict)  # of operands
 
     def exponential(self) -> Value | None:
         """The weights of the last product, but for factors of rows."""
@@ -215,7 +215,7 @@ class _Search:
                 and v.args[0] is x and v.attrs["axes"] == (len(self.shape) - 1,)]
 
     def alone(self, product: Value, readers: Mapping[Value, int]) -> bool:
-        """Whether only the result reads what is made of a product."""
+        """Whether only the result reads the values made of a product."""
         made = {product}
         for v in topological([self.result], {product}):
             if made.intersection(v.args):

@@ -187,8 +187,8 @@ class BlockLoops:
 
 
 def _without_factor(wide: Value, made: dict[Value, Value]) -> tuple[Value, Value | None]:
-    """A wide value as another one times a factor for each row: it is cheaper to multiply what a
-    product makes of it."""
+    """A wide value as another one times a factor for each row: it is cheaper to multiply the result
+    that a product makes of it."""
     if wide.op.opcode == "mul":
         for x, spread in (wide.args, wide.args[::-1]):
             if x in made and spread in made and spreads(spread) and spread.args[0] in made and (

@@ -56,7 +56,8 @@ class BlockOperands:
     """The operands of one group, by their uses."""
 
     def __init__(self, group: Group, order: Sequence[Value], new: dict[Value, Value]):
-        """`order`: what each block computes; `new`: the values that blocks read, as they are now.
+        """`order`: the values that each block computes; `new`: the values that blocks read, as they
+        are now.
         """
         self.group, self.shape, self.new = group, group.shape, new
         self.by_use: dict[Use, BlockOperand] = {}

@@ -1,4 +1,4 @@
-"""Which buffer a value is in, and what it is called."""
+"""The buffer of each value, and its name."""
 
 from __future__ import annotations
 

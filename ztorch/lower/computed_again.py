@@ -26,7 +26,7 @@ Sources = Callable[[Value], list[Value]]
 
 @dataclass
 class _Recipe:
-    """How to compute a value from what is in memory."""
+    """How to compute a value from stored ones."""
 
     steps: list[Value] = field(default_factory=list)  # in order; the value itself is the last
     bases: set[Value] = field(default_factory=set)  # what they read
@@ -39,7 +39,8 @@ class ComputedAgain:
                  before: Mapping[int, int], sources: Sources, kept: Iterable[Value],
                  writers: Mapping[Value, int]):
         """`home` has the number of each value's region, `before` a bit set of those that run before
-        each, `kept` what leaves the program, `writers` the region that overwrites a state."""
+        each, `kept` the values that leave the program, `writers` the region that overwrites a
+        state."""
         self.regions, self.home, self.before, self.sources = regions, home, before, sources
         self.kept, self.writers = set(kept), writers
         self.readers: dict[Value, set[int]] = {}  # of each value, outside of its region
@@ -49,7 +50,7 @@ class ComputedAgain:
                     self.readers.setdefault(s, set()).add(k)
 
     def run(self) -> bool:
-        """Gives readers what they can compute; whether anything was changed."""
+        """Lets readers compute values themselves; True if anything changed."""
         some = False
         for v in sorted(self.readers, key=lambda v: v.serial):
             some |= self._given(v)
@@ -85,7 +86,7 @@ class ComputedAgain:
         return True
 
     def _recipe(self, v: Value, recipe: _Recipe) -> bool:
-        """Fills in how to compute v; False if that takes what nothing stores."""
+        """Fills in how to compute v; False if that takes a value that nothing stores."""
         for s in self.sources(v):
             if s in recipe.steps or s in recipe.bases:
                 continue

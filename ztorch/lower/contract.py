@@ -45,7 +45,7 @@ def _reading(product: Value) -> Reading:
     """How the left operand is read."""
     left = product.args[0]
     way = reading(left)
-    assert way is not None, "a product reads what cannot be read in place"
+    assert way is not None, "a product reads an operand that cannot be read in place"
     return way
 
 

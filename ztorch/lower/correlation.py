@@ -1,8 +1,8 @@
 """Sums over all positions of images, one for each place of a window, on a processor: gradients of
 depthwise kernels.
 
-All places of a window are summed together, one vector of channels each: what is at a position is
-loaded once for all of them. Positions whose windows reach over a border have code of their own.
+All places of a window are summed together, one vector of channels each: the element at a position
+is loaded once for all of them. Positions whose windows reach over a border have code of their own.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Correlation:
 
 
 def _axes(region: Region) -> _Correlation | None:
-    """The loops of a region, if all it does is to sum what windows see and what is beside it over
+    """The loops of a region, if all it does is to sum windows and their neighbours over
     more positions than windows have places."""
     axes = axes_of(region)
     if not axes.beside or len(axes.outer) < 2 or not axes.inner or Phases(region).count != 2:
@@ -184,8 +184,8 @@ class _Window:
             self._add_row(scope, at, sums)
         self._finish(e, {key: b.get(variable) for key, variable in sums.items()})
 
-    # Several vectors go through each row of an image in turn: what they read of it lies side by
-    # side, and what they read again in the next row is still in a near cache.
+    # Several vectors go through each row of an image in turn: the elements they read of it lie side
+    # by side, and those they read again in the next row are still in a near cache.
 
     def arrays(self, b: Builder, number: int, beside: int) -> dict[Value, str]:
         """Memory for the sums between rows."""
@@ -241,7 +241,7 @@ class _Window:
                        Index.of(turn) * run.size + run.start, run.size)
 
     def _add_row(self, e: Emitter, at: _Places, sums: _Sums) -> None:
-        """Adds what is at the positions of a row to variables."""
+        """Adds the elements at the positions of a row to variables."""
         b, last = e.b, self.axes.inner[-1]
         for scope, start, size in self._runs(e, last):
             totals = {key: b.get(variable) for key, variable in sums.items()}
@@ -250,7 +250,7 @@ class _Window:
                     if all_inside(self.axes.edges, place | position) is False:
                         continue
                     for v in self.sums:
-                        one = replace(scope, here=dict(scope.here))  # shares what has been loaded
+                        one = replace(scope, here=dict(scope.here))  # shares the loaded values
                         totals[v, j] = added(one, self.region, self.limits, v,
                                              self._full(place | position), totals[v, j])
             for key, variable in sums.items():

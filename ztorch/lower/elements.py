@@ -38,7 +38,7 @@ def propose(region: Region, limits: Limits) -> ElementSchedule:
 
 def _axes(region: Region) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The shape that a region's loops run over, and the best order of all axes but the last: that
-    in which a copy reads memory, where what it writes are whole lines in short runs, and reading
+    in which a copy reads memory, where it writes whole lines in short runs, and reading
     these runs would jump further each time; else as they are. Runs that are written whole pages
     apart would push one another out of the caches: a few of them take turns."""
     shape = merged_axes(region) or (1,)
@@ -163,7 +163,7 @@ def axes_for(region: Region, read: list[Index], other: list[Index]) -> tuple[int
 
 
 def _positions(region: Region) -> tuple[list[Index], list[Index]]:
-    """Where a region reads memory, and what else it computes with positions."""
+    """The places where a region reads memory, and its other computations with positions."""
     at = [(v, unflatten(region.flat[v], v.shape)) for v in region.members]
     read = [flat for v, index in at for source, flat in real_reads(v, index)
             if source not in region.flat]

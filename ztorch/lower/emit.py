@@ -1,9 +1,9 @@
 """Emits the instructions for one element, or one vector of elements, of a value.
 
 Values are pulled: asked for an element, a value asks its arguments for theirs, down to memory or to
-what a region has already computed. Loop variables are bound to registers; one of them may be bound
-to the lanes of a vector. A value that does not depend on that one stays scalar until it meets a
-vector.
+the values that a region has already computed. Loop variables are bound to registers; one of them
+may be bound to the lanes of a vector. A value that does not depend on that one stays scalar until
+it meets a vector.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Emitter:
     inside: bool = False  # elements may be in no border but one that their index is certain of
 
     def within(self, **changes: Any) -> Emitter:
-        """A nested scope: sees what is known here, and keeps to itself what it learns."""
+        """A nested scope: sees the values known here, and keeps its own to itself."""
         return replace(self, bound=dict(changes.pop("bound", self.bound)),
                        here=dict(self.here), known=dict(self.known), **changes)
 

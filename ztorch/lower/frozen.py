@@ -1,6 +1,6 @@
 """Work on weights that never change moves out of the step: done once, by a function of its own.
 
-In a program that only predicts, what is made of weights alone (packed for a product, transposed,
+In a program that only predicts, a value made of weights alone (packed for a product, transposed,
 scaled) is the same at every call. It becomes a state that is derived from the others. Where it only
 moves the numbers of one weight that nothing else reads, the weight is in memory as it is packed,
 once, and loading or setting it packs it. The function `prepare` fills all other such states, and
@@ -23,26 +23,26 @@ from ztorch.lower.winograd import AT_POINTS
 
 
 class Order(NamedTuple):
-    """How the array of a state becomes what is in its place: `reshape` to a shape, `transpose` by
+    """How the array of a state becomes the one in its place: `reshape` to a shape, `transpose` by
     axes, `pad` with so many zeros before and after each axis."""
 
-    shape: tuple[int, ...]  # of what is there
+    shape: tuple[int, ...]  # of the array in its place
     steps: tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclass
 class Derived:
-    """The states that are derived from others, by what they are made of."""
+    """The states that are derived from others, by their origin."""
 
     changing: Collection[str] = ()  # names of states that functions change
     updates: dict[str, Value] = field(default_factory=dict)
-    _known: dict[int, Value] = field(default_factory=dict)  # by the numbers of what they hold
+    _known: dict[int, Value] = field(default_factory=dict)  # by the numbers of their values
     _numbers: dict[Value, int] = field(default_factory=dict)
     _keys: dict[tuple, int] = field(default_factory=dict)  # number of each computation
 
     def take(self, graph: Graph) -> Graph:
         """The graph with every value of states alone replaced by a derived state, if each call
-        needs it, and it takes no more memory than what it is made of."""
+        needs it, and it takes no more memory than its origin."""
         constant: dict[Value, bool] = {}
         nodes = graph.nodes()
         for v in nodes:
@@ -86,7 +86,7 @@ class Derived:
         return self._known[number]
 
     def _number(self, v: Value) -> int:
-        """A number for what a value is computed of: equal values share it."""
+        """The number of a value's computation: equal values share it."""
         for w in topological([v], self._numbers):
             if w not in self._numbers:
                 key = (("leaf", w.attrs["name"]) if w.op.kind == "leaf" else

@@ -37,8 +37,8 @@ def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None,
 
     With `enabled=False` each value gets its own region. A region of several values uses at most
     `max_buffers` buffers; None means no limit. With `again`, regions compute cheap values for
-    themselves rather than read what another has stored. With `light_epilogues`, products leave what
-    is heavy to kernels of their own.
+    themselves rather than read a value that another has stored. With `light_epilogues`, products
+    leave what is heavy to kernels of their own.
     """
     nodes = [v for v in graph.nodes() if v.op.kind != "leaf" and not is_view(v)]
     state = _Fusion(enabled, max_buffers, light_epilogues)
@@ -50,7 +50,7 @@ def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None,
 
 
 class _Fusion:
-    """The regions so far, and what each must wait for. Regions are known by their numbers."""
+    """The regions so far, and those that each must wait for. Regions are known by their numbers."""
 
     def __init__(self, enabled: bool, max_buffers: int | None, light_epilogues: bool):
         self.enabled, self.max_buffers = enabled, max_buffers
@@ -244,7 +244,7 @@ class _Fusion:
     # -- result ----------------------------------------------------------------------------------
 
     def finish(self, graph: Graph, again: bool) -> list[Region]:
-        """The regions in order, each with what it stores."""
+        """The regions in order, each with the values it stores."""
         roots = {*graph.roots}
         if self.light_epilogues:
             self._split_epilogues()

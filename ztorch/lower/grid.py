@@ -82,7 +82,7 @@ def can_be_wide(region: Region, full: dict[Var, Index], last: Var, n: int,
         place = [i.replace(full) for i in index]
         asks = any(i.mentions(last) for i in computed(v, place))
         if asks and any(flat.mentions(last) for _, flat in real_reads(v, place)):
-            return False  # of what it reads there, some lanes may have none
+            return False  # some lanes may have none of the elements it reads there
     for v, flat in touched:
         at = flat.replace(full)
         step = at.factor(last)

@@ -22,7 +22,7 @@ def parts_of(v: Value, grid: GridLimits) -> int:
     """As many parts as occupy the machine, each deep enough to be worth adding up; below 2: it is
     not cut.
 
-    Asynchronous products need large tiles, which share what they load, and so are few; workgroups
+    Asynchronous products need large tiles, which share their loads, and so are few; workgroups
     of smaller ones wait for memory, several of them at once on each unit.
     """
     m, n, k, batch = *v.shape[-2:], v.args[0].shape[-1], math.prod(v.shape[:-2])

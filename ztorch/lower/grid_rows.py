@@ -221,9 +221,9 @@ class _TeamNest:
 
     def _element(self, e: Emitter, kept: list[Value], variables: dict[Value, Operand],
                  active: Operand | None = None) -> None:
-        """One element, or a few neighbours: stores what is kept, and adds to the sums."""
+        """One element, or a few neighbours: stores kept values, and adds to the sums."""
         b = self.b
-        if active is not None:  # later passes read what is computed here
+        if active is not None:  # later passes read these values
             for v in kept:
                 e.element(v, unflatten(self.region.flat[v].replace(self.full), v.shape))
         added = {}

@@ -1,8 +1,8 @@
 """Which columns of a wide value count for nothing, such as those that a causal mask hides.
 
-Follows through the values of a block what is the same number at all of its positions: a comparison
+Follows constants, the same number at all positions of a block, through its values: a comparison
 of positions that is false everywhere there, the infinity it chooses, the zero of its exponential.
-Columns where every reduction gets what changes nothing, and every product zero, need not be
+Columns where every reduction gets its neutral element, and every product zero, need not be
 computed. Values that are not known are taken to be finite.
 """
 
@@ -116,7 +116,7 @@ class _Known:
 
 
 def _computed(v: Value, spans: list[Span | None], numbers: list[float | None]) -> Span | None:
-    """The span of elementwise work on what is known of its arguments."""
+    """The span of elementwise work on the known spans of its arguments."""
     code = v.op.opcode
     if code == "select" and numbers[0] is not None:
         return spans[1] if numbers[0] else spans[2]

@@ -1,5 +1,5 @@
-"""Values that are stored where they lie in larger ones: inside of a border, or beside what they are
-joined with. Kernels that compute them write them there, so nothing is copied."""
+"""Values that are stored where they lie in larger ones: inside of a border, or beside the values
+they are joined with. Kernels that compute them write them there, so nothing is copied."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _border_shape(fill: Value, shape: Shape, low: Shape, inner: Shape) -> tuple[
     return shape, fill.dtype
 
 
-# A tensor of which x is a part, from `low` on. The rest is what lay there before, in the same
+# A tensor of which x is a part, from `low` on. The rest is unchanged, in the same
 # buffer: a border, or another inset.
 INSET = Op("inset", "map", _inset_shape, _not_evaluated, body=_inset_body, cost=1)
 # A tensor that is `fill` around a part of the shape `inner`, of which nothing is stored.

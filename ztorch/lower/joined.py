@@ -18,8 +18,8 @@ Place = tuple[Value, Shape]  # the whole, and where in it a part begins
 
 
 def with_insets(graph: Graph) -> Graph:
-    """The graph with insets for what is padded or joined, and then read by other kernels. Loops
-    place what they read and store themselves, so a graph with one stays as it is."""
+    """The graph with insets for values that are padded or joined, and then read by other kernels.
+    Loops place their operands and results themselves, so a graph with one stays as it is."""
     nodes = graph.nodes()
     if any(v.op.kind == "loop" for v in nodes) or not any(map(_parts, nodes)):
         return graph
@@ -36,7 +36,7 @@ class _Insets:
         self.roots = {*graph.roots}
         self.wholes: set[Value] = set()  # that have buffers
         self.inside: dict[Value, Place] = {}  # joined values that are parts of larger ones
-        # By what kernels compute: the parts that it is, up to its shape.
+        # By the value that a kernel computes: its parts, up to its shape.
         self.parts: dict[Value, list[tuple[Value, Place]]] = {}
         for v in reversed(graph.nodes()):
             if v not in self.inside and self._is_stored(v):
@@ -93,7 +93,7 @@ class _Insets:
         """The graph with insets. Each value that is laid into a buffer comes after the one
         before."""
         new: dict[Value, Value] = {}
-        last: dict[Value, Value] = {}  # of each whole: what was laid into it last
+        last: dict[Value, Value] = {}  # of each whole: the part that was laid into it last
         for v in self.old.nodes():
             with layer_scope(v.layer):
                 if v in self.wholes:
@@ -156,7 +156,7 @@ def _parts(v: Value) -> list[tuple[Value, Shape]]:
 
 
 def _is_within(v: Value, low: Shape, inner: Shape) -> bool:
-    """Whether v is cut from what lies inside of a border."""
+    """Whether v is cut from the inside of a border."""
     if v.op.name != "slice":
         return False
     spans = zip(*(v.attrs[name] for name in ("start", "step", "size")), low, inner, strict=True)

@@ -53,7 +53,7 @@ class _Group:
 
     def __init__(self) -> None:
         self.members: list[Value] = []
-        self.sources: dict[Value, None] = {}  # what members read from outside
+        self.sources: dict[Value, None] = {}  # values that members read from outside
         self.exits: dict[tuple[Value, Value | None], None] = {}  # (member, reader); None: a root
         self.planes: set[tuple[Value, Value | None]] = set()  # exits that take any order
 

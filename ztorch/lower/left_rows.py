@@ -36,7 +36,7 @@ class Reading:
     even: tuple[int, ...]  # rows of a tile for which rows are equally far apart in each tile
     period: int  # rows that lie evenly, as all rows behind them do in as many: a row of an image
     elements: int  # that all rows are read from; fewer than rows have, where windows overlap
-    shift: int = 0  # steps along k until a row reads what the next row reads now; 0: it never does
+    shift: int = 0  # steps along k until a row reads the next row's present element; 0: never
 
     @property
     def heights(self) -> tuple[int, ...]:
@@ -97,7 +97,7 @@ def _reading(left: Value) -> Reading | None:
 
 
 def _shift(left: Value, where: list[Index], period: int, along: Index, depth: Var) -> int:
-    """The steps of the innermost loop along k until a row reads what the next one reads now."""
+    """The steps of the innermost loop along k until a row reads the next row's present element."""
     again, inside = Var("t", left.shape[-2] // period), Var("r", period)
     base = view_of(left, (*where, Index.of(again) * period + Index.of(inside), along))
     row, step = (base[1].factor(inside), base[1].factor(depth)) if base else (0, 0)

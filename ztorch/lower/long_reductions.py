@@ -53,7 +53,7 @@ def _longest(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int]:
 
 def _longest_run(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int]:
     """The first and the one behind the last of neighbouring axes with the most elements: as one
-    axis they have more divisors, and what is left of them after a cut is still one loop."""
+    axis they have more divisors, and the rest of them after a cut is still one loop."""
     runs: list[tuple[int, int]] = []
     for a in sorted(axes):
         runs.append((runs.pop()[0], a + 1) if runs and runs[-1][1] == a else (a, a + 1))

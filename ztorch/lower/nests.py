@@ -106,7 +106,7 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
 
 
 def propose(region: Region, limits: Limits) -> Hinted:
-    """The schedule that the rules give a region, with what users hint at."""
+    """The schedule that the rules give a region, with the hints of users."""
     hints = hints_of(region.members)
     if hints is None:
         return Hinted(next(proposals(region, limits)))

@@ -14,8 +14,8 @@ def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Collection
     """The numbers of regions, each after those it needs.
 
     Of the regions that are ready, one that frees as much memory as it takes is next: a weight's
-    gradient, for instance, is the last reader of what the layer computed. Else the lowest number
-    is. Large copies of what is outside of the arena come last, right before they are read.
+    gradient, for instance, is the last reader of the layer's result. Else the lowest number
+    is. Large copies from outside of the arena come last, right before they are read.
 
     Args:
         needs: For each region, the ones that must run before it.

@@ -101,7 +101,7 @@ class Overwritten:
             yield buffer, row, max(free[x] for x in xs)
 
     def _is_read_by_turns(self, v: Value) -> bool:
-        """Whether nothing reads a stack but loops, each turn what a turn has stored."""
+        """Whether only loops read a stack, each turn the part that a turn has stored."""
         for k in self.readers.get(v, ()):
             [loop, *_] = self.regions[k].members
             if self.regions[k].kind != "loop" or loop.args.count(v) != 1:

@@ -44,7 +44,7 @@ def rows_apart(v: Value, apart: dict[Value, Value]) -> Value:
 
     Args:
         v: A left operand.
-        apart: What has such rows already, by what it was made of; this adds to it.
+        apart: Values that have such rows already, by their origin; this adds to it.
     """
     if v.op.name == "transpose":
         [x] = v.args

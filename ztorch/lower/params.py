@@ -22,13 +22,13 @@ Lowered = Remembered[tuple, tuple[Kernel, Schedule]]
 
 @dataclass
 class Params:
-    """The layout of what lives as long as the program: states and constants, in one block."""
+    """The layout of states and constants, which live as long as the program, in one block."""
 
     limits: Limits
     declared: dict[str, Value] = field(default_factory=dict)  # states of the functions
     offsets: dict[str, int] = field(default_factory=dict)
     states: dict[str, Value] = field(default_factory=dict)  # that have a place
-    # of what is in the place of a state, where that is not the state's own array
+    # of an array that replaces a state's own
     orders: dict[str, Order] = field(default_factory=dict)
     constants: list[tuple[int, np.ndarray]] = field(default_factory=list)
     size: int = 0

@@ -49,7 +49,7 @@ def parts_of(region: Region, whole: Part, lanes: int) -> list[Part]:
 
 
 def border_parts(region: Region) -> list[Part]:
-    """The parts of a border, of which one is before and one behind what lies inside, an axis after
+    """The parts of a border, one before and one behind the inside, an axis after
     the other."""
     [v] = region.members
     spans, parts = [_Span(0, n, n) for n in v.shape], []
@@ -64,7 +64,7 @@ def border_parts(region: Region) -> list[Part]:
 
 
 def _cut(region: Region, spans: Sequence[_Span]) -> Iterator[list[_Span]]:
-    """The spans in pieces, in none of which the answers to what values ask of an index change."""
+    """The spans cut so that in each piece all tests of an index have one answer."""
     axes, flat = _loops(spans)
     cuts: dict[int, set[int]] = {}
     for v in region.members:
@@ -105,7 +105,7 @@ def _loops(spans: Sequence[_Span]) -> Part:
 
 
 def _work(region: Region, part: Part, lanes: int) -> int:
-    """Vectors of a part, times what each of them takes."""
+    """Vectors of a part, times the cost of each."""
     *rows, columns = [v.extent for v in part.axes]
     return math.prod(rows) * math.ceil(columns / lanes) * _asked(region, part.flat)
 

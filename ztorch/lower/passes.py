@@ -16,7 +16,7 @@ from ztorch.ir.opcodes import ARITHMETIC, OPCODES, PURE
 from ztorch.ir.rewrite import next_id, rewrite
 
 Speaks = Callable[[Instr], bool]  # whether a target has the word for an instruction
-WIDER = {f16: f32, bf16: f32, i8: i32, i16: i32, u8: u32, u16: u32}  # what narrow is computed in
+WIDER = {f16: f32, bf16: f32, i8: i32, i16: i32, u8: u32, u16: u32}  # narrow dtypes are computed so
 
 
 def decompose(kernel: Kernel, speaks: Speaks, target: str, depth: int = 8) -> Kernel:

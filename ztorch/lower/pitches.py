@@ -18,7 +18,7 @@ class Pitches:
 
     def __init__(self, limits: Limits):
         self.limits = limits
-        self.copies: dict[tuple[Value, Index], Value] = {}  # by what is in memory, and how
+        self.copies: dict[tuple[Value, Index], Value] = {}  # by the value in memory, and its index
 
     def __call__(self, product: Value, side: int) -> Value:
         """An operand of a product, as it is or from a copy with longer rows."""

@@ -55,8 +55,8 @@ class Placement:
                  inputs: Sequence[Value], carries: Sequence[Value],
                  bodies: Mapping[Value, Placement], in_outputs: bool = False):
         """`inputs` and `carries` have slots in that order; `bodies` are those of the loops. A
-        region that is listed twice runs twice. With `in_outputs`, what is copied to an output as it
-        lies is computed there."""
+        region that is listed twice runs twice. With `in_outputs`, a value that is copied to an
+        output as it lies is computed there."""
         self.graph, self.limits, self.params = graph, limits, params
         self._given = list(regions), inputs, carries, bodies
         self.regions = [r for r in regions if r.size]
@@ -161,7 +161,7 @@ class Placement:
         if name in self.carries:
             return Location("carries", self.carries[name], self._bytes(new))
         at = self.params.offsets.get(name)
-        if at is None:  # only ever written: what it holds first is nobody's business
+        if at is None:  # only ever written: nothing reads its first contents
             first = np.zeros(new.shape, new.dtype.working)
             at = self.params.state(leaf("state", name, new.shape, new.dtype, first)
                                    if state is None else state)
@@ -212,7 +212,7 @@ class Placement:
         self.parts = over.parts
         self.bodies = {**self.bodies, **{loop: self.bodies[loop].storing_late(outs)
                                          for loop, outs in over.late.items() if outs}}
-        for v, part in self.parts.items():  # what they are in is needed as long as they are
+        for v, part in self.parts.items():  # the value they are in is needed as long as they are
             last[part.buffer, 0] = max([last[part.buffer, 0], *readers.get(v, ())])
         self.sizes = {v: self.bodies[v].arena if v in self.bodies else self._bytes(v)
                       for v in self._writers}
@@ -221,7 +221,7 @@ class Placement:
                    for v, writers in self._writers.items() if v not in self.parts
                    for time, k in enumerate(writers)}
         for k, region in enumerate(self.regions):
-            if self.runs_again(k):  # what it has stored outside of the arena stays as it is
+            if self.runs_again(k):  # its results outside of the arena stay as they are
                 buffers |= {(v, -k): ArenaBuffer((v.serial, -k), self._bytes(v), k, k, align)
                             for v in region.stores if v in self.locations}
         offsets, total = place_buffers(list(buffers.values()))
@@ -280,7 +280,7 @@ class Placement:
     def _reads_at(self, region: Region, v: Value) -> list[tuple[Value, Index]]:
         if v.op.kind in ("result", "threads_result") or v.op is RECURRENCE_RESULT:
             return []
-        if v.op is RECURRENCE:  # what all elements read, none may write over
+        if v.op is RECURRENCE:  # no element may write over values that all elements read
             return [(source, at if at.mentions(region.outer) or region.size == 1 else
                      Index((), -1)) for source, at in buffer_reads(v, region.outer)]
         if v.op.kind not in ("attention", "contract", "loop", "scatter", "threads", "winograd"):

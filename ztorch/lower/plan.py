@@ -41,7 +41,7 @@ class Plan:
     inputs: list[Value]
     outputs: list[tuple[str, Value]]
     steps: list[KernelStep]
-    arena: int  # bytes of memory for what lives during one call
+    arena: int  # bytes of memory that live during one call
     buffers: list[tuple[str, ArenaBuffer, int]]  # in the arena: label, lifetime, offset
     loops: Sequence[LoopSpan] = ()  # steps that are repeated; outer loops before those inside
 
@@ -69,10 +69,10 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
           derived: Derived | None = None, schedules: Schedules | None = None,
           memory_limit: int | None = None, chooser: Chooser | None = None) -> Plan:
     """Kernels and buffers of one function; states and constants are given a location in params.
-    With `derived`, the states never change and what is made of them alone is computed elsewhere.
-    `schedules` take the place of what the rules propose: by the key of a kernel (function/name), or
-    by its name alone, without the size of its tile; `chooser` is asked for all others. With
-    `memory_limit`, kernels run again so that the arena has no more bytes."""
+    With `derived`, the states never change and values of them alone are computed elsewhere.
+    `schedules` take the place of those that the rules propose: by the key of a kernel
+    (function/name), or by its name alone, without the size of its tile; `chooser` is asked for all
+    others. With `memory_limit`, kernels run again so that the arena has no more bytes."""
     at(f"fuse {name}")
     graph = prepare(graph, limits, frozen=derived is not None)
     if derived is not None:
@@ -109,7 +109,7 @@ def _placed(graph: Graph, inputs: Sequence[Value], carries: Sequence[Value], lim
     regions = fused()
     placement = place(graph, regions)
     while most and placement.too_many_buffers():
-        # what a kernel stores for itself is not foreseen, so it may take a lower number
+        # a kernel's own buffers are not foreseen, so they may take a lower number
         regions = fused(max_buffers=most, again=False)
         placement = place(graph, regions)
         most -= 1

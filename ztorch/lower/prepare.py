@@ -1,4 +1,4 @@
-"""Graph rewrites that make every value fit a loop nest: what must be copied, what must be split."""
+"""Graph rewrites that make every value fit a loop nest: copies and splits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
     graph = in_depth_loops(with_fewest_turns(in_turn_blocks(graph, limits)), limits)
     graph = without_borders(graph, limits)
     if limits.grid is not None:
-        graph = cse(graph)  # rewrites of several values may share some of what they are made of
+        graph = cse(graph)  # rewrites of several values may share operands
     new: dict[Value, Value] = {}
     products = ProductRewrites(limits, often)
     results: dict[Value, list[Value]] = {}  # of loops: those that are read
@@ -56,7 +56,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
             results.setdefault(v.args[0], []).append(v)
     turned_copies: dict[tuple[Value, int], Value] = {}
     turned: set[Value] = set()  # results whose turns are stored side by side
-    fixed: set[Value] = set()  # what is made of states alone
+    fixed: set[Value] = set()  # values made of states alone
     depth: dict[Value, int] = {}  # of views: how many a reader looks through at most
     for v in graph.nodes():
         if v.attrs.get("role") == fixed_role or (v.args and fixed.issuperset(v.args)):

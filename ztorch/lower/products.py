@@ -45,13 +45,13 @@ from ztorch.lower.winograd import RESULTS_OF, transformed
 
 
 class ProductRewrites:
-    """The products of one graph: what is prepared for one of them serves the others."""
+    """The products of one graph, which share prepared operands."""
 
     def __init__(self, limits: Limits, often: bool):
-        """`often`: what never changes is used many times, so that packing it costs nothing."""
+        """`often`: fixed operands are used many times, so that packing them costs nothing."""
         self.limits, self.often = limits, often
         self.narrow: dict[Value, Value] = {}  # operands in 16 bits
-        self.seen: dict[Value, Value] = {}  # operands without what is written on their way
+        self.seen: dict[Value, Value] = {}  # operands without the copies on their way
         self.packed: dict[tuple[Value, int], Value] = {}  # by the columns of panels
         self.apart: dict[Value, Value] = {}  # left operands in longer rows
         self.pitched = Pitches(limits)

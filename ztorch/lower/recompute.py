@@ -1,8 +1,8 @@
-"""Chooses kernels that run a second time, so that what they store need not be kept until then.
+"""Chooses kernels that run a second time, so that their results need not be kept until then.
 
-A training step keeps what its backward pass reads of the forward pass. A region that is dropped
-runs again before the first kernel that reads it late, with what it reads in turn, as far back as
-something is kept. It is the same kernel on the same numbers, so results keep every bit.
+A training step keeps the values of the forward pass that its backward pass reads. A region that is
+dropped runs again before the first kernel that reads it late, with what it reads in turn, as far
+back as something is kept. It is the same kernel on the same numbers, so results keep every bit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ztorch.lower.tuning import (
     RERUN_TRIES_MAX,
 )
 
-Drop = Mapping[int, int]  # numbers of regions: the number after which what they store is dropped
+Drop = Mapping[int, int]  # numbers of regions: the number after which their results are dropped
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Choice:
 
     order: list[int]  # numbers of regions
     arena: int  # bytes that are alive at the fullest step
-    cycles: float  # of what runs again
+    cycles: float  # of the second runs
 
 
 class LimitTooSmall(OutOfMemory):
@@ -60,7 +60,7 @@ class Recomputation:
                         for r in placement.regions]
         self._final = {v: k for k, reads in enumerate(self._reads) for v in reads}
         self._cycles = [region_cycles(r, placement) for r in placement.regions]
-        # By value: the region that stores it first; and the one after which it is what others read.
+        # By value: the region that stores it first; and the one after which others read it.
         self._maker = {v: k for k, writes in enumerate(self._writes) for v in writes}
         self._carried = {k: [m for v in r.stores if (m := memory_of(v)) is not v]
                          for k, r in enumerate(self._regions) if r.kind in ("loop", "threads")}
@@ -82,7 +82,7 @@ class Recomputation:
         return not self._regions[k].members[0].op.partial and all(
             m in self._maker for m in self._carried.get(k, ()))
 
-    # -- what a choice means -----------------------------------------------------------------------
+    # -- the meaning of a choice -------------------------------------------------------------------
 
     def choice(self, drop: Drop) -> Choice:
         """The order in which regions run, where those in `drop` run again when they are needed."""
@@ -185,7 +185,7 @@ class Recomputation:
                     k: self._peak for k in before if self._repeatable[k] and k not in kept})
 
     def _less(self, choice: Choice, drop: Drop, blocks: Drop, limit: int) -> Choice:
-        """The choice after regions that cost most for what they save are kept, where they fit."""
+        """The choice after keeping the regions that cost most for their saving, where they fit."""
         costs = {k: self._cycles[k] / self._stored[k] for k in drop
                  if k in self._stored and k not in blocks}
         for k in sorted(costs, key=lambda k: -costs[k])[:RERUN_TRIES_MAX]:

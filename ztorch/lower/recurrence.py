@@ -35,10 +35,10 @@ class Recurrence:
     shape: tuple[int, ...]  # of the elements
     depth: int  # number of recurrences around it
     carries: tuple[Value, ...]  # leaves: the state before the turn
-    buffers: tuple[Value, ...]  # leaves: what is in memory
+    buffers: tuple[Value, ...]  # leaves: values in memory
     inits: tuple[Value, ...]  # the first state
     news: tuple[Value, ...]  # the state after the turn
-    outs: tuple[Value, ...]  # what is kept of every turn
+    outs: tuple[Value, ...]  # values kept of every turn
     going: int | None  # number of a bool carry: while it is false, no carry changes
     flag: Value | None  # not None: `going` is true while this is true of any element
 

@@ -121,7 +121,7 @@ class Phases:
         return late
 
     def cost(self, v: Value) -> int:
-        """Issue slots to compute one element again, from what is known once a row."""
+        """Issue slots to compute one element again, from values known once a row."""
         if v not in self.region.flat or v.op.kind != "map":
             return v.op.cost
         if v not in self._costs:

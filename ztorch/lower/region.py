@@ -221,7 +221,7 @@ class Region:
 
     kind: str  # map, reduce or contract
     outer: Var  # the loop over results
-    inner: Var  # the loop over what a result is made of; of one turn where nothing is reduced
+    inner: Var  # the loop over a result's summands; of one turn where nothing is reduced
     full: Index  # flat position of the full elements
     size: int  # of the full elements
     members: list[Value] = field(default_factory=list)
@@ -232,7 +232,7 @@ class Region:
     in_place: bool = False  # whether a partial member overwrites its first argument
 
     def index(self, v: Value) -> tuple[Index, ...]:
-        """Where a member is computed: its own index, or a reduction's of what it reduces."""
+        """The index at which a member is computed: its own, or a reduction's argument's."""
         if v.op.kind == "reduce":
             return unflatten(self.full, v.args[0].shape)
         return unflatten(self.flat[v], v.shape)

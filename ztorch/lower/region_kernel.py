@@ -67,7 +67,7 @@ class RegionKernel:
         self.stem = stem_of(self.region, label)
         self.key = f"{function}/{self.stem}"
         self.hints = hints_of(self.region.members)
-        self.chosen: Schedule | None = None  # in place of what the rules propose
+        self.chosen: Schedule | None = None  # in place of the rules' proposal
         self.tuned = False  # whether that was measured
         if placement.runs_again(number):  # the same kernel, by another name
             self.name = stem_of(self.region, f"{label}{AGAIN}")
@@ -128,7 +128,7 @@ class RegionKernel:
         locations = tuple(parts[p] for p in names)
         touched = [] if region.in_place else locations  # of a buffer written in place, a few bytes
         beside = 0 if region.in_place else sum(
-            (v.size - stored(v)) * v.dtype.bytes for v in self.stores)  # what others store
+            (v.size - stored(v)) * v.dtype.bytes for v in self.stores)  # stored by others
         moved = (sum(p.size for p in touched) - beside) / (
             self.limits.processor.outer_bytes_per_cycle)
         return KernelStep(kernel, locations, tuple(p in self.written for p in names),
@@ -160,7 +160,8 @@ class RegionKernel:
 
     def _is_fixed(self, v: Value) -> bool:
         """Whether a buffer is read from its beginning: slots are given as they are, the buffers of
-        a grid are aligned, and what has two names or is written must be the same for both."""
+        a grid are aligned, and a buffer that has two names or is written must be the same for
+        both."""
         location = self.at[v]
         return (self.limits.grid is not None or location.space in SLOTS
                 or any(location.overlaps(w) for w in self.written)

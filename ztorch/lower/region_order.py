@@ -13,7 +13,7 @@ from ztorch.lower.region import Region
 
 def in_order(graph: Graph, regions: Mapping[int, Region], home: Mapping[Value, int],
              before: Mapping[int, int], sources: Callable[[Value], list[Value]]) -> list[Region]:
-    """The regions of a graph in order, with what each stores.
+    """The regions of a graph in order, with the values that each stores.
 
     Args:
         graph: The graph.

@@ -111,7 +111,7 @@ class _RowNest:
         self.full, self.inner, self.lanes = axes.full, axes.inner, s.lanes
 
     def one_outer(self, scopes: list[Emitter], wide: int, along: bool) -> None:
-        """All passes, then what is known once a row: for one scope with `along`, where lanes run
+        """All passes, then the values known once a row: for one scope with `along`, where lanes run
         along the inner axis, else for some vectors of rows at once."""
         written: dict[Value, str] = {}
         passes = self.phases.passes(self.target)

@@ -4,7 +4,7 @@ A schedule is a kind and its directives, such as
     product tile(rows=6, vectors=2) block(rows=4) prefetch(8) unroll(4) epilogue(inline=1)
 
 Rules propose one for each region; another of a kind that it can have may take its place. A schedule
-decides the order of work and what lies where, never what is computed, but for rounding.
+decides the order of work and the layout of memory, never results, but for rounding.
 """
 
 from __future__ import annotations

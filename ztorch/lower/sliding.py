@@ -191,7 +191,7 @@ class _Neighbours:
             inside = e.within(bound={**e.bound, **counters}, inside=bool(axes.edges))
             totals = {key: b.get(variable) for key, variable in variables.items()}
             for j, k in pairs:
-                scope = replace(inside, here=dict(inside.here))  # shares what has been loaded
+                scope = replace(inside, here=dict(inside.here))  # shares the loaded values
                 for v in self.sums:
                     totals[v, j] = added(scope, self.region, self.limits, v, self._full(j, k),
                                          totals[v, j])

@@ -164,7 +164,7 @@ def pack(right: Value, width: int) -> Value:
 
 
 def packed_columns(right: Value) -> int:
-    """The columns of each panel, if the right operand is a view of what `pack` made; else 0."""
+    """The columns of each panel, if the right operand is a view of one that `pack` made; else 0."""
     k, n = right.shape[-2:]
     row = Var("k", k)
     base = view_of(right, [*(Index() for _ in right.shape[:-1]), Index.of(Var("n", n))])

@@ -57,13 +57,13 @@ def find_turn(region: Region) -> Turn | None:
 
 
 def source_at(region: Region, turn: Turn, at: Index) -> Index:
-    """Where in what is read across the element lies that belongs to a place of the region."""
+    """The position in the transposed operand of the element for a place of the region."""
     for v in region.members:
         flat = region.flat[v].replace({region.outer: at})
         for source, place in real_reads(v, unflatten(flat, v.shape)):
             if source is turn.source:
                 return place
-    raise AssertionError("the region no longer reads what it turns")
+    raise AssertionError("the region no longer reads its transposed operand")
 
 
 def propose(region: Region, limits: Limits) -> TransposeSchedule | None:

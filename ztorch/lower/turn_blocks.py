@@ -113,7 +113,7 @@ class TurnBlocks:
         """The results of the loop, in blocks of `size` turns, and one of the turns that remain."""
         turns = self.body.turns
         whole = turns - turns % size
-        read: dict[Value, None] = {}  # what blocks read their part of
+        read: dict[Value, None] = {}  # values of which blocks read their part
         for s in self.sequences:
             self._read(s, read)
         states, rest = self.inits, None

@@ -63,7 +63,7 @@ def _prepared(body: Body, prepare: Callable[[Graph], Graph]) -> Body:
 
 
 def prepared_result(result: Value, loop: Value, align: int) -> Value:
-    """A result of a prepared loop. Rows of a stack may be longer than what is kept of a turn."""
+    """A result of a prepared loop. Rows of a stack may be longer than the part kept of a turn."""
     body: Body = loop.attrs["body"]
     index, count = result.attrs["index"], len(body.carries)
     if index < count:
@@ -79,8 +79,8 @@ def prepared_result(result: Value, loop: Value, align: int) -> Value:
 def _closed_again(body: Body, shared: Sequence[Value],
                   also: Callable[[Value], bool] = lambda v: False,
                   with_roots: bool = True) -> tuple[Body, tuple[Value, ...]]:
-    """The body after more of what all turns share is computed outside of it: all but views, what
-    loops inside write over, what is `also` to stay, and roots, unless `with_roots`."""
+    """The body after more values that all turns share are computed outside of it: all but views,
+    what loops inside write over, what is `also` to stay, and roots, unless `with_roots`."""
     known = dict(zip(body.shared, shared, strict=True))
     open_body = replace(body.with_roots(substituted(body.roots, known)), shared=())
     stay = first_values(topological(open_body.roots))

@@ -45,7 +45,7 @@ class Group:
 
 def groups(graph: Graph, shape: WideShape) -> tuple[list[Group], list[Value]]:
     """The results that can be computed a block of rows at a time, and all nodes of the graph in an
-    order in which what a group reads comes before its first result."""
+    order in which a group's operands come before its first result."""
     nodes = graph.nodes()
     derived = _Derived(graph, nodes, shape)
     levels: dict[Value, int] = {}  # groups that must run before
@@ -104,7 +104,7 @@ class _Derived:
         return (v.shape == shape.sizes or shape.is_row(v)) and pointwise(v)
 
     def _find_results(self, graph: Graph, nodes: list[Value]) -> None:
-        """The results; what is needed as a whole takes all that it is connected with out."""
+        """The results. A value needed as a whole takes all that it is connected with out."""
         wide = {v for v in self.values if v.shape == self.shape.sizes}
         whole: set[Value] = set()
         for r in graph.roots:
@@ -216,7 +216,7 @@ def wide_shapes(graph: Graph, ratio: float, most_steps: int) -> list[WideShape]:
         most_steps: Steps along k, at most: each block reads the right operand again.
     """
     shapes: dict[WideShape, None] = {}
-    fixed: set[Value] = set()  # what is made of weights alone, in a loop also of what turns share
+    fixed: set[Value] = set()  # values of weights alone, in a loop also of values that turns share
     for v in graph.nodes():
         if v.attrs.get("role") in ("state", "constant", SHARED) or (
                 v.args and fixed.issuperset(v.args)):

@@ -1,4 +1,4 @@
-"""Where windows reach over the border of an image. Loops over them leave out what is in it."""
+"""Where windows reach over the border of an image. Loops over them leave the border out."""
 
 from __future__ import annotations
 

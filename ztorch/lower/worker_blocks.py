@@ -1,6 +1,6 @@
 """Blocks of threads on processors: workers share the blocks, and each runs the threads of a block.
 
-A barrier splits what a thread does into segments. A segment is a loop over the threads of the
+A barrier splits the work of a thread into segments. A segment is a loop over the threads of the
 block: each does its part before the first one begins the next segment. A value that is
 the same for all threads is computed once, outside of these loops; so are loops and branches with
 barriers in them, which all threads take together. A thread's values that live from one segment to
@@ -62,7 +62,7 @@ class _Blocks:
         self.private: set[int] = set()  # variables of which each thread has its own
         self.uniform: set[int] = set()  # values that all threads compute alike
         self._classify(block.yes)
-        self.items: list[_Segment | Instr] = []  # segments, and what is done once for all threads
+        self.items: list[_Segment | Instr] = []  # segments, and work done once for all threads
         self._split(block.yes, False)
         self.segments = [x for x in self.items if isinstance(x, _Segment)]
         self.made = {i.dest.id: i for s in self.segments for n in s.nodes
@@ -70,7 +70,7 @@ class _Blocks:
         self.home = {i: s for s in self.segments for i in s.own}
         self.cheap = self._cheap()
 
-    # -- what all threads do alike ---------------------------------------------------------------
+    # -- work that all threads do alike ----------------------------------------------------------
 
     def _classify(self, nodes: Sequence[Nested]) -> None:
         while True:
@@ -130,7 +130,7 @@ class _Blocks:
                 flush()
                 self.items.append(i)
             elif n.end is None and i.dest.id in self.uniform:
-                if i.opcode == "set":  # what single threads have read so far is the value before
+                if i.opcode == "set":  # threads have read the value before until here
                     flush()
                 self.items.append(i)
             else:
@@ -198,7 +198,7 @@ class _Blocks:
         return self.b.memory(name, lying(x.dtype), self.size.number, "local", "rw")
 
     def _args_of_first(self, i: Instr) -> tuple[Operand, ...]:
-        """The operands of what is done once; those of the end of a loop are those of the loop."""
+        """The operands of an instruction that is done once; a loop's end has those of the loop."""
         if i.opcode == "end_loop":
             return (i.args[0], *self.bounds[i.args[0].id])
         args = tuple(map(self._of_first, i.args))
@@ -207,7 +207,7 @@ class _Blocks:
         return args
 
     def _of_first(self, a: Operand) -> Operand:
-        """An operand of what is done once: where it is of single threads, that of the first."""
+        """An operand of an instruction that is done once: the first thread's, if each has one."""
         if a.is_const or a.id not in self.places:
             return a
         return self._load(a, self.b.const(0, self.b.index))
@@ -248,7 +248,7 @@ class _Blocks:
                     self._store(self.kept[v.id], t, b.get(v))
 
     def _bring(self, s: _Segment, t: Operand, new: dict[int, Operand], own: set[int]) -> None:
-        """Has what other segments have computed at hand."""
+        """Loads the results of other segments."""
         def bring(a: Operand) -> None:
             if a.is_const or a.id in own or a.id in new or a.id not in self.made:
                 return
@@ -266,7 +266,7 @@ class _Blocks:
                 bring(a)
 
     def _emit(self, i: Instr, new: dict[int, Operand]) -> None:
-        """An instruction; atomic updates of what a worker has for itself are plain ones."""
+        """An instruction; atomic updates of a worker's own memory are plain ones."""
         b = self.b
         if i.opcode not in ATOMICS or self.spaces[i.attrs["mem"]] == "global":
             b.body.append(i)
