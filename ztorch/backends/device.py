@@ -1,4 +1,4 @@
-"""The contract of devices with memory of their own: what every driver answers.
+"""The contract of devices with memory of their own, which every driver keeps.
 
 The public methods are written once, for all drivers. Closing twice is harmless. A closed device, a
 freed buffer, a range outside a buffer and a buffer of another device are errors before any driver
@@ -149,7 +149,7 @@ class Device(DeviceMemory):
             return self._submit(recording.handle, inputs.handle, data_in, outputs.handle, data_out)
 
     def finish(self, ticket: Any) -> None:
-        """Waits for what was submitted; other threads may use the device meanwhile."""
+        """Waits for submitted work; other threads may use the device meanwhile."""
         self._need_open()
         self._finish(ticket)
 

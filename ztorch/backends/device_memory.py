@@ -1,4 +1,4 @@
-"""The memory of a device: what `Device` offers of it, written once for all drivers."""
+"""The memory of a device, as `Device` offers it, written once for all drivers."""
 
 from __future__ import annotations
 

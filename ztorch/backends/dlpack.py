@@ -123,7 +123,7 @@ def lent(memory: Description, owner: Any, versioned: bool, library: bytes) -> An
 
 
 def drop_abandoned() -> None:
-    """Ends what was lent to nobody: capsules that only we refer to. Nothing tells when that
+    """Ends loans that nobody took: capsules that only we refer to. Nothing tells when that
     happens, so it is looked for before the next one is made."""
     for entry in [*_capsules]:
         capsule, name, owner = entry
@@ -147,7 +147,7 @@ def described(capsule: Any) -> Description | None:
 
 
 def taken(capsule: Any) -> Callable[[], None]:
-    """Takes what is in a capsule. Whoever does so calls the result once, to give it back."""
+    """Takes the contents of a capsule. Whoever does so calls the result once, to give it back."""
     name = _name(capsule)
     assert name is not None
     at = _pointer(capsule, name)

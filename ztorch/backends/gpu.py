@@ -1,7 +1,7 @@
 """The base of CUDA and HIP devices: a device with plain addresses, modules, a stream and graphs.
 
 HIP copies CUDA's driver API: most functions have the same name but for the prefix, cu or hip. So
-what both do is written here once, with names that lack it.
+their common part is written here once, with names that lack it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class GpuDevice(Device):
     prefix: ClassVar[str]  # of the functions of the API
     other_names: ClassVar[Mapping[str, str]] = {}  # functions that are not called prefix + name
     fatal_codes: ClassVar[frozenset[str]]  # errors after which the device answers nothing else
-    fatal_advice: ClassVar[str]  # what to do then
+    fatal_advice: ClassVar[str]  # the advice then
 
     def __init__(self, backend: str, info: DeviceInfo):
         super().__init__(backend, info)
@@ -80,7 +80,7 @@ class GpuDevice(Device):
         """Makes this device the current one of the calling thread."""
 
     def _pop_current(self) -> None:
-        """Makes current again what was before."""
+        """Makes the context current again that was so before."""
 
     @abstractmethod
     def _move(self, target: int, source: int, nbytes: int, kind: str, queue: Any) -> None:

@@ -25,7 +25,7 @@ class GpuBackend(Backend):
 
     @abstractmethod
     def _start(self) -> str:
-        """Starts the driver, which may be started already; returns what is missing, if anything."""
+        """Starts the driver unless it is started; returns what is missing, or an empty string."""
 
     @abstractmethod
     def _count(self) -> int:

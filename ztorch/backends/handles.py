@@ -1,6 +1,6 @@
 """Handles of devices: memory, code, launches, recordings.
 
-A device is the owner of what it hands out; only it looks at `handle`, which is its driver's.
+A device owns the handles it gives out; only it looks at `handle`, which is its driver's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class DeviceInfo(NamedTuple):
     name: str
     kind: str  # gpu, integrated, virtual or cpu
     memory_bytes: int
-    chip: str = ""  # what code is compiled for (sm_90, gfx942); empty: one text serves all devices
+    chip: str = ""  # that code is compiled for (sm_90, gfx942); empty: one text serves all devices
     # Fields of ir.limits.Grid, where this device differs from the row of its target.
     limits: tuple[tuple[str, int], ...] = ()
     driver: str = ""  # name and version, for people

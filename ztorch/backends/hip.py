@@ -174,7 +174,7 @@ def whole(image: bytes) -> bool:
 
 
 def compiled(where: str, text: bytes, chip: str) -> bytes:
-    """The code object of HIP's C++ for a chip; what the compiler says of it is in the error."""
+    """The code object of HIP's C++ for a chip; the compiler's messages are in the error."""
     rtc = compiler()
     if rtc is None or not hasattr(rtc, "hiprtcCreateProgram"):
         raise DeviceError(f"{where}: code in HIP's C++ is compiled by hiprtc, which is not "

@@ -1,6 +1,6 @@
 """How a native function for Python checks its arguments, and builds the tree that it returns.
 
-It works on a list of entries: first its arguments, then what each step adds. A step checks an
+It works on a list of entries: first its arguments, then those that each step adds. A step checks an
 entry, or adds others: the object in a slot, the items of a sequence, the value of a key.
 """
 
@@ -41,7 +41,7 @@ class Matching:
         self.objects: list[Any] = []
 
     def slot(self, entry: int, place: int) -> int:
-        """Adds what an object refers to at a place, in bytes."""
+        """Adds the object that another refers to at a place, in bytes."""
         self._step("slot", entry, place)
         return self._added(1)[0]
 

@@ -33,7 +33,7 @@ class _MethodDef(ctypes.Structure):
 
 
 def contents(block: bytes) -> int:
-    """The address of what a bytes object of ours holds: the first in it that is aligned."""
+    """The first aligned address inside a bytes object of ours."""
     return align_up(id(block) + BYTES_HEAD, alignment(len(block)))
 
 

@@ -112,7 +112,7 @@ def opened(name: str, ordinal: int | None = None) -> Device:
         if device is not None:
             device.need_own_process()
         if device is not None and device.lost:
-            with contextlib.suppress(DeviceError):  # it gives back what it can
+            with contextlib.suppress(DeviceError):  # it gives back as much as it can
                 device.close()
         if device is None or device.closed or device.lost:
             device = _opened[name, ordinal] = backend(name).open(ordinal)

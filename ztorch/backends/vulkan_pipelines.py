@@ -1,4 +1,4 @@
-"""Compute pipelines of a Vulkan device: from the SPIR-V of kernels to what launches bind."""
+"""Compute pipelines of a Vulkan device, from the SPIR-V of kernels to bound objects."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Pipelines:
             self._calls.destroy("Pipeline", pipeline)
 
     def close(self) -> None:
-        """Destroys what the pipelines share."""
+        """Destroys the objects that pipelines share."""
         for sets, layout in self._by_bindings.values():
             self._calls.destroy("PipelineLayout", layout)
             self._calls.destroy("DescriptorSetLayout", sets)

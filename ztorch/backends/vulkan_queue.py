@@ -1,4 +1,4 @@
-"""The queue of a Vulkan device: what was submitted, and the fences that say when it is done."""
+"""The queue of a Vulkan device: submitted work, and the fences that say when it is done."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class VulkanQueue:
         self._queue = calls.on("vkGetDeviceQueue", family, 0)
         self._made: list[Any] = []  # all fences
         self._free: list[Any] = []  # those that are not in use
-        self._fence = self._new_fence()  # of what was sent
+        self._fence = self._new_fence()  # of the work that was sent
         self._sent = False  # whether that may be under way
         self._tickets: list[Ticket] = []
 
@@ -70,7 +70,7 @@ class VulkanQueue:
         self._sent = True
 
     def start(self, commands: Any, submit: Any) -> Ticket:
-        """Submits a VkSubmitInfo behind what is under way. Of `commands`, which are among it, only
+        """Submits a VkSubmitInfo behind work under way. Of `commands`, which are among it, only
         one submission can be."""
         if self._sent or any(t.commands is commands for t in self._tickets):
             self.synchronise()

@@ -62,7 +62,7 @@ class _Child:
             watchdog.cancel()
 
     def last_words(self) -> str:
-        """How the child ended, and the end of what it wrote."""
+        """How the child ended, and the last of its output."""
         code = self.process.wait()
         if code == -signal.SIGKILL:
             return f"it was killed, after {SECONDS:g} s or for its memory"

@@ -1,4 +1,4 @@
-"""How a target writes types, registers, memories and constants: what macros receive."""
+"""How a target writes types, registers, memories and constants, for its macros."""
 
 from __future__ import annotations
 

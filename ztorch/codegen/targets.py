@@ -39,16 +39,16 @@ class Target:
     chip: str = ""  # which of its devices the code is for; empty: all
     assembler: str = ""  # module of `codegen` that makes code of text; empty: the text is the code
     one_module_per_kernel: bool = False  # each kernel is assembled by itself
-    linked_by_assembler: bool = False  # what the assembler makes is loaded as it is
+    linked_by_assembler: bool = False  # the assembler's output is loaded as it is
     declares_registers: bool = False  # its text names all registers before it uses them
-    emits_source: bool = False  # the text itself is what C programs take in
+    emits_source: bool = False  # C programs include the text itself
     llvm_opt_level: int = 1  # of LLVM's code generator, 0 to 3
     llvm_strength_reduction: bool = True  # LLVM may replace the counters and addresses of loops
     template_root: str = ""  # where a third party has its template folders; empty: with ours
 
     def on_device(self, limits: Mapping[str, Any]) -> Target:
-        """The target with what a device says of itself, by the names of GridLimits' fields, in
-        place of what the row assumes.
+        """The target with limits that a device reports, by the names of GridLimits' fields, in
+        place of those of the row.
 
         >>> target("vulkan").on_device({"threads": 1024}).limits.grid.threads
         1024
@@ -57,7 +57,7 @@ class Target:
         return replace(self, limits=replace(self.limits, grid=replace(self.limits.grid, **limits)))
 
     def on_processor(self, processor: Processor) -> Target:
-        """The target with the caches and ports of one processor in place of what the row assumes.
+        """The target with the caches and ports of one processor in place of those of the row.
 
         >>> from ztorch.machines.processors import processor
         >>> target("avx2").on_processor(processor("zen3")).limits.processor.l2_bytes

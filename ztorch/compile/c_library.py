@@ -39,7 +39,7 @@ def export_c(traced: TracedModel, path: str | os.PathLike[str], *, device: str =
              name: str | None = None, weights: Mapping[str, Any] | None = None) -> list[Path]:
     """Writes a model as a C library to a folder: NAME.h, libNAME.so, libNAME.a and an example.
 
-    The library computes what the compiled program does, bit for bit. Where the model is traced for
+    The library computes the compiled program's results, bit for bit. Where the model is traced for
     several sizes, NAME_sizes.c chooses among its functions.
 
     Args:

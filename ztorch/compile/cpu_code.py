@@ -94,7 +94,7 @@ class RenderedModule:
         if not self.target.one_module_per_kernel or self.c_interface is not None:
             at("assemble")
             return read_object(assembled(self.text(), self.target))
-        # Functions only call kernels: they gain nothing from what LLVM would take long for.
+        # Functions only call kernels: they gain nothing from LLVM's slow passes.
         plain = replace(self.target, llvm_opt_level=0)
         parts: list[tuple[str, Target, dict[str, str]]] = []  # with the names that symbols get
         for kernel in self.kernels.rendered:

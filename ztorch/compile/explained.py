@@ -24,7 +24,7 @@ class PlannedKernel:
 
     step: KernelStep
     turns: int  # how often it runs in a call of the function
-    kernel: RegionKernel  # what it was made of
+    kernel: RegionKernel  # its source
 
     @property
     def reasons(self) -> list[str]:

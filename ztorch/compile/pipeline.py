@@ -57,7 +57,7 @@ class Compiled:
     graphs: dict[str, Graph]  # each function, simplified
     plans: dict[str, Plan]  # each function's kernels and buffers
     text: str  # all kernels in the target's language
-    code: bytes  # what is loaded: a library, or the kernels of a device
+    code: bytes  # a library to load, or the kernels of a device
     spec: ProgramSpec  # describes code and parameters to the runtime
     placed: Params  # states and constants, each with its place in one block
 
@@ -202,8 +202,8 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
                    chooser: Chooser | None = None) -> dict[str, Plan]:
     """The kernels of each function in order, and the place of each buffer.
 
-    A program that only predicts never changes its weights, only what stateful layers remember. With
-    `prepare_once`, what depends on weights alone moves to a function of its own, which runs when
+    A program that only predicts never changes its weights, only states of stateful layers. With
+    `prepare_once`, values of weights alone move to a function of their own, which runs when
     the program is loaded; its results are stored beside the weights, or in their place.
     """
     changing = {name for graph in graphs.values() for name in graph.updates}

@@ -39,7 +39,7 @@ from ztorch.work_line import at
 if TYPE_CHECKING:
     from ztorch.compile.pipeline import Compiled
 
-# Folders of the package that decide what a program is made of.
+# Folders of the package that the code of a program depends on.
 SOURCES = ("machines", "ir", "graph", "ops", "lower", "codegen", "compile", "runtime")
 OWN_ASSEMBLERS = ("", "assemble", "spirv", "ptx")  # "": the driver takes text, as it does of "ptx"
 MOST_BYTES = 1 << 24  # of the constants of a program that is kept
@@ -119,7 +119,7 @@ def _key(functions: Mapping[str, Graph], target: Target, name: str,
 
 @functools.cache
 def _source() -> bytes:
-    """A digest of the compiler and of what it compiles: sources and templates.
+    """A digest of the compiler's sources and templates.
 
     It is kept itself, by what the file system says of them: reading them takes longer.
     """

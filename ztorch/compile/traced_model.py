@@ -10,7 +10,7 @@ from ztorch.runtime.snapshot import Metadata
 
 @dataclass(frozen=True)
 class TracedModel:
-    """The graphs of one program, and what the program will know of its model.
+    """The graphs of one program, and the facts that the program keeps of its model.
 
     function   inputs        outputs                         changes
     predict    x             y                               memories of stateful layers

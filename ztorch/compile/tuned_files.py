@@ -1,7 +1,7 @@
 """Files of schedules that were measured.
 
 `ztorch tune` writes a small JSON file for each kernel that it measured, into the folder `tuned` of
-the cache. The name of the file follows from what the kernel computes, the machine, the number of
+the cache. The name of the file follows from the kernel's work, the machine, the number of
 threads and the version of ztorch: a schedule is only ever found where it was measured. Each file
 is replaced as a whole, so that several processes may write and read at once.
 """
@@ -33,7 +33,7 @@ MOST_SECONDS = 1e6  # of a kernel
 class TunedKernel(Record):
     """The measurement of one kernel."""
 
-    work: str = field(String("[0-9a-f]{64}", "a digest"))  # what it computes
+    work: str = field(String("[0-9a-f]{64}", "a digest"))  # a digest of its computation
     title: str = field(TEXT)  # the same for people: ops, dtype and shape
     machine: str = field(TEXT)  # as `machine_of` describes it
     threads: int = field(Whole(1, MOST_THREADS))  # that shared the kernel
@@ -110,7 +110,7 @@ def read(path: Path) -> TunedKernel:
 
 
 def write(kernels: Iterable[TunedKernel]) -> None:
-    """Writes a file for each kernel, in place of what is known of it."""
+    """Writes a file for each kernel, in place of the one that is there."""
     place = folder()
     if place is None:
         return

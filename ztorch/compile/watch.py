@@ -65,9 +65,9 @@ def _texts(stage: str, result: Any) -> list[tuple[str, Any]]:
 
 
 def show_plan(plan: Any) -> str:
-    """The kernels of a function in order, with what they read (<) and write (>), and the schedule
-    of each by its key. A bar marks a kernel that waits until all workers are done with the kernels
-    before it."""
+    """The kernels of a function in order, with the buffers they read (<) and write (>), and the
+    schedule of each by its key. A bar marks a kernel that waits until all workers are done with the
+    kernels before it."""
     lines = [f"# {plan.name}: {len(plan.steps)} kernels, arena {plan.arena} bytes"]
     for number, step in enumerate(plan.steps):
         buffers = ", ".join(f"{'>' if writes else '<'}{place.space}[{place.offset}]"

@@ -32,8 +32,8 @@ def rows_of(columns: Columns) -> int:
 
 
 def checked_batch_size(requested: int | None, buckets: Buckets) -> int:
-    """The rows of a batch: what a user asks for, or the most that the program is compiled for. One
-    that is compiled for a single size takes that size only."""
+    """The rows of a batch: as many as a user asks for, or the most that the program is compiled
+    for. One that is compiled for a single size takes that size only."""
     compiled = buckets.batch_size
     if requested is None or requested == compiled:
         return compiled
@@ -49,7 +49,7 @@ def checked_batch_size(requested: int | None, buckets: Buckets) -> int:
 
 
 class DataAdapter(NamedTuple):
-    """Turns what users pass as x, y and sample_weight into what one program takes."""
+    """Turns users' x, y and sample_weight into the arrays that one program takes."""
 
     buckets: Buckets
     input_ports: tuple[InputPort, ...]

@@ -139,7 +139,7 @@ class ArrayBatches:
 
     def _plan(self, data_pass: int) -> list[Rows]:
         """The rows of each batch of a pass over the data. Rows of one bucket of lengths go
-        together; what is left of them goes with longer ones. So only the last batch is not full."""
+        together; the rest of them goes with longer ones. So only the last batch is not full."""
         slices = self._slices()
         order = self._order(data_pass)
         if self._groups is None:

@@ -46,7 +46,7 @@ def batches(adapter: DataAdapter, batch_size: int, x: Any, y: Any = None, sample
 def validation_batches(adapter: DataAdapter, batch_size: int, data: Any,
                        feed_for: Callable[[Any], Any] = lambda x: None) -> BatchSource | None:
     """The batches of `validation_data`, which is (x, y), (x, y, sample_weight) or an iterable.
-    `feed_for(x)` gives what feeds the program with tensors, or None."""
+    `feed_for(x)` gives the object that feeds the program with tensors, or None."""
     if data is None:
         return None
     is_pair = isinstance(data, (tuple, list)) and len(data) in (2, 3)

@@ -58,7 +58,7 @@ def category_codes(column: Any) -> Any:
     categories: Any = getattr(column, "cat", None) if hasattr(type(column), "cat") else None
     if hasattr(categories, "codes"):  # pandas
         return categories.codes
-    # Of polars: what is Categorical has numbers that depend on all that the process has read.
+    # Of polars: a Categorical has numbers that depend on all that the process has read.
     if hasattr(type(column), "to_physical") and str(column.dtype).startswith("Enum"):
         return column.to_physical()
     if hasattr(column, "combine_chunks"):  # Arrow

@@ -1,4 +1,4 @@
-"""One input or target of a program: turns what users pass into rows, and checks every number."""
+"""One input or target of a program: turns users' data into rows, and checks every number."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class InputPort(NamedTuple):
 
 
 class TargetPort(NamedTuple):
-    """A target of a program: what an output is trained towards."""
+    """A target of a program, towards which an output is trained."""
 
     port: str  # y, or y/NAME
     shape: tuple[int, ...]  # of a row

@@ -102,7 +102,7 @@ class LookedAt(Iterator[Any]):
 
     def __init__(self, source: Iterator[Any]):
         self._source = source
-        self._read: list[Any] = []  # what was looked at
+        self._read: list[Any] = []  # the rows looked at
 
     def first(self) -> Any:
         """The item that comes next; None at the end."""

@@ -22,7 +22,7 @@ def axes_of_weights(model: Any, *data: Any) -> dict[str, int]:
 
     Args:
         model: A model or program, which knows the names of its outputs.
-        *data: (x, y, sample_weight), or what gives batches of these; None: nothing.
+        *data: (x, y, sample_weight), or an iterable of batches of these; None: nothing.
 
     Examples:
         >>> import ztorch as zt

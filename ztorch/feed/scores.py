@@ -65,7 +65,7 @@ class EpochScores:
                   for name, total in self._totals.items())]
 
     def added(self, call: BoundCall, weight: float) -> float:
-        """Takes note of what the steps of a call have added, with the weight of all their batches;
+        """Notes the sums that the steps of a call have added, with the weight of all their batches;
         returns the last loss."""
         self._weight += weight
         readers = self._readers[call]

@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 
     call: BoundCall
     real: int  # rows of the data; those after them fill up the batch
-    weight: float  # what its scores count in those of an epoch
+    weight: float  # of its scores in those of an epoch
     rows: Rows  # which rows they are
     lengths: dict[str, np.ndarray]  # their sizes along axes that vary
 
@@ -40,7 +40,7 @@ class Batch(NamedTuple):
         self.call()
 
     def add_to(self, scores: EpochScores) -> float:
-        """Adds what the call has computed to the scores of an epoch; returns its loss."""
+        """Adds the scores of the call to those of an epoch; returns its loss."""
         return scores.add(self.call, self.weight)
 
 

@@ -1,4 +1,4 @@
-"""Inputs of text: what users pass as rows of texts, and the numbers that a model takes for them."""
+"""Inputs of text: rows of texts from users, and the numbers that a model takes for them."""
 
 from __future__ import annotations
 

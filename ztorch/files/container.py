@@ -34,7 +34,7 @@ AGAIN = "copy or download it again, or write it again with program.save()"
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of the file, read once: what was checked is what runs, even if the file changes."""
+    """The bytes of the file, read once: the checked bytes run, even if the file changes."""
     where = os.fspath(path)
     try:
         with open(path, "rb", opener=_open_without_waiting) as file:
@@ -127,7 +127,7 @@ def _walk(data: memoryview, at: int, end: int, count: int,
 
 def check(contents: dict[str, memoryview], name: str, size: int, sha256: str,
           where: str) -> None:
-    """Compares one member with what the manifest says of it."""
+    """Compares one member with its entry in the manifest."""
     if name not in contents:
         raise ArtifactError(f"{where} lacks the member {name!r} that its manifest lists; {AGAIN}")
     data = contents[name]

@@ -208,7 +208,7 @@ def row_values(value: Any, kinds: tuple[Any, ...], must: str) -> list[Any]:
 
 
 def _read_item(kind: Any, value: Any, key: str | int) -> Any:
-    """The value in memory of what stands at `key`; an error says so."""
+    """The value in memory of the entry at `key`; an error says so."""
     try:
         return kind.from_json(value)
     except BadValue as error:

@@ -1,4 +1,4 @@
-"""The one place where what parsers raise becomes an error of ours, with the file and its member."""
+"""The one place where exceptions of parsers become errors of ours, with the file and its member."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from ztorch.errors import Unsupported, WeightsError, ZtorchError
 
-_LONGEST = 300  # characters of what a parser says
+_LONGEST = 300  # characters of a parser's message
 
 
 @contextmanager

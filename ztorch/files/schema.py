@@ -28,7 +28,7 @@ from ztorch.files.kinds import ABSENT, BadValue, row_values
 
 if TYPE_CHECKING:
     from typing_extensions import Self, dataclass_transform
-else:  # what type checkers read has no meaning when the program runs
+else:  # annotations for type checkers have no meaning when the program runs
     def dataclass_transform(**_: Any) -> Callable[[type], type]:
         return lambda cls: cls
 

@@ -150,7 +150,7 @@ def _toml(path: Path, content: bytes) -> Any:
         raise ConfigError(f"the config file {path} is not TOML: {error}") from None
 
 
-_warned: set[Any] = set()  # what was warned of; files are read again and again
+_warned: set[Any] = set()  # given warnings; files are read again and again
 
 
 def _warn_once(key: Any, message: str) -> None:

@@ -13,7 +13,7 @@ class BackendRow:
     # "auto" takes the highest that has a GPU here, if that is more than the CPU's. To ask a driver
     # must cost nothing then, and it must not be one that imitates a GPU on the CPU.
     preference: int
-    languages: tuple[str, ...]  # that it takes kernels in; the first is what text is taken for
+    languages: tuple[str, ...]  # that it takes kernels in; text is taken for the first
 
 
 BACKENDS: tuple[BackendRow, ...] = (

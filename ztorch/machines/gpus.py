@@ -35,7 +35,7 @@ ANY_UNIT = UnitRates()  # of chips without a row
 class Gpu:
     """A GPU as the performance model sees it. A unit is a multiprocessor, compute unit or core."""
 
-    name: str  # what its maker sells it as
+    name: str  # that it is sold under
     targets: tuple[str, ...]  # whose code it runs, the best first
     units: int  # multiprocessors, compute units or cores
     clock_ghz: float  # of the units at boost
@@ -57,7 +57,7 @@ class Gpu:
     mma_share: float = 1.0  # of matrix_tflops that instructions of one subgroup reach
     copy_share: float = 0.9  # of memory_gb_s that a copy reaches
     memory_cycles: int = 480  # from a load of memory to its value
-    l2_cycles: int = 262  # from a load of what is in the shared cache to its value
+    l2_cycles: int = 262  # from a load that hits the shared cache to its value
     l2_unit_bytes: int = 64  # that a unit takes out of the shared cache in a cycle
     shared_cycles: int = 30  # from a load of shared memory to its value
     arithmetic_cycles: int = 4  # from an operation to the next that takes its result

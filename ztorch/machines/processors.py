@@ -1,8 +1,8 @@
 """One row for each processor that lowering has numbers for, and the SIMD levels they run.
 
-A row is what a schedule needs to know: how large the caches are, how fast they deliver, and how
+A row holds the facts that schedules need: how large the caches are, how fast they deliver, and how
 many multiply-adds start in a cycle. Sizes are those of one core. Figures are the makers' public
-ones but where a comment says otherwise; what a row leaves out is that of ANY.
+ones but where a comment says otherwise; fields that a row leaves out are those of ANY.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 class SimdLevel(NamedTuple):
-    """A set of vector instructions: what follows `cpu:` in the name of a device."""
+    """A set of vector instructions; its name follows `cpu:` in the name of a device."""
 
     name: str
     arch: str  # the architecture that has it
@@ -43,7 +43,7 @@ class Processor(NamedTuple):
     l2_ways: int = 8  # lines of the second cache that one address may be in
     l3_bytes: int = 8 * MIB  # last cache, as much of it as one core may fill
     l2_bytes_per_cycle: float = 24.0  # from the second cache while the core computes (Zen 4)
-    outer_bytes_per_cycle: float = 16.0  # from what is beyond the second cache
+    outer_bytes_per_cycle: float = 16.0  # from beyond the second cache
     memory_bytes_per_cycle: float = 5.0  # of one core to memory and back (measured on Zen 5)
     fma_ports: int = 2  # vector multiply-adds that start in a cycle
     load_ports: int = 2  # vector loads that start in a cycle

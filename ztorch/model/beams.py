@@ -18,7 +18,7 @@ from ztorch.ops.control import scan
 
 
 class Stepping(Protocol):
-    """A model that runs one position of each row: what beam search needs of `Generation`."""
+    """A model that runs one position of each row, as beam search needs of `Generation`."""
 
     dtype: DType  # of the numbers
     rows: int

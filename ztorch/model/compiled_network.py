@@ -25,7 +25,7 @@ class CompiledNetwork(TunedNetwork, abstract=True):
     _late: LateCompile | None = None  # a compile that waits for data
 
     def compile(self, *args: Any, **options: Any) -> Any:
-        """Compiles the network: what a Model does."""
+        """Compiles the network, as a Model does."""
         raise NotImplementedError
 
     @abstractmethod

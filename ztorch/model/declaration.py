@@ -1,4 +1,4 @@
-"""A model as data: what an artifact says of how the model was declared and compiled."""
+"""A model as data: an artifact's record of how it was declared and compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws the layers of a model as boxes, and what leads from one to the next."""
+"""Draws the layers of a model as boxes, joined by arrows."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _SHORT = frozenset(("acc", "accuracy", "ce", "crossentropy", "mae", "mape", "mse
 
 _FAMILIES: dict[Any, type[Named]] = {losses: Loss, metrics: Metric, optimizers: Optimizer}
 _USER = 6  # frames from a warning in this file up to the user's call of `save`
-# Arguments that Keras writes and that say what is so here anyway.
+# Arguments of Keras that ask for the behaviour that is the only one here.
 _WITHOUT_EFFECT = (("axis", -1), ("reduction", "sum_over_batch_size"), ("staircase", False))
 
 

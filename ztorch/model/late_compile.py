@@ -1,4 +1,4 @@
-"""Compiling a model when its data have told what `compile` was not: shapes, and sizes of axes."""
+"""Compiling a model when its data have told what `compile` could not know: shapes and sizes."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def _by_output(argument: str, value: Any, model: Network, parse: Callable[[Any],
         value: What the user passed: for a single output one item, for several outputs a list in
             their order or a dict by their names. Items that are None are left out.
         model: The model.
-        parse: Makes an item what it stands for.
+        parse: Makes an item the object that it names.
         spread: Whether one item may stand for all outputs.
     """
     names = model.output_names

@@ -13,7 +13,7 @@ from ztorch.layers.real_positions import Padding
 
 
 def sizes_of(model: Network, sizes: Any) -> dict[str, tuple[int, ...]]:
-    """The sizes of each open axis, from what users pass: a dict, or the sizes of the only one."""
+    """The sizes of each open axis, from a user's dict, or from the sizes of the only one."""
     axes = model.axis_names
     if not axes:
         if sizes is not None:

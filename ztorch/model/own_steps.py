@@ -17,7 +17,7 @@ _MADE_BY = {"train_step": ("train",), "test_step": ("evaluate",), "predict_step"
 
 
 def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
-    """The parts of what a step is called on, with None for those that are not there.
+    """The parts of a step's argument, with None for those that are not there.
 
     Args:
         data: x, or a tuple (x, y) or (x, y, sample_weight).
@@ -34,7 +34,7 @@ def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
 
 
 class OwnSteps(Network, abstract=True):
-    """The part of a model that says what a step computes.
+    """The part of a model that defines its steps.
 
     The methods run once for each size of batches, on tensors of a graph, and what they compute is
     compiled: as in `call`, there are no numbers yet.

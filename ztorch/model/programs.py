@@ -37,7 +37,7 @@ class ModelPrograms:
         self.compiled = compiled
         self._layers = [layer for _, layer in model.walk()]
         self._make, self.arguments = make, arguments
-        # by batch size, function, and what weights of outputs have
+        # by batch size, function, and outputs with weights
         self._others: dict[tuple[int, str, tuple[tuple[str, int], ...]], Program] = {}
         self.training = compiled  # the one that trains, where one does
         compiled.relatives = weakref.ref(self)
@@ -121,7 +121,7 @@ class ModelPrograms:
 
 
 def hand_over(source: Program, target: Program) -> None:
-    """Sets all that training depends on to what it is in another program: weights, optimizer,
+    """Copies all that training depends on from another program: weights, optimizer,
     random numbers, the epoch and the history. States of rows stay, since batches differ."""
     states = source.executable.states_snapshot()
     target.executable.restore({

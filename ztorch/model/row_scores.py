@@ -28,8 +28,8 @@ Mean = Callable[[Value], Value]  # the mean of each row of values
 class RowWeights(NamedTuple):
     """The weights of the rows of a batch."""
 
-    own: Value  # the weights that users give them; 0 for what fills up a batch
-    rows: Value  # 1 for each row of the data, 0 for what fills up a batch
+    own: Value  # the weights that users give them; 0 for rows that fill up a batch
+    rows: Value  # 1 for each row of the data, 0 for rows that fill up a batch
     outputs: Mapping[str, Value] = MappingProxyType({})  # those of its rows or steps, by output
 
     def of(self, output: str) -> Value:
@@ -50,7 +50,7 @@ class RowScores:
     weights: RowWeights
 
     def losses(self, y_true: Mapping[str, Value], y_pred: Mapping[str, Value]) -> dict[str, Value]:
-        """The loss, with what layers and regularizers add to it, under "loss". With several outputs
+        """The loss, with those that layers and regularizers add, under "loss". With several outputs
         the loss of each is a score, too."""
         for name, y in y_true.items():  # as long as predictions
             self.context.padding.declare(y, self.context.padding.of(y_pred[name]))

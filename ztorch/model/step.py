@@ -1,6 +1,6 @@
 """A step that a model computes by a method of its own: `train_step` or `test_step`.
 
-The method runs once, on tensors of a graph: what it computes, and the weights that it changes,
+The method runs once, on tensors of a graph: its results, and the weights that it changes,
 become the native function that `fit` or `evaluate` calls.
 """
 
@@ -38,13 +38,13 @@ class TracedStep:
     context: Context
     batch: BatchInputs
     optimizer: Optimizer | None  # that of compile
-    loss: Value | None = None  # what compute_loss gave last
+    loss: Value | None = None  # the last result of compute_loss
     losses: Scores = field(default_factory=dict)  # that of each output
     changed: dict[Value, Optimizer] = field(default_factory=dict)  # states of weights, and by whom
     kept: dict[str, Value] = field(default_factory=dict)  # states of optimizers by name
     results: dict[Metric, Scores] = field(default_factory=dict)  # of metrics
 
-    # -- what the method is called on --------------------------------------------------------------
+    # -- arguments of the method -------------------------------------------------------------------
 
     def data(self) -> Any:
         """x, or (x, y) where there are targets: tensors, or lists and dicts of them as declared."""
@@ -58,7 +58,7 @@ class TracedStep:
     # -- loss and metrics --------------------------------------------------------------------------
 
     def compute_loss(self, y: Any, y_pred: Any, sample_weight: Any) -> Value:
-        """The loss of compile, with what layers and regularizers add."""
+        """The loss of compile, with those that layers and regularizers add."""
         scores = self._scores(sample_weight).losses(*self._named(y, y_pred)) if (
             self.graphs.objectives) else self._scores(sample_weight).losses({}, {})
         if "loss" not in scores:

@@ -133,7 +133,7 @@ def print_summary(model: Network, print_fn: Callable[[str], Any] = print,
 
 
 def _with_inner(rows: Sequence[LayerRow]) -> list[LayerRow]:
-    """The rows, in which layers of the model count what the layers inside them have."""
+    """The rows, in which layers of the model count the weights of the layers inside them."""
     groups: list[list[LayerRow]] = []
     for r in rows:
         groups.append([r]) if r.depth == 0 else groups[-1].append(r)

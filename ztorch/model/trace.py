@@ -1,4 +1,4 @@
-"""From a model to graphs: the functions of one program, and what a program knows of its model."""
+"""From a model to graphs: the functions of one program, and its knowledge of the model."""
 
 from __future__ import annotations
 
@@ -144,13 +144,13 @@ def rows_at_once(decode: Any) -> int:
 
 @dataclass(frozen=True)
 class BucketGraphs:
-    """The functions of a model for one bucket of sizes, and what they were made of."""
+    """The functions of a model for one bucket of sizes, and their sources."""
 
     x: dict[str, Value]  # inputs of predict by name
     outputs: dict[str, Value]  # its outputs
     context: Context  # in which it was traced
     objectives: dict[str, Objective]  # by output
-    functions: dict[str, Graph]  # by what they do
+    functions: dict[str, Graph]  # by name
 
     @classmethod
     def of(cls, model: Network, batch_size: int, sizes: Mapping[str, int], rows_vary: bool,
@@ -248,7 +248,7 @@ def _need_one_batch_size(buckets: Buckets, context: Context) -> None:
                           f"a batch, so batches have one size; compile with batch_size={sizes[-1]}")
 
 
-# -- what a program knows of its model -------------------------------------------------------------
+# -- a program's knowledge of its model ------------------------------------------------------------
 
 
 def _ports(model: Network, x: Mapping[str, Value], outputs: Mapping[str, Value],

@@ -1,4 +1,4 @@
-"""Loops that a program generates by: what they carry, and when they end."""
+"""Loops that a program generates by: their carries, and when they end."""
 
 from __future__ import annotations
 

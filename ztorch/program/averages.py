@@ -24,7 +24,7 @@ def swap_averages(program: Stateful) -> None:
 
 
 def take_averages(program: Stateful) -> None:
-    """Sets weights to their means, where there are any: what `fit` ends with."""
+    """Sets weights to their means, where there are any, at the end of `fit`."""
     executable = program.executable
     for name, average in _averages(program).items():
         executable.set_state(name, executable.state(average))

@@ -41,7 +41,7 @@ class Search:
 class Beam(Continuation):
     """One continuation of a prompt."""
 
-    text: tuple[int, ...] = ()  # what follows the prompt
+    text: tuple[int, ...] = ()  # after the prompt
     score: float = -math.inf  # logarithm of its probability
 
 

@@ -244,7 +244,7 @@ def _choose(inputs: dict[str, np.ndarray], drawing: Drawing, stops: np.ndarray,
 
 def _follow(row: Continuation, tokens: list[int], stop: Sequence[int],
             seen: np.ndarray) -> list[int]:
-    """Adds what a call made to a row: the numbers up to one that ends it."""
+    """Adds a call's numbers to a row, up to one that ends it."""
     if not row.live:
         return []
     end = next((k for k, token in enumerate(tokens) if token in stop), None)

@@ -36,7 +36,7 @@ class ModelWeights:
                          if name in executable.states}
         self._exact = all(dtype(executable.states[name].dtype).bytes >= 4
                           for name in self._weights)
-        self._taken = {name: w.version for name, w in self._alive()}  # what the program has
+        self._taken = {name: w.version for name, w in self._alive()}  # the program's versions
 
     def move_in(self) -> None:
         """Makes the program the home of all weights, as they are there. Training calls it, too. A
@@ -55,7 +55,7 @@ class ModelWeights:
                 w.move(None)
 
     def take(self) -> None:
-        """Sets what has changed elsewhere, so that the program has the weights of the model."""
+        """Sets weights that have changed elsewhere, so that the program has those of the model."""
         for name, w in self._alive():
             if not w.lives_in(self) and self._taken[name] != w.version:
                 self._taken[name] = w.version

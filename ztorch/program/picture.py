@@ -12,7 +12,7 @@ from ztorch.runtime.spec import FunctionSpec, ProgramSpec, offered
 
 _COLOURS = ("#2f6fdb", "#e8702a", "#2a9d62", "#b23a8e", "#c9a227", "#7a5cd6", "#d0312d", "#1f9aa8",
             "#8a6d3b", "#5b7083")
-_NO_LAYER = "#9aa3ad"  # the colour of what belongs to no layer
+_NO_LAYER = "#9aa3ad"  # of kernels that belong to no layer
 _MOST_NAMES = 70  # with more kernels, their names would overlap
 
 

@@ -90,8 +90,8 @@ class Verbs:
             validation_split: The fraction of rows to validate on, between 0 and 1. They are the
                 last ones, before shuffling. Default: `0.0`.
             validation_data: Data to validate on after epochs: (x, y), (x, y, sample_weight), or
-                what can be iterated again for batches. `validation_split` does not count then.
-                Default: `None`.
+                an object that gives batches each time it is iterated. `validation_split` does not
+                count then. Default: `None`.
             shuffle: Whether to shuffle rows before each epoch. Default: `True`.
             class_weight: The weight of each class in the loss, by class number. It counts in
                 training only. Default: `None`.

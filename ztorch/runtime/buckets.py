@@ -129,7 +129,7 @@ class Buckets:
                          f"larger size in {option}")
 
     def need_size(self, axis: str, size: int, label: str) -> None:
-        """Raises where no bucket holds an axis of this size. Errors call what was passed `label`.
+        """Raises where no bucket holds an axis of this size. Errors call the argument `label`.
         """
         if size > self.axes[axis][-1] or (axis in self.whole_axes and size not in self.axes[axis]):
             raise self._error(axis, size, label)

@@ -8,7 +8,7 @@ from ztorch.runtime.spec import ProgramSpec
 
 
 def check_device(spec: ProgramSpec, device: Device) -> None:
-    """An error, not wrong numbers, where the code needs what this device does not have."""
+    """An error, not wrong numbers, where the code needs a feature that this device lacks."""
     if spec.backend != device.backend:
         raise DeviceError(f"{spec.name} was compiled for {spec.backend}, not for {device.id}")
     if spec.arch and spec.arch not in (device.info.chip, *device.info.runs):

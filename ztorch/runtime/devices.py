@@ -1,4 +1,4 @@
-"""Which devices there are, and what a device string means."""
+"""The devices of this machine, and the meaning of a device string."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SOURCES = ("c",)  # devices whose code the C compiler of this machine makes, for
 class Level:
     """A SIMD level of CPUs, and whether this one has it."""
 
-    name: str  # what follows cpu: in a device string
+    name: str  # after cpu: in a device string
     available: bool
     reason: str = ""  # why it is not available
 
@@ -34,7 +34,7 @@ class Level:
 class ListedDevice:
     """One device of this machine, or a backend that has none here."""
 
-    id: str  # what `compile` takes
+    id: str  # the device string for `compile`
     kind: str  # cpu, gpu, integrated or virtual; empty where there is none
     name: str = ""  # for people
     available: bool = True
@@ -43,9 +43,9 @@ class ListedDevice:
     cores: int = 0  # physical cores of a CPU
     threads: int = 0  # of a CPU: that run at once; of other devices: the most in a workgroup
     levels: tuple[Level, ...] = ()  # SIMD levels of a CPU
-    chip: str = ""  # what code is compiled for
+    chip: str = ""  # that code is compiled for
     driver: str = ""  # name and version
-    limits: tuple[tuple[str, int], ...] = ()  # what the driver says of it
+    limits: tuple[tuple[str, int], ...] = ()  # reported by the driver
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "limits": dict(self.limits)}

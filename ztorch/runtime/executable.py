@@ -110,7 +110,7 @@ class Executable(HostProgram):
         """`params` are the first values of states and constants; None means zeros. With `adopt` the
         block, which must come from `aligned`, becomes the program's own instead of being copied:
         copying large weights takes as long as reading them. `threads` is the most workers that a
-        run may use; None means what the settings say, else one for each usable core."""
+        run may use; None means the number of the settings, else one for each usable core."""
         check_processor(spec)
         super().__init__(spec, code, spec.where, spec.memory_bytes)
         if adopt and params is not None:

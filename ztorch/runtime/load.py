@@ -127,7 +127,7 @@ def _check_members(contents: dict[str, memoryview], listed: Manifest, where: str
 
 
 def _compilation(target: TargetEntry, contents: dict[str, memoryview]) -> Compilation:
-    """A target with its members, which must hold what the spec says of them."""
+    """A target with its members, which must agree with the spec."""
     spec = target.spec
     constants = memoryview(b"")
     if target.constants is not None:

@@ -1,4 +1,4 @@
-"""The manifest of an artifact: its fields, versions of the format, and what must agree."""
+"""The manifest of an artifact: its fields, versions of the format, and rules of consistency."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ztorch.runtime.snapshot import Metadata, Training
 from ztorch.runtime.spec import ARGUMENT, CALL, MAX_BYTES, ProgramSpec
 
 FORMAT = "ztorch artifact"
-VERSION = 7  # of the format: raised when what is written, or how its code is called, changes
+VERSION = 7  # of the format: raised when the file's contents, or calls of its code, change
 OLDEST = 6  # version that is still read: the one before VERSION
 
 
@@ -32,7 +32,7 @@ class MemberEntry(Record):
 class TargetEntry(Record):
     """The program as it was compiled for one target."""
 
-    spec: ProgramSpec = field(ProgramSpec)  # what the code is
+    spec: ProgramSpec = field(ProgramSpec)  # the layout of the code
     code: str = field(TEXT)  # the member that holds it
     constants: str | None = field(OrNone(TEXT))  # the member that holds the constants, if any
 
@@ -56,7 +56,7 @@ class Manifest(Header):
 
     files: dict[str, MemberEntry] = field(MapOf(MemberEntry))  # every other member
     targets: tuple[TargetEntry, ...] = field(ListOf(TargetEntry))  # at least one
-    program: Metadata = field(Metadata)  # what the program knows about its model
+    program: Metadata = field(Metadata)  # facts about the model
     training: Training | None = field(OrNone(Training))  # where training stands, if it trains
 
     def check(self) -> None:

@@ -2,7 +2,7 @@
 
     8 bytes    size of the header
     header     JSON: the spec of the program, and the size of its code
-    code       what is loaded
+    code       the code to load
     constants  the rest: those parts of the params that the spec calls constants
 
 Weights and other states are left out: they would fill the cache, and the caller has them.

@@ -108,7 +108,7 @@ class Running(ABC):
             self._copy_state(self.states[name], memory, into_state=False)
 
     def state_from(self, name: str, memory: Any) -> None:
-        """Sets one state to what is in memory of the caller's, in the state's dtype."""
+        """Sets one state from the caller's memory, in the state's dtype."""
         with self.lock:
             self._copy_state(self.states[name], memory, into_state=True)
             self._written(name)
@@ -147,7 +147,7 @@ class BoundCall(ABC):
             self.run()
 
     def start(self) -> None:
-        """Begins a run that overlaps what the host does until `finish`."""
+        """Begins a run that overlaps the host's work until `finish`."""
         self()
 
     def finish(self) -> None:  # noqa: B027
@@ -183,7 +183,7 @@ class ScorePlace(NamedTuple):
 
     output: np.ndarray  # of the call
     sums: int  # address of a float64 for each of its elements
-    weight: float  # what a batch counts in them
+    weight: float  # of a batch in them
 
 
 class NativeSteps(ABC):

@@ -1,4 +1,4 @@
-"""A program with everything its next step depends on: what artifacts and checkpoints hold."""
+"""A program with everything its next step depends on: the contents of artifacts and checkpoints."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ID = Whole(-MAX_BYTES, MAX_BYTES)  # a number that stands for a word or class
 LOSS_WEIGHT = Real(-1e300, 1e300, "a number")
 
 
-# -- what a program knows about its model ---------------------------------------------------------
+# -- a program's knowledge of its model -----------------------------------------------------------
 
 
 class NamedConfig(Record):
@@ -165,7 +165,7 @@ class Metadata(Record):
 
 
 class Curves(Record):
-    """The history of a run: what each epoch measured."""
+    """The history of a run: the measurements of each epoch."""
 
     history: dict[str, tuple[float, ...]] = field(MapOf(ListOf(SCORE)))  # values by metric
     epoch: tuple[int, ...] = field(ListOf(EPOCHS))  # numbers of the epochs that ended

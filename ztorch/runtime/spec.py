@@ -35,7 +35,7 @@ ARGUMENT = "x/"  # with the name of one of its arguments: the port that takes it
 RESULTS = "results"  # the function that computes metrics from totals, in programs that have such
 SUMS = "sums/"  # with the names of such a metric and of a sum: what evaluate and train add to it
 PREPARE = "prepare"  # the function that computes derived states, in programs that have any
-CPU_LEVELS = tuple(level.name for level in SIMD_LEVELS)  # what cpu:LEVEL names
+CPU_LEVELS = tuple(level.name for level in SIMD_LEVELS)  # the LEVEL of cpu:LEVEL
 SPACES = ("inputs", "outputs", "params", "arena")  # the memories a kernel reads and writes
 
 
@@ -194,7 +194,7 @@ class FunctionSpec(Record):
 
     @property
     def recomputed(self) -> tuple[str, ...]:
-        """The kernels that run a second time, so that what they store need not be kept."""
+        """The kernels that run a second time, so that their results need not be kept."""
         return tuple(name for name, _ in self.kernels if re.match(rf"k\d+(_\d+)*{AGAIN}_", name))
 
 

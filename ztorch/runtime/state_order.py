@@ -33,9 +33,9 @@ Shape = tuple[int, ...]
 
 
 class StateOrder(Record):
-    """How a state's array becomes what is in params."""
+    """How a state's array becomes the one in params."""
 
-    shape: tuple[int, ...] = field(  # of what is in params
+    shape: tuple[int, ...] = field(  # of the array in params
         ListOf(Whole(1, MAX_SIZE), MAX_AXES, f"a shape of at most {MAX_AXES} axes"))
     steps: tuple[Step, ...] = field(  # from the state's array: to a shape; axes; zeros around them
         ListOf(Row(OneOf("reshape", "transpose", "pad"), SIZES, names="[step, numbers]"),
@@ -51,7 +51,7 @@ class StateOrder(Record):
         return array
 
     def read(self, array: np.ndarray, shape: Shape) -> np.ndarray:
-        """The state's array from what is in params; maybe a view."""
+        """The state's array from the one in params; maybe a view."""
         for before, (step, numbers) in reversed([*zip(self._shapes(shape), self.steps,
                                                       strict=False)]):
             if step == "transpose":

@@ -99,7 +99,7 @@ class HostSteps(NativeSteps):
         self._trials.took(took / ran, took)
         if took > LONG_RUN_SECONDS:
             sleep(PAUSE_SECONDS)
-        if ran < count and order is None:  # shows what the last batch was
+        if ran < count and order is None:  # shows which batch was last
             at = first + (ran - 1) * int(record[_AT["rows"]])
             for name, array in self._columns.items():
                 self.call.inputs[name][...] = array[at:at + len(self.call.inputs[name])]

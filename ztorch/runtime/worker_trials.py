@@ -1,4 +1,4 @@
-"""How many workers share a run: what is fastest while it is called again and again.
+"""How many workers share a run: the fastest number, found while it is called again and again.
 
 A barrier takes a hundred nanoseconds on one machine and six times as long on another; where other
 programs keep the cores busy, it takes as long as they have a core; and workers may be asleep
@@ -15,7 +15,7 @@ AWAKE_CYCLES = 40_000  # work of a step for each further worker that is awake: s
 TRIAL_SECONDS = 4e-4
 TRIALS_SHARE = 0.01  # of the time, for numbers that were slower
 SLOW_SHARE = 0.25  # that a slower run counts: something else may have had the core for a moment
-SLOW_MOST = 2.0  # times what was known: it counts as no slower than that
+SLOW_MOST = 2.0  # times the known figure: it counts as no slower than that
 
 
 class WorkerTrials:

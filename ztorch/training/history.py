@@ -17,7 +17,7 @@ class History(Callback):
     """The result of `fit`: the scores of each epoch.
 
     `history.history["val_loss"]` is a list with a value for each epoch that measured it.
-    `history.epoch` lists all epochs, `history.params` what `fit` was asked for. After Ctrl-C
+    `history.epoch` lists all epochs, `history.params` the arguments of `fit`. After Ctrl-C
     `history.interrupted` is True.
 
     Examples:

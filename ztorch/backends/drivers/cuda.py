@@ -22,7 +22,7 @@ from ztorch.backends.handles import (
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.machines.chips import chips_of
 
-LOG_BYTES = 16 * 1024  # kept of what the driver's assembler says
+LOG_BYTES = 16 * 1024  # kept of the messages of the driver's assembler
 
 
 class Cuda(GpuBackend):
@@ -196,7 +196,7 @@ class CudaDevice(GpuDevice):
         return self._module_of(text + b"\0")
 
     def _module_of(self, code: bytes) -> Any:
-        """A module; what the driver's assembler says is in its errors."""
+        """A module; the messages of the driver's assembler are in its errors."""
         options, errors = cuda_calls.driver().CUjit_option, bytearray(LOG_BYTES)
         try:
             return self._call("ModuleLoadDataEx", code, 2,
@@ -214,7 +214,7 @@ class CudaDevice(GpuDevice):
         node.blockDimX, node.blockDimY, node.blockDimZ = entry.workgroup
         node.sharedMemBytes = entry.shared
         addresses = tuple(int(b.buffer.handle) + b.at for b in launch.bindings)
-        if entry.maps:  # the call that takes the node copies what it points to
+        if entry.maps:  # the call that takes the node copies the memory it points to
             parameters = Parameters(self.id, addresses, [
                 (addresses[m.place], m) for m in entry.maps])
             node.kernelParams = parameters.address
