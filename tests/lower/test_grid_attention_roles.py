@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.cases.attention import job, off
-from tests.machines.ptx.parse import parse
+from tests.machines.ptx.parse import PtxError, parse
 from tests.machines.ptx.running import rendered, run
 from tests.parity import Job, buffers_of, interpreted, plan_of
+from ztorch import ops
 from ztorch.codegen.targets import TARGETS
-from ztorch.dtypes import from_storage
+from ztorch.dtypes import bf16, from_storage
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
+from ztorch.lower.schedule import IllegalSchedule
 
 HOPPER = TARGETS["cuda:sm_90a"].limits
 # Heads, those of keys, queries, keys, size of a head, shape of the mask, causal, dtype; teams and columns of a block.
 CASES = {
     "one block": (2, 2, 64, 32, 32, (), False, "bfloat16", 1, 32),
+    "one block and a rest": (1, 1, 64, 56, 16, (), False, "float16", 1, 16),
     "many blocks, two panels": (1, 1, 70, 150, 72, (), False, "bfloat16", 2, 64),
     "causal": (2, 1, 70, 70, 16, (), True, "float16", 1, 32),
     "masked, in groups": (4, 2, 24, 40, 24, (2, 1, 1, 40), False, "bfloat16", 1, 16),
@@ -39,3 +46,42 @@ def test_results(name: str) -> None:
     run(step.kernel, held, parse(rendered([step.kernel], "sm_90a")))
     [root] = one.graph.roots
     assert off(one, from_storage(root.dtype, held[out]).reshape(root.shape)) < 4
+
+
+FAULTS = {  # of what is in the text of the kernel
+    "keys that are not waited for": (r"L\d+_wait: mbarrier\.try_wait\S+ %p, \[%a\], %v\d+; @!%p bra L\d+_wait; \}", "}"),
+    "an arrival before the products are done": (r"wgmma\.wait_group\.sync\.aligned 1;", "wgmma.wait_group.sync.aligned 2;"),
+    "weights without a fence": (r"wgmma\.fence\.sync\.aligned;", ""),
+    "results that are not waited for": (r"wgmma\.wait_group\.sync\.aligned 0;", ""),
+    "scores that are added to those before": (r"(%da, %db), 0, 1, 1", r"\1, 1, 1, 1"),
+    "values the other way round": (r"(\}, %db, 1, 1, 1), 1;", r"\1, 0;"),
+    "weights in another order": (r"\{ (%v\d+_0), (%v\d+_1), (%v\d+_2), (%v\d+_3) \}, %db", r"{ \1, \3, \2, \4 }, %db"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_noticed(fault: str) -> None:
+    one, schedule = case("one block and a rest")
+    [step] = plan_of(one.alone("j"), HOPPER)[0].steps
+    [step] = plan_of(one.alone("j"), HOPPER, schedules={step.key: schedule})[0].steps
+    text = rendered([step.kernel], "sm_90a")
+    broken = re.sub(*FAULTS[fault], text)
+    assert broken != text
+    held, out = buffers_of(step, one)
+    [root] = one.graph.roots
+    with pytest.raises((PtxError, AssertionError)):
+        run(step.kernel, held, parse(broken))
+        assert off(one, from_storage(root.dtype, held[out]).reshape(root.shape)) < 4
+
+
+@pytest.mark.parametrize(("change", "why"), [
+    ("teams(0)", "must be 1 to"), ("block(24)", "multiple of 16"), ("block(512)", "at most 256"), ("stages(1)", "at least 2"),
+    ("block(256)", "a thread takes"), ("stages(4)", "it shares")])
+def test_schedules_that_cannot_be_had(change: str, why: str) -> None:
+    q, k, v = (leaf("input", n, (2, 256, 128), bf16) for n in "qkv")
+    graph = Graph({"y": ops.attention(q, k, v)})
+    [step] = plan_of(graph, HOPPER)[0].steps
+    parts = ["teams(2)", "block(128)", "stages(2)"]
+    changed = [change if p.split("(")[0] == change.split("(")[0] else p for p in parts]
+    with pytest.raises(IllegalSchedule, match=why):
+        plan_of(graph, HOPPER, schedules={step.key: " ".join(["grid_attention_roles", *changed])})

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from ztorch.ir.halves import HALVES
 from ztorch.ir.kernel import Fragment, MmaShape
 from ztorch.ir.layouts import layout_of
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower.hidden import hides
+from ztorch.lower.hidden import Part, hides, shows
 from ztorch.lower.index import Index, Var
 from ztorch.lower.region import COPY, certain, is_view
 from ztorch.lower.tuning import ATTENTION_ROWS, ATTENTION_SHARE, ATTENTION_SIZE, SEEN_ROWS
@@ -46,6 +47,7 @@ class Softened:
     factors: tuple[Value, ...]  # numbers of a row, which the result is multiplied by
     dtype: DType = f32  # of the result
     ahead: int | None = None  # row i sees no column from i + ahead on, by blocks; None: all
+    shown: int | None = None  # row i sees all columns before i + shown, by blocks; None: not known
 
     @property
     def roots(self) -> tuple[Value, ...]:
@@ -63,7 +65,7 @@ class Softened:
         """Equal for those that compute the same; None where ops of users are in them."""
         values = (self.scores, self.largest, self.total, *self.reads, *self.roots)
         text = text_of(Graph({str(k): v for k, v in enumerate(values)}))
-        return text and hashlib.sha256(f"{text}\n{self.ahead}".encode()).hexdigest()
+        return text and hashlib.sha256(f"{text}\n{self.ahead}\n{self.shown}".encode()).hexdigest()
 
     def __repr__(self) -> str:
         """The key of equal ones: attributes of nodes are compared by it."""
@@ -161,16 +163,47 @@ def attention_of(v: Value, readers: Mapping[Value, int]) -> tuple[
         return None
     shape = WideShape(score.shape[:-2], *score.shape[-2:])
     inner = set(topological([v.args[0]], {product, *search.leaf_of}))
-    ahead = _ahead(Group(shape, [v], inner | {product}))
-    return replace(a, ahead=ahead, dtype=v.dtype), (*product.args, v.args[1], *search.leaf_of)
+    group = Group(shape, [v], inner | {product})
+    a = replace(a, ahead=_ahead(group), shown=_shown(group, score), dtype=v.dtype)
+    return a, (*product.args, v.args[1], *search.leaf_of)
+
+
+def filled(v: Value) -> float | None:
+    """The number that all elements are; None if it is not known."""
+    while v.op.opcode == "cast" or v.op.movement:
+        v = v.args[0]
+    value = v.attrs.get("value") if v.op.name == "full" else None
+    return None if value is None else float(value)
+
+
+def hidden_by(score: Value) -> Value | None:
+    """The mask that is true where a score is not minus infinity; None without one."""
+    hides = score.op.opcode == "select" and filled(score.args[2]) == -math.inf
+    return score.args[0] if hides else None
+
+
+def _parts(group: Group) -> list[Part]:
+    rows = group.shape.rows
+    return [(i, min(i + SEEN_ROWS, rows)) for i in range(0, rows, SEEN_ROWS)]
+
+
+def _shown(group: Group, score: Value) -> int | None:
+    """How far ahead all rows see everything."""
+    mask, columns = hidden_by(score), group.shape.columns
+    if mask is None:
+        return None
+    for shown in (1, columns - group.shape.rows + 1):
+        if all(shows(group, mask, part, (0, min(part[0] + shown, columns)))
+               for part in _parts(group) if part[0] + shown > 0):
+            return shown
+    return None
 
 
 def _ahead(group: Group) -> int | None:
     """How far ahead rows see, if all alike see no further; None if some see all."""
-    rows, columns = group.shape.rows, group.shape.columns
-    parts = [(i, min(i + SEEN_ROWS, rows)) for i in range(0, rows, SEEN_ROWS)]
-    for ahead in (1, columns - rows + 1):
-        hidden = [(part, (end, columns)) for part in parts
+    columns = group.shape.columns
+    for ahead in (1, columns - group.shape.rows + 1):
+        hidden = [(part, (end, columns)) for part in _parts(group)
                   if (end := max(1, part[1] - 1 + ahead)) < columns]
         if hidden and all(hides(group, *pair) for pair in hidden):
             return ahead

@@ -140,9 +140,10 @@ class AttentionRows:
         return x if end is None else self.b.select(end, x, -math.inf)
 
     def shift(self, e: Emitter, largest: Operand) -> Operand:
-        """The number subtracted from the scores of a row."""
+        """The number subtracted from the scores of a row; some if it has seen nothing so far."""
         e = e.within()
-        e.here[self.attention.largest] = largest
+        seen = self.b.gt(largest, -math.inf)
+        e.here[self.attention.largest] = self.b.select(seen, largest, 0.0)
         return self.number(e, self.attention.shift)
 
     def exponential(self, x: Operand) -> Operand:

@@ -15,6 +15,7 @@ from ztorch.ir.exponentials import LOG2_E
 from ztorch.ir.kernel import Fragment, MmaShape, Operand
 from ztorch.ir.layouts import ElementLayout, layout_of, places
 from ztorch.ir.limits import Limits
+from ztorch.lower.attention_scores import bare_scores
 from ztorch.lower.emit import Emitter
 from ztorch.lower.grid import where
 from ztorch.lower.grid_attention import AttentionRows
@@ -50,6 +51,7 @@ class FragmentRows(AttentionRows):
         self.down, self.along = (self._thread_part(bits) for bits in (layout.rows, layout.columns))
         rows, columns = (x[:self.elements].tolist() for x in places(self.c))
         self.row_of, self.column_of = rows, columns  # of an element of the first thread
+        self.scores = bare_scores(self.attention)
         self.slots = [(i, row) for i in range(high) for row in sorted(set(rows))]
 
     def _thread_part(self, bits: tuple[int, ...]) -> Operand:
@@ -89,10 +91,11 @@ class FragmentRows(AttentionRows):
             x = self.b.emit(opcode, x, self.b.shuffle_xor(x, 1 << bit))
         return x
 
-    def soften(self, i: int, start: Operand, scores: list[Operand],
-               state: State) -> dict[int, Operand]:
+    def soften(self, i: int, start: Operand, scores: list[Operand], state: State,
+               tested: bool = True) -> dict[int, Operand]:
         """Replaces the scores of a matrix of rows by their exponentials. Returns what earlier
-        results of each row are multiplied by now."""
+        results of each row are multiplied by now. Without tests, all columns of the block are
+        inside of the matrix and seen."""
         b = self.b
         held = [b.get(v) for v in scores]
         weights: dict[tuple[int, int], Operand] = {}
@@ -101,15 +104,17 @@ class FragmentRows(AttentionRows):
             e = self._row_scope((i, row))
             places = [(j, k) for j in range(len(held)) for k in range(self.elements)
                       if self.row_of[k] == row]
-            made = [self._score(e, start, held[j], j, k) for j, k in places]
+            made = [self._score(e, start, held[j], j, k, tested) for j, k in places]
             largest, total = state[i, row]
             before = b.get(largest)
             now = b.max(before, self._across("max", functools.reduce(b.max, made)))
-            scale_of[row] = scale = self.rescaled(e, before, now)
-            shift = b.mul(self.shift(e, now), -LOG2_E)
+            ends = [b.mul(x, self.scores.factor) for x in (before, now)]
+            scale_of[row] = scale = self.rescaled(e, *ends)
+            shift = b.mul(self.shift(e, ends[1]), -LOG2_E)
+            factor = b.const(LOG2_E * self.scores.factor, f32)
             new = b.mul(b.get(total), scale)
             for place, x in zip(places, made, strict=True):
-                power = multiply_add(b, self.limits, x, b.const(LOG2_E, f32), shift)
+                power = multiply_add(b, self.limits, x, factor, shift)
                 weights[place] = b.raw_exp2(power)
                 new = b.add(new, weights[place])
             b.set(largest, now)
@@ -132,15 +137,19 @@ class FragmentRows(AttentionRows):
         return [b.mma_join(self.a, *(b.extract(held[j], k) for j, k in places))
                 for places in self._as_lefts(len(held))]
 
-    def _score(self, e: Emitter, start: Operand, matrix: Operand, j: int, k: int) -> Operand:
-        """The score of element k of a thread in matrix j of a block."""
+    def _score(self, e: Emitter, start: Operand, matrix: Operand, j: int, k: int,
+               tested: bool) -> Operand:
+        """The bare score of element k of a thread in matrix j of a block."""
         b = self.b
         column, inside = b.add(b.add(start, self.along), j * self.shape.n + self.column_of[k]), None
-        if self.sizes.columns % self.block:
+        if tested and self.sizes.columns % self.block:
             inside = b.lt(column, self.sizes.columns)
             column = b.min(column, self.sizes.columns - 1)
         scope = e.within(bound={**e.bound, self.column: column})
-        return self.score(scope, b.extract(matrix, k), inside)
+        scope.here[self.attention.scores] = b.extract(matrix, k)
+        v = self.scores.bare if tested else self.scores.shown
+        x = scope.element(v, self.index(self.row, self.column))
+        return x if inside is None else b.select(inside, x, -math.inf)
 
     def _as_lefts(self, matrices: int) -> list[list[tuple[int, int]]]:
         """Rearranges results as left operands. For each matrix a made of matrices c side by side:
@@ -180,3 +189,4 @@ class FragmentRows(AttentionRows):
                     flat = Index.of(self.batch) * (sizes.rows * sizes.wide) + (
                         Index.of(self.row) * sizes.wide + Index.of(self.place) + ahead)
                     self.scope(row=at, place=self.along).store(target[node], node, flat, x)
+

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, MmaShape
 from ztorch.ir.limits import Limits
 from ztorch.ir.product_rules import CHUNK, MAX_SUMS
-from ztorch.ir.ring_rules import registers_of
 from ztorch.lower.attention import matrix_shape
 from ztorch.lower.grid_attention import sizes_of
 from ztorch.lower.grid_attention_tiles import padded
 from ztorch.lower.grid_boxes import Lines, lines_of
+from ztorch.lower.grid_role_tiles import shared_out
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import unflatten
 from ztorch.lower.region import Region
@@ -70,9 +70,9 @@ class AttentionTile:
         return self.teams * self.team_threads
 
     @property
-    def registers(self) -> int:
-        """Registers of a thread, such that one workgroup takes those of a unit."""
-        return registers_of(self.threads + self.subgroup)
+    def registers(self) -> tuple[int, int]:
+        """Registers of a thread that copies, and of one that multiplies."""
+        return shared_out(self.teams, self.team_threads)
 
     @property
     def used(self) -> int:
@@ -162,7 +162,7 @@ def refusal(s: GridAttentionRolesSchedule, region: Region, limits: Limits) -> st
         return f"block({s.block}) must be a multiple of {tile.shape.k}, at most {widest}"
     if s.stages < 2:
         return f"stages({s.stages}) must be at least 2"
-    used, held = tile.used + ATTENTION_ROLES_OTHERS, tile.registers
+    used, held = tile.used + ATTENTION_ROLES_OTHERS, tile.registers[1]
     if used > held:
         return f"a thread takes {used} registers of {held}"
     needed = sum(side.stages(tile) * (side.size(tile) * tile.shape.of.bytes + 2 * CHUNK)

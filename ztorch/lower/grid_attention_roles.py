@@ -29,19 +29,19 @@ from ztorch.lower.region import Region
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: GridAttentionRolesSchedule) -> None:
-    """All rows. If rows do not see the columns ahead of them, the last rows come first: they take
-    longest."""
+    """All rows. If rows do not see the columns ahead of them, the last rows of all matrices come
+    first: they take longest."""
     assert limits.grid is not None
     sizes, tile, sides = sizes_of(region), tile_of(s, region, limits), sides_of(region)
     assert tile is not None and sides is not None
     down = math.ceil(sizes.rows / tile.rows)
     with workgroups(b, sizes.matrices * down, limits.grid) as g, \
-            threads(b, tile.threads + tile.subgroup) as t:
-        b.resident_threads = tile.threads + tile.subgroup
-        turn = b.rem(g, down)
+            threads(b, tile.threads + tile.team_threads) as t:
+        b.resident_threads = tile.threads + tile.team_threads
+        matrix, turn = b.div(g, down), b.rem(g, down)
         if region.members[0].attrs["attention"].ahead is not None:
-            turn = b.sub(down - 1, turn)
-        _TeamRows(b, region, memory, limits, tile, sides, b.div(g, down), b.mul(turn, tile.rows),
+            matrix, turn = b.rem(g, sizes.matrices), b.sub(down - 1, b.div(g, sizes.matrices))
+        _TeamRows(b, region, memory, limits, tile, sides, matrix, b.mul(turn, tile.rows),
                   t).run(target)
 
 
@@ -72,16 +72,21 @@ class _TeamRows(FragmentRows):
         b.barrier()
         end = self.end(self.first, tile.rows)
         count = b.div(b.add(end, tile.block - 1), tile.block)
+        moved, (fewer, more) = tile.teams > 1, tile.registers  # one team has enough registers
         with b.if_(b.ge(b.div(t, tile.team_threads), tile.teams), els=True) as roles:
+            if moved:
+                b.thread_registers(fewer, fewer=True)
             with b.if_(b.eq(t, tile.threads)):
                 self._produce(count)
             b.else_(roles)
+            if moved:
+                b.thread_registers(more, fewer=False)
             self._consume(count, target)
 
     # -- the thread that copies --------------------------------------------------------------------
 
     def _produce(self, count: Operand) -> None:
-        """Copies block after block, into stages that are empty at first."""
+        """Copies block after block, the last one first, into stages that are empty at first."""
         b, tile = self.b, self.tile
         zero = b.const(0, b.index)
         b.mbarrier_expect(self.full[0], 0, self.sides[0].size(tile) * tile.shape.of.bytes)
@@ -93,9 +98,10 @@ class _TeamRows(FragmentRows):
             with b.if_(b.eq(number, count)):
                 b.mbarrier_arrive(self.full[1], stage)  # consumers wait for one block more
             with b.if_(b.lt(number, count)):
-                self._bring(1, number, stage)
+                block = b.sub(count, b.add(number, 1))
+                self._bring(1, block, stage)
                 b.mbarrier_wait(self.empty[2], stage, parity)
-                self._bring(2, number, stage)
+                self._bring(2, block, stage)
             turn.step()
 
     def _bring(self, n: int, number: Operand, stage: Operand) -> None:
@@ -119,54 +125,81 @@ class _TeamRows(FragmentRows):
     def _consume(self, count: Operand, target: Mapping[Value, str]) -> None:
         b, tile, shape, grid = self.b, self.tile, self.shape, self.grid
         team = b.div(self.t, tile.team_threads)
-        elected = b.eq(b.rem(self.t, tile.team_threads), 0)
-        keys, values = (RingPlace(b, tile.stages, parity=0) for _ in range(2))
+        self.elected = b.eq(b.rem(self.t, tile.team_threads), 0)
+        self.keys, self.values = (RingPlace(b, tile.stages, parity=0) for _ in range(2))
         state = self.state()
         sums = [b.matrix(self.c, grid.subgroup, 0) for _ in range(tile.wide // shape.n)]
         scores = [b.matrix(self.c, grid.subgroup, 0) for _ in range(tile.block // shape.n)]
-
-        def release(n: int, turn: RingPlace) -> None:
-            with b.if_(elected):
-                b.mbarrier_arrive(self.empty[n], turn()[0])
-            turn.step()
-
         b.mbarrier_wait(self.full[0], 0, b.const(0, b.index))
-        b.mbarrier_wait(self.full[1], *keys())
+        b.mbarrier_wait(self.full[1], *self.keys())
         b.mma_fence()
-        self._start_scores(team, keys()[0], scores)
+        self._start_scores(team, scores)
         b.mma_wait(0)
-        release(1, keys)
-        self.soften(0, b.const(0, b.index), scores, state)
+        self._release(1, self.keys)
+        last = b.sub(count, 1)
+        self.soften(0, b.mul(last, tile.block), scores, state)
         held = [b.matrix(self.a, grid.subgroup, x) for x in self.lefts(scores)]
-        b.mbarrier_wait(self.full[1], *keys())
-        with b.loop(1, count) as number:
-            lefts = [b.get(v) for v in held]
-            b.mma_fence()
-            self._start_scores(team, keys()[0], scores)
-            b.mbarrier_wait(self.full[2], *values())
-            self._start_results(lefts, values()[0], sums)
-            b.mma_wait(1)
-            release(1, keys)
-            scale_of = self.soften(0, b.mul(number, tile.block), scores, state)
-            # This wait stands here, and not where its keys are used, since assemblers would move
-            # the next one ahead of the weights, which are computed beside the product.
-            b.mbarrier_wait(self.full[1], *keys())
-            b.mma_wait(0)
-            release(2, values)
-            self.rescale(sums, scale_of)
-            for v, x in zip(held, self.lefts(scores), strict=True):
-                b.set(v, x)
+        b.mbarrier_wait(self.full[1], *self.keys())
+
+        def turns(first: int | Operand, end: Operand, tested: bool) -> None:
+            with b.loop(first, end) as number:
+                lefts = [b.get(v) for v in held]
+                b.mma_fence()
+                self._start_scores(team, scores)
+                b.mbarrier_wait(self.full[2], *self.values())
+                self._start_results(lefts, sums)
+                b.mma_wait(1)
+                self._release(1, self.keys)
+                start = b.mul(b.sub(last, number), tile.block)
+                scale_of = self.soften(0, start, scores, state, tested)
+                # This wait stands here, and not where its keys are used, since assemblers would
+                # move the next one ahead of the weights, which are computed beside the product.
+                b.mbarrier_wait(self.full[1], *self.keys())
+                b.mma_wait(0)
+                self._release(2, self.values)
+                self.rescale(sums, scale_of)
+                for v, x in zip(held, self.lefts(scores), strict=True):
+                    b.set(v, x)
+
+        tested = self._tested(count)
+        if tested is None:
+            turns(1, count, tested=False)
+        else:
+            turns(1, tested, tested=True)
+            turns(tested, count, tested=False)
         lefts = [b.get(v) for v in held]
-        b.mbarrier_wait(self.full[2], *values())
+        b.mbarrier_wait(self.full[2], *self.values())
         b.mma_fence()
-        self._start_results(lefts, values()[0], sums)
+        self._start_results(lefts, sums)
         b.mma_wait(0)
         for slot in self.slots:
             self.store(slot, b.get(state[slot][1]), sums, target)
 
-    def _start_scores(self, team: Operand, stage: Operand, scores: list[Operand]) -> None:
-        """Starts the products of a team's queries with the keys of a stage."""
+    def _tested(self, count: Operand) -> Operand | None:
+        """How many of the last blocks have columns that some rows do not see, or that are outside
+        of the matrix; None if it is at most the very last. At least one, since it is tested."""
+        b, tile, a, columns = self.b, self.tile, self.attention, self.sizes.columns
+        whole = columns // tile.block
+        if self.scores.bare is self.scores.shown:
+            return None
+        if a.shown is None:
+            return count
+        if a.ahead is not None and tile.rows % tile.block == 0 and (
+                -((1 - tile.rows - a.ahead) // tile.block) - a.shown // tile.block == 1):
+            return None
+        seen = b.div(b.max(b.add(self.first, a.shown), 0), tile.block)
+        return b.max(b.sub(count, b.min(seen, whole)), 1)
+
+    def _release(self, n: int, turn: RingPlace) -> None:
+        """Gives a stage back."""
+        with self.b.if_(self.elected):
+            self.b.mbarrier_arrive(self.empty[n], turn()[0])
+        turn.step()
+
+    def _start_scores(self, team: Operand, scores: list[Operand]) -> None:
+        """Starts the products of a team's queries with the next keys."""
         b, tile, (queries, keys, _) = self.b, self.tile, self.sides
+        stage = self.keys()[0]
         rows = self.shape.m * WARPGROUP * tile.line
         for k in range(0, tile.depth, self.shape.k):
             panel, place = divmod(k, tile.line)
@@ -176,9 +209,10 @@ class _TeamRows(FragmentRows):
                         fresh=k == 0)
         b.mma_commit()
 
-    def _start_results(self, lefts: list[Operand], stage: Operand, sums: list[Operand]) -> None:
-        """Starts the products of weights with the values of a stage."""
+    def _start_results(self, lefts: list[Operand], sums: list[Operand]) -> None:
+        """Starts the products of weights with the next values."""
         b, tile, values = self.b, self.tile, self.sides[2]
+        stage = self.values()[0]
         for k, left in enumerate(lefts):
             b.mma_held_async(left, values.name, b.mul(stage, values.size(tile)), sums,
                              off=k * self.shape.k * tile.line, panel=values.panel(tile))

@@ -62,14 +62,23 @@ class RolesTile(AsyncTile):
 
     @property
     def registers(self) -> tuple[int, int]:
-        """Registers of a thread that copies, and of one that multiplies. All threads of a
-        workgroup start with the same number; a thread that asked for more than the others had
-        released would wait forever."""
-        start = _registers(REGISTER_FILE // (self.threads + self.team_threads))
-        return PRODUCER_REGISTERS, _registers(start + (start - PRODUCER_REGISTERS) // self.teams)
+        """Registers of a thread that copies, and of one that multiplies."""
+        return shared_out(self.teams, self.team_threads)
 
 
 Staged = TypeVar("Staged", bound=RolesTile)
+
+
+def shared_out(teams: int, team_threads: int) -> tuple[int, int]:
+    """Registers of a thread that copies, and of one of the teams that multiply. All threads of a
+    workgroup start with the same number; a thread that asked for more than the others had released
+    would wait forever.
+
+    >>> shared_out(2, 128)
+    (40, 232)
+    """
+    start = _registers(REGISTER_FILE // (team_threads * (teams + 1)))
+    return PRODUCER_REGISTERS, _registers(start + (start - PRODUCER_REGISTERS) // teams)
 
 
 def _registers(most: int) -> int:

@@ -60,6 +60,11 @@ def hides(group: Group, rows: Part, columns: Part) -> bool:
     return True
 
 
+def shows(group: Group, mask: Value, rows: Part, columns: Part) -> bool:
+    """Whether a mask is true in all of a part of the wide values."""
+    return _Known(group, rows, columns).span(mask) == (1, 1)
+
+
 @dataclass
 class _Known:
     """The known properties of the numbers in a part of the wide values."""

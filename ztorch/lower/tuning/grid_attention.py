@@ -68,7 +68,7 @@ ATTENTION_ROLES_PROPOSED = row(
     "an H200 did not start its first version, which took more registers than a quarter of a unit "
     "has; no later one has run on a chip")
 ATTENTION_ROLES_OTHERS = row(
-    "ATTENTION_ROLES_OTHERS", 56, "registers",
+    "ATTENTION_ROLES_OTHERS", 32, "registers",
     "registers of a thread that multiplies, beside those of matrices", "read in machine code")
 ATTENTION_ISSUE = row(
     "ATTENTION_ISSUE", 0.25, "cycles",
