@@ -127,7 +127,7 @@ def test_files_form_no_cycle() -> None:
 DOORS = {
     "jinja2": {"codegen/templates.py"},
     "llvmlite": {"codegen/llvm.py"},
-    "subprocess": {"codegen/llvm_child.py", "codegen/cc.py", "codegen/sass.py", "codegen/wasm.py", "commands/demo.py"},
+    "subprocess": {"codegen/llvm_child.py", "codegen/cc.py", "codegen/nvidia_programs.py", "codegen/wasm.py", "commands/demo.py"},
     "click": {"cli.py", "commands"},
     "ctypes": {"backends", "host/mac.py", "runtime/executable.py", "runtime/native_call.py"},
     "vulkan": {"backends/vulkan_devices.py"},

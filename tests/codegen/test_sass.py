@@ -6,14 +6,15 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
 
 from benchmarks.gpu_predictions import KERNELS
 from ztorch import ops, settings
-from ztorch.codegen import ptx, sass
+from ztorch.codegen import nvidia_programs, ptx
+from ztorch.codegen.nvidia_programs import PACKAGES, installed
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.kernels import Kernels, in_words
 from ztorch.compile.pipeline import compile_functions, declare_states, plan_functions
@@ -25,7 +26,7 @@ from ztorch.graph.value import Graph
 from ztorch.performance.walk import work_of
 
 pytest.importorskip("cuda.bindings.nvjitlink", reason="needs nvJitLink: pip install 'ztorch[cuda]'")
-installed = pytest.mark.skipif(not sass.disassembler(), reason=f"needs nvdisasm: pip install {sass.PACKAGE}")
+disassembled = pytest.mark.skipif(not installed("nvdisasm"), reason=f"needs nvdisasm: pip install {PACKAGES['nvdisasm']}")
 
 PRODUCT, CONVOLUTION = "matrix product 4096, bfloat16", "convolution 3x3, 32x56x56x64, bfloat16"
 SUMS = ("sum of columns 65536x2048", "sum of rows 65536x2048")
@@ -84,7 +85,7 @@ def slow(kernel: Disassembled) -> list[str]:
     return memory + [o for loop in kernel.loops for o in loop if o.startswith(("CALL", "I2F", "BRX"))]
 
 
-@installed
+@disassembled
 def test_what_the_model_counts_is_what_the_assembler_leaves() -> None:
     """Of integers, in a kernel of random words and in one of divided places: a little more, and no third
     more: the assembler also shares parts of sums."""
@@ -105,14 +106,14 @@ def test_what_the_model_counts_is_what_the_assembler_leaves() -> None:
         assert 0.9 * found < counted < 1.33 * found
 
 
-@installed
+@disassembled
 @pytest.mark.parametrize("name", [PRODUCT, CONVOLUTION, *SUMS])
 def test_loops_do_nothing_slow(name: str) -> None:
     found = kernels(name, "sm_80")
     assert any(k.loops for k in found) and not {k.name: slow(k) for k in found if slow(k)}
 
 
-@installed
+@disassembled
 @pytest.mark.parametrize("name", [PRODUCT, CONVOLUTION])
 def test_products_are_fed_by_asynchronous_copies(name: str) -> None:
     """Tiles go to shared memory beside the matrix instructions, and from there several at a time; on Hopper
@@ -129,14 +130,14 @@ def test_products_are_fed_by_asynchronous_copies(name: str) -> None:
     assert any({"LDGSTS", "UTMALDG"} & named(loop).keys() for k in every for loop in k.loops)
 
 
-@installed
+@disassembled
 @pytest.mark.parametrize("name", SUMS)
 def test_sums_read_four_numbers_at_a_time(name: str) -> None:
     loads = [o for k in kernels(name, "sm_80") for loop in k.loops for o in loop if o.startswith("LDG")]
     assert loads and all(".128" in o for o in loads), Counter(loads)
 
 
-@installed
+@disassembled
 @pytest.mark.parametrize("name", HELD)
 def test_rows_are_read_once_into_registers(name: str) -> None:
     """2048 numbers of 128 threads: four loads of four numbers, no loop, and no memory of a thread's own."""
@@ -145,7 +146,7 @@ def test_rows_are_read_once_into_registers(name: str) -> None:
     assert not kernel.loops and not slow(kernel)
 
 
-@installed
+@disassembled
 def test_what_is_slow_is_found() -> None:
     """A division by what a loop reads, and an array that is read at a place which it finds."""
     text = """.version 7.0
@@ -163,7 +164,9 @@ st.global.u32 [%d1], %r3; ret; }
     assert kernel.name == "k" and named(slow(kernel)).keys() == {"LDL", "STL", "I2F"}
 
 
-def test_without_the_disassembler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sass, "disassembler", lambda: "")
-    with pytest.raises(Unsupported, match=f"pip install {sass.PACKAGE}"):
-        sass.disassembled(b"")
+@pytest.mark.parametrize(("name", "call"), [("nvdisasm", lambda: nvidia_programs.disassembled(b"")),
+                                            ("ptxas", lambda: nvidia_programs.by_ptxas("", "sm_90a"))])
+def test_without_a_program(name: str, call: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvidia_programs, "installed", lambda name: "")
+    with pytest.raises(Unsupported, match=f"pip install {nvidia_programs.PACKAGES[name]}"):
+        call()

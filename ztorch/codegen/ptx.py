@@ -3,6 +3,10 @@
 Any driver assembles the text for any later chip, which takes half a minute for a large model. The
 machine code, a cubin, is made here by nvJitLink where that is installed. It is for one chip and for
 drivers as new as nvJitLink; others take the text.
+
+nvJitLink assembles for linking, and then leaves out the instructions by which warps share out their
+registers anew. Texts that have some are assembled by ptxas where that is installed, else by the
+driver.
 """
 
 from __future__ import annotations
@@ -11,8 +15,8 @@ import functools
 import re
 from typing import Any
 
+from ztorch.codegen.nvidia_programs import by_ptxas, disassembled, ptxas_version
 from ztorch.codegen.object_cache import cached
-from ztorch.codegen.sass import disassembled
 from ztorch.codegen.targets import Target
 from ztorch.errors import Unsupported
 from ztorch.host import settings
@@ -20,12 +24,17 @@ from ztorch.host import settings
 
 def assemble(text: str, target: Target) -> bytes:
     """The code of a text: the text with the final zero byte that the driver requires, then the
-    cubin, unless there is no nvJitLink or ZTORCH_CUBIN=0 says to do without."""
-    version = assembler()
+    cubin, unless there is no assembler or ZTORCH_CUBIN=0 says to do without."""
+    version = assembler(text)
     if not version:
         return text.encode() + b"\0"
     return text.encode() + b"\0" + cached(("cubin", version, target.chip, text),
                                           lambda: cubin(text, target.chip)[0])
+
+
+def shares_registers(text: str) -> bool:
+    """Whether warps of a text share out their registers anew."""
+    return "setmaxnreg" in text
 
 
 def assembly(text: str, target: Target) -> str:
@@ -35,9 +44,16 @@ def assembly(text: str, target: Target) -> str:
                      if module.startswith(".version "))
 
 
-def assembler() -> str:
-    """The version of nvJitLink that makes cubins; empty if none are made."""
-    return _version() if settings.current().cubin else ""
+def assembler(text: str = "") -> str:
+    """The version of the assembler that makes the cubin of a text; empty if none is made."""
+    if not settings.current().cubin:
+        return ""
+    return ptxas_version() if shares_registers(text) else _version()
+
+
+def assemblers() -> str:
+    """The versions of all that make cubins."""
+    return f"{assembler()} {assembler('setmaxnreg')}"
 
 
 @functools.cache
@@ -53,6 +69,8 @@ def cubin(text: str, chip: str) -> tuple[bytes, str]:
 
     The log lists registers, spills and shared bytes of each kernel.
     """
+    if shares_registers(text):
+        return by_ptxas(text, chip)
     link = _nvjitlink()
     handle = link.create(2, [f"-arch={chip}", "-verbose"])
     try:

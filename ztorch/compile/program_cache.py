@@ -105,7 +105,7 @@ def _key(functions: Mapping[str, Graph], target: Target, name: str,
     parts: list[str | bytes] = ["program", __version__, _source(), llvm_identity(), np.__version__,
                                 row(target), name, repr(memory_limit)]
     if target.assembler == "ptx":
-        parts.append(ptx.assembler())
+        parts.append(ptx.assemblers())
     if settings.tuned and (measured := tuned_files.state()):
         parts += ["tuned", measured, str(tuned_files.usual_threads(threads))]
     for function, graph in functions.items():

@@ -12,7 +12,7 @@ from ztorch.lower.attention import matrix_shape
 from ztorch.lower.grid_attention import sizes_of
 from ztorch.lower.grid_attention_tiles import padded
 from ztorch.lower.grid_boxes import Lines, lines_of
-from ztorch.lower.grid_role_tiles import shared_out
+from ztorch.lower.grid_role_tiles import TeamRegisters
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import unflatten
 from ztorch.lower.region import Region
@@ -70,15 +70,15 @@ class AttentionTile:
         return self.teams * self.team_threads
 
     @property
-    def registers(self) -> tuple[int, int]:
-        """Registers of a thread that copies, and of one that multiplies."""
-        return shared_out(self.teams, self.team_threads)
+    def registers(self) -> TeamRegisters:
+        return TeamRegisters(self.teams, self.team_threads)
 
     @property
     def used(self) -> int:
-        """Registers of 32 bits for the matrices of a thread that multiplies: results, scores, and
+        """Registers of 32 bits of a thread that multiplies. Its matrices are results, scores, and
         weights, which take half as much."""
-        return (2 * (self.wide + self.block) + self.block) * self.shape.m // (2 * self.subgroup)
+        halves = 2 * (self.wide + self.block) + self.block
+        return halves * self.shape.m // (2 * self.subgroup) + ATTENTION_ROLES_OTHERS
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def refusal(s: GridAttentionRolesSchedule, region: Region, limits: Limits) -> st
         return f"block({s.block}) must be a multiple of {tile.shape.k}, at most {widest}"
     if s.stages < 2:
         return f"stages({s.stages}) must be at least 2"
-    used, held = tile.used + ATTENTION_ROLES_OTHERS, tile.registers[1]
+    used, held = tile.used, tile.registers.more
     if used > held:
         return f"a thread takes {used} registers of {held}"
     needed = sum(side.stages(tile) * (side.size(tile) * tile.shape.of.bytes + 2 * CHUNK)

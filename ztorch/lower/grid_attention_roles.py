@@ -72,15 +72,16 @@ class _TeamRows(FragmentRows):
         b.barrier()
         end = self.end(self.first, tile.rows)
         count = b.div(b.add(end, tile.block - 1), tile.block)
-        moved, (fewer, more) = tile.teams > 1, tile.registers  # one team has enough registers
+        registers = tile.registers
+        moved = registers.moved(tile.used)
         with b.if_(b.ge(b.div(t, tile.team_threads), tile.teams), els=True) as roles:
             if moved:
-                b.thread_registers(fewer, fewer=True)
+                b.thread_registers(registers.fewer, fewer=True)
             with b.if_(b.eq(t, tile.threads)):
                 self._produce(count)
             b.else_(roles)
             if moved:
-                b.thread_registers(more, fewer=False)
+                b.thread_registers(registers.more, fewer=False)
             self._consume(count, target)
 
     # -- the thread that copies --------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import TypeVar
 from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, MmaShape
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.ir.product_rules import CHUNK
-from ztorch.ir.ring_rules import REGISTER_FILE, REGISTERS
+from ztorch.ir.ring_rules import MOST_REGISTERS, REGISTERS, registers_of
 from ztorch.lower import grid_async, grid_tiles
 from ztorch.lower.contract import product_of
 from ztorch.lower.grid_async import AsyncTile
@@ -61,29 +61,49 @@ class RolesTile(AsyncTile):
         return super().shared + 2 * self.stages * CHUNK  # barriers take less, but are aligned
 
     @property
-    def registers(self) -> tuple[int, int]:
-        """Registers of a thread that copies, and of one that multiplies."""
-        return shared_out(self.teams, self.team_threads)
+    def used(self) -> int:
+        """Registers of a thread that multiplies."""
+        return self.columns // 2 + CONSUMER_REGISTERS
+
+    @property
+    def registers(self) -> TeamRegisters:
+        return TeamRegisters(self.teams, self.team_threads)
 
 
 Staged = TypeVar("Staged", bound=RolesTile)
 
 
-def shared_out(teams: int, team_threads: int) -> tuple[int, int]:
-    """Registers of a thread that copies, and of one of the teams that multiply. All threads of a
-    workgroup start with the same number; a thread that asked for more than the others had released
-    would wait forever.
+@dataclass(frozen=True)
+class TeamRegisters:
+    """Registers of the threads of a workgroup in which one warpgroup copies and others multiply.
 
-    >>> shared_out(2, 128)
-    (40, 232)
+    >>> r = TeamRegisters(teams=2, threads=128)
+    >>> r.first, r.fewer, r.more, r.moved(150), r.moved(200)
+    (168, 40, 232, False, True)
     """
-    start = _registers(REGISTER_FILE // (team_threads * (teams + 1)))
-    return PRODUCER_REGISTERS, _registers(start + (start - PRODUCER_REGISTERS) // teams)
 
+    teams: int  # warpgroups that multiply
+    threads: int  # of a warpgroup
 
-def _registers(most: int) -> int:
-    """The largest number that a thread can ask for, up to this one."""
-    return max(n for n in REGISTERS if n <= most)
+    @property
+    def first(self) -> int:
+        """Of every thread when it starts."""
+        return registers_of(self.threads * (self.teams + 1))
+
+    @property
+    def fewer(self) -> int:
+        """Of a thread that copies, where it gives some up."""
+        return PRODUCER_REGISTERS
+
+    @property
+    def more(self) -> int:
+        """Of a thread that multiplies then; one that asked for more would wait forever."""
+        most = self.first + (self.first - self.fewer) // self.teams
+        return max(n for n in REGISTERS if n <= min(most, MOST_REGISTERS))
+
+    def moved(self, used: int) -> bool:
+        """Whether threads that multiply need some of those that copy."""
+        return used > self.first
 
 
 def tile_of(s: GridRolesSchedule, shape: MmaShape, grid: GridLimits) -> RolesTile:
@@ -168,5 +188,5 @@ def refusal_team(tile: RolesTile, limits: Limits) -> str:
         return why
     if tile.threads + tile.team_threads > limits.grid.threads:
         return f"its roles take {tile.threads + tile.team_threads} threads"
-    used, held = tile.columns // 2 + CONSUMER_REGISTERS, tile.registers[1]
+    used, held = tile.used, tile.registers.more
     return f"its threads take {used} registers of {held}" if used > held else ""

@@ -123,16 +123,16 @@ class RolesNest(AsyncStrips):
         together = b.cluster_barrier if tile.cluster > 1 else b.barrier
         together()
         first = b.div(g, tile.cluster)
-        moved = tile.teams > 1  # one team has enough registers
-        fewer, more = tile.registers
+        registers = tile.registers
+        moved = registers.moved(tile.used)
         with b.if_(b.ge(b.div(t, tile.team_threads), tile.teams), els=True) as roles:
             if moved:
-                b.thread_registers(fewer, fewer=True)
+                b.thread_registers(registers.fewer, fewer=True)
             with b.if_(b.eq(t, tile.threads)):
                 self._produce(g, first, clusters)
             b.else_(roles)
             if moved:
-                b.thread_registers(more, fewer=False)
+                b.thread_registers(registers.more, fewer=False)
             self._consume(g, first, clusters, t)
         if tile.cluster > 1:
             together()  # no thread ends while others still arrive here

@@ -21,7 +21,6 @@ from ztorch.lower.index import Var
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.tuning import (
-    CONSUMER_REGISTERS,
     ROLES_STAGES_LEAST,
     ROLES_STAGES_MOST,
     WINDOW_COLUMNS,
@@ -99,8 +98,7 @@ def estimated(product: Value, shape: MmaShape, w: WindowAxes, limits: Limits) ->
     best: Estimate | None = None
     for s in _tried(w, n, shape, grid):
         tile = tile_of(s, shape, w, grid)
-        used = tile.columns // 2 + CONSUMER_REGISTERS
-        if used > tile.registers[1] or tile.threads + tile.team_threads > grid.threads:
+        if tile.used > tile.registers.more or tile.threads + tile.team_threads > grid.threads:
             continue
         pair = replace(tile, cluster=2)
         if grid.compute_units > 1 and _shares(pair, w):

@@ -32,7 +32,11 @@ def assembled_figures(kernels: Mapping[int, Kernel], target: Target) -> dict[int
     rendered = Kernels(target)
     numbers = {key: rendered.number(kernel) for key, kernel in kernels.items()}
     # Symbols of rendered kernels are unique: they end in a number.
-    log = ptx.cubin(rendered.module(rendered.rendered), target.chip)[1]
-    figures = ptx.figures(log)
-    return {key: RegisterFigures(*figures[rendered.rendered[n]["symbol"]])
-            for key, n in numbers.items()}
+    figures = {}
+    for own in (True, False):
+        some = [k for k in rendered.rendered if ptx.shares_registers(k["body"]) == own]
+        text = rendered.module(some)
+        if some and (ptx.assembler(text) or not own):  # some are assembled by ptxas alone
+            figures.update(ptx.figures(ptx.cubin(text, target.chip)[1]))
+    symbols = {key: rendered.rendered[n]["symbol"] for key, n in numbers.items()}
+    return {key: RegisterFigures(*figures[s]) for key, s in symbols.items() if s in figures}
