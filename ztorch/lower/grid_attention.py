@@ -141,10 +141,11 @@ class AttentionRows:
 
     def shift(self, e: Emitter, largest: Operand) -> Operand:
         """The number subtracted from the scores of a row; some if it has seen nothing so far."""
-        e = e.within()
-        seen = self.b.gt(largest, -math.inf)
-        e.here[self.attention.largest] = self.b.select(seen, largest, 0.0)
-        return self.number(e, self.attention.shift)
+        a, b, e = self.attention, self.b, e.within()
+        if a.shift is a.largest:
+            return b.select(b.gt(largest, -math.inf), largest, 0.0)
+        e.here[a.largest] = largest
+        return self.number(e, a.shift)
 
     def exponential(self, x: Operand) -> Operand:
         """e to the power of x."""

@@ -30,6 +30,8 @@ State = dict[Slot, tuple[Operand, Operand]]  # of rows: the largest score, the s
 class FragmentRows(AttentionRows):
     """The rows of a subgroup."""
 
+    stores_fours = False  # threads swap results, to store more at once
+
     def __init__(self, b: Builder, region: Region, memory: Mapping[Value, str], limits: Limits,
                  shape: MmaShape, high: int, block: int, subgroups: int, matrix: Operand,
                  first: Operand, t: Operand):
@@ -171,22 +173,50 @@ class FragmentRows(AttentionRows):
         return [[(first + j, k) for j, k in order] for first in range(0, matrices, step)]
 
     def store(self, slot: Slot, total: Operand, sums: list[Operand],
-               target: Mapping[Value, str]) -> None:
+              target: Mapping[Value, str]) -> None:
         """Stores the results of a row."""
         b, sizes, node = self.b, self.sizes, self.node
         e, at = self._row_scope(slot), self._row(slot)
         factor = self.factor(e, self._across("add", total))
         tests = [b.lt(at, sizes.rows)] if sizes.rows % self.rows else []
-        for j, v in enumerate(sums):
-            for k in range(self.elements):
-                if self.row_of[k] != slot[1]:
-                    continue
+        own = [k for k in range(self.elements) if self.row_of[k] == slot[1]]
+        made = [[b.mul(b.extract(b.get(v), k), factor) for k in own] for v in sums]
+        fours = self.stores_fours and sizes.wide % (2 * self.shape.n) == 0
+        for j in range(0, len(made), 2) if fours else ():
+            column, line = self._line_of_four(made[j], made[j + 1])
+            at_once = self.scope(row=at, place=b.add(column, j * self.shape.n))
+            place, off, _ = at_once.address(self._flat())
+            with where(b, tests[0] if tests else None):
+                b.store(target[node], place, b.cast(line, dtype=node.dtype), off=off,
+                        align=4 * node.dtype.bytes)
+        for j, values in () if fours else enumerate(made):
+            for k, x in zip(own, values, strict=True):
                 ahead = j * self.shape.n + self.column_of[k]
                 inside = [*tests, b.lt(b.add(self.along, ahead), sizes.wide)] if (
                     sizes.wide % self.shape.n) else tests
-                x = b.cast(b.mul(b.extract(b.get(v), k), factor), dtype=node.dtype)
                 with where(b, functools.reduce(b.and_, inside) if inside else None):
-                    flat = Index.of(self.batch) * (sizes.rows * sizes.wide) + (
-                        Index.of(self.row) * sizes.wide + Index.of(self.place) + ahead)
-                    self.scope(row=at, place=self.along).store(target[node], node, flat, x)
+                    self.scope(row=at, place=self.along).store(
+                        target[node], node, self._flat() + ahead, b.cast(x, dtype=node.dtype))
 
+    def _flat(self) -> Index:
+        """The place of a result."""
+        sizes = self.sizes
+        return Index.of(self.batch) * (sizes.rows * sizes.wide) + (
+            Index.of(self.row) * sizes.wide + Index.of(self.place))
+
+    def _line_of_four(self, left: list[Operand], right: list[Operand]) -> tuple[Operand, Operand]:
+        """Two neighbours of a thread in each of two matrices beside one another: four of one of
+        them, for the next thread has the other four; and their first column."""
+        b, column, odd, distance = self.b, self.b.const(0, self.b.index), None, 0
+        for bit, k in self.layout.thread_bits(self.elements, self.layout.columns):
+            one = b.rem(b.div(self.lane, 1 << bit), 2)
+            if k == 1:
+                odd, distance = one, 1 << bit
+            column = b.add(column, b.mul(one, self.shape.n if k == 1 else 1 << k))
+        assert odd is not None
+        second = b.eq(odd, 1)
+        others = [b.shuffle_xor(b.select(second, x, y), distance)
+                  for x, y in zip(left, right, strict=True)]
+        line = [b.select(second, x, y) for x, y in zip([*others, *right], [*left, *others],
+                                                       strict=True)]
+        return column, b.join(*line)

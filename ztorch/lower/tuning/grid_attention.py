@@ -70,6 +70,10 @@ ATTENTION_ROLES_PROPOSED = row(
 ATTENTION_ROLES_OTHERS = row(
     "ATTENTION_ROLES_OTHERS", 32, "registers",
     "registers of a thread that multiplies, beside those of matrices", "read in machine code")
+ATTENTION_ROLES_TURNS = row(
+    "ATTENTION_ROLES_TURNS", False, "yes or no",
+    "whether teams start their products in turn, so that one multiplies while another makes "
+    "weights", CHOSEN)
 ATTENTION_ISSUE = row(
     "ATTENTION_ISSUE", 0.25, "cycles",
     "the time in which a compute unit starts an instruction", CHOSEN)
