@@ -11,10 +11,12 @@ from tests.machines.ptx.parse import PtxError, parse
 from tests.machines.ptx.running import rendered, run
 from tests.parity import Job, buffers_of, interpreted, plan_of
 from ztorch import ops
+from ztorch.codegen import nvidia_programs, ptx
 from ztorch.codegen.targets import TARGETS
-from ztorch.dtypes import bf16, from_storage
+from ztorch.dtypes import DType, bf16, f16, from_storage
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
+from ztorch.lower.plan import KernelStep
 from ztorch.lower.schedule import IllegalSchedule
 
 HOPPER = TARGETS["cuda:sm_90a"].limits
@@ -72,6 +74,41 @@ def test_a_fault_is_noticed(fault: str) -> None:
     with pytest.raises((PtxError, AssertionError)):
         run(step.kernel, held, parse(broken))
         assert off(one, from_storage(root.dtype, held[out]).reshape(root.shape)) < 4
+
+
+def proposed(size: int, rows: int = 2048, columns: int = 2048, chip: str = "sm_90a", dtype: DType = bf16, causal: bool = False,
+             masked: bool = False) -> KernelStep:
+    """The kernel of attention that the rules choose."""
+    q, k, v = (leaf("input", n, (1, 64, rows if n == "q" else columns, size), dtype) for n in "qkv")
+    mask = leaf("input", "m", (1, 1, 1, columns), "bool") if masked else None
+    graph = Graph({"y": ops.attention(q, k, v, mask, causal)})
+    return plan_of(graph, TARGETS[f"cuda:{chip}"].limits)[0].steps[-1]
+
+
+@pytest.mark.parametrize(("size", "causal", "masked"), [(128, False, False), (64, True, True)])
+def test_nothing_spills_and_products_overlap(size: int, causal: bool, masked: bool) -> None:
+    """The exponentials stand between the waits for scores and for results; assemblers would move them."""
+    pytest.importorskip("cuda.bindings.nvjitlink", reason="needs nvJitLink: pip install 'ztorch[cuda]'")
+    step = proposed(size, causal=causal, masked=masked)
+    assert repr(step.schedule) == "grid_attention_roles teams(2) block(128) stages(2)"
+    text = rendered([step.kernel], "sm_90a")
+    if ptx.shares_registers(text) and not nvidia_programs.installed("ptxas"):
+        pytest.skip(f"needs ptxas: pip install {nvidia_programs.PACKAGES['ptxas']}")
+    code, log = ptx.cubin(text, "sm_90a")
+    [[registers, spilled, _]] = ptx.figures(log).values()
+    assert spilled == 0 and registers <= 224 and "serialized" not in log, log
+    words = re.findall(r"HGMMA|MUFU\.EX2|DEPBAR\.LE gsb0, 0x[01]", nvidia_programs.disassembled(code))
+    scores = words.index("DEPBAR.LE gsb0, 0x1")
+    results = words.index("DEPBAR.LE gsb0, 0x0", scores)
+    assert words[scores - 16:scores] == ["HGMMA"] * 16 if size == 128 else "HGMMA" in words[:scores]
+    assert words[scores + 1:results].count("MUFU.EX2") >= 64 and "HGMMA" not in words[scores + 1:results]
+
+
+def test_where_it_is_chosen() -> None:
+    """On chips with such products and copies, where there are columns enough and operands lie in boxes."""
+    assert proposed(64, dtype=f16).schedule.kind == "grid_attention_roles"
+    for step in (proposed(64, chip="sm_90"), proposed(64, chip="sm_80"), proposed(64, columns=128), proposed(68)):
+        assert step.schedule.kind == "grid_attention_matrix"
 
 
 @pytest.mark.parametrize(("change", "why"), [

@@ -186,9 +186,9 @@ class FragmentRows(AttentionRows):
             column, line = self._line_of_four(made[j], made[j + 1])
             at_once = self.scope(row=at, place=b.add(column, j * self.shape.n))
             place, off, _ = at_once.address(self._flat())
+            x = b.cast(line, dtype=node.dtype)
             with where(b, tests[0] if tests else None):
-                b.store(target[node], place, b.cast(line, dtype=node.dtype), off=off,
-                        align=4 * node.dtype.bytes)
+                b.store(target[node], place, x, off=off, align=x.lanes * node.dtype.bytes)
         for j, values in () if fours else enumerate(made):
             for k, x in zip(own, values, strict=True):
                 ahead = j * self.shape.n + self.column_of[k]

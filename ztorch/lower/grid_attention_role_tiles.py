@@ -20,7 +20,6 @@ from ztorch.lower.schedule import Schedule
 from ztorch.lower.tuning import (
     ATTENTION_ROLES_COLUMNS,
     ATTENTION_ROLES_OTHERS,
-    ATTENTION_ROLES_PROPOSED,
     ATTENTION_ROLES_TILES,
     ATTENTION_STAGES,
 )
@@ -139,7 +138,7 @@ def tile_of(s: GridAttentionRolesSchedule, region: Region, limits: Limits) -> At
 def propose(region: Region, limits: Limits) -> GridAttentionRolesSchedule | None:
     """The largest tile that fits, where rows and columns fill some."""
     sizes = sizes_of(region)
-    if not ATTENTION_ROLES_PROPOSED or sizes.columns < ATTENTION_ROLES_COLUMNS:
+    if sizes.columns < ATTENTION_ROLES_COLUMNS:
         return None
     for teams, block in ATTENTION_ROLES_TILES:
         s = GridAttentionRolesSchedule(teams, block, ATTENTION_STAGES)

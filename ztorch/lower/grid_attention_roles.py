@@ -25,7 +25,6 @@ from ztorch.lower.grid_attention_role_tiles import (
 )
 from ztorch.lower.grid_roles import RingPlace
 from ztorch.lower.region import Region
-from ztorch.lower.tuning import ATTENTION_ROLES_TURNS
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
@@ -64,13 +63,10 @@ class _TeamRows(FragmentRows):
             [b.barriers(f"{state}_{side.name}", side.stages(tile)) for side in sides]
             for state in ("full", "empty"))
 
-        self.turns = b.barriers("turns", tile.teams) if ATTENTION_ROLES_TURNS else ""
 
     def run(self, target: Mapping[Value, str]) -> None:
         b, tile, t = self.b, self.tile, self.t
         with b.if_(b.eq(t, 0)):
-            for team in range(tile.teams) if self.turns else ():
-                b.mbarrier_init(self.turns, team, 1)
             for side, full, empty in zip(self.sides, self.full, self.empty, strict=True):
                 for stage in range(side.stages(tile)):
                     b.mbarrier_init(full, stage, 1)
@@ -135,8 +131,6 @@ class _TeamRows(FragmentRows):
         team = b.div(self.t, tile.team_threads)
         self.elected = b.eq(b.rem(self.t, tile.team_threads), 0)
         self.keys, self.values = (RingPlace(b, tile.stages, parity=0) for _ in range(2))
-        turn = b.var(b.index, 1, 0)  # the parity of a phase
-        b.set(turn, b.sub(1, b.min(team, 1)))  # the first team does not wait
         state = self.state()
         sums = [b.matrix(self.c, grid.subgroup, 0) for _ in range(tile.wide // shape.n)]
         scores = [b.matrix(self.c, grid.subgroup, 0) for _ in range(tile.block // shape.n)]
@@ -154,16 +148,10 @@ class _TeamRows(FragmentRows):
         def turns(first: int | Operand, end: Operand, tested: bool) -> None:
             with b.loop(first, end) as number:
                 lefts = [b.get(v) for v in held]
-                if self.turns:
-                    b.mbarrier_wait(self.turns, team, b.get(turn))
-                    b.set(turn, b.sub(1, b.get(turn)))
                 b.mma_fence()
                 self._start_scores(team, scores)
                 b.mbarrier_wait(self.full[2], *self.values())
                 self._start_results(lefts, sums)
-                if self.turns:
-                    with b.if_(self.elected):
-                        b.mbarrier_arrive(self.turns, b.rem(b.add(team, 1), tile.teams))
                 b.mma_wait(1)
                 self._release(1, self.keys)
                 start = b.mul(b.sub(last, number), tile.block)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ztorch.codegen import ptx
+from ztorch.codegen.nvidia_programs import installed
 from ztorch.codegen.targets import Target
 from ztorch.compile.kernels import Kernels
 from ztorch.errors import Unsupported
@@ -21,7 +22,8 @@ class RegisterFigures(NamedTuple):
 
 
 def assembled_figures(kernels: Mapping[int, Kernel], target: Target) -> dict[int, RegisterFigures]:
-    """The figures of kernels, by the keys that they are given with.
+    """The figures of kernels, by the keys that they are given with; of those that ptxas alone
+    assembles where it is installed.
 
     Raises:
         Unsupported: The target is not NVIDIA's, or nvJitLink is not installed.
@@ -33,10 +35,9 @@ def assembled_figures(kernels: Mapping[int, Kernel], target: Target) -> dict[int
     numbers = {key: rendered.number(kernel) for key, kernel in kernels.items()}
     # Symbols of rendered kernels are unique: they end in a number.
     figures = {}
-    for own in (True, False):
+    for own in (False, True):
         some = [k for k in rendered.rendered if ptx.shares_registers(k["body"]) == own]
-        text = rendered.module(some)
-        if some and (ptx.assembler(text) or not own):  # some are assembled by ptxas alone
-            figures.update(ptx.figures(ptx.cubin(text, target.chip)[1]))
+        if some and (installed("ptxas") or not own):  # which assembles some, and nothing else does
+            figures.update(ptx.figures(ptx.cubin(rendered.module(some), target.chip)[1]))
     symbols = {key: rendered.rendered[n]["symbol"] for key, n in numbers.items()}
     return {key: RegisterFigures(*figures[s]) for key, s in symbols.items() if s in figures}
