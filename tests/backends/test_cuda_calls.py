@@ -17,7 +17,7 @@ from tests.cases.zoo import BATCH, rows, small
 from tests.machines.fake_cuda import FakeCuda, Node
 from tests.machines.ptx.parse import Entry
 from tests.machines.ptx.running import rendered
-from ztorch.backends import registry
+from ztorch.backends import gpu, registry
 from ztorch.backends.drivers import cuda
 from ztorch.backends.handles import Binding, KernelEntry, Launch
 from ztorch.codegen.render import shared_offsets
@@ -61,6 +61,11 @@ def everything() -> None:
         more = np.full_like(out, 2)
         d.finish(d.submit(d.record(module, launches), buffers["inputs"], more, buffers["outputs"], out))
         assert (out == 8).all()
+        blocks = np.full_like(out, 3), np.empty_like(out)
+        for b in blocks:
+            d.pin(b)
+        d.finish(d.submit(d.record(module, launches), buffers["inputs"], blocks[0], buffers["outputs"], blocks[1]))
+        assert (blocks[1] == 12).all()
         del first, last
 
 
@@ -95,9 +100,17 @@ def test_all_calls_are_made_and_all_is_given_back(fake: FakeCuda) -> None:
     assert not owned and not fake.memory.allocations and not fake.retained and not fake.used
 
 
-def test_a_step_is_waited_for_once(fake: FakeCuda) -> None:
+SMALL = ["cuGraphLaunch", "cuEventRecord", "cuEventSynchronize"]
+LARGE = ["cuMemcpyHtoDAsync", "cuEventRecord", "cuStreamWaitEvent", "cuGraphLaunch", "cuMemcpyDtoHAsync",
+         "cuEventRecord", "cuEventSynchronize"]
+
+
+@pytest.mark.parametrize(("most", "calls"), [(gpu.JOINED_BYTES, SMALL), (0, LARGE)], ids=["small", "large"])
+def test_a_step_is_waited_for_once(most: int, calls: list[str], fake: FakeCuda,
+                                   monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies and launches go into one stream, from and to memory that the driver knows; where it does
-    not want to know it, they are done all the same."""
+    not want to know it, they are done all the same. Small copies are part of the graph."""
+    monkeypatch.setattr(gpu, "JOINED_BYTES", most)
     program = compiled(small("digits_mlp"), "cuda", BATCH)
     x, _ = rows(program.executable, program.metadata, small("digits_mlp"), 1)
     want = program.predict(x)
@@ -105,8 +118,7 @@ def test_a_step_is_waited_for_once(fake: FakeCuda) -> None:
     before = len(fake.calls)
     np.testing.assert_array_equal(program.predict(x), want)
     made = [c for c in fake.calls[before:] if not c.startswith("cuCtx")]
-    assert made == ["cuMemcpyHtoDAsync", "cuEventRecord", "cuStreamWaitEvent", "cuGraphLaunch",
-                    "cuMemcpyDtoHAsync", "cuEventRecord", "cuEventSynchronize"]
+    assert made == calls
     assert pinned and fake.pinned == pinned
     registry.opened("cuda").close()
     assert not fake.pinned
@@ -114,9 +126,10 @@ def test_a_step_is_waited_for_once(fake: FakeCuda) -> None:
     np.testing.assert_array_equal(compiled(small("digits_mlp"), "cuda", BATCH).predict(x).shape, want.shape)
 
 
-def test_steps_of_fit_overlap(fake: FakeCuda) -> None:
+def test_steps_of_fit_overlap(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next batch is copied while a step is under way, and scores are those of one step at a time; a
     step whose loss is not finite is named though another one had begun."""
+    monkeypatch.setattr(gpu, "JOINED_BYTES", 0)
     recipe, made, seen = small("digits_mlp"), [], ("cuMemcpyHtoDAsync", "cuEventSynchronize")
     program = compiled(recipe, "cuda", BATCH)
     x, y = rows(program.executable, program.metadata, recipe, 5)
@@ -172,7 +185,7 @@ def test_a_kernel_that_goes_wrong_loses_the_device_until_it_is_opened_again(fake
     x, _ = rows(program.executable, program.metadata, small("digits_mlp"), 1)
     d = registry.opened("cuda")
     fake.sick = "ILLEGAL_ADDRESS"
-    with pytest.raises(DeviceError, match=r"CUDA_ERROR_ILLEGAL_ADDRESS .* is lost: compile"):
+    with pytest.raises(DeviceError, match=r"CUDA_ERROR_ILLEGAL_ADDRESS .* are lost: compile"):
         program.predict(x)
     for use in (lambda: program.predict(x), lambda: d.alloc(64), d.synchronise, d.memory):
         with pytest.raises(DeviceError, match="ILLEGAL_ADDRESS"):

@@ -19,7 +19,7 @@ from tests.cases.zoo import STEPS, assert_verified
 from tests.machines.fake_hip import FakeHip
 from tests.machines.rocm import halves
 from tests.parity import plan_of
-from ztorch.backends import hip, registry
+from ztorch.backends import gpu, hip, registry
 from ztorch.backends.drivers import rocm
 from ztorch.codegen.targets import TARGETS
 from ztorch.errors import DeviceError, OutOfMemory
@@ -120,9 +120,17 @@ def used(d: Any) -> None:
     out = np.empty_like(x)
     d.read(buffers["outputs"], out)
     np.testing.assert_array_equal(out, 2 * x)
-    x += 1
-    d.finish(d.submit(recording, buffers["inputs"], x, buffers["outputs"], out))
-    np.testing.assert_array_equal(out, 2 * x)
+    for most in (0, gpu.JOINED_BYTES):  # copies of their own, and in the graph
+        x += 1
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gpu, "JOINED_BYTES", most)
+            d.pin(x)
+            d.pin(out)
+            d.finish(d.submit(recording, buffers["inputs"], x, buffers["outputs"], out))
+            d.unpin(x)
+            d.unpin(out)
+            d.synchronise()
+        np.testing.assert_array_equal(out, 2 * x)
     d.copy(buffers["inputs"], buffers["outputs"], 64)
     d.memory()
     d.drop(recording)

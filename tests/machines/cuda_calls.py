@@ -58,6 +58,7 @@ class Node:
     pointers: list[int] = field(default_factory=list)
     shared: int = 0
     maps: list[TensorMap] = field(default_factory=list)
+    copy: Callable[[], None] | None = None
 
 
 class CudaCalls:

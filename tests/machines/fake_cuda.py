@@ -163,6 +163,17 @@ class FakeCuda(CudaMemory):
                     p.sharedMemBytes, maps)
         return self.node(graph, node, count)
 
+    def do_cuGraphAddMemcpyNode(self, graph: Any, after: list, count: int, p: Any, context: Any) -> Any:
+        assert int(context) == 77 and (p.Height, p.Depth) == (1, 1)
+        kinds, size = (p.srcMemoryType.name, p.dstMemoryType.name), p.WidthInBytes
+        if kinds == ("CU_MEMORYTYPE_HOST", "CU_MEMORYTYPE_DEVICE"):
+            copy = self.copied(self.bytes_at(p.dstDevice, size), self.host_at(p.srcHost, size))
+        elif kinds == ("CU_MEMORYTYPE_DEVICE", "CU_MEMORYTYPE_HOST"):
+            copy = self.copied(self.host_at(p.dstHost, size), self.bytes_at(p.srcDevice, size))
+        else:
+            return "INVALID_VALUE", None
+        return self.node(graph, Node([int(n) for n in after], copy=copy), count)
+
     def node(self, graph: Any, node: Node, count: int) -> Any:
         assert count == len(node.after)
         nodes = self.held(graph, dict)
@@ -181,6 +192,8 @@ class FakeCuda(CudaMemory):
 
     def do_cuGraphLaunch(self, ready: Any, stream: Any) -> None:
         for node in self.held(ready, list):
+            if node.copy is not None:
+                self.enqueue(stream, node.copy)
             if node.entry is not None:
                 self.enqueue(stream, functools.partial(
                     launch, node.entry, node.grid, node.pointers, self.memory, shared=node.shared,

@@ -109,7 +109,8 @@ class FakeHip(HipMemory):
             del self.handles[node]
         del self.handles[graph]
 
-    def add(self, out: int, graph: int, after: int, count: int, work: Work | None) -> None:
+    def add(self, out: int, graph: int, after: int, count: int,
+            work: Work | Callable[[], Any] | None) -> None:
         before = list((ctypes.c_uint64 * count).from_address(after)) if count else []
         nodes = self.held(graph, dict)
         assert set(before) <= set(nodes), "after a node of another graph"
@@ -135,6 +136,16 @@ class FakeHip(HipMemory):
         self.add(out, graph, after, count, Work(f, grid, pointers))
         return 0
 
+    def do_hipGraphAddMemcpyNode1D(self, out: int, graph: int, after: int, count: int, target: int, source: int,
+                                   size: int, kind: int) -> int:
+        if kind not in (1, 2):
+            return 1
+        host, device = (source, target) if kind == 1 else (target, source)
+        self.on_device(device, size)
+        assert any(a <= host and host + size <= a + n for a, n in self.pinned.items()), "not pinned"
+        self.add(out, graph, after, count, functools.partial(ctypes.memmove, target, source, size))
+        return 0
+
     def do_hipGraphInstantiateWithFlags(self, out: int, graph: int, flags: int) -> None:
         """The launches in the last order that is allowed."""
         assert not flags
@@ -148,6 +159,9 @@ class FakeHip(HipMemory):
     def do_hipGraphLaunch(self, ready: int, stream: int) -> None:
         queue = self.held(stream, list)
         for work in self.held(ready, tuple):
+            if not isinstance(work, Work):  # a copy
+                queue.append(work)
+                continue
             f = work.function
             queue.append(functools.partial(f.hosted.launch, f.name, work.grid, f.workgroup, work.pointers))
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ztorch.backends.device import Device
+from ztorch.backends.gpu_graphs import JOINED_BYTES, GpuGraph, Transfer
 from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
 from ztorch.errors import DeviceError, OutOfMemory
 
@@ -92,6 +93,10 @@ class GpuDevice(Device):
         then."""
 
     @abstractmethod
+    def _copy_node(self, graph: Any, before: list[Any], copy: Transfer) -> Any:
+        """A new node of a graph that copies when those before it are done."""
+
+    @abstractmethod
     def _load_image(self, image: bytes) -> Any:
         """A module of the driver."""
 
@@ -143,21 +148,34 @@ class GpuDevice(Device):
 
     def _submit(self, recording: Any, inputs: Any, data_in: np.ndarray, outputs: Any,
                 data_out: np.ndarray) -> Any:
-        """All in the stream of all work but the copy to the device, which has one of its own: it
-        goes on beside launches that were submitted earlier."""
+        """All in the stream of all work. A large copy to the device has a stream of its own: it
+        goes on beside launches that were submitted earlier. Small ones are part of the graph."""
         with self._current(), self._waited_for_if_it_fails():
             self._settle()
             self._running = True
+            if recording is not None and self._joins(data_in, data_out):
+                before = Transfer(inputs, data_in.ctypes.data, data_in.nbytes, "HtoD")
+                behind = Transfer(data_out.ctypes.data, outputs, data_out.nbytes, "DtoH")
+                self._call("GraphLaunch", recording.between(before if before.nbytes else None,
+                                                            behind if behind.nbytes else None),
+                           self._queue)
+                return self._mark(self._queue)
             if data_in.nbytes:
                 self._move(inputs, data_in.ctypes.data, data_in.nbytes, "HtoD", self._copies)
                 arrived = self._mark(self._copies)
                 self._call("StreamWaitEvent", self._queue, arrived, 0)
                 self._marks.append(arrived)  # the stream has noted it
             if recording is not None:
-                self._call("GraphLaunch", recording, self._queue)
+                self._call("GraphLaunch", recording.alone, self._queue)
             if data_out.nbytes:
                 self._move(data_out.ctypes.data, outputs, data_out.nbytes, "DtoH", self._queue)
             return self._mark(self._queue)
+
+    def _joins(self, *blocks: np.ndarray) -> bool:
+        """Whether the copies of these blocks are part of a graph: small ones of blocks that the
+        driver knows, which therefore stay in place."""
+        return (sum(b.nbytes for b in blocks) <= JOINED_BYTES
+                and all(id(b) in self._pinned or not b.nbytes for b in blocks))
 
     @contextlib.contextmanager
     def _waited_for_if_it_fails(self) -> Iterator[None]:
@@ -250,40 +268,22 @@ class GpuDevice(Device):
         _, functions = module.handle
         return functions[entry]
 
-    def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> Any:
-        """A graph in which each launch waits for those before its barrier, and for no others; None
-        if there are no launches."""
+    def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> GpuGraph | None:
+        """None if there are no launches."""
         if not launches:
             return None
         with self._current():
-            graph = self._call("GraphCreate", 0)
-            try:
-                before: list[Any] = []
-                since: list[Any] = []
-                for launch in launches:
-                    if launch.barrier and since:
-                        before, since = [self._join(graph, since)], []
-                    node, _alive = self._node(module, launch)
-                    since.append(self._call("GraphAddKernelNode", graph, before, len(before), node))
-                return self._call("GraphInstantiate", graph, 0)
-            finally:
-                self._call("GraphDestroy", graph)
-
-    def _join(self, graph: Any, nodes: list[Any]) -> Any:
-        """One node that is done when all of these are."""
-        if len(nodes) == 1:
-            return nodes[0]
-        return self._call("GraphAddEmptyNode", graph, nodes, len(nodes))
+            return GpuGraph(self, module, launches)
 
     def _drop(self, handle: Any) -> None:
         if handle is not None:
-            self._release("GraphExecDestroy", handle)
+            self._release("GraphExecDestroy", *handle.instances)
 
     def _run(self, handle: Any) -> None:
         if handle is not None:
             with self._current():
                 self._settle()
-                self._call("GraphLaunch", handle, self._queue)
+                self._call("GraphLaunch", handle.alone, self._queue)
                 self._running = True
 
     def _synchronise(self) -> None:

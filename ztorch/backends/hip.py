@@ -76,6 +76,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "hipGraphCreate": (Out(_P), ctypes.c_uint),
     "hipGraphAddKernelNode": (Out(_P), _P, _P, _N, _P),
     "hipGraphAddEmptyNode": (Out(_P), _P, _P, _N),
+    "hipGraphAddMemcpyNode1D": (Out(_P), _P, _P, _N, _P, _P, _N, ctypes.c_int),
     "hipGraphInstantiateWithFlags": (Out(_P), _P, ctypes.c_ulonglong),
     "hipGraphDestroy": (_P,),
     "hipGraphLaunch": (_P, _P),

@@ -12,6 +12,7 @@ from ztorch.backends.cuda_streams import CudaStream
 from ztorch.backends.device import Device
 from ztorch.backends.gpu import GpuDevice
 from ztorch.backends.gpu_backend import GpuBackend
+from ztorch.backends.gpu_graphs import Transfer
 from ztorch.backends.handles import (
     DeviceInfo,
     DeviceModule,
@@ -137,7 +138,7 @@ class CudaDevice(GpuDevice):
                 if self._running:
                     self._call("StreamSynchronize", self._queue)
                     self._running = False
-                self._call("GraphLaunch", recording.handle, queue)
+                self._call("GraphLaunch", recording.handle.alone, queue)
                 self._busy[int(queue)] = queue
 
     def call_in(self, queue: Any, name: str, *args: Any) -> Any:
@@ -222,6 +223,20 @@ class CudaDevice(GpuDevice):
         if addresses:
             node.kernelParams = (addresses, (ctypes.c_void_p,) * len(addresses))
         return node, None
+
+    def _copy_node(self, graph: Any, before: list[Any], copy: Transfer) -> Any:
+        cuda = cuda_calls.driver()
+        host, device = (cuda.CUmemorytype.CU_MEMORYTYPE_HOST,
+                        cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE)
+        node = cuda.CUDA_MEMCPY3D()
+        node.WidthInBytes, node.Height, node.Depth = copy.nbytes, 1, 1
+        if copy.kind == "HtoD":
+            node.srcMemoryType, node.srcHost = host, copy.source
+            node.dstMemoryType, node.dstDevice = device, copy.target
+        else:
+            node.srcMemoryType, node.srcDevice = device, copy.source
+            node.dstMemoryType, node.dstHost = host, copy.target
+        return self._call("GraphAddMemcpyNode", graph, before, len(before), node, self._context)
 
 
 BACKEND = Cuda()

@@ -10,6 +10,7 @@ from ztorch.backends import hip
 from ztorch.backends.device import Device
 from ztorch.backends.gpu import GpuDevice
 from ztorch.backends.gpu_backend import GpuBackend
+from ztorch.backends.gpu_graphs import Transfer
 from ztorch.backends.handles import DeviceInfo, DeviceModule, Launch
 from ztorch.errors import DeviceError
 from ztorch.machines.chips import runnable
@@ -126,6 +127,10 @@ class RocmDevice(GpuDevice):
                               self._function(module, launch.entry), hip.Dim3(*launch.grid),
                               ctypes.addressof(arguments))
         return ctypes.byref(node), (values, arguments)
+
+    def _copy_node(self, graph: Any, before: list[Any], copy: Transfer) -> Any:
+        return self._call("GraphAddMemcpyNode1D", graph, before, len(before), copy.target,
+                          copy.source, copy.nbytes, hip.COPY_KINDS[copy.kind])
 
 
 BACKEND = Rocm()
