@@ -20,20 +20,21 @@ from ztorch.lower.plan import KernelStep
 from ztorch.lower.schedule import IllegalSchedule
 
 HOPPER = TARGETS["cuda:sm_90a"].limits
-# Heads, those of keys, queries, keys, size of a head, shape of the mask, causal, dtype; teams and columns of a block.
+# Heads, those of keys, queries, keys, size of a head, shape of the mask, causal, dtype; teams, columns of a block, cluster.
 CASES = {
-    "one block": (2, 2, 64, 32, 32, (), False, "bfloat16", 1, 32),
-    "one block and a rest": (1, 1, 64, 56, 16, (), False, "float16", 1, 16),
-    "many blocks, two panels": (1, 1, 70, 150, 72, (), False, "bfloat16", 2, 64),
-    "causal": (2, 1, 70, 70, 16, (), True, "float16", 1, 32),
-    "masked, in groups": (4, 2, 24, 40, 24, (2, 1, 1, 40), False, "bfloat16", 1, 16),
-    "rows that see nothing": (2, 1, 40, 40, 8, (40, 40), False, "float16", 2, 16),
+    "one block": (2, 2, 64, 32, 32, (), False, "bfloat16", 1, 32, 1),
+    "one block and a rest": (1, 1, 64, 56, 16, (), False, "float16", 1, 16, 1),
+    "many blocks, two panels": (1, 1, 70, 150, 72, (), False, "bfloat16", 2, 64, 1),
+    "in pairs": (2, 1, 120, 96, 16, (), False, "float16", 1, 32, 2),
+    "causal": (2, 1, 70, 70, 16, (), True, "float16", 1, 32, 1),
+    "masked, in groups": (4, 2, 24, 40, 24, (2, 1, 1, 40), False, "bfloat16", 1, 16, 1),
+    "rows that see nothing": (2, 1, 40, 40, 8, (40, 40), False, "float16", 2, 16, 1),
 }
 
 
 def case(name: str) -> tuple[Job, str]:
-    *sizes, teams, block = CASES[name]
-    return job(*sizes, more=8), f"grid_attention_roles teams({teams}) block({block}) stages(2)"
+    *sizes, teams, block, cluster = CASES[name]
+    return job(*sizes, more=8), f"grid_attention_roles teams({teams}) block({block}) stages(2) cluster({cluster})"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -90,7 +91,7 @@ def test_nothing_spills_and_products_overlap(size: int, causal: bool, masked: bo
     """The exponentials stand between the waits for scores and for results; assemblers would move them."""
     pytest.importorskip("cuda.bindings.nvjitlink", reason="needs nvJitLink: pip install 'ztorch[cuda]'")
     step = proposed(size, causal=causal, masked=masked)
-    assert repr(step.schedule) == "grid_attention_roles teams(2) block(128) stages(2)"
+    assert repr(step.schedule) == "grid_attention_roles teams(2) block(128) stages(2) cluster(1)"
     text = rendered([step.kernel], "sm_90a")
     if ptx.shares_registers(text) and not nvidia_programs.installed("ptxas"):
         pytest.skip(f"needs ptxas: pip install {nvidia_programs.PACKAGES['ptxas']}")
@@ -118,7 +119,7 @@ def test_schedules_that_cannot_be_had(change: str, why: str) -> None:
     q, k, v = (leaf("input", n, (2, 256, 128), bf16) for n in "qkv")
     graph = Graph({"y": ops.attention(q, k, v)})
     [step] = plan_of(graph, HOPPER)[0].steps
-    parts = ["teams(2)", "block(128)", "stages(2)"]
+    parts = ["teams(2)", "block(128)", "stages(2)", "cluster(1)"]
     changed = [change if p.split("(")[0] == change.split("(")[0] else p for p in parts]
     with pytest.raises(IllegalSchedule, match=why):
         plan_of(graph, HOPPER, schedules={step.key: " ".join(["grid_attention_roles", *changed])})

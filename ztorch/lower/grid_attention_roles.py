@@ -37,12 +37,12 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     down = math.ceil(sizes.rows / tile.rows)
     with workgroups(b, sizes.matrices * down, limits.grid) as g, \
             threads(b, tile.threads + tile.team_threads) as t:
-        b.resident_threads = tile.threads + tile.team_threads
+        b.resident_threads, b.cluster = tile.threads + tile.team_threads, tile.cluster
         matrix, turn = b.div(g, down), b.rem(g, down)
         if region.members[0].attrs["attention"].ahead is not None:
             matrix, turn = b.rem(g, sizes.matrices), b.sub(down - 1, b.div(g, sizes.matrices))
-        _TeamRows(b, region, memory, limits, tile, sides, matrix, b.mul(turn, tile.rows),
-                  t).run(target)
+        _TeamRows(b, region, memory, limits, tile, sides, matrix, b.mul(turn, tile.rows), t,
+                  g).run(target)
 
 
 class _TeamRows(FragmentRows):
@@ -52,10 +52,10 @@ class _TeamRows(FragmentRows):
 
     def __init__(self, b: Builder, region: Region, memory: Mapping[Value, str], limits: Limits,
                  tile: AttentionTile, sides: tuple[Side, Side, Side], matrix: Operand,
-                 first: Operand, t: Operand):
+                 first: Operand, t: Operand, group: Operand):
         super().__init__(b, region, memory, limits, tile.shape, 1, tile.block,
                          tile.teams * WARPGROUP, matrix, first, t)
-        self.tile, self.sides = tile, sides
+        self.tile, self.sides, self.group = tile, sides, group
         for side in sides:
             b.memory(side.name, tile.shape.of, side.stages(tile) * side.size(tile), "shared", "rw",
                      swizzled=True)
@@ -63,16 +63,16 @@ class _TeamRows(FragmentRows):
             [b.barriers(f"{state}_{side.name}", side.stages(tile)) for side in sides]
             for state in ("full", "empty"))
 
-
     def run(self, target: Mapping[Value, str]) -> None:
         b, tile, t = self.b, self.tile, self.t
         with b.if_(b.eq(t, 0)):
             for side, full, empty in zip(self.sides, self.full, self.empty, strict=True):
                 for stage in range(side.stages(tile)):
                     b.mbarrier_init(full, stage, 1)
-                    b.mbarrier_init(empty, stage, tile.teams)
+                    b.mbarrier_init(empty, stage, tile.teams * tile.cluster)
             b.mbarrier_fence()
-        b.barrier()
+        together = b.cluster_barrier if tile.cluster > 1 else b.barrier
+        together()
         end = self.end(self.first, tile.rows)
         count = b.div(b.add(end, tile.block - 1), tile.block)
         registers = tile.registers
@@ -86,6 +86,8 @@ class _TeamRows(FragmentRows):
             if moved:
                 b.thread_registers(registers.more, fewer=False)
             self._consume(count, target)
+        if tile.cluster > 1:
+            together()  # no thread ends while others still arrive here
 
     # -- the thread that copies --------------------------------------------------------------------
 
@@ -94,7 +96,7 @@ class _TeamRows(FragmentRows):
         b, tile = self.b, self.tile
         zero = b.const(0, b.index)
         b.mbarrier_expect(self.full[0], 0, self.sides[0].size(tile) * tile.shape.of.bytes)
-        self._copy(0, self.first, zero)
+        self._copy(0, self.first, zero, tile.rows, zero)
         turn = RingPlace(b, tile.stages, parity=1)
         with b.loop(0, b.add(count, 1)) as number:
             stage, parity = turn()
@@ -112,17 +114,21 @@ class _TeamRows(FragmentRows):
         """Starts to copy a block of keys or values to a stage."""
         b, tile = self.b, self.tile
         b.mbarrier_expect(self.full[n], stage, self.sides[n].size(tile) * tile.shape.of.bytes)
-        self._copy(n, b.mul(number, tile.block), stage)
+        length = tile.block // tile.cluster
+        share = b.mul(b.rem(self.group, tile.cluster), length)  # which this workgroup copies
+        self._copy(n, b.add(b.mul(number, tile.block), share), stage, length, share, tile.cluster)
 
-    def _copy(self, n: int, first: Operand, stage: Operand) -> None:
-        """Starts to copy the lines of a stage."""
+    def _copy(self, n: int, first: Operand, stage: Operand, length: int, share: Operand,
+              cluster: int = 1) -> None:
+        """Starts to copy lines of a stage, beginning with one of them."""
         b, tile, side = self.b, self.tile, self.sides[n]
+        place = b.add(b.mul(stage, side.size(tile)), b.mul(share, tile.line))
         lines, apart = side.lines, self.e.value(side.lines.apart)
         for panel in range(side.panels):
-            b.copy_tile(side.name, b.mul(stage, side.size(tile)), self.e.memory[lines.source],
+            b.copy_tile(side.name, place, self.e.memory[lines.source],
                         [b.const(panel * tile.line, b.index), first, apart], lines.extents,
-                        lines.pitches, lines.box(side.high(tile)), self.full[n], stage,
-                        off=panel * side.panel(tile), source_off=lines.first)
+                        lines.pitches, lines.box(length), self.full[n], stage,
+                        off=panel * side.panel(tile), source_off=lines.first, cluster=cluster)
 
     # -- the teams that multiply -------------------------------------------------------------------
 
@@ -197,7 +203,7 @@ class _TeamRows(FragmentRows):
     def _release(self, n: int, turn: RingPlace) -> None:
         """Gives a stage back."""
         with self.b.if_(self.elected):
-            self.b.mbarrier_arrive(self.empty[n], turn()[0])
+            self.b.mbarrier_arrive(self.empty[n], turn()[0], cluster=self.tile.cluster)
         turn.step()
 
     def _start_scores(self, team: Operand, scores: list[Operand]) -> None:
