@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import re
 
+import numpy as np
 import pytest
 
-from tests.cases.attention import job, off
+from tests.cases.attention import fed, job, off
 from tests.machines.ptx.parse import PtxError, parse
 from tests.machines.ptx.running import rendered, run
 from tests.parity import Job, buffers_of, interpreted, plan_of
 from ztorch import ops
 from ztorch.codegen import nvidia_programs, ptx
 from ztorch.codegen.targets import TARGETS
-from ztorch.dtypes import DType, bf16, f16, from_storage
+from ztorch.dtypes import DType, bf16, f16, f32, from_storage
+from ztorch.graph import passes
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
+from ztorch.ir.limits import Limits
+from ztorch.lower import attention
 from ztorch.lower.plan import KernelStep
 from ztorch.lower.schedule import IllegalSchedule
 
@@ -123,3 +128,21 @@ def test_schedules_that_cannot_be_had(change: str, why: str) -> None:
     changed = [change if p.split("(")[0] == change.split("(")[0] else p for p in parts]
     with pytest.raises(IllegalSchedule, match=why):
         plan_of(graph, HOPPER, schedules={step.key: " ".join(["grid_attention_roles", *changed])})
+
+
+@pytest.mark.parametrize(("limits", "kind", "columns"), [
+    (HOPPER, "roles", 288), (TARGETS["cuda:sm_80"].limits, "matrix", 96),
+    (TARGETS["cuda:sm_80"].without_tensor_cores().limits, "attention", 96)], ids=["roles", "matrix", "threads"])
+def test_a_plain_softmax_of_rows_that_begin_hidden(limits: Limits, kind: str, columns: int,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole blocks of which a row sees nothing, at either end: its largest score is minus infinity so far."""
+    monkeypatch.setattr(attention, "ATTENTION_SHARE", 0)
+    q, k, v = (leaf("input", n, (16 if n == "q" else columns, 16), f16) for n in "qkv")
+    seen = leaf("input", "seen", (columns,), "bool")
+    scores = ops.where(seen, ops.cast(ops.matmul(q, ops.transpose(k)), f32) * 0.25, -math.inf)
+    graph = passes.run(Graph({"y": ops.matmul(ops.cast(ops.softmax(scores), f16), v)}))
+    feeds = fed(graph)
+    feeds[next(x for x in feeds if x.attrs["name"] == "seen")][:] = abs(np.arange(columns) - columns // 2) < 9
+    one = Job(graph, feeds)
+    assert [s.schedule.kind.split("_")[-1] for s in plan_of(graph, limits)[0].steps] == [kind]
+    assert off(one, interpreted(one, limits)[0]) < 4

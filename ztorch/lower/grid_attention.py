@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ztorch.dtypes import f32
-from ztorch.graph.value import Value
+from ztorch.graph.value import Value, topological
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import GridLimits, Limits
@@ -142,8 +142,8 @@ class AttentionRows:
     def shift(self, e: Emitter, largest: Operand) -> Operand:
         """The number subtracted from the scores of a row; some if it has seen nothing so far."""
         a, b, e = self.attention, self.b, e.within()
-        if a.shift is a.largest:
-            return b.select(b.gt(largest, -math.inf), largest, 0.0)
+        if not any(v.op.opcode == "select" for v in topological([a.shift])):
+            largest = b.select(b.gt(largest, -math.inf), largest, 0.0)
         e.here[a.largest] = largest
         return self.number(e, a.shift)
 
