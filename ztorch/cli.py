@@ -57,8 +57,8 @@ def demo(**settings: Any) -> None:
 @options.custom
 @click.option("--data", "data_name", type=DataName(), metavar="DATA",
               help="Training data: a data set (digits, mnist, fashion_mnist, cifar10), a "
-              "table.csv with the label last, file.npz with x and y, x.npy,y.npy, or a folder with "
-              "a folder of images per class. Default: what the model's file says.")
+              "table.csv with the label last, .npz or .jsonl with x and y, x.npy,y.npy, or a "
+              "folder with a folder of images per class. Default: what the model's file says.")
 @options.epochs
 @options.batch_size
 @options.sizes
@@ -146,22 +146,23 @@ def export(model: str, optimizer: str | None, **settings: Any) -> None:
 @options.custom
 @click.argument("sources", metavar="[INPUT...]", nargs=-1, type=click.Path())
 @click.option("-o", "--out", type=click.Path(), metavar="FILE",
-              help="Write to an .npy, .npz or .csv file. Default: CSV on standard output.")
+              help="Write to an .npy, .npz, .csv or .jsonl file. Default: CSV on standard output.")
 @click.option("--classes", is_flag=True, help="Write each row's likeliest class, not its scores.")
 @options.threads
 @examples("""ztorch run digits.zt rows.npy -o scores.npy
              ztorch run digits.zt rows.csv --classes
+             ztorch run words.zt lines.jsonl -o scores.jsonl
              ztorch run titanic.zt new.csv
              ztorch run cats.zt cat.png folder/
              cat new.csv | ztorch run titanic.zt -""")
 def run(**settings: Any) -> None:
     """Predict with a trained model.
 
-    INPUT holds rows: .npy, .npz with x, or .csv without labels; -, or nothing in a pipe, reads CSV
-    or a picture from standard input. Several inputs or outputs are arrays of an .npz, by name. An
-    artifact that was trained on a table takes tables with its columns in any order, one of images
-    takes files and folders. A file that `ztorch export --shapes` wrote takes a file or a number for
-    each argument.
+    INPUT holds rows: .npy, .npz with x, .csv without labels, or .jsonl with a row a line, which may
+    differ in length; -, or nothing in a pipe, reads CSV, JSON lines or a picture from standard
+    input. Several inputs or outputs have names in an .npz or .jsonl. An artifact that was trained
+    on a table takes tables with its columns in any order, one of images takes files and folders. A
+    file that `ztorch export --shapes` wrote takes a file or a number for each argument.
     """
     from ztorch.commands.run import run
 
@@ -263,6 +264,7 @@ def verify(model: str, **settings: Any) -> None:
               metavar="N,N,...", help="Batch sizes to measure.")
 @click.option("--seconds", type=click.FloatRange(0.01), default=0.5, show_default=True,
               help="Seconds for each measurement.")
+@options.sizes
 @options.dtype
 @options.device
 @options.threads

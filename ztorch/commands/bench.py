@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from statistics import median
 from time import perf_counter
 
@@ -19,7 +20,8 @@ KERNELS = 10  # of a function that are listed
 
 
 def bench(name: str, batch_sizes: tuple[int, ...], device: str, threads: int | None,
-          seconds: float, dtype: str | None, profile: bool = False) -> None:
+          seconds: float, dtype: str | None, profile: bool = False,
+          sizes: Iterable[tuple[str, tuple[int, ...]]] = ()) -> None:
     """Prints the median time of one call, with the data in the program's buffers already, and on a
     CPU, if `profile`, what each kernel takes."""
     recipe = find(name)
@@ -28,6 +30,11 @@ def bench(name: str, batch_sizes: tuple[int, ...], device: str, threads: int | N
         if chosen.limits.grid is not None or chosen.emits_source:
             raise click.UsageError(f"--profile is for CPUs, not {chosen.name}; `ztorch explain "
                                    f"{name} --device {chosen.name}` predicts kernels of GPUs")
+    chosen_sizes = dict(sizes) or recipe.sizes
+    if recipe.model.open_axes and not chosen_sizes:
+        axes = ", ".join(recipe.model.axis_names)
+        raise click.UsageError(f"{name} leaves axes open ({axes}); say their sizes: "
+                               f"--sizes {recipe.model.axis_names[0]}=64")
     rows = [("batch", "predict us", "train us", "rows/s trained")]
     profiles: list[str] = []
     with working(f"bench {recipe.model.name}"):
@@ -35,9 +42,9 @@ def bench(name: str, batch_sizes: tuple[int, ...], device: str, threads: int | N
             at(f"compile for batches of {size}")
             if recipe.loss is None:
                 program = recipe.model.compile(device, batch_size=size, threads=threads,
-                                               dtype=dtype or recipe.dtype, sizes=recipe.sizes)
+                                               dtype=dtype or recipe.dtype, sizes=chosen_sizes)
             else:
-                program = compiled(recipe, device, size, threads=threads, dtype=dtype)
+                program = compiled(recipe, device, size, threads=threads, dtype=dtype, sizes=sizes)
             predict = microseconds(program, "predict", seconds, size)
             train, rate = "-", "-"
             if "train" in program.executable.functions:

@@ -11,6 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ztorch.commands import named_arrays
+from ztorch.data.json_lines import (
+    SUFFIXES,
+    Rows,
+    begins_as_json_lines,
+    by_row,
+    is_json_lines,
+    labels_of,
+    read_json_lines,
+    to_json_lines,
+)
 from ztorch.errors import ConfigError, DataError, unknown
 from ztorch.files.atomic import writable, write_atomic
 
@@ -18,7 +28,7 @@ if TYPE_CHECKING:
     from ztorch.data import Pair
     from ztorch.program.program import Program
 
-_SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".npz", ".npy")
+_SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".npz", ".npy", *SUFFIXES)
 
 
 class TrainingData(NamedTuple):
@@ -40,16 +50,19 @@ class TrainingData(NamedTuple):
         if new := [text for text in texts if text not in known]:
             raise DataError(f"the labels to validate on include {new[0]!r}, which is not among "
                             f"those to train on: {', '.join(known)}")
+        numbers = np.array([known.index(text) for text in texts], np.int32)
         x, y = self.train
-        return x, np.array([known.index(text) for text in texts], np.int32)[y]
+        renumbered: Any = by_row(y, lambda old: numbers[old])
+        return x, renumbered
 
 
 def read_training(name: str, shape: tuple[int, ...] | None = None) -> TrainingData:
     """The data that --data or --val names.
 
     Args:
-        name: A data set, a table (NPZ with x and y, or CSV with the label last), two NPY files as
-            `x.npy,y.npy`, or a folder that has a folder of images for each class.
+        name: A data set, a table (NPZ with x and y, or CSV with the label last), JSON lines with x
+            and y, two NPY files as `x.npy,y.npy`, or a folder that has a folder of images for each
+            class.
         shape: The shape of the model's input. Rows of tables and images get it. Default: `None`.
 
     Examples:
@@ -58,7 +71,6 @@ def read_training(name: str, shape: tuple[int, ...] | None = None) -> TrainingDa
         ((1433, 8, 8, 1), (364, 8, 8, 1))
     """
     from ztorch import data
-    from ztorch.data.tables import labels
 
     if not name:
         raise ConfigError("the name of the data is empty")
@@ -66,9 +78,8 @@ def read_training(name: str, shape: tuple[int, ...] | None = None) -> TrainingDa
         parts = name.split(",")
         if len(parts) != 2 or not all(parts):
             raise ConfigError(f"{name!r} names {sum(map(bool, parts))} file(s); give x.npy,y.npy")
-        x, y = (read_rows(part) for part in parts)
-        y, classes = labels(y) if y.dtype.kind in "US" else (y, None)
-        return TrainingData((_shaped(x, shape), y), None, classes)
+        x, y = map(read_rows, parts)
+        return _labelled(x, y, shape)
     if not name.lower().endswith(_SUFFIXES):
         if name in data.names():
             return TrainingData(*data.load(name))
@@ -76,11 +87,24 @@ def read_training(name: str, shape: tuple[int, ...] | None = None) -> TrainingDa
             return _images(name, shape)
         raise ConfigError(f"{unknown('data set', name, data.names())}; or a file ending in "
                           f"{' '.join(_SUFFIXES)}, or x.npy,y.npy, or a folder of images")
+    if is_json_lines(name):
+        rows = read_json_lines(name)
+        if missing := [column for column in ("x", "y") if column not in rows]:
+            raise DataError(f"{name} has no {missing[0]!r}; it has {', '.join(rows)}; write lines "
+                            'such as {"x": [[0.5, 1.0], [2.0, 3.0]], "y": 1}')
+        return _labelled(rows["x"], rows["y"], shape)
     table = data.read_table(name)
     if table.y is None:
         raise DataError(f"{name} holds no y")
     test = table.test and (_shaped(table.test[0], shape), table.test[1])
     return TrainingData((_shaped(table.x, shape), table.y), test, table.classes)
+
+
+def _labelled(x: Any, y: Any, shape: tuple[int, ...] | None) -> TrainingData:
+    """Rows with labels, of which texts become numbers."""
+    of_texts = (y[0] if isinstance(y, list) else y).dtype.kind in "US"
+    y, classes = labels_of(y) if of_texts else (y, None)
+    return TrainingData((_shaped(x, shape), y), None, classes)
 
 
 def _images(folder: str, shape: tuple[int, ...] | None) -> TrainingData:
@@ -95,22 +119,32 @@ def _images(folder: str, shape: tuple[int, ...] | None) -> TrainingData:
     return TrainingData((np.concatenate(x), np.concatenate(y)), None, images.classes)
 
 
-def read_rows(path: str) -> np.ndarray:
-    """The numbers in a file: NPY, x of an NPZ, or a CSV without labels; "-" is a CSV on standard
-    input."""
+def read_rows(path: str) -> Rows:
+    """The numbers in a file: NPY, x of an NPZ or of JSON lines, or a CSV without labels; "-" is a
+    CSV or JSON lines on standard input."""
     from ztorch.data.numpy_files import read_array
     from ztorch.data.tables import read_table
 
     if path == "-":
-        return _read_stream()
+        return _read_stream(sys.stdin.buffer.read())
+    if is_json_lines(path):
+        return _x_of(read_json_lines(path), path)
     return read_array(path) if path.lower().endswith(".npy") else read_table(path, label=None).x
 
 
-def _read_stream() -> np.ndarray:
-    """The numbers of a CSV on standard input."""
+def _x_of(rows: dict[str, Rows], where: str) -> Rows:
+    if "x" not in rows:
+        raise DataError(f"{where} has no 'x'; it has {', '.join(rows)}")
+    return rows["x"]
+
+
+def _read_stream(content: bytes) -> Rows:
+    """The numbers of a CSV or of JSON lines on standard input."""
     from ztorch.data.columns import read_columns
 
-    table = read_columns(sys.stdin.buffer)
+    if begins_as_json_lines(content):
+        return _x_of(read_json_lines(content), "standard input")
+    table = read_columns(io.BytesIO(content))
     x = np.stack([column.numbers for column in table.by_name.values()], 1)
     if not np.isfinite(x).all():
         row, k = np.argwhere(~np.isfinite(x))[0]
@@ -122,7 +156,7 @@ def _read_stream() -> np.ndarray:
 def read_inputs(path: str, program: Program) -> Any:
     """The rows that a program predicts from: an array, or a dict of several inputs."""
     if any(port.reader for port in program.adapter.input_ports) and not path.endswith((
-            ".npy", ".npz")):
+            ".npy", ".npz", *SUFFIXES)):
         return _read_texts(path, program)
     shapes = named_arrays.of_program(program)
     if len(shapes.inputs) > 1:
@@ -154,17 +188,25 @@ def _read_texts(path: str, program: Program) -> Any:
     return {p.name: table[p.name].texts if p.reader else table[p.name].numbers for p in ports}
 
 
-def _shaped(x: np.ndarray, shape: tuple[int, ...] | None) -> np.ndarray:
+def _shaped(x: Any, shape: tuple[int, ...] | None) -> Any:
     """Flat rows in the shape of the model's input, and other rows flat where the input is. All else
     is left as it is: the program accepts it, or explains what is wrong."""
-    if shape is None or not (x.ndim == 2 or (x.ndim > 2 and len(shape) == 1)):
+    if shape is None or isinstance(x, list) or not (
+            x.ndim == 2 or (x.ndim > 2 and len(shape) == 1)):
         return x
     return x.reshape(len(x), *shape) if np.prod(x.shape[1:]) == np.prod(shape) else x
 
 
-def write(path: str | None, y: np.ndarray) -> None:
-    """Writes an array as NPY or CSV; as CSV to standard output without a path."""
-    if path is not None and path.endswith(".npy"):
+def write(path: str | None, y: Rows) -> None:
+    """Writes rows as NPY, CSV or JSON lines; without a path as CSV to standard output. Rows that
+    differ in size are JSON lines."""
+    if path is not None and is_json_lines(path):
+        write_atomic(path, to_json_lines({"": y}).encode())
+    elif isinstance(y, list):
+        if path is not None:
+            raise ConfigError(f"cannot write {path}: rows differ in size; write them to a .jsonl")
+        print(to_json_lines({"": y}), end="")
+    elif path is not None and path.endswith(".npy"):
         data = io.BytesIO()
         np.save(data, y, allow_pickle=False)
         write_atomic(path, data.getvalue())

@@ -1,12 +1,15 @@
-"""NPZ files with an array for each input and output of a model, by name."""
+"""Files with rows for each input and output of a model, by name: NPZ and JSON lines."""
 
 from __future__ import annotations
 
 import io
+import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ztorch.data.json_lines import Rows, is_json_lines, read_json_lines, to_json_lines
 from ztorch.errors import ConfigError, DataError
 from ztorch.files.atomic import write_atomic
 
@@ -51,16 +54,21 @@ def of_program(program: Program) -> PortShapes:
 
 
 def read(path: str, shapes: PortShapes) -> tuple[Any, Any]:
-    """x and y of an NPZ file. Its arrays have the names of inputs and outputs, or x/NAME and y/NAME
-    where an input and an output share a name. y holds the outputs that the file has."""
-    if not path.lower().endswith(".npz"):
-        raise ConfigError(f"the model has several inputs or outputs, and {path} has no names for "
-                          f"them; use an .npz file: {_savez_call(shapes)}")
+    """x and y of an NPZ file or of JSON lines; of those on standard input for "-". Arrays have the
+    names of inputs and outputs, or x/NAME and y/NAME where an input and an output share a name. y
+    holds the outputs that the file has."""
     from ztorch.data.numpy_files import read_arrays
 
-    arrays = read_arrays(path)
+    arrays: dict[str, Rows]
+    if path == "-" or is_json_lines(path):
+        arrays = read_json_lines(sys.stdin.buffer.read() if path == "-" else path)
+    elif path.lower().endswith(".npz"):
+        arrays = dict(read_arrays(path))
+    else:
+        raise ConfigError(f"the model has several inputs or outputs, and {path} has no names for "
+                          f"them; use an .npz file: {_savez_call(shapes)}; or a .jsonl")
 
-    def select(role: str, names: Shapes) -> dict[str, np.ndarray]:
+    def select(role: str, names: Shapes) -> dict[str, Rows]:
         keys = {name: next((key for key in (f"{role}/{name}", name or role) if key in arrays), None)
                 for name in names}
         return {name: arrays[key] for name, key in keys.items() if key is not None}
@@ -73,8 +81,10 @@ def read(path: str, shapes: PortShapes) -> tuple[Any, Any]:
     return x.get("", x), y.get("", y) if y else None
 
 
-def _with_row_shape(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _with_row_shape(array: Rows, shape: tuple[int, ...]) -> Rows:
     """Flat rows in the shape of the input; other arrays as they are."""
+    if isinstance(array, list):
+        return array
     flat = array.ndim == 2 and array.shape[1] == int(np.prod(shape))
     return array.reshape(-1, *shape) if flat else array
 
@@ -95,11 +105,17 @@ def targets_of(y: Any, program: Program) -> Any:
     return {name: array for name, array in y.items() if f"y/{name}" in train.inputs}
 
 
-def write(path: str | None, outputs: dict[str, np.ndarray]) -> None:
-    """Writes several outputs to an NPZ file."""
+def write(path: str | None, outputs: Mapping[str, Rows]) -> None:
+    """Writes several outputs to an NPZ file or as JSON lines."""
+    if path is not None and is_json_lines(path):
+        write_atomic(path, to_json_lines(outputs).encode())
+        return
     if path is None or not path.endswith(".npz"):
         raise ConfigError(f"the program gives several outputs ({', '.join(outputs)}); write them "
-                          "to an .npz file with -o FILE.npz")
+                          "to an .npz file with -o FILE.npz, or to a .jsonl")
+    if ragged := [name for name, rows in outputs.items() if isinstance(rows, list)]:
+        raise ConfigError(f"cannot write {path}: rows of {ragged[0]!r} differ in size; write them "
+                          "to a .jsonl")
     data = io.BytesIO()
     np.savez(data, **outputs)  # type: ignore[arg-type]
     write_atomic(path, data.getvalue())

@@ -63,7 +63,7 @@ class Examined:
                              for name in names), ""
         texts, picture = [], ""
         for name, x in self.inputs.items():
-            if not picture and x.ndim == 4 and x.shape[3] in (1, 3, 4):
+            if not picture and np.ndim(x[row]) == 3 and np.shape(x[row])[2] in (1, 3, 4):
                 picture = _picture(x[row])
             else:
                 texts.append((f"{name}: " if name else "") + _beginning(x[row]))
@@ -131,6 +131,9 @@ def examine(program: Program, name: str, artifact: str, output: str | None = Non
                 rows._replace(classes=pipeline.classes)), test=None, classes=pipeline.classes)
         x, truth = rows.test or rows.train
         count = shapes.outputs[output][-1] if shapes.outputs[output] else 1
+        if isinstance(truth, list):
+            raise ConfigError(f"the answers of {name} differ in size from row to row; reports are "
+                              "for one class or quantity a row")
         classifies = np.issubdtype(truth.dtype, np.integer) and count > 1
         classes = rows.classes or tuple(map(str, range(count)))
         target = TargetRecord(output, classes if classifies else ())
@@ -165,6 +168,8 @@ def _columns(inputs: Inputs) -> dict[str, Place]:
     inputs, where there are several."""
     columns: dict[str, Place] = {}
     for name, x in inputs.items():
+        if isinstance(x, list):  # rows differ in size
+            continue
         if x.ndim == 2 and (1 if name else 0) < x.shape[1] <= MOST_FEATURES:
             columns |= {f"{name or 'number'} {k}": (name, [k]) for k in range(x.shape[1])}
         elif name:

@@ -9,11 +9,10 @@ from functools import partial
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ztorch.commands import data, named_arrays
 from ztorch.commands.programs import program_of
 from ztorch.commands.run_function import run_function
+from ztorch.data.json_lines import SUFFIXES, Rows, by_row
 from ztorch.errors import ConfigError
 from ztorch.files.atomic import write_atomic
 from ztorch.runtime.load import open_artifact
@@ -33,7 +32,7 @@ _MOST_UNSEEN = 5  # categories that a warning names
 def run(model: str, sources: tuple[str, ...], out: str | None, classes: bool,
         threads: int | None) -> None:
     """Predicts for rows, a table or images, and writes the outputs, the classes or their names."""
-    data.need_writable(out, (".npy", ".csv", ".txt", ".npz"))
+    data.need_writable(out, (".npy", ".csv", ".txt", ".npz", *SUFFIXES))
     if not sources:
         if sys.stdin.isatty():
             raise ConfigError("give an INPUT: a file, or - for standard input")
@@ -76,10 +75,10 @@ def _predicted(model: str, sources: tuple[str, ...], out: str | None, classes: b
         raise ConfigError(f"cannot write {out}: the only output has no name; write it to .npy or "
                           ".csv")
     y = program.predict(data.read_inputs(source, program))
-    if pipeline is not None and pipeline.classes and not (out or "").endswith(".npy"):
+    if pipeline is not None and pipeline.classes and not (out or "").endswith((".npy", *SUFFIXES)):
         return lambda: _write_named(pipeline.predictions(y), out, classes)
     outputs = [y] if names == [""] else list(y.values()) if isinstance(y, dict) else y
-    outputs = [output.argmax(-1) if classes else output for output in outputs]
+    outputs = [by_row(rows, lambda y: y.argmax(-1)) if classes else rows for rows in outputs]
     return lambda: _write_outputs(names, outputs, out)
 
 
@@ -89,7 +88,7 @@ def _begins_as_picture() -> bool:
     return head.startswith(_HEADS)
 
 
-def _write_outputs(names: list[str], outputs: list[np.ndarray], out: str | None) -> None:
+def _write_outputs(names: list[str], outputs: list[Rows], out: str | None) -> None:
     """Writes outputs without names of classes."""
     if names == [""]:
         data.write(out, outputs[0])

@@ -15,12 +15,14 @@ from ztorch.data.locations import MissingFiles
 from ztorch.data.registry import class_names
 from ztorch.data.registry import load as load_data
 from ztorch.errors import ConfigError
+from ztorch.model.late_compile import LateCompile
 from ztorch.program.program import Program, load
 from ztorch.sources.find import find, is_artifact
 from ztorch.sources.recipe import Recipe, optimizer
 
 if TYPE_CHECKING:
     from ztorch.data import Pair
+    from ztorch.model.model import Model
 
 
 def compiled(recipe: Recipe, device: str, batch_size: int | tuple[int, ...] | None = None, *,
@@ -88,6 +90,8 @@ def train(name: str, *, data_name: str | None, epochs: int | None,
     if recipe is not None:
         if weights:
             recipe.model.load_weights(weights)
+        if recipe.model.open_axes and not (sizes or recipe.sizes):
+            sizes = _sizes_of(recipe.model, verbose, rows.train, rows.test, validation)
         program = compiled(recipe, device, batch_size, sizes=sizes, optimizer_=optimizer_,
                            rate=rate, seed=seed, threads=threads, dtype=dtype, **objectives)
     assert program is not None
@@ -110,6 +114,19 @@ def train(name: str, *, data_name: str | None, epochs: int | None,
     if classes and program.pipeline is None:
         _name_classes(program, classes, images=Path(data_name).is_dir())
     _write(program, out, verbose)
+
+
+def _sizes_of(model: Model, verbose: int | str, *parts: Pair | None
+              ) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Sizes of the axes that a model leaves open, which hold all rows of some data."""
+    late = LateCompile({"sizes": None})
+    for part in parts:
+        if part is not None:
+            late.hold(model, part[0])
+    if verbose:
+        said = "; ".join(f"{axis} {', '.join(map(str, n))}" for axis, n in late.sizes.items())
+        print(f"Sizes that hold all rows: {said}")
+    return tuple(late.sizes.items())
 
 
 def _data_of(recipe: Recipe) -> str | None:
