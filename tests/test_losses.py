@@ -65,6 +65,8 @@ def tensor(array):
         F.cross_entropy(p, tensor(SOFT), reduction="none", label_smoothing=0.1)),
     (losses.SparseCategoricalCrossentropy(from_logits=True), LABELS, lambda t, F, p:
         F.cross_entropy(p, tensor(LABELS), reduction="none")),
+    (losses.SparseCategoricalCrossentropy(True, int(LABELS[0])), LABELS, lambda t, F, p:
+        F.cross_entropy(p, tensor(LABELS), reduction="none", ignore_index=int(LABELS[0]))),
     ("hinge", YES, lambda t, F, p: (1 - (2 * tensor(YES) - 1) * p).clamp(0).mean(1)),
     ("squared_hinge", YES, lambda t, F, p: ((1 - (2 * tensor(YES) - 1) * p).clamp(0) ** 2).mean(1)),
     ("categorical_hinge", np.eye(C)[LABELS], lambda t, F, p: (
@@ -91,6 +93,19 @@ def test_probabilities_and_logits_agree(loss, y, of):
                        {p: PREDICTED, t: y}, oracle=True)
     np.testing.assert_allclose(a, b, rtol=1e-6)
     np.testing.assert_allclose(c, b, rtol=1e-14)
+
+
+def test_labels_of_a_class_may_not_count():
+    torch, rng = references.torch(), np.random.default_rng(0)
+    y = rng.integers(-1, 3, (4, 5))
+    x = rng.normal(size=(4, 5, 3)).astype(np.float32)
+    expected = torch.nn.functional.cross_entropy(torch.tensor(x).reshape(-1, 3), torch.tensor(y).reshape(-1), ignore_index=-1).item()
+    loss = losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
+    assert float(loss(y, x)) == pytest.approx(expected, rel=1e-6)
+    model = Sequential([L.Input((5, 3)), L.Dense(3, use_bias=False, kernel_initializer="identity")])
+    model.compile("cpu:scalar", batch_size=3, loss=loss, metrics=["accuracy"])
+    sums = [float(loss(y[k:k + 3], x[k:k + 3])) * len(y[k:k + 3]) for k in (0, 3)]  # as Keras: a mean of batches
+    assert model.evaluate(x, y, verbose=0)[0] == pytest.approx(sum(sums) / 4, rel=1e-5)
 
 
 def test_probabilities_are_held_apart_from_zero_and_one():

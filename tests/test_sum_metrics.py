@@ -41,6 +41,13 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None, np.ndarray, n
     **{f"AUC {curve} {method}": (
         "AUC", {"curve": curve, "summation_method": method, "num_thresholds": 30}, None, YES,
         SCORES) for curve in ("ROC", "PR") for method in ("interpolation", "minoring", "majoring")},
+    "AUC at thresholds": ("AUC", {"thresholds": [0.7, 0.2, 0.5]}, None, YES, SCORES),
+    **{f"AUC {curve} of labels": ("AUC", {
+        "curve": curve, "multi_label": True, "num_labels": 3, "label_weights": [1.0, 0.0, 2.0]}, None, YES, SCORES)
+       for curve in ("ROC", "PR")},
+    "AUC of weighted labels": ("AUC", {"label_weights": [1.0, 0.0, 2.0]}, None, YES, SCORES),
+    "precision of the top": ("Precision", {"top_k": 2}, None, YES, SCORES),
+    "recall of the top, of a class": ("Recall", {"top_k": 1, "class_id": 2, "thresholds": 0.4}, None, YES, SCORES),
     "AUC of logits": ("AUC", {"from_logits": True}, None, YES, SCORES * 4 - 2),
     **{name: (name, {arg: 0.6, "num_thresholds": 50}, None, YES, SCORES) for name, arg in (
         ("PrecisionAtRecall", "recall"), ("RecallAtPrecision", "precision"),

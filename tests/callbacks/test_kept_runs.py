@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import ztorch as zt
 from tests.programs import classifier, flowers, same_states
 from ztorch import callbacks as C
 from ztorch import layers as L
-from ztorch.errors import ConfigError, Unsupported
+from ztorch.errors import ConfigError, Unsupported, WeightsError
 
 X, Y = flowers()
 
@@ -48,6 +47,20 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, save_freq: Any) -> None:
     assert kept.file.exists()
 
 
+def test_a_damaged_backup_gives_way_to_the_one_before(tmp_path: Path) -> None:
+    broken, again = classifier(), classifier()
+    backup = C.BackupAndRestore(tmp_path, double_checkpoint=True)
+    with pytest.raises(RuntimeError, match="down"):
+        broken.fit(X, Y, epochs=4, verbose=0, callbacks=[Stops(3), backup])
+    backup.file.write_bytes(backup.file.read_bytes()[:100])
+    goes_on = C.BackupAndRestore(tmp_path, double_checkpoint=True)
+    goes_on.before_fit(again)
+    assert again.epoch == 2
+    backup.file_before.unlink()
+    with pytest.raises(WeightsError):
+        goes_on.before_fit(again)
+
+
 def test_files_of_keras_are_of_models(tmp_path: Path) -> None:
     saved: list[str] = []
 
@@ -70,53 +83,27 @@ def test_files_of_keras_are_of_models(tmp_path: Path) -> None:
         classifier().fit(X, Y, verbose=0, callbacks=C.ModelCheckpoint(tmp_path / "m.keras"))
 
 
-class Written:
-    """Stands for the writer of TensorBoard."""
+def test_tensorboard_reads_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    from tensorboard.util import tensor_util
 
-    scalars: list[tuple[str, str, float, int]] = []
-    closed = 0
-
-    def __init__(self, folder: str):
-        self.folder = Path(folder).name
-
-    def add_scalar(self, tag: str, data: float, step: int) -> None:
-        self.scalars.append((self.folder, tag, data, step))
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        type(self).closed += 1
-
-
-def test_scores_are_written_for_tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
-    summary = ModuleType("tensorboard.summary")
-    summary.Writer = Written  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tensorboard", ModuleType("tensorboard"))
-    monkeypatch.setitem(sys.modules, "tensorboard.summary", summary)
     history = classifier().fit(X, Y, epochs=2, verbose=0, validation_data=(X, Y),
-                               callbacks=C.TensorBoard("logs", update_freq=3))
-    epochs = {(folder, tag, step): value for folder, tag, value, step in Written.scalars}
-    for k in range(2):
-        assert epochs["train", "epoch_loss", k] == history.history["loss"][k]
-        assert epochs["validation", "epoch_accuracy", k] == history.history["val_accuracy"][k]
-        assert epochs["train", "epoch_learning_rate", k] == pytest.approx(0.001)
-    assert sorted(s for _, tag, s in epochs if tag == "batch_loss") == [3, 6, 9, 12, 15]
-    assert Written.closed == 2
-    monkeypatch.setitem(sys.modules, "tensorboard.summary", None)
+                               callbacks=C.TensorBoard(tmp_path, histogram_freq=2, update_freq=3))
+    written = {}
+    for folder in ("train", "validation"):
+        events = event_accumulator.EventAccumulator(str(tmp_path / folder))
+        events.Reload()
+        written |= {(folder, tag): {e.step: tensor_util.make_ndarray(e.tensor_proto)
+                                    for e in events.Tensors(tag)} for tag in events.Tags()["tensors"]}
+    for (folder, tag), name in {("train", "epoch_loss"): "loss", ("validation", "epoch_accuracy"): "val_accuracy"}.items():
+        assert list(written[folder, tag]) == [0, 1]
+        np.testing.assert_allclose([*written[folder, tag].values()], history.history[name], rtol=1e-6)
+    np.testing.assert_allclose([*written["train", "epoch_learning_rate"].values()], 0.001, rtol=1e-6)
+    assert sorted(written["train", "batch_loss"]) == [3, 6, 9, 12, 15]
+    [kernel] = next(v for (_, tag), v in written.items() if tag.endswith("/kernel")).values()  # of the first epoch: left, right, count
+    assert kernel[:, 2].sum() > 0
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)
     with pytest.raises(Unsupported, match=r"pip install \"ztorch\[tensorboard\]\""):
         C.TensorBoard()
     with pytest.raises(ConfigError, match="update_freq='step'"):
         C.TensorBoard(update_freq="step")
-
-
-def test_tensorboard_reads_the_files(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    from tensorboard.util import tensor_util
-
-    history = classifier().fit(X, Y, epochs=2, verbose=0, callbacks=C.TensorBoard(tmp_path))
-    events = EventAccumulator(str(tmp_path / "train"))
-    events.Reload()
-    losses = [tensor_util.make_ndarray(e.tensor_proto).item() for e in events.Tensors("epoch_loss")]
-    np.testing.assert_allclose(losses, history.history["loss"], rtol=1e-6)

@@ -50,6 +50,12 @@ def test_a_model_learns_what_its_program_learns(tmp_path: Path) -> None:
     assert all((a != b).any() for a, b in zip(first, made.get_weights(), strict=True))
     np.testing.assert_allclose(made.predict(X), by_hand(made), atol=1e-6)
     same([made.predict_on_batch(X)], [program.predict(X)])
+    [score] = made.metrics
+    assert (score.name, score.result()) == ("loss", history.history["loss"][-1])
+    steps, *_, slot = made.optimizer.variables
+    assert steps.name == "step" and steps.numpy() == made.optimizer.iterations == 3 and slot.shape == (4,)
+    slot.assign(1.5)
+    assert (np.asarray(made.optimizer.variables[-1]) == 1.5).all()
     made.learning_rate = 0.5
     assert program.learning_rate == made.learning_rate == 0.5
     made.save(tmp_path / "m.zt")

@@ -150,6 +150,20 @@ def test_nothing_changes_where_something_does_not_fit(tmp_path: Path) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("name", ["w.pt", "w.weights.h5", "w.safetensors", "w.npz"])
+def test_layers_that_do_not_fit_may_be_skipped(tmp_path: Path, name: str) -> None:
+    model, source = two(), Sequential([L.Input((4,)), L.Dense(5, name="one"), L.Dense(2, name="two")], seed=1)
+    before = model.get_weights()
+    if name.endswith(".pt"):
+        source.load_weights(saved(tmp_path / name, state(4, 5, 2)))
+    else:
+        source.save_weights(tmp_path / name)
+    with pytest.warns(UserWarning, match="nothing that fits two/kernel, two/bias"):
+        model.load_weights(tmp_path / name, skip_mismatch=True)
+    for a, b in zip(model.get_weights(), [*source.get_weights()[:2], *before[2:]], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_safetensors_have_no_order_to_trust(tmp_path: Path) -> None:
     """Names that differ by more than numbers do not say which of two equal shapes is which."""
     torch = references.torch()

@@ -9,7 +9,7 @@ from typing import Any
 from ztorch.arguments import checked
 from ztorch.callbacks.callback import Callback, Logs
 from ztorch.config import flag
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, WeightsError
 
 
 class BackupAndRestore(Callback):
@@ -20,6 +20,8 @@ class BackupAndRestore(Callback):
         backup_dir: The folder of the checkpoint. It is made if it is not there.
         save_freq: "epoch", or a number of batches. The epoch that was interrupted begins again.
             Default: `"epoch"`.
+        double_checkpoint: Whether to keep the checkpoint before the last, too, in case that an
+            interruption damages a disk. Default: `False`.
         delete_checkpoint: Whether to delete the checkpoint after the last epoch. Default: `True`.
 
     Examples:
@@ -32,11 +34,12 @@ class BackupAndRestore(Callback):
 
     @checked
     def __init__(self, backup_dir: str | os.PathLike[str], save_freq: str | int = "epoch",
-                 delete_checkpoint: bool = True):
+                 double_checkpoint: bool = False, delete_checkpoint: bool = True):
         if save_freq != "epoch" and not (isinstance(save_freq, int) and save_freq > 0):
             raise ConfigError(f"save_freq={save_freq!r} must be 'epoch' or a number of batches")
         self.backup_dir = Path(backup_dir)
         self.save_freq = save_freq
+        self.double_checkpoint = flag("BackupAndRestore(double_checkpoint=...)", double_checkpoint)
         self.delete_checkpoint = flag("BackupAndRestore(delete_checkpoint=...)", delete_checkpoint)
         self._batches = 0  # trained in this run
 
@@ -45,9 +48,20 @@ class BackupAndRestore(Callback):
         """The checkpoint."""
         return self.backup_dir / "latest.safetensors"
 
+    @property
+    def file_before(self) -> Path:
+        """The checkpoint before that one, with `double_checkpoint`."""
+        return self.backup_dir / "previous.safetensors"
+
     def before_fit(self, program: Any) -> None:
-        if self.file.exists():
-            program.load_checkpoint(self.file)
+        files = [file for file in (self.file, self.file_before) if file.exists()]
+        for file in files:
+            try:
+                program.load_checkpoint(file)
+                break
+            except WeightsError:
+                if file == files[-1]:
+                    raise
 
     def listens(self, hook: str) -> bool:
         return super().listens(hook) and (
@@ -60,12 +74,18 @@ class BackupAndRestore(Callback):
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         self._batches += 1
         if self._batches % int(self.save_freq) == 0:
-            self.program.save_checkpoint(self.file)
+            self._save()
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        self._save()
+
+    def _save(self) -> None:
+        if self.double_checkpoint and self.file.exists():
+            self.file.replace(self.file_before)
         self.program.save_checkpoint(self.file)
 
     def on_train_end(self, logs: Logs | None = None) -> None:
         ended = self.program.epoch >= self.params["epochs"] or self.program.stop_training
         if ended and self.delete_checkpoint:
             self.file.unlink(missing_ok=True)
+            self.file_before.unlink(missing_ok=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ztorch.arguments import checked
 from ztorch.callbacks.callback import Callback, Logs
-from ztorch.config import positive
+from ztorch.config import positive, whole
 from ztorch.errors import ConfigError, Unsupported
 
 
@@ -20,6 +21,8 @@ class TensorBoard(Callback):
 
     Args:
         log_dir: The folder. Default: `"logs"`.
+        histogram_freq: Every so many epochs histograms of the weights are written; 0: never.
+            Default: `0`.
         update_freq: "epoch", "batch", or a number of batches: when scores of training are written,
             as `batch_loss`, besides those of epochs. Default: `"epoch"`.
 
@@ -35,14 +38,16 @@ class TensorBoard(Callback):
     order = 1  # after callbacks that add to the logs
 
     @checked
-    def __init__(self, log_dir: str | os.PathLike[str] = "logs", update_freq: str | int = "epoch"):
+    def __init__(self, log_dir: str | os.PathLike[str] = "logs", histogram_freq: int = 0,
+                 update_freq: str | int = "epoch"):
+        self.histogram_freq = whole("TensorBoard(histogram_freq=...)", histogram_freq)
         self.log_dir = Path(log_dir)
         if isinstance(update_freq, str) and update_freq not in ("epoch", "batch"):
             raise ConfigError(f"TensorBoard(update_freq={update_freq!r}) must be 'epoch', 'batch' "
                               "or a number of batches")
         self.update_freq = update_freq if isinstance(update_freq, str) else positive(
             "TensorBoard(update_freq=...)", update_freq)
-        self._new_writer = _writer_of_tensorboard()
+        self._package = _package()
         self._writers: dict[str, Any] = {}  # by folder
         self._batches = 0  # trained in this run
 
@@ -58,14 +63,18 @@ class TensorBoard(Callback):
         every = 1 if self.update_freq == "batch" else int(self.update_freq)
         if self._batches % every == 0:
             for name, value in (logs or {}).items():
-                self._write("train", f"batch_{name}", value, self._batches)
+                self._write("train", self._package.scalar(f"batch_{name}", value), self._batches)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         rate = self.program.learning_rate_or_none()
         scores = {**(logs or {}), **({} if rate is None else {"learning_rate": rate})}
         for name, value in scores.items():
             folder = "validation" if name.startswith("val_") else "train"
-            self._write(folder, f"epoch_{name.removeprefix('val_')}", value, epoch)
+            label = f"epoch_{name.removeprefix('val_')}"
+            self._write(folder, self._package.scalar(label, value), epoch)
+        if self.histogram_freq and epoch % self.histogram_freq == 0:
+            for name, array in self.program.weight_arrays().items():
+                self._write("train", self._package.histogram(name, array), epoch)
         for writer in self._writers.values():
             writer.flush()
 
@@ -74,18 +83,30 @@ class TensorBoard(Callback):
             writer.close()
         self._writers.clear()
 
-    def _write(self, folder: str, name: str, value: float, step: int) -> None:
+    def _write(self, folder: str, summary: Any, step: int) -> None:
         if folder not in self._writers:
-            self._writers[folder] = self._new_writer(str(self.log_dir / folder))
-        self._writers[folder].add_scalar(name, value, step)
+            self._writers[folder] = self._package.writer(str(self.log_dir / folder))
+        self._writers[folder].add_event(self._package.event(
+            wall_time=time.time(), step=step, summary=summary))
 
 
-def _writer_of_tensorboard() -> Any:
-    """The class that writes the files of a folder."""
+class _Package(NamedTuple):
+    """Members of the package: what makes a summary, and what writes it."""
+
+    writer: Any
+    event: Any
+    scalar: Any
+    histogram: Any
+
+
+def _package() -> _Package:
     try:
-        from tensorboard.summary import Writer
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.plugins.histogram.summary_v2 import histogram_pb
+        from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
     except ImportError:
         raise Unsupported("the callback TensorBoard needs the package of that name: "
                           'pip install "ztorch[tensorboard]"; CSVLogger(path) and '
                           "program.history.plot(path) need none") from None
-    return Writer
+    return _Package(EventFileWriter, Event, scalar_pb, histogram_pb)

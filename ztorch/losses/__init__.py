@@ -18,7 +18,8 @@ from ztorch.losses.classification import (
 )
 from ztorch.losses.ctc import CTC
 from ztorch.losses.focal import BinaryFocalCrossentropy, CategoricalFocalCrossentropy
-from ztorch.losses.loss import Loss, LossFunction, TargetSpec, UnfitTargets, get
+from ztorch.losses.loss import Loss, TargetSpec, UnfitTargets, get
+from ztorch.losses.numbers import LossFunction
 from ztorch.losses.overlap import Dice, Tversky
 from ztorch.losses.pairs import Circle
 from ztorch.losses.regression import (

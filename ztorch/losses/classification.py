@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ztorch import dtypes
-from ztorch.config import fraction, number
+from ztorch.config import fraction, number, whole
 from ztorch.dtypes import DType
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
@@ -83,23 +83,33 @@ class SparseCategoricalCrossentropy(Loss, names=("sparse_categorical_crossentrop
     Args:
         from_logits: Whether predictions are logits, before the softmax or sigmoid. With `False`, a
             model that ends in that activation is still computed from its logits. Default: `False`.
+        ignore_class: The label of rows or positions that do not count, such as -1 or 255. `None`:
+            all count. Default: `None`.
 
     Examples:
-        >>> SparseCategoricalCrossentropy()
-        SparseCategoricalCrossentropy(from_logits=False)
+        >>> SparseCategoricalCrossentropy(ignore_class=255).ignore_class
+        255
     """
 
     logits_of = "softmax"
 
-    def __init__(self, from_logits: bool = False):
+    def __init__(self, from_logits: bool = False, ignore_class: int | None = None):
         self.from_logits = from_logits
+        self.ignore_class = None if ignore_class is None else whole(
+            "SparseCategoricalCrossentropy(ignore_class=...)", ignore_class, -(1 << 31))
 
     def target(self, shape: Shape, d: DType) -> TargetSpec:
         need_classes(self.name, shape)
-        return TargetSpec(shape[:-1], dtypes.i32, shape[-1])
+        beyond = self.ignore_class is not None and not 0 <= self.ignore_class < shape[-1]
+        return TargetSpec(shape[:-1], dtypes.i32, None if beyond else shape[-1])
+
+    def counted(self, y_true: Value) -> Value | None:
+        return None if self.ignore_class is None else OPS.not_equal(y_true, self.ignore_class)
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
-        return OPS.sparse_categorical_crossentropy(y_true, y_pred, from_logits)
+        values = OPS.sparse_categorical_crossentropy(y_true, y_pred, from_logits)
+        counted = self.counted(y_true)
+        return values if counted is None else OPS.where(counted, values, 0.0)
 
 
 class CategoricalGeneralizedCrossEntropy(Loss, names=("categorical_generalized_cross_entropy",)):

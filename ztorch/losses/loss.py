@@ -16,7 +16,7 @@ from ztorch.errors import ConfigError, ShapeError, unknown
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.tracing import traced
 from ztorch.graph.value import Value
-from ztorch.losses.numbers import fitting_weights, on_numbers
+from ztorch.losses.numbers import LossFunction, fitting_weights, on_numbers
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
@@ -112,6 +112,10 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
         """Whether it gets labels as users give them: no class says what targets are like."""
         return type(self).target is Loss.target and type(self).values is Loss.values
 
+    def counted(self, y_true: Value) -> Value | None:
+        """Which rows or positions count, from their targets; None if all do."""
+        return None
+
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         """The loss of each element, or of each position.
 
@@ -185,8 +189,12 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
         values = self.values(y_true, y_pred, getattr(self, "from_logits", False))
         if values.rank == y_pred.rank > 1:  # Keras' functions give the mean over the last axis
             values = OPS.mean(values, axis=-1)
+        counted, count = self.counted(y_true), None
+        if counted is not None:
+            count = OPS.maximum(OPS.sum(OPS.cast(counted, values.dtype)), 1.0)
         if weight is not None:
             weight = fitting_weights(f"loss {self.name!r}", weight, values)
+            weight = weight if counted is None else OPS.where(counted, weight, 0.0)
             values = values * weight
         if self.reduction in ("none", None):
             return values
@@ -194,7 +202,7 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
         if self.reduction == "sum":
             return total
         if weight is None or self.reduction in (MEAN, "mean"):
-            return total / max(values.size, 1)
+            return total / (max(values.size, 1) if count is None else count)
         weights = OPS.sum(weight)
         return OPS.where(OPS.equal(weights, 0.0), 0.0, total / weights)
 
@@ -217,26 +225,6 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
     def name(self) -> str:
         own_name = getattr(self, "own_name", None)
         return own_name or (self.names[0] if self.names else type(self).__name__)
-
-
-class LossFunction:
-    """A loss as a function of `(y_true, y_pred)`, as in Keras: it gives one number for each row or
-    position, the mean over the last axis.
-
-    >>> import numpy as np
-    >>> from ztorch import losses
-    >>> losses.mean_squared_error(np.zeros((2, 2)), np.ones((2, 2))).tolist()
-    [1.0, 1.0]
-    """
-
-    def __init__(self, loss: type[Loss], name: str):
-        self.loss, self.__name__ = loss, name
-
-    def __call__(self, y_true: Any, y_pred: Any, **arguments: Any) -> Any:
-        return self.loss(**arguments, reduction=None)(y_true, y_pred)
-
-    def __repr__(self) -> str:
-        return f"<loss function {self.__name__}>"
 
 
 def as_target(y_true: Value, target: TargetSpec) -> Value:

@@ -29,3 +29,23 @@ def fitting_weights(culprit: str, weight: Value, values: Value) -> Value:
                           weight.shape, values.shape, fix="give one for each row")
     weight = OPS.reshape(weight, (*weight.shape, *(1,) * (values.rank - weight.rank)))
     return OPS.cast(OPS.broadcast_to(weight, values.shape), values.dtype)
+
+
+class LossFunction:
+    """A loss as a function of `(y_true, y_pred)`, as in Keras: it gives one number for each row or
+    position, the mean over the last axis.
+
+    >>> import numpy as np
+    >>> from ztorch import losses
+    >>> losses.mean_squared_error(np.zeros((2, 2)), np.ones((2, 2))).tolist()
+    [1.0, 1.0]
+    """
+
+    def __init__(self, loss: Callable[..., Any], name: str):
+        self.loss, self.__name__ = loss, name
+
+    def __call__(self, y_true: Any, y_pred: Any, **arguments: Any) -> Any:
+        return self.loss(**arguments, reduction=None)(y_true, y_pred)
+
+    def __repr__(self) -> str:
+        return f"<loss function {self.__name__}>"

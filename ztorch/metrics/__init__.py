@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ztorch.errors import unknown
-from ztorch.losses.loss import Loss, LossFunction
+from ztorch.losses.loss import Loss
+from ztorch.losses.numbers import LossFunction
 from ztorch.member_names import SHARED, shared
 from ztorch.metrics.accuracy import (
     Accuracy,

@@ -13,6 +13,7 @@ from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.metrics.metric import SumMetric, Weigh, alike
 
+LOWEST = 1e10  # the size of a prediction that is below all thresholds, as in Keras
 COUNTS = ("true_positives", "false_positives", "true_negatives", "false_negatives")
 
 
@@ -25,6 +26,9 @@ class Thresholded(SumMetric, abstract=True):
     """Base of metrics that count predictions above thresholds. Targets that are not 0 are yes."""
 
     counts: tuple[str, ...] = COUNTS  # those that the metric needs
+    top_k: int | None = None  # in a row, so many of the largest predictions may be a yes
+    multi_label = False  # whether each class is counted alone
+    label_weights: Sequence[float] | None = None  # of all counts of a class
 
     def __init__(self, thresholds: Any = None, class_id: int | None = None,
                  name: str | None = None):
@@ -37,10 +41,14 @@ class Thresholded(SumMetric, abstract=True):
 
     def limits(self) -> Sequence[float]:
         """The thresholds."""
-        return [0.5] if self.thresholds is None else self.thresholds
+        if self.thresholds is not None:
+            return self.thresholds
+        return [0.5] if self.top_k is None else [-LOWEST / 2]
 
     def sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
         y = alike(self.name, y_true, y_pred)
+        if self.top_k is not None:
+            y_pred = largest_of_rows(self.name, y_pred, self.top_k)
         if self.class_id is not None:
             if not y.rank or self.class_id >= y.shape[-1]:
                 raise ConfigError(f"metric {self.name!r}: there is no class {self.class_id} in "
@@ -52,8 +60,22 @@ class Thresholded(SumMetric, abstract=True):
         values = {"true_positives": yes * above, "false_positives": (1.0 - yes) * above,
                   "true_negatives": (1.0 - yes) * (1.0 - above),
                   "false_negatives": yes * (1.0 - above)}
-        axes = tuple(range(y.rank))
+        if self.label_weights is not None and not self.multi_label:
+            weights = constant(np.reshape(self.label_weights, (-1, 1)), y.dtype)
+            values = {n: x * weights for n, x in values.items()}
+        axes = tuple(range(y.rank - self.multi_label))
         return {n: OPS.sum(weigh(values[n]), axis=axes) for n in self.counts}
+
+
+def largest_of_rows(name: str, y_pred: Value, k: int) -> Value:
+    """Predictions of which all but the k largest of each row are very low."""
+    if not y_pred.rank or k > y_pred.shape[-1]:
+        raise ConfigError(f"metric {name!r}: top_k={k}, and predictions have shape "
+                          f"{y_pred.shape[1:]}")
+    _, places = OPS.top_k(y_pred, k)
+    classes = OPS.iota((y_pred.shape[-1], 1), 0, places.dtype)
+    kept = OPS.any(OPS.equal(OPS.expand_dims(places, -2), classes), axis=-1)
+    return OPS.where(kept, y_pred, -LOWEST)
 
 
 class _Count(Thresholded, abstract=True):
@@ -131,7 +153,10 @@ class Precision(Thresholded, names=("precision",)):
     """The share of predicted yeses that are right; 0 where there are none.
 
     Args:
-        thresholds: A prediction above it is a yes. `None` means 0.5. Default: `None`.
+        thresholds: A prediction above it is a yes. `None` means 0.5, and with `top_k` none.
+            Default: `None`.
+        top_k: In a row, so many of the largest predictions may be a yes. `None` means all.
+            Default: `None`.
         class_id: The class that counts, an index of the last axis. `None` means all. Default:
             `None`.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
@@ -143,9 +168,10 @@ class Precision(Thresholded, names=("precision",)):
 
     counts = ("true_positives", "false_positives")
 
-    def __init__(self, thresholds: float | None = None, class_id: int | None = None,
-                 name: str | None = None):
+    def __init__(self, thresholds: float | None = None, top_k: int | None = None,
+                 class_id: int | None = None, name: str | None = None):
         super().__init__(_single("Precision", thresholds), class_id, name)
+        self.top_k = None if top_k is None else whole("Precision(top_k=...)", top_k, 1)
 
     def result(self, sums: Mapping[str, Value]) -> Value:
         right = sums["true_positives"]
@@ -156,7 +182,10 @@ class Recall(Thresholded, names=("recall",)):
     """The share of true yeses that are predicted; 0 where there are none.
 
     Args:
-        thresholds: A prediction above it is a yes. `None` means 0.5. Default: `None`.
+        thresholds: A prediction above it is a yes. `None` means 0.5, and with `top_k` none.
+            Default: `None`.
+        top_k: In a row, so many of the largest predictions may be a yes. `None` means all.
+            Default: `None`.
         class_id: The class that counts, an index of the last axis. `None` means all. Default:
             `None`.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
@@ -168,9 +197,10 @@ class Recall(Thresholded, names=("recall",)):
 
     counts = ("true_positives", "false_negatives")
 
-    def __init__(self, thresholds: float | None = None, class_id: int | None = None,
-                 name: str | None = None):
+    def __init__(self, thresholds: float | None = None, top_k: int | None = None,
+                 class_id: int | None = None, name: str | None = None):
         super().__init__(_single("Recall", thresholds), class_id, name)
+        self.top_k = None if top_k is None else whole("Recall(top_k=...)", top_k, 1)
 
     def result(self, sums: Mapping[str, Value]) -> Value:
         right = sums["true_positives"]

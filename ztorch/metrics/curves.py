@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ztorch.config import fraction, whole
+import numpy as np
+
+from ztorch.config import flag, fraction, number, whole
 from ztorch.errors import ConfigError
-from ztorch.graph.op import OPS
+from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.metrics.confusion import Thresholded, ratio
 from ztorch.metrics.metric import Weigh
@@ -23,6 +25,8 @@ class _Curve(Thresholded, abstract=True):
         self.num_thresholds = whole(f"{type(self).__name__}(num_thresholds=...)", num_thresholds, 2)
 
     def limits(self) -> Sequence[float]:
+        if self.thresholds is not None:
+            return [-_BEYOND, *sorted(self.thresholds), 1.0 + _BEYOND]
         n = self.num_thresholds
         return [-_BEYOND, *(k / (n - 1) for k in range(1, n - 1)), 1.0 + _BEYOND]
 
@@ -38,6 +42,12 @@ class AUC(_Curve, names=("auc",)):
         summation_method: `"interpolation"`, or `"minoring"` or `"majoring"` for the smaller or the
             larger height of each interval. Default: `"interpolation"`.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
+        thresholds: Thresholds from 0 to 1 to use instead; 0 and 1 are added. Default: `None`.
+        multi_label: Whether each label, a number of the last axis, has an area of its own, of which
+            the metric is the mean. Default: `False`.
+        num_labels: The number of labels, which the predictions say as well. Default: `None`.
+        label_weights: The weight of each label: in the mean of areas, or of its counts. Default:
+            `None`.
         from_logits: Whether predictions are logits, before the sigmoid. Default: `False`.
 
     Examples:
@@ -47,8 +57,18 @@ class AUC(_Curve, names=("auc",)):
 
     def __init__(self, num_thresholds: int = 200, curve: str = "ROC",
                  summation_method: str = "interpolation", name: str | None = None,
+                 thresholds: Sequence[float] | None = None, multi_label: bool = False,
+                 num_labels: int | None = None, label_weights: Sequence[float] | None = None,
                  from_logits: bool = False):
+        if thresholds is not None:
+            thresholds = [fraction("AUC(thresholds=...)", t, below_one=False) for t in thresholds]
+            num_thresholds = len(thresholds) + 2
         super().__init__(num_thresholds, None, name)
+        self.thresholds = thresholds
+        self.multi_label = flag("AUC(multi_label=...)", multi_label)
+        self.num_labels = num_labels
+        self.label_weights = None if label_weights is None else [
+            number("AUC(label_weights=...)", w, least=0) for w in label_weights]
         if curve not in ("ROC", "PR"):
             raise ConfigError(f"AUC(curve={curve!r}) must be 'ROC' or 'PR'")
         if summation_method not in ("interpolation", "minoring", "majoring"):
@@ -58,32 +78,44 @@ class AUC(_Curve, names=("auc",)):
         self.from_logits = from_logits
 
     def sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
+        labels = self.num_labels if self.label_weights is None else len(self.label_weights)
+        if labels is not None and y_pred.shape[-1:] != (labels,):
+            raise ConfigError(f"metric {self.name!r} is for {labels} labels, and predictions have "
+                              f"shape {y_pred.shape[1:]}")
         return super().sums(y_true, OPS.sigmoid(y_pred) if self.from_logits else y_pred, weigh)
 
     def result(self, sums: Mapping[str, Value]) -> Value:
+        areas = self._areas(sums)
+        if not self.multi_label or self.label_weights is None:
+            return OPS.mean(areas)
+        weights = constant(np.array(self.label_weights), areas.dtype)
+        return ratio(OPS.sum(areas * weights), OPS.sum(weights))
+
+    def _areas(self, sums: Mapping[str, Value]) -> Value:
         tp, fp = sums["true_positives"], sums["false_positives"]
         fn, tn = sums["false_negatives"], sums["true_negatives"]
         if self.curve == "PR" and self.summation_method == "interpolation":
             return self._interpolated(tp, fp, fn)
         recall = ratio(tp, tp + fn)
         x, y = (ratio(fp, fp + tn), recall) if self.curve == "ROC" else (recall, ratio(tp, tp + fp))
-        first, second = y[:-1], y[1:]
+        first, second = y[..., :-1], y[..., 1:]
         heights = ((first + second) * 0.5 if self.summation_method == "interpolation" else
                    OPS.minimum(first, second) if self.summation_method == "minoring" else
                    OPS.maximum(first, second))
-        return OPS.sum((x[:-1] - x[1:]) * heights)
+        return OPS.sum((x[..., :-1] - x[..., 1:]) * heights, axis=-1)
 
     @staticmethod
     def _interpolated(tp: Value, fp: Value, fn: Value) -> Value:
         """The area where precision between thresholds follows from counts that grow evenly."""
-        step = tp[:-1] - tp[1:]
-        p = tp + fp
-        slope = ratio(step, OPS.maximum(p[:-1] - p[1:], 0.0))
-        offset = tp[1:] - slope * p[1:]
-        positive = OPS.logical_and(p[:-1] > 0.0, p[1:] > 0.0)
-        growth = OPS.where(positive, ratio(p[:-1], OPS.maximum(p[1:], 0.0)), OPS.ones_like(step))
-        gain = ratio(slope * (step + offset * OPS.log(growth)), OPS.maximum(tp[1:] + fn[1:], 0.0))
-        return OPS.sum(gain)
+        p, low, high = tp + fp, (..., slice(1, None)), (..., slice(None, -1))
+        step = tp[high] - tp[low]
+        slope = ratio(step, OPS.maximum(p[high] - p[low], 0.0))
+        offset = tp[low] - slope * p[low]
+        positive = OPS.logical_and(p[high] > 0.0, p[low] > 0.0)
+        growth = OPS.where(positive, ratio(p[high], OPS.maximum(p[low], 0.0)), OPS.ones_like(step))
+        gain = ratio(slope * (step + offset * OPS.log(growth)),
+                     OPS.maximum(tp[low] + fn[low], 0.0))
+        return OPS.sum(gain, axis=-1)
 
 
 class _AtValue(_Curve, abstract=True):

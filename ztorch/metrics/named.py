@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ztorch.errors import ConfigError, UnknownName, unknown
-from ztorch.losses.loss import Loss, LossFunction, TargetSpec
+from ztorch.losses.loss import Loss, TargetSpec
+from ztorch.losses.numbers import LossFunction
 from ztorch.metrics.accuracy import (
     BinaryAccuracy,
     CategoricalAccuracy,

@@ -11,6 +11,7 @@ from ztorch.errors import ConfigError
 from ztorch.losses import UnfitTargets
 from ztorch.model.late_compile import LateCompile
 from ztorch.model.programs import ModelPrograms, hand_over
+from ztorch.model.step_metrics import EpochScore
 from ztorch.model.tuning import ROWS, TunedNetwork
 from ztorch.optimizers import Optimizer
 from ztorch.work_line import working
@@ -85,6 +86,13 @@ class CompiledNetwork(TunedNetwork, abstract=True):
             return self._programs.training.optimizer
         optimizer = None if self._late is None else self._late.arguments["optimizer"]
         return None if optimizer is None else Optimizer.get(optimizer)
+
+    def _epoch_metrics(self) -> list[EpochScore]:
+        if self.program is None or "evaluate" not in self.program.executable.functions:
+            return []
+        assert self._programs is not None
+        curves = self._programs.training.history.history
+        return [EpochScore(name, [*curves.get(name, [])]) for name in self.program.metrics_names]
 
     def compile_if_due(self, function: str) -> None:
         """Compiles a waiting program once data have told its sizes, and again for larger data. To

@@ -193,9 +193,14 @@ class OwnSteps(Network, abstract=True):
 
     @property
     def metrics(self) -> Sequence[Any]:
-        """In a step, the loss and the metrics of `compile`, with `name`, `update_state` and
-        `result`."""
-        return self._step("metrics").metrics()
+        """The loss and the metrics of `compile`, with `name` and `result`: in a step those of its
+        batch, which `update_state` measures, elsewhere those of the last epoch of `fit`."""
+        step: Any = running_step.get()
+        return self._epoch_metrics() if step is None else step.metrics()
+
+    def _epoch_metrics(self) -> list[Any]:
+        """The scores of the last epoch."""
+        return []
 
     @property
     def optimizer(self) -> Any:

@@ -82,11 +82,12 @@ class RowScores:
         """A metric under its label; the sums of this batch where it is not a mean of rows."""
         real = self.weights.rows
         with layer_scope(metric.name):
-            if isinstance(metric, SumMetric) or y_pred in self.context.masks:
+            mask = self.context.masks.get(y_pred)
+            if isinstance(metric, SumMetric) or mask is not None:
                 counts = self.weights.of(output) if isinstance(metric, WeightedMetric) else real
-                sums = metric.batch_sums(y_true, y_pred, weigher(y_pred, counts, self.context))
+                sums = metric.batch_sums(y_true, y_pred, weigher(mask, counts, self.context))
                 return {f"{SUMS}{label}/{key}": x for key, x in sums.items()}
-            row = metric.per_row(y_true, y_pred, mean=row_means(y_pred, real, self.context))
+            row = metric.per_row(y_true, y_pred, mean=row_means(mask, real, self.context))
         with layer_scope("loss"):
             return {label: OPS.sum(row * share(real, real))}
 
@@ -100,11 +101,16 @@ class RowScores:
                               "one weight per row, not one per step")
         if loss.compares_rows:  # not with rows that fill up a batch
             y_true = OPS.where(rows > 0.0, y_true, -1)
-        total = loss.reduction == "sum"
+        total, mask = loss.reduction == "sum", self.context.masks.get(y_pred)
+        counted = loss.counted(y_true)
+        if counted is not None:
+            mask = counted if mask is None else OPS.bitwise_and(counted, OPS.broadcast_to(
+                OPS.reshape(mask, (*mask.shape, *(1,) * (counted.rank - mask.rank))),
+                counted.shape))
         activation, logits = self.context.probabilities.get(y_pred, ("", None))
         fused = activation == loss.logits_of  # loss and activation as one function
-        mean = (weigher(y_pred, own, self.context) if total else
-                row_means(y_pred, divisor, self.context, own if of_steps else None))
+        mean = (weigher(mask, own, self.context) if total else
+                row_means(mask, divisor, self.context, own if of_steps else None))
         row = loss.per_row(y_true, y_pred, logits if fused else None, mean=mean)
         return OPS.sum(row if total else row * share(rows if of_steps else own, divisor))
 
@@ -142,11 +148,11 @@ def labelled(objectives: Mapping[str, Objective]) -> list[tuple[str, str, Metric
     return labels
 
 
-def weigher(y_pred: Value, row_weights: Value, context: Context) -> Weigh:
+def weigher(mask: Value | None, row_weights: Value, context: Context) -> Weigh:
     """The factor of values by the weights of their rows; padded and masked values become 0."""
 
     def weigh(values: Value) -> Value:
-        counts = counting(values, context.masks.get(y_pred), context.padding)
+        counts = counting(values, mask, context.padding)
         weights = spread_weights(row_weights, values)
         kept = values if counts is None else OPS.where(
             OPS.broadcast_to(counts, values.shape), values, 0.0)
@@ -178,7 +184,7 @@ def counting(values: Value, mask: Value | None, padding: Padding) -> Value | Non
     return counts
 
 
-def row_means(y_pred: Value, row_weights: Value, context: Context,
+def row_means(mask: Value | None, row_weights: Value, context: Context,
               step_weights: Value | None = None) -> Mean:
     """A function that gives the mean of each row of values that compare predictions with targets.
 
@@ -186,7 +192,7 @@ def row_means(y_pred: Value, row_weights: Value, context: Context,
     steps count alike where predictions have a mask. Weights of steps multiply values, and do not
     change what sums are divided by.
     """
-    mask, padding = context.masks.get(y_pred), context.padding
+    padding = context.padding
 
     def mean(values: Value) -> Value:
         if step_weights is not None:

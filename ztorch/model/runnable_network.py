@@ -229,7 +229,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
     @as_in_keras("", {"filepath": "path"})
     @checked
     def load_weights(self, path: str | os.PathLike[str], names: Mapping[str, str] | None = None,
-                     flatten_from: str | None = None) -> None:
+                     flatten_from: str | None = None, skip_mismatch: bool = False) -> None:
         """Reads the weights from a file. All are checked before any is changed.
 
         Args:
@@ -239,6 +239,8 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
             names: What layers are called in the file, as {"dense": "fc1"}. Default: `None`.
             flatten_from: The order of the features of images in the file, "channels_first" or
                 "channels_last", where the layers do not tell it. Default: `None`.
+            skip_mismatch: Whether layers that the file lacks, or has in another shape, stay as they
+                are; a warning names them. Default: `False`.
 
         Raises:
             WeightsError: The file is damaged, or its weights are not those of the model; the
@@ -251,7 +253,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         """
         from ztorch.weights import files
 
-        self.set_weights(files.load(self, path, names, flatten_from))
+        self.set_weights(files.load(self, path, names, flatten_from, skip_mismatch))
 
     @property
     def history(self) -> Any:

@@ -57,6 +57,21 @@ class CompiledMetric:
         return Result(self.step.results[self.metric])
 
 
+@dataclass(frozen=True)
+class EpochScore:
+    """A score of compile outside of steps, with Keras' methods."""
+
+    name: str
+    epochs: list[float]  # its values in `fit`
+
+    def result(self) -> float:
+        """The value of the last epoch of `fit`; 0 before the first, as in Keras."""
+        return self.epochs[-1] if self.epochs else 0.0
+
+    def reset_state(self) -> None:
+        """Nothing: each epoch begins at zero."""
+
+
 def logged(logs: Any, method: str, kept: dict[str, Metric]) -> Scores:
     """The scores of a step, as outputs of a function; `kept` gets the metrics that are computed
     from sums, by the names under which the step returned them."""

@@ -2,9 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ztorch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ztorch.runtime.running import Running
+
+
+class OptimizerVariable:
+    """A state of an optimizer in a program, as it is now.
+
+    Args:
+        executable: The program's code and states.
+        name: Its name there.
+    """
+
+    def __init__(self, executable: Running, name: str):
+        self._executable, self.path = executable, name
+        self.name = name.removeprefix("optimizer/")
+        self.shape = tuple(executable.states[name].shape)
+
+    @property
+    def value(self) -> np.ndarray:
+        """A copy of its numbers."""
+        return self.numpy()
+
+    def numpy(self) -> np.ndarray:
+        """A copy of its numbers."""
+        return np.array(self._executable.state(self.path))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.numpy(), dtype)
+
+    def assign(self, value: Any) -> None:
+        """Sets its numbers.
+
+        Args:
+            value: An array of its shape.
+        """
+        now = self.numpy()
+        self._executable.set_state(self.path, np.broadcast_to(value, now.shape).astype(now.dtype))
+
+    def __repr__(self) -> str:
+        return f"<variable {self.name} of an optimizer {self.shape}>"
 
 
 class RunningOptimizer:
@@ -39,6 +82,13 @@ class RunningOptimizer:
     def iterations(self) -> int:
         """The steps so far."""
         return int(self._program.executable.state("optimizer/step"))
+
+    @property
+    def variables(self) -> list[OptimizerVariable]:
+        """What the optimizer keeps: its steps, and slots of each weight."""
+        states = self._program.executable.states
+        return [OptimizerVariable(self._program.executable, name) for name in states
+                if name.startswith("optimizer/")]
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the optimizer; the learning rate as it is now."""

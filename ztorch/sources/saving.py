@@ -47,14 +47,16 @@ def save_weights(model: Model, filepath: str | os.PathLike[str]) -> None:
     model.save_weights(filepath)
 
 
-def load_weights(model: Model, filepath: str | os.PathLike[str]) -> None:
+def load_weights(model: Model, filepath: str | os.PathLike[str],
+                 skip_mismatch: bool = False) -> None:
     """Reads the weights of a model: `model.load_weights(filepath)`.
 
     Args:
         model: The model.
         filepath: Such as "model.weights.h5" or "model.safetensors".
+        skip_mismatch: Whether layers that do not fit stay as they are. Default: `False`.
     """
-    model.load_weights(filepath)
+    model.load_weights(filepath, skip_mismatch=skip_mismatch)
 
 
 def __dir__() -> list[str]:

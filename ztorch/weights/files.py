@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from ztorch.files import npz, safetensors
 from ztorch.files.atomic import need_name, write_atomic
 from ztorch.files.zips import StoredZip
 from ztorch.layers.network import Network
+from ztorch.layers.weight import Weight
 from ztorch.weights import gguf, keras_files, keras_layouts, own_files, torch_files, torch_layouts
 from ztorch.weights.channels import Channels
 from ztorch.weights.matching import Mismatch, check_names, match, renamed
@@ -77,45 +79,68 @@ def _need_mapping(names: object) -> None:
                           "names={'dense': 'fc1'}")
 
 
+@dataclass(frozen=True)
+class IntoModel:
+    """How a file is read into a model: the arguments of `Model.load_weights`."""
+
+    model: Network
+    source: str
+    names: Mapping[str, str]
+    flatten_from: str | None
+    skip_mismatch: bool
+
+    def complete(self, values: Mapping[Weight, np.ndarray]) -> list[np.ndarray]:
+        """Values in the order of the model. Weights without one stay as they are."""
+        missing = [name for name, w in self.model.named_weights().items() if w not in values]
+        if missing:
+            some = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+            warnings.warn(f"{self.source} has nothing that fits {', '.join(missing[:8])}{some}, "
+                          "which stay as they are", stacklevel=4)
+        return [values.get(w, w.value) for w in self.model.weights]
+
+
 def load(model: Network, path: str | os.PathLike[str], names: Mapping[str, str] | None = None,
-         flatten_from: str | None = None) -> list[np.ndarray]:
+         flatten_from: str | None = None, skip_mismatch: bool = False) -> list[np.ndarray]:
     """The weights in a file, in the order of the model. The first bytes of a file tell its format.
     Arguments as those of `Model.load_weights`."""
     _need_mapping(names)
     data, source = whole_file(path), os.fspath(path)
+    to = IntoModel(model, source, names or {}, flatten_from, skip_mismatch)
     if data.startswith(gguf.SIGNATURE):
-        return _from_names(model, gguf.tensors(data, source), {}, names, flatten_from, source)
+        return _from_names(to, gguf.tensors(data, source), {})
     if data[:4] == b"PK\3\4" and npz.is_npz(data):
-        return _from_names(model, npz.unpack(data, source), {}, names, flatten_from, source)
+        return _from_names(to, npz.unpack(data, source), {})
     if data[:4] == b"PK\3\4":
         archive = StoredZip(data, source)
         if keras_files.is_archive(archive):
-            return _from_keras(model, archive.read(keras_files.WEIGHTS), source)
+            return _from_keras(to, archive.read(keras_files.WEIGHTS))
         if torch_files.is_state(archive):
             state = torch_files.state_dict(archive)
-            return _from_torch(model, state, True, names, flatten_from, source)
+            return _from_torch(to, state, True)
         kind = ("a ztorch artifact: write its weights to a file of their own with zt.load(path)."
                "save_weights('weights.safetensors')" if "manifest.json" in archive.names else
                "a zip, but none of Keras or PyTorch")
         raise WeightsError(f"{source} is {kind}")
     if data.startswith(keras_files.SIGNATURE):
-        return _from_keras(model, data, source)
+        return _from_keras(to, data)
     if data.startswith(torch_files.LEGACY) or data[:2] in (b"\x80\2", b"\x80\3", b"\x80\4"):
         raise Unsupported(f"{source} is a bare pickle, as PyTorch wrote before 1.6; write it again "
                           "with a newer PyTorch: torch.save(torch.load(path, weights_only=True), "
                           "other_path)")
     tensors, metadata = safetensors.unpack(data, source)
-    return _from_names(model, tensors, metadata, names, flatten_from, source)
+    return _from_names(to, tensors, metadata)
 
 
-def _from_names(model: Network, tensors: safetensors.Tensors, metadata: Mapping[str, str],
-                names: Mapping[str, str] | None, flatten_from: str | None,
-                source: str) -> list[np.ndarray]:
+def _from_names(to: IntoModel, tensors: safetensors.Tensors,
+                metadata: Mapping[str, str]) -> list[np.ndarray]:
     """The weights among tensors that have our names, or those of PyTorch."""
-    shapes = {n: w.shape for n, w in model.named_weights().items()}
+    weights = to.model.named_weights()
+    shapes = {n: w.shape for n, w in weights.items()}
     if metadata.get("format", "").startswith("ztorch") or any(n in tensors for n in shapes):
-        return list(own_files.fitting_arrays(tensors, shapes, model.name, source).values())
-    return _from_torch(model, tensors, False, names, flatten_from, source)
+        arrays = own_files.fitting_arrays(tensors, shapes, to.model.name, to.source,
+                                          to.skip_mismatch)
+        return to.complete({weights[name]: a for name, a in arrays.items()})
+    return _from_torch(to, tensors, False)
 
 
 def whole_file(path: str | os.PathLike[str]) -> bytes:
@@ -136,22 +161,25 @@ def _open_nonblocking(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # opening a pipe would block
 
 
-def _from_keras(model: Network, data: bytes, source: str) -> list[np.ndarray]:
-    model.build()
-    parts = [_plain(part) for part in keras_layouts.parts(model)]
+def _from_keras(to: IntoModel, data: bytes) -> list[np.ndarray]:
+    to.model.build()
+    parts = [_plain(part) for part in keras_layouts.parts(to.model)]
+    strict = replace(to, names={}, skip_mismatch=False)
     try:
-        return _by_keras_names(model, parts, data, source, use_layer_names=False)
+        return _by_keras_names(strict, parts, data, use_layer_names=False)
     except Mismatch as error:
         try:
-            return _by_keras_names(model, parts, data, source, use_layer_names=True)
+            return _by_keras_names(strict, parts, data, use_layer_names=True)
         except WeightsError:
-            raise error from None
+            if not to.skip_mismatch:
+                raise error from None
+    return _by_keras_names(replace(to, names={}), parts, data, use_layer_names=False)
 
 
-def _by_keras_names(model: Network, parts: Sequence[ModelPart], data: bytes, source: str,
+def _by_keras_names(to: IntoModel, parts: Sequence[ModelPart], data: bytes,
                     use_layer_names: bool) -> list[np.ndarray]:
-    with keras_files.reading(data, source, use_layer_names) as modules:
-        return _read(model, parts, modules, ordered=True, by_order=False, names={}, source=source)
+    with keras_files.reading(data, to.source, use_layer_names) as modules:
+        return _read(to, parts, modules, ordered=True, by_order=False)
 
 
 def _plain(part: ModelPart) -> ModelPart:
@@ -161,17 +189,14 @@ def _plain(part: ModelPart) -> ModelPart:
     return replace(part, names=(plain_path, name))
 
 
-def _from_torch(model: Network, state: safetensors.Tensors, ordered: bool,
-                names: Mapping[str, str] | None, flatten_from: str | None,
-                source: str) -> list[np.ndarray]:
-    parts = torch_layouts.parts(model, Channels(model, flatten_from))
+def _from_torch(to: IntoModel, state: safetensors.Tensors, ordered: bool) -> list[np.ndarray]:
+    parts = torch_layouts.parts(to.model, Channels(to.model, to.flatten_from))
     modules = torch_files.modules(state, ordered)
-    return _read(model, parts, modules, ordered=ordered, by_order=True, names=names or {},
-                 source=source)
+    return _read(to, parts, modules, ordered=ordered, by_order=True)
 
 
-def _read(model: Network, parts: Sequence[ModelPart], modules: Sequence[FileModule], *,
-          ordered: bool, by_order: bool, names: Mapping[str, str], source: str) -> list[np.ndarray]:
-    pairs = match(parts, modules, ordered=ordered, by_order=by_order, names=names, source=source)
-    values = read_pairs(pairs)
-    return [values[w] for w in model.weights]
+def _read(to: IntoModel, parts: Sequence[ModelPart], modules: Sequence[FileModule], *,
+          ordered: bool, by_order: bool) -> list[np.ndarray]:
+    pairs = match(parts, modules, ordered=ordered, by_order=by_order, names=to.names,
+                  source=to.source, skip_mismatch=to.skip_mismatch)
+    return to.complete(read_pairs(pairs))

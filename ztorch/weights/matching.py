@@ -45,8 +45,8 @@ def check_names(parts: Sequence[ModelPart], names: Mapping[str, str]) -> None:
 
 
 def match(parts: Sequence[ModelPart], modules: Sequence[FileModule], *, ordered: bool,
-          by_order: bool, names: Mapping[str, str],
-          source: str) -> list[tuple[ModelPart, FileModule]]:
+          by_order: bool, names: Mapping[str, str], source: str,
+          skip_mismatch: bool = False) -> list[tuple[ModelPart, FileModule]]:
     """Pairs each part with its module: by names where the file has all of them, else by order.
 
     Args:
@@ -57,6 +57,7 @@ def match(parts: Sequence[ModelPart], modules: Sequence[FileModule], *, ordered:
         by_order: Whether they may be matched by order.
         names: Maps our names to those in the file; these parts are matched by it alone.
         source: The file, for errors.
+        skip_mismatch: Whether to leave out what does not fit, rather than to refuse the file.
     """
     check_names(parts, names)
     by_name = {m.names[0]: m for m in modules}
@@ -80,10 +81,14 @@ def match(parts: Sequence[ModelPart], modules: Sequence[FileModule], *, ordered:
         ours = {p.names[0] for p in rest}
         candidates.append([*((p, known.get(p.names[0])) for p in rest),
                            *((None, m) for m in free if m.names[0] not in ours)])
+    fitting = []
     for candidate in candidates:
         fits = [(p, m) for p, m in (*fixed, *candidate) if p and m and p.fits(m)]
         if len(fits) == len(fixed) + len(candidate):
             return fits
+        fitting.append(fits)
+    if skip_mismatch:
+        return max(fitting, key=len)
     raise Mismatch(f"{source} does not fit the model; what does not match:\n"
                    f"{table([*fixed, *candidates[0]])}\n"
                    "Change the model's layers, or say which is which: load_weights(path, "

@@ -34,9 +34,12 @@ def read(path: str | os.PathLike[str], shapes: Mapping[str, tuple[int, ...]],
 
 
 def fitting_arrays(tensors: safetensors.Tensors, shapes: Mapping[str, tuple[int, ...]], model: str,
-                   source: str) -> dict[str, np.ndarray]:
+                   source: str, skip_mismatch: bool = False) -> dict[str, np.ndarray]:
     """The arrays with these names and shapes among the tensors of a file, in this order. Raises
-    WeightsError for the first that does not fit."""
+    WeightsError for the first that does not fit, unless these are skipped."""
+    if skip_mismatch:
+        return {name: from_storage(*tensors[name]) for name, shape in shapes.items()
+                if name in tensors and tensors[name][1].shape == shape}
     for name, shape in shapes.items():
         if name not in tensors:
             raise WeightsError(f"{source} lacks weight {name!r} of shape {shape}; {_FIX}")
