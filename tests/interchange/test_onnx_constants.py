@@ -17,6 +17,16 @@ FOLDED = [c for c in CASES if c.op not in ("Dropout", "LSTM", "GRU", "RNN", "Att
           not any(isinstance(k, np.ndarray) and k.ndim and k.dtype.kind == "f" for k in c.known)]
 
 
+def test_random_numbers_are_no_constants(tmp_path: Path) -> None:
+    """A node without inputs that draws is not worked out while importing."""
+    x = floats(2, 300)
+    nodes = [helper.make_node("RandomNormal", [], ["r"], shape=[300]),
+             helper.make_node("Add", ["x", "r"], ["y"])]
+    path = written(model_of(nodes, [port("x", x)], [port("y", x)]), tmp_path / "random.onnx")
+    apart = load(path).compile("cpu", batch_size=2, threads=1).predict(x) - x
+    assert abs(apart.mean()) < 0.3 and 0.8 < apart.std() < 1.2
+
+
 @together(of=100)
 @pytest.mark.parametrize("case", FOLDED, ids=label)
 def test_a_node_of_constants_is_worked_out_while_importing(case: Case, tmp_path: Path) -> None:

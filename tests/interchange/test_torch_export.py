@@ -190,14 +190,14 @@ def test_a_write_into_a_buffer_is_refused(tmp_path: Path) -> None:
 def test_what_is_not_read(tmp_path: Path) -> None:
     class Odd(torch.nn.Module):  # type: ignore[misc, name-defined]
         def forward(self, x: Any) -> Any:
-            return torch.matrix_exp(x) + torch.matrix_exp(x * 2).mode(1, keepdim=True)[0]
+            return torch.lgamma(x) + torch.lgamma(x * 2).mode(1, keepdim=True)[0]
 
     x = torch.eye(3)[None].repeat(2, 1, 1)
     with pytest.raises(Unsupported) as caught:
         zt.load_model(saved(Odd(), tmp_path / "odd.pt2", x))
     message = str(caught.value)
     assert "3 of 5 calls cannot be imported" in message and "aten.mode.default" in message
-    assert message.count("aten.matrix_exp") == 1, message
+    assert message.count("aten.lgamma") == 1, message
     path = saved(torch.nn.BatchNorm1d(3), tmp_path / "norm.pt2", torch.ones(2, 3))
     train = torch.export.export(torch.nn.BatchNorm1d(3), (torch.ones(2, 3),))
     torch.export.save(train, path)

@@ -21,8 +21,9 @@ def numbers_now(x: Value) -> np.ndarray | None:
 
 
 def known_now(x: Value) -> np.ndarray | Value:
-    """A value that depends on constants alone, computed now unless it is large."""
-    known = _evaluated(x) if x.dtype.in_numpy else None
+    """A value as numbers where it depends on constants alone, not on weights or random numbers, and
+    is not large."""
+    known = numbers_now(x) if x.dtype.in_numpy else None
     return x if known is None else known
 
 

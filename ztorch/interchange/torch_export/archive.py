@@ -23,7 +23,7 @@ SCHEMA = 8  # major version of the JSON
 DTYPES: dict[int, DType] = {1: u8, 2: i8, 3: i16, 4: i32, 5: i64, 6: f16, 7: f32, 8: f64,
                             12: boolean, 13: bf16, 28: u16, 34: u32, 35: u64}
 # Complex ones are pairs of floats, a last axis that dims do not count.
-COMPLEX: dict[int, DType] = {9: f32, 10: f64}
+COMPLEX: dict[int, DType] = {10: f32, 11: f64}
 
 _FIX = "save the program again with torch.export.save of PyTorch 2.9 or later"
 
@@ -206,7 +206,7 @@ class _Reader:
             stored[offset:], shape, tuple(size * s for s in strides), writeable=False)
         array = np.ascontiguousarray(array).reshape(shape)
         if kind.is_complex:
-            array = array.view(kind.dtype.numpy).reshape(*shape, 2)
+            array = array.reshape(-1).view(kind.dtype.numpy).reshape(*shape, 2)
         return array, kind.dtype
 
 

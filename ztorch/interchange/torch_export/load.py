@@ -102,7 +102,10 @@ def _translated(program: ExportedProgram) -> OnnxFile:
                                                            kind.is_complex)
     if faults:
         raise unsupported(program.path, faults, len(needed), kind="calls")
-    outputs = tuple(_output(name, translation) for name in program.outputs)
+    try:
+        outputs = tuple(_output(name, translation) for name in program.outputs)
+    except Unsupported as error:
+        raise Unsupported(f"{program.path}: {error}") from None
     return OnnxFile(program.path, {"": OPSET}, _ports(program), outputs, tuple(translation.nodes),
                     translation.arrays, dict)
 

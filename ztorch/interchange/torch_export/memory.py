@@ -22,10 +22,12 @@ from ztorch.interchange.torch_export.translation import (
 _SAME = {"alias", "detach", "detach_", "lift_fresh", *(
     f"{op}{end}" for op in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
     for end in ("", "_"))}
-_IN_ORDER = {"contiguous", "reshape", "flatten"}  # of elements that are in order: else perhaps not
-_SHAPES = {"view", "unflatten", "squeeze", "unsqueeze"}
-_ORDERS = {"permute", "transpose", "t", "mT", "mH", "numpy_T", "swapaxes"}
-_REGIONS = {"slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind"}
+_IN_ORDER = {"contiguous", "reshape", "flatten", "ravel"}  # of elements in order: else perhaps not
+_SHAPES = {"view", "unflatten", "squeeze", "unsqueeze", "atleast_1d", "atleast_2d", "atleast_3d"}
+_ORDERS = {"permute", "transpose", "t", "mT", "mH", "numpy_T", "swapaxes", "swapdims",
+           "adjoint"}
+_REGIONS = {"slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind",
+            "tensor_split", "hsplit", "vsplit", "dsplit"}
 _SPREAD = {"expand", "expand_as", "diagonal"}
 _CASTS = {"to", "type_as"}
 _VIEWS = _SAME | _IN_ORDER | _SHAPES | _ORDERS | _REGIONS | _SPREAD | _CASTS

@@ -74,9 +74,30 @@ def call(*operators: str, of_complex: bool = False) -> Callable[[Translator], Tr
     return register
 
 
+_SAME = {  # operators by another name
+    "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh",
+    "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh", "divide": "div", "greater": "gt",
+    "greater_equal": "ge", "less": "lt", "less_equal": "le", "multiply": "mul", "negative": "neg",
+    "not_equal": "ne", "special_erf": "erf", "special_erfc": "erfc", "special_erfinv": "erfinv",
+    "special_exp2": "exp2", "special_expit": "sigmoid", "special_expm1": "expm1",
+    "special_i0": "i0", "special_log1p": "log1p", "special_log_softmax": "log_softmax",
+    "special_logit": "logit", "special_logsumexp": "logsumexp", "special_round": "round",
+    "special_sinc": "sinc", "special_softmax": "softmax", "special_xlogy": "xlogy",
+    "subtract": "sub", "true_divide": "div"}
+_OVERLOADS = {"softmax": "int", "log_softmax": "int"}  # where the other name has none
+
+
 def key_of(spec: CallSpec) -> str:
     """The key of a call's operator in the registry."""
-    return spec.target.removeprefix("torch.ops.")
+    key = spec.target.removeprefix("torch.ops.")
+    space, _, rest = key.partition(".")
+    name, _, overload = rest.partition(".")
+    plain = name[:-1] if name.endswith("_") else name
+    if space != "aten" or plain not in _SAME:
+        return key
+    same = _SAME[plain]
+    overload = _OVERLOADS.get(same, overload)
+    return f"aten.{same}{name[len(plain):]}.{overload}"
 
 
 class OperatorCall:

@@ -75,3 +75,42 @@ def _quantile(n: Node) -> Result:
     y: Value = quantile(n.value(0), n.array(1).tolist(), n.attr("axis"), n.attr("method"),
                         bool(n.attr("keepdims", 0)))
     return y
+
+
+@node("MatrixExp", domain="ztorch")
+def _exponential(n: Node) -> Result:
+    """Of a matrix divided by a power of two, so that a short series is exact, then squared as
+    often. That depends on the data: of the turns that are here, the later ones multiply by 1."""
+    x = n.value(0)
+    size = OPS.max(OPS.sum(OPS.abs(x), axis=-1, keepdims=True), axis=-2, keepdims=True)
+    times = OPS.stop_gradient(OPS.ceil(OPS.log2(OPS.maximum(size, 2.0**-1)) + 1.0))
+    small = x * OPS.exp2(-times)
+    one = OPS.broadcast_to(OPS.eye(x.shape[-1], dtype=x.dtype), x.shape)
+    y = one
+    for k in range(_TERMS[x.dtype.bytes], 0, -1):
+        y = one + OPS.matmul(small, y) * (1 / k)
+
+    def turn(y: Value, k: Value) -> tuple[Value, Value]:
+        y = OPS.matmul(y, OPS.where(k < times, y, one))
+        return y, k
+
+    y, _ = scan(turn, y, OPS.arange(0, _SQUARES, dtype=x.dtype))
+    return y
+
+
+_TERMS = {2: 6, 4: 9, 8: 16}  # of the series, by bytes of the dtype, for norms up to 1/2
+_SQUARES = 24
+
+
+_OWN = (
+    "copysign", "erfc", "erfinv", "exp2", "expm1", "fmax", "fmin", "gcd", "heaviside", "hypot",
+    "i0", "inner", "isclose", "isin", "isneginf", "isposinf", "kron", "lcm", "log10", "log1p",
+    "log2", "logaddexp2", "logdet", "nanmean", "nansum", "nextafter", "rot90", "signbit", "sinc",
+    "trace", "trapezoid")
+
+
+@node(*_OWN, domain="ztorch")
+def _own(n: Node) -> Result:
+    """Ops of ztorch by their names; attributes are their options."""
+    y: Value = getattr(OPS, n.op)(*n.values(), **{name: n.attr(name) for name in n.spec.attrs})
+    return y

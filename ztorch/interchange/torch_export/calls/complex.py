@@ -1,8 +1,6 @@
-"""Complex tensors, which are pairs of floats along a last axis, and Fourier transforms."""
+"""Complex tensors, which are pairs of floats along a last axis."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 
@@ -79,7 +77,7 @@ def _angle(c: OperatorCall) -> Result:
     return c.nodes("Atan2", [imag, real], 1, domain="ztorch")[0]
 
 
-@call("mul.Tensor", "div.Tensor", of_complex=True)
+@call("mul.Tensor", "mul.Scalar", "div.Tensor", "div.Scalar", of_complex=True)
 def _product(c: OperatorCall) -> Result:
     x, y = c.tensor(), c.get("other")
     if isinstance(y, CallTensor) and y.is_complex:
@@ -92,6 +90,60 @@ def _product(c: OperatorCall) -> Result:
     op, factor = c.op.capitalize(), (
         c.cast(y, x.dtype) if isinstance(y, CallTensor) else c.number(y, x.dtype))
     return _pair(c, *(c.node(op, part, factor) for part in _parts(c, x)))
+
+
+@call("matmul", "mm", "bmm", "dot", "mv", of_complex=True)
+def _matrices(c: OperatorCall) -> Result:
+    """Products of the parts."""
+    other = next(name for name in c.spec.inputs if name != "self")
+    (a, b), (u, v) = _parts(c, c.tensor()), _parts(c, c.tensor(other))
+    return _pair(c, c.node("Sub", c.node("MatMul", a, u), c.node("MatMul", b, v)),
+                 c.node("Add", c.node("MatMul", a, v), c.node("MatMul", b, u)))
+
+
+@call("exp", of_complex=True)
+def _exponential(c: OperatorCall) -> Result:
+    real, angle = _parts(c, c.tensor())
+    size = c.node("Exp", real)
+    return _pair(c, *(c.node("Mul", size, c.node(op, angle)) for op in ("Cos", "Sin")))
+
+
+@call("log", of_complex=True)
+def _logarithm(c: OperatorCall) -> Result:
+    x = c.tensor()
+    size = c.node("Log", c.node("ReduceL2", x.name, c.ints(-1), keepdims=0))
+    real, imag = _parts(c, x)
+    return _pair(c, size, c.nodes("Atan2", [imag, real], 1, domain="ztorch")[0])
+
+
+@call("reciprocal", of_complex=True)
+def _reciprocal(c: OperatorCall) -> Result:
+    x = c.tensor()
+    square = c.node("ReduceSumSquare", x.name, c.ints(-1), keepdims=0)
+    real, imag = _parts(c, x)
+    return _pair(c, c.node("Div", real, square), c.node("Neg", c.node("Div", imag, square)))
+
+
+@call("eq.Tensor", "ne.Tensor", of_complex=True)
+def _same_numbers(c: OperatorCall) -> Result:
+    real, imag = (c.node("Equal", a, b) for a, b in zip(
+        _parts(c, c.tensor()), _parts(c, c.tensor("other")), strict=True))
+    both = c.node("And", real, imag)
+    return both if c.op == "eq" else c.node("Not", both)
+
+
+@call("linalg_vector_norm", of_complex=True)
+def _norm(c: OperatorCall) -> Result:
+    x = c.tensor()
+    size = CallTensor(c.node("ReduceL2", x.name, c.ints(-1), keepdims=0), x.dtype, x.dims)
+    return CALLS[key_of(c.spec)](c.with_tensors({x.name: size}))
+
+
+@call("zeros", "ones", "full", "zeros_like", "ones_like", of_complex=True)
+def _filled(c: OperatorCall) -> Result:
+    real = CALLS[key_of(c.spec)](c)
+    assert isinstance(real, str)
+    return _pair(c, real, c.node("Sub", real, real))
 
 
 @call("add.Tensor", "sub.Tensor", of_complex=True)
@@ -112,165 +164,23 @@ _LINEAR = [
     "neg", "sum", "sum.dim_IntList", "mean", "mean.dim", "view",
     "reshape", "permute", "transpose.int", "unsqueeze", "squeeze.dim", "squeeze.dims",
     "flatten.using_ints", "select.int", "slice.Tensor", "cat", "stack", "roll", "flip",
-    "expand", "repeat", "clone", "contiguous", "alias", "detach", "constant_pad_nd",
-    "index_select", "split.Tensor", "unbind.int"]
+    "expand", "repeat", "clone", "contiguous", "alias", "detach", "detach_",
+    "constant_pad_nd", "lift_fresh_copy",
+    "index_select", "split.Tensor", "unbind.int", "gather", "index.Tensor", "cumsum", "tril",
+    "triu", "where.self", "unfold", "diagonal", "trace", "expand_as", "view_as", "narrow",
+    "movedim.int", "movedim.intlist", "unflatten.int", "chunk", "tile", "take", "take_along_dim",
+    "mT", "t", "swapaxes", "diff"]
 
 
 @call(*_LINEAR, of_complex=True)
 def _each_part(c: OperatorCall) -> Result:
-    """Calls that move or add up numbers do so with both parts."""
+    """Calls that move or add up numbers do so with both parts; floats among them have imaginary
+    parts of 0."""
     tensors = c.tensors
-    split = {x.name: _parts(c, x) for x in tensors if x.is_complex}
+    split = {x.name: _parts(c, x) for x in tensors if x.is_complex or x.dtype.is_float}
     real, imag = (CALLS[key_of(c.spec)](c.with_tensors({
         x.name: CallTensor(split[x.name][k], x.dtype, x.dims) for x in tensors if x.name in split}))
         for k in (0, 1))
     if isinstance(real, str) and isinstance(imag, str):
         return _pair(c, real, imag)
     return [_pair(c, a, b) for a, b in zip(real, imag, strict=True)]
-
-
-# -- transforms ------------------------------------------------------------------------------------
-
-
-def _transformed(c: OperatorCall, x: str, axis: int, length: int, inverse: bool,
-                 onesided: bool = False) -> str:
-    """The transform along an axis of pairs, or of numbers as an axis of one; `length` is that of
-    the whole signal. The inverse is divided by it."""
-    return c.node("DFT", x, c.constant(np.int64(length)), c.constant(np.int64(axis)),
-                  inverse=int(inverse), onesided=int(onesided))
-
-
-def _scaled(c: OperatorCall, y: str, lengths: list[int], inverse: bool, norm: str) -> str:
-    """Divided as `norm` says."""
-    count = math.prod(lengths)
-    factors = {"backward": 1.0, "ortho": count ** (0.5 if inverse else -0.5),
-               "forward": float(count) if inverse else 1.0 / count}
-    if norm not in factors:
-        c.unsupported(f"norm={norm!r}")
-    factor = factors[norm]
-    return y if factor == 1.0 else c.node("Mul", y, c.number(factor, c.result.dtype))
-
-
-_FORMS = ("", "2", "n")  # along one axis, the last two, or several
-
-
-@call(*(f"fft_{way}fft{form}" for way in ("", "i", "r", "ir") for form in _FORMS), of_complex=True)
-def _fourier(c: OperatorCall) -> Result:
-    return _along_axes(c)
-
-
-@call("fft_irfft", "fft_irfft2", "fft_irfftn")
-def _real_fourier(c: OperatorCall) -> Result:
-    return _along_axes(c)
-
-
-def _along_axes(c: OperatorCall) -> str:
-    x = c.tensor()
-    inverse, real = c.op.startswith("fft_i"), "rfft" in c.op
-    axes, lengths = _axes(c, x, real and inverse)
-    y = x.name if x.is_complex else c.node("Unsqueeze", x.name, c.ints(-1))
-    order = list(zip(axes, lengths, strict=True))
-    if real and inverse:
-        for axis, length in order[:-1]:
-            y = _transformed(c, y, axis, length, True)
-        y = c.node("Squeeze", _transformed(c, y, *order[-1], True, onesided=True), c.ints(-1))
-    else:
-        for k, (axis, length) in enumerate(reversed(order)):
-            y = _transformed(c, y, axis, length, inverse, onesided=real and k == 0)
-    return _scaled(c, y, lengths, inverse, c.get("norm", "backward"))
-
-
-@call("_fft_r2c", "_fft_c2c", "_fft_c2r", of_complex=True)
-def _parts_of_fourier(c: OperatorCall) -> Result:
-    """The transforms that run_decompositions() leaves: along several axes, a halved one last."""
-    x, halved = c.tensor(), c.op == "_fft_c2r" or bool(c.get("onesided", False))
-    inverse = c.op == "_fft_c2r" or not c.get("forward", True)
-    axes = [axis % x.rank for axis in c.integers("dim")]
-    lengths = [x.dims[axis] for axis in axes]
-    if c.op == "_fft_c2r":
-        lengths[-1] = c.get("last_dim_size")
-    if not all(isinstance(n, int) for n in lengths):
-        c.unsupported("a transform along an axis that is open; export it with a fixed size")
-    order = list(zip(axes, [int(n) for n in lengths], strict=True))
-    y = x.name if x.is_complex else c.node("Unsqueeze", x.name, c.ints(-1))
-    for k, (axis, n) in enumerate(order if inverse else reversed(order)):
-        last = k == (len(order) - 1 if inverse else 0)
-        y = _transformed(c, y, axis, n, inverse, halved and last)
-    y = c.node("Squeeze", y, c.ints(-1)) if c.op == "_fft_c2r" else y
-    norms = ("backward", "ortho", "forward")  # of no divisor, of the root, of all
-    return _scaled(c, y, [n for _, n in order], inverse,
-                   norms[::-1 if inverse else 1][c.get("normalization")])
-
-
-def _axes(c: OperatorCall, x: CallTensor, halved: bool) -> tuple[list[int], list[int]]:
-    """The axes that are transformed, and the length of the signal along each."""
-    if c.op.endswith("fft"):
-        axes, lengths = [c.get("dim", -1)], [c.get("n")]
-    else:
-        lengths = c.get("s") or []
-        count = len(lengths) or x.rank
-        axes = c.get("dim") or ([-2, -1] if c.op.endswith("2") else list(range(-count, 0)))
-        lengths = list(lengths) or [None] * len(axes)
-    axes = [axis % x.rank for axis in axes]
-    sizes = [x.dims[axis] for axis in axes]
-    for k, size in enumerate(sizes):
-        if lengths[k] is None and isinstance(size, int):
-            lengths[k] = 2 * (size - 1) if halved and k == len(sizes) - 1 else size
-    if not all(isinstance(n, int) for n in lengths):
-        c.unsupported("a transform along an axis that is open; export it with a fixed size")
-    return axes, lengths
-
-
-def _shifted(c: OperatorCall, x: CallTensor) -> str:
-    axes = c.get("dim")
-    axes = list(range(x.rank)) if axes is None else [a % x.rank for a in axes]
-    y = x.name
-    for axis in axes:
-        size = x.dims[axis]
-        if not isinstance(size, int):
-            c.unsupported("a shift along an axis that is open")
-        moved = size // 2 if c.op == "fft_fftshift" else -(-size // 2)
-        order = np.roll(np.arange(size), moved)
-        y = c.node("Gather", y, c.constant(order), axis=axis)
-    return y
-
-
-@call("fft_fftshift", "fft_ifftshift", of_complex=True)
-def _shift_pairs(c: OperatorCall) -> Result:
-    return _shifted(c, c.tensor())
-
-
-@call("fft_fftshift", "fft_ifftshift")
-def _shift(c: OperatorCall) -> Result:
-    return _shifted(c, c.tensor())
-
-
-@call("stft", of_complex=True)
-def _short_time(c: OperatorCall) -> Result:
-    x, length, window = c.tensor(), c.get("n_fft"), c.get("window")
-    size = c.get("win_length", length)
-    if c.get("align_to_window") or not c.get("return_complex"):
-        c.unsupported("align_to_window, or results that are no complex numbers")
-    shape = c.constant(np.ones(size, x.dtype.working)) if window is None else window.name
-    if size < length:
-        before = (length - size) // 2
-        shape = c.node("Pad", shape, c.ints(before, length - size - before))
-    signal = c.node("Unsqueeze", x.name if x.rank == 2 else c.node("Unsqueeze", x.name, c.ints(0)),
-                    c.ints(-1))
-    onesided = c.get("onesided")
-    frames = c.node("STFT", signal, c.constant(np.int64(c.get("hop_length", length // 4))), shape,
-                    c.constant(np.int64(length)), onesided=int(onesided is None or onesided))
-    y = c.node("Transpose", frames, perm=[0, 2, 1, 3])
-    y = y if x.rank == 2 else c.node("Squeeze", y, c.ints(0))
-    return c.node("Mul", y, c.number(length ** -0.5, x.dtype)) if c.get("normalized") else y
-
-
-@call("hann_window", "hann_window.periodic", "hamming_window", "hamming_window.periodic")
-def _window(c: OperatorCall) -> Result:
-    count = c.get("window_length")
-    if not isinstance(count, int):
-        c.unsupported("a window of an open length")
-    turns = np.arange(count) / max(count - (not c.get("periodic", True)), 1)
-    base = 0.5 if c.op == "hann_window" else 0.54
-    return c.constant((base - (1 - base) * np.cos(2 * np.pi * turns)).astype(
-        c.result.dtype.working))

@@ -80,11 +80,14 @@ def _max_pool(c: OperatorCall) -> Result:
 
 @call("avg_pool1d", "avg_pool2d", "avg_pool3d")
 def _average_pool(c: OperatorCall) -> Result:
-    if c.get("divisor_override"):
-        c.unsupported("a divisor of its own")
-    return _batched(c, _axes(c), lambda x: c.node(
-        "AveragePool", x, **_window(c, _axes(c)),
-        count_include_pad=int(c.get("count_include_pad", True))))
+    window, divisor = _window(c, _axes(c)), c.get("divisor_override")
+    if divisor and window["ceil_mode"]:
+        c.unsupported("a divisor of its own of windows that reach beyond the end")
+    y = _batched(c, _axes(c), lambda x: c.node(
+        "AveragePool", x, **window,
+        count_include_pad=int(bool(divisor) or c.get("count_include_pad", True))))
+    share = math.prod(window["kernel_shape"]) / (divisor or 1)
+    return c.node("Mul", y, c.number(share, c.tensor().dtype)) if divisor else y
 
 
 def _batched(c: OperatorCall, axes: int, pooled: Any) -> str:
@@ -99,7 +102,7 @@ def _batched(c: OperatorCall, axes: int, pooled: Any) -> str:
 # -- other sizes -----------------------------------------------------------------------------------
 
 
-@call("grid_sampler", "grid_sampler_2d")
+@call("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
 def _grid_sampler(c: OperatorCall) -> Result:
     mode = ("linear", "nearest", "cubic")[c.get("interpolation_mode")]
     outside = ("zeros", "border", "reflection")[c.get("padding_mode")]

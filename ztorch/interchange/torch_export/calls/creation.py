@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ztorch.interchange.torch_export.translation import OperatorCall, Result, call
@@ -49,7 +51,11 @@ def _range(c: OperatorCall) -> Result:
 
 
 @call("linspace")
-def _between(c: OperatorCall) -> Result:
+def _linspace(c: OperatorCall) -> Result:
+    return _between(c)
+
+
+def _between(c: OperatorCall) -> str:
     d, steps = c.result.dtype, c.get("steps")
     count = c.number(steps, d)
     index = c.node("Range", c.number(0, d), count, c.number(1, d))
@@ -57,3 +63,46 @@ def _between(c: OperatorCall) -> Result:
     last = c.node("Max", c.node("Sub", count, c.number(1, d)), c.number(1, d))
     step = c.node("Div", c.node("Sub", end, start), last)
     return c.node("Add", start, c.node("Mul", index, step))
+
+
+@call("logspace")
+def _powers_between(c: OperatorCall) -> Result:
+    return c.node("Pow", c.number(c.get("base", 10.0), c.result.dtype), _between(c))
+
+
+# -- windows and frequencies -----------------------------------------------------------------------
+
+
+def _cosines(*shares: float) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda turns: np.cos(2 * np.pi * np.multiply.outer(turns, np.arange(
+        len(shares)))) @ np.array(shares)
+
+
+_WINDOWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {  # of turns from 0 to 1
+    "hann_window": _cosines(0.5, -0.5), "hamming_window": _cosines(0.54, -0.46),
+    "blackman_window": _cosines(0.42, -0.5, 0.08),
+    "bartlett_window": lambda turns: 1 - np.abs(2 * turns - 1)}
+
+
+@call(*(f"{op}{form}" for op in (*_WINDOWS, "kaiser_window") for form in ("", ".periodic")),
+      "kaiser_window.beta")
+def _window(c: OperatorCall) -> Result:
+    count = c.get("window_length")
+    if not isinstance(count, int):
+        c.unsupported("a window of an open length")
+    turns = np.arange(count) / max(count - (not c.get("periodic", True)), 1)
+    if c.op == "kaiser_window":
+        beta = c.get("beta", 12.0)
+        y = np.i0(beta * np.sqrt(np.maximum(1 - (2 * turns - 1) ** 2, 0))) / np.i0(beta)
+    else:
+        y = _WINDOWS[c.op](turns)
+    return c.constant((np.ones(1) if count == 1 else y).astype(c.result.dtype.working))
+
+
+@call("fft_fftfreq", "fft_rfftfreq")
+def _frequencies(c: OperatorCall) -> Result:
+    count, step = c.get("n"), c.get("d", 1.0)
+    if not isinstance(count, int):
+        c.unsupported("frequencies of an open count")
+    every = (np.fft.fftfreq if c.op == "fft_fftfreq" else np.fft.rfftfreq)(count, step)
+    return c.constant(every.astype(c.result.dtype.working))

@@ -45,12 +45,6 @@ def _distance(c: OperatorCall) -> Result:
                    lambda op, y: c.node(op, y, c.ints(-1), keepdims=kept))
 
 
-@call("hypot")
-def _hypotenuse(c: OperatorCall) -> Result:
-    (a, b), _ = c.promoted("self", "other")
-    return c.node("Sqrt", c.node("Add", c.node("Mul", a, a), c.node("Mul", b, b)))
-
-
 @call("deg2rad", "rad2deg")
 def _turned(c: OperatorCall) -> Result:
     factor = math.pi / 180 if c.op == "deg2rad" else 180 / math.pi

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ztorch.dtypes import boolean
@@ -15,8 +13,9 @@ _PLAIN = {
     "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin",
     "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh",
     "acosh": "Acosh", "atanh": "Atanh", "erf": "Erf", "floor": "Floor", "ceil": "Ceil",
-    "round": "Round", "sign": "Sign", "reciprocal": "Reciprocal", "hardswish": "HardSwish",
-    "mish": "Mish", "selu": "Selu", "isnan": "IsNaN", "isinf": "IsInf", "bitwise_not": "BitwiseNot"}
+    "round": "Round", "sign": "Sign", "sgn": "Sign", "reciprocal": "Reciprocal",
+    "hardswish": "HardSwish", "mish": "Mish", "selu": "Selu", "isnan": "IsNaN", "isinf": "IsInf",
+    "bitwise_not": "BitwiseNot"}
 
 
 @call(*_PLAIN)
@@ -107,7 +106,8 @@ def _prelu(c: OperatorCall) -> Result:
     return c.node("PRelu", x.name, c.node("Reshape", weight.name, shape))
 
 
-@call("hardtanh", "relu6", "clamp", "clamp.Tensor", "clip", "clamp_min", "clamp_max")
+@call("hardtanh", "relu6", "clamp", "clamp.Tensor", "clip", "clip.Tensor", "clamp_min",
+      "clamp_max", "clamp_min.Tensor", "clamp_max.Tensor")
 def _clamp(c: OperatorCall) -> Result:
     x, y = c.tensor(), c.result.dtype
     low, high = {"hardtanh": (-1, 1), "relu6": (0, 6)}.get(c.op, (None, None))
@@ -151,11 +151,6 @@ def _whole(c: OperatorCall) -> Result:
     return c.node("Sub", x, whole) if c.op == "frac" else whole
 
 
-@call("erfc")
-def _erfc(c: OperatorCall) -> Result:
-    return c.node("Sub", c.number(1, c.tensor().dtype), c.node("Erf", c.x()))
-
-
 @call("isfinite")
 def _is_finite(c: OperatorCall) -> Result:
     return c.node("Not", c.node("Or", c.node("IsNaN", c.x()), c.node("IsInf", c.x())))
@@ -171,27 +166,6 @@ def _numbers(c: OperatorCall) -> Result:
     return c.node("Where", c.node("IsNaN", x), c.number(c.get("nan", 0.0), d), x)
 
 
-@call("log1p")
-def _log1p(c: OperatorCall) -> Result:
-    return c.node("Log", c.node("Add", c.x(), c.number(1, c.tensor().dtype)))
-
-
-@call("expm1")
-def _expm1(c: OperatorCall) -> Result:
-    return c.node("Sub", c.node("Exp", c.x()), c.number(1, c.tensor().dtype))
-
-
-@call("log2", "log10")
-def _log_of_base(c: OperatorCall) -> Result:
-    base = 2 if c.op == "log2" else 10
-    return c.node("Div", c.node("Log", c.x()), c.number(math.log(base), c.tensor().dtype))
-
-
-@call("exp2")
-def _exp2(c: OperatorCall) -> Result:
-    return c.node("Pow", c.number(2, c.tensor().dtype), c.x())
-
-
 @call(*(f"{op}dropout{end}" for op in ("", "alpha_", "feature_", "feature_alpha_")
         for end in ("", "_")),
       "native_dropout")
@@ -201,7 +175,7 @@ def _dropout(c: OperatorCall) -> Result:
     return c.x("self" if "self" in c.spec.inputs else "input")
 
 
-@call("contiguous", "clone", "alias", "lift_fresh_copy", "lift_fresh")
+@call("contiguous", "clone", "alias", "lift_fresh_copy", "lift_fresh", "positive", "alias_copy")
 def _same(c: OperatorCall) -> Result:
     return c.x()
 

@@ -13,9 +13,9 @@ def _matmul(c: OperatorCall) -> Result:
     return c.node("MatMul", c.x(), c.x(next(name for name in c.spec.inputs if name != "self")))
 
 
-@call("linalg_multi_dot")
+@call("linalg_multi_dot", "chain_matmul")
 def _product_of_several(c: OperatorCall) -> Result:
-    first, *rest = c.get("tensors")
+    first, *rest = c.get("matrices" if c.op == "chain_matmul" else "tensors")
     y: str = first.name
     for x in rest:
         y = c.node("MatMul", y, x.name)
@@ -43,7 +43,7 @@ def _added(c: OperatorCall) -> Result:
     return c.node("Add", y, added)
 
 
-@call("outer")
+@call("outer", "ger")
 def _outer(c: OperatorCall) -> Result:
     return c.node("Mul", c.node("Unsqueeze", c.x(), c.ints(1)), c.x("vec2"))
 
@@ -125,11 +125,15 @@ def _triangular(c: OperatorCall) -> Result:
     return c.node("Transpose", y, perm=order) if not c.get("left", True) else y
 
 
-@call("linalg_solve", "_linalg_solve_ex")
+@call("linalg_solve", "linalg_solve_ex", "_linalg_solve_ex")
 def _solution(c: OperatorCall) -> Result:
     a, b, last = c.tensor("A"), c.tensor("B"), c.ints(-1)
     if not c.get("left", True):
-        c.unsupported("a solution of X A = B; transpose both")
+        left, right = (c.node("Transpose", x.name, perm=[
+            *range(x.rank - 2), x.rank - 1, x.rank - 2]) for x in (a, b))
+        y = c.nodes("Solve", [left, right], 1, domain="ztorch")[0]
+        rank = max(a.rank, b.rank)
+        return c.node("Transpose", y, perm=[*range(rank - 2), rank - 1, rank - 2])
     vector = b.rank == 1 or b.dims == a.dims[:-1]
     wide = c.node("Unsqueeze", b.name, last) if vector else b.name
     y = c.nodes("Solve", [a.name, wide], 1, domain="ztorch")[0]

@@ -26,7 +26,7 @@ def part(c: OperatorCall, x: str, axis: int, start: int | CallTensor, end: int |
 # -- shapes ----------------------------------------------------------------------------------------
 
 
-@call("view", "reshape", "_unsafe_view", "_reshape_copy")
+@call("view", "reshape", "_unsafe_view", "_reshape_copy", "view_copy")
 def _view(c: OperatorCall) -> Result:
     return c.node("Reshape", c.x(), c.ints(*c.get("size" if "size" in c.spec.inputs else "shape")))
 
@@ -61,12 +61,12 @@ def _squeeze(c: OperatorCall) -> Result:
     return c.node("Squeeze", x.name, c.ints(*gone)) if gone else x.name
 
 
-@call("unsqueeze")
+@call("unsqueeze", "unsqueeze_copy")
 def _unsqueeze(c: OperatorCall) -> Result:
     return c.node("Unsqueeze", c.x(), c.ints(c.get("dim")))
 
 
-@call("expand")
+@call("expand", "expand_copy")
 def _expand(c: OperatorCall) -> Result:
     sizes = [1 if n == -1 else n for n in c.get("size")]  # 1: as it is
     return c.node("Expand", c.x(), c.ints(*sizes))
@@ -122,8 +122,8 @@ def _repeat(c: OperatorCall) -> Result:
 @call("repeat_interleave.self_int")
 def _repeat_each(c: OperatorCall) -> Result:
     x, times = c.tensor(), c.get("repeats")
-    if c.get("dim") is None:
-        c.unsupported("a repetition of all elements in a row")
+    if c.get("dim") is None:  # all elements in a row
+        x = CallTensor(c.node("Reshape", x.name, c.ints(-1)), x.dtype, (-1,))
     axis = axis_of(c, x)
     wide = c.node("Unsqueeze", x.name, c.ints(axis + 1))
     many = c.node("Tile", wide, c.ints(*[1] * (axis + 1), times, *[1] * (x.rank - axis - 1)))
@@ -139,19 +139,21 @@ def order_of(c: OperatorCall) -> list[int]:
     """Where each axis of the result was."""
     x = c.tensor()
     order = list(range(x.rank))
-    if c.op == "permute":
+    if c.op.startswith("permute"):
         return [a % x.rank for a in c.integers("dims")]
     if c.op == "numpy_T":
         return order[::-1]
-    if c.op in ("mT", "mH"):
+    if c.op in ("mT", "mH", "adjoint"):
         return [*order[:-2], x.rank - 1, x.rank - 2]
     if x.rank > 1:
-        a, b = axis_of(c, x, "dim0", 0), axis_of(c, x, "dim1", 1)
+        first, second = ("axis0", "axis1") if "axis0" in c.spec.inputs else ("dim0", "dim1")
+        a, b = axis_of(c, x, first, 0), axis_of(c, x, second, 1)
         order[a], order[b] = order[b], order[a]
     return order
 
 
-@call("permute", "mT", "mH", "numpy_T", "transpose.int", "t", "swapaxes")
+@call("permute", "mT", "mH", "adjoint", "numpy_T", "transpose.int", "t", "swapaxes", "swapdims",
+      "permute_copy", "transpose_copy.int", "t_copy")
 def _permute(c: OperatorCall) -> Result:
     return c.node("Transpose", c.x(), perm=order_of(c))
 
@@ -176,14 +178,27 @@ def _flip(c: OperatorCall) -> Result:
 
 @call("roll")
 def _roll(c: OperatorCall) -> Result:
-    y = c.x()
-    if not c.integers("dims", ()):
-        c.unsupported("a roll of all elements in a row")
-    for shift, axis in zip(c.integers("shifts"), c.integers("dims"), strict=True):
+    whole = not c.integers("dims", ())  # all elements in a row
+    y = c.node("Reshape", c.x(), c.ints(-1)) if whole else c.x()
+    for shift, axis in zip(c.integers("shifts"), c.integers("dims", ()) or [0], strict=True):
         if shift:
             y = c.node("Concat", part(c, y, axis, -shift, END), part(c, y, axis, 0, -shift),
                        axis=axis)
-    return y
+    return c.node("Reshape", y, c.node("Shape", c.x())) if whole else y
+
+
+@call("ravel")
+def _in_a_row(c: OperatorCall) -> Result:
+    return c.node("Reshape", c.x(), c.ints(-1))
+
+
+@call("fliplr", "flipud", "rot90")
+def _turned(c: OperatorCall) -> Result:
+    if c.op == "rot90":
+        return c.nodes("rot90", [c.x()], 1, domain="ztorch", k=c.get("k", 1),
+                       axes=tuple(c.integers("dims", (0, 1))))[0]
+    return c.node("Slice", c.x(), c.ints(-1), c.ints(-END), c.ints(int(c.op == "fliplr")),
+                  c.ints(-1))
 
 
 # -- joined ----------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def _log_of_sum(c: OperatorCall) -> Result:
     return c.node("Add", c.node("Max", a, b), c.node("Softplus", apart))
 
 
-@call(*(f"remainder.{overload}" for overload in _BOTH))
+@call(*(f"remainder.{overload}" for overload in (*_BOTH, "Scalar_Tensor")))
 def _remainder(c: OperatorCall) -> Result:
     (a, b), d = c.promoted("self", "other")
     if d.is_int:

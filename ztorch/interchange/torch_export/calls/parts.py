@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import boolean
+from ztorch.dtypes import boolean, i64
 from ztorch.interchange.torch_export.calls.movement import END, axis_of, part
 from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
 
@@ -28,16 +28,16 @@ class TensorPart:
 def regions_of(c: OperatorCall) -> list[TensorPart]:
     """The part of the call's tensor that each result is."""
     x = c.tensor()
-    axis = axis_of(c, x)
+    axis = {"hsplit": min(x.rank - 1, 1), "vsplit": 0, "dsplit": 2}.get(c.op, axis_of(c, x))
     if c.op.startswith("slice"):
         return [TensorPart(axis, c.get("start", 0), c.get("end", END), c.get("step", 1))]
-    if c.op == "narrow":
+    if c.op.startswith("narrow"):
         [start], [length] = c.integers("start"), c.integers("length")
         return [TensorPart(axis, start, start + length)]
     if c.op.startswith("select"):
         index = c.get("index")
         return [_one(axis, index)]
-    if c.op == "unbind":
+    if c.op.startswith("unbind"):
         return [_one(axis, k) for k in range(len(c.result_names))]
     sizes = _sizes(c, x, axis)
     return [TensorPart(axis, end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)]
@@ -54,6 +54,11 @@ def _sizes(c: OperatorCall, x: CallTensor, axis: int) -> list[int]:
         whole = x.dims[axis]
         if not isinstance(whole, int):
             c.unsupported("chunks of an axis whose size is open")
+        if (ends := c.get("indices")) is not None:
+            places = [0, *(slice(n).indices(whole)[1] for n in ends), whole]
+            return [b - a for a, b in pairwise(places)]
+        if (count := c.get("sections")) is not None:
+            return [whole // count + (k < whole % count) for k in range(count)]
         size = -(-whole // c.get("chunks"))
     if isinstance(size, int):
         size = [size] * len(c.result_names)
@@ -63,7 +68,11 @@ def _sizes(c: OperatorCall, x: CallTensor, axis: int) -> list[int]:
 
 
 @call("slice.Tensor", "narrow", "select.int", "unbind.int", "split.Tensor", "split_with_sizes",
-      "split.sizes", "chunk")
+      "split.sizes", "chunk", "slice_copy.Tensor", "narrow_copy", "select_copy.int",
+      "unbind_copy.int", "split_copy.Tensor", "split_with_sizes_copy", "unsafe_split.Tensor",
+      "unsafe_split_with_sizes", "unsafe_chunk", *(f"{op}.{form}" for op, forms in (
+          ("tensor_split", ("sections", "indices")), ("hsplit", ("int", "array")),
+          ("vsplit", ("int", "array")), ("dsplit", ("int", "array"))) for form in forms))
 def _parts(c: OperatorCall) -> Result:
     return [_taken(c, c.x(), region) for region in regions_of(c)]
 
@@ -124,11 +133,12 @@ def positions(c: OperatorCall, chosen: Sequence[CallTensor]) -> tuple[str, str]:
     """Positions along several axes, as GatherND and ScatterND take them, and one of them in the
     shape of all."""
     zero = c.constant(np.int64(0))
-    alike = c.node("Mul", chosen[0].name, zero)
-    for index in chosen[1:]:
-        alike = c.node("Add", alike, c.node("Mul", index.name, zero))
+    names = [c.cast(index, i64) for index in chosen]
+    alike = c.node("Mul", names[0], zero)
+    for name in names[1:]:
+        alike = c.node("Add", alike, c.node("Mul", name, zero))
     last = c.ints(-1)
-    parts = [c.node("Unsqueeze", c.node("Add", index.name, alike), last) for index in chosen]
+    parts = [c.node("Unsqueeze", c.node("Add", name, alike), last) for name in names]
     return c.node("Concat", *parts, axis=-1), alike
 
 
@@ -225,12 +235,12 @@ def _scatter_reduce(c: OperatorCall) -> Result:
 @call("index_add", "index_copy")
 def _index_add(c: OperatorCall) -> Result:
     x, index, source = c.tensor(), c.tensor("index"), c.tensor("source")
-    if c.get("alpha", 1) != 1:
-        c.unsupported("a factor of what is added")
-    axis = axis_of(c, x)
+    axis, alpha = axis_of(c, x), c.get("alpha", 1)
+    added = source.name if alpha == 1 else c.node(
+        "Mul", source.name, c.number(alpha, source.dtype))
     order = [axis, *(k for k in range(x.rank) if k != axis)]
     y = c.node("ScatterND", c.node("Transpose", x.name, perm=order),
                c.node("Unsqueeze", index.name, c.ints(-1)),
-               c.node("Transpose", source.name, perm=order),
+               c.node("Transpose", added, perm=order),
                reduction="add" if c.op == "index_add" else None)
     return c.node("Transpose", y, perm=np.argsort(order).tolist())

@@ -37,9 +37,12 @@ def _largest(c: OperatorCall) -> Result:
 
 @call("argmax", "argmin")
 def _argmax(c: OperatorCall) -> Result:
-    if c.get("dim") is None:
-        c.unsupported("the position among all elements")
-    return _position(c, c.op.removeprefix("arg"))
+    if c.get("dim") is not None:
+        return _position(c, c.op.removeprefix("arg"))
+    x, keep = c.tensor(), c.get("keepdim", False)
+    flat = c.node("Reshape", x.name, c.ints(-1))
+    return c.node("Reshape", c.node(f"Arg{c.op[3:].capitalize()}", flat, axis=0),
+                  c.ints(*[1] * (x.rank if keep else 0)))
 
 
 def _position(c: OperatorCall, kind: str) -> str:
@@ -99,6 +102,13 @@ def norm_of(c: OperatorCall, order: float, x: CallTensor,
     return c.node("Pow", reduced("ReduceSum", powers), c.number(1 / order, x.dtype))
 
 
+@call("dist")
+def _distance(c: OperatorCall) -> Result:
+    x = c.tensor()
+    apart = CallTensor(c.node("Sub", x.name, c.x("other")), x.dtype, x.dims)
+    return norm_of(c, c.get("p", 2), apart, lambda op, y: c.node(op, y, keepdims=0))
+
+
 @call("cumsum")
 def _cumsum(c: OperatorCall) -> Result:
     return c.node("CumSum", c.cast(c.tensor(), c.result.dtype),
@@ -149,12 +159,12 @@ def _buckets(c: OperatorCall) -> Result:
     return c.node("Cast", places, to=c.result.dtype.onnx)
 
 
-@call("sort", "sort.stable", "argsort", "argsort.stable")
+@call("sort", "sort.stable", "argsort", "argsort.stable", "msort")
 def _sort(c: OperatorCall) -> Result:
-    x, axis = c.tensor(), c.get("dim", -1)
+    x, axis = c.tensor(), c.get("dim", 0 if c.op == "msort" else -1)
     size = c.node("Gather", c.node("Shape", x.name), c.ints(axis), axis=0)
     order = c.nodes("TopK", [x.name, size], 2, axis=axis, largest=int(c.get("descending", False)))
-    return order[1] if c.op == "argsort" else order
+    return order[1] if c.op == "argsort" else order[0] if c.op == "msort" else order
 
 
 @call("aminmax")

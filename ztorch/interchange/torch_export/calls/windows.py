@@ -59,7 +59,7 @@ def _max_unpool(c: OperatorCall) -> Result:
     return c.node("Reshape", y, c.node("Concat", ahead, c.ints(*sizes), axis=0))
 
 
-@call("unfold")
+@call("unfold", "unfold_copy")
 def _windows(c: OperatorCall) -> Result:
     x, axis = c.tensor(), axis_of(c, c.tensor(), "dimension")
     length, [size], [step] = x.dims[axis], c.integers("size"), c.integers("step")

@@ -1,0 +1,22 @@
+"""Random numbers: other ones than PyTorch's, of the same distribution."""
+
+from __future__ import annotations
+
+from ztorch.interchange.torch_export.translation import OperatorCall, Result, call
+
+
+@call("rand_like", "randn_like")
+def _like(c: OperatorCall) -> Result:
+    op = "RandomUniformLike" if c.op == "rand_like" else "RandomNormalLike"
+    return c.node(op, c.x(), dtype=c.result.dtype.onnx)
+
+
+@call("rand", "randn")
+def _drawn(c: OperatorCall) -> Result:
+    op = "RandomUniform" if c.op == "rand" else "RandomNormal"
+    return c.node(op, shape=c.integers("size"), dtype=c.result.dtype.onnx)
+
+
+@call("bernoulli")
+def _coins(c: OperatorCall) -> Result:
+    return c.node("Bernoulli", c.x(), dtype=c.result.dtype.onnx)
