@@ -99,6 +99,25 @@ def test_what_every_turn_keeps(tmp_path: Path) -> None:
     same(nodes, floats(2, 3), floats(2, 3), [*ARRAYS, tensor("axis", np.array([0]))], tmp_path)
 
 
+def test_turns_of_other_sizes(tmp_path: Path) -> None:
+    """Sums of columns from one known place to the next, as exporters write EmbeddingBag."""
+    body = helper.make_graph(
+        [helper.make_node("Gather", ["starts", "k"], ["start"]),
+         helper.make_node("Gather", ["ends", "k"], ["end"]),
+         helper.make_node("Unsqueeze", ["start", "axis"], ["from"]),
+         helper.make_node("Unsqueeze", ["end", "axis"], ["to"]),
+         helper.make_node("Slice", ["x", "from", "to", "columns"], ["part"]),
+         helper.make_node("ReduceSum", ["part", "columns"], ["every"], keepdims=0),
+         *ALWAYS], "body",
+        [info("k", (), TensorProto.INT64), info("go", (), TensorProto.BOOL)],
+        [info("more", (), TensorProto.BOOL), info("every", (2,))])
+    nodes = [helper.make_node("Loop", ["three", ""], ["all"], body=body),
+             helper.make_node("Transpose", ["all"], ["y"], perm=[1, 0])]
+    arrays = [tensor(name, np.array(value, np.int64)) for name, value in (
+        ("three", 3), ("starts", [0, 2, 3]), ("ends", [2, 3, 7]), ("axis", [0]), ("columns", [1]))]
+    same(nodes, floats(2, 7), floats(2, 3), arrays, tmp_path)
+
+
 def test_loops_without_a_bound_are_refused(tmp_path: Path) -> None:
     for nodes, said in (
             ([helper.make_node("Loop", ["endless", "yes", "x"], ["y"], body=looped(SMALL))],

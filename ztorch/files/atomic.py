@@ -19,7 +19,8 @@ _SUFFIXES = (".zt", ".safetensors", ".keras", ".h5", ".hdf5", ".pt", ".pth", ".b
              ".npz", ".npy", ".gguf", ".ggml", ".pt2", ".ckpt", ".pkl", ".pickle", ".pb", ".tflite",
              ".msgpack", ".mlmodel", ".mlpackage", ".json", ".yaml", ".yml", ".toml", ".csv",
              ".tsv", ".txt", ".md", ".zip", ".tar", ".gz", ".c", ".h", ".py", ".js", ".html",
-             ".wasm", ".so", ".dll", ".png", ".jpg", ".svg", ".pdf", ".parquet", ".engine", ".mlir")
+             ".wasm", ".so", ".dll", ".png", ".jpg", ".svg", ".pdf", ".parquet", ".engine", ".mlir",
+             ".stablehlo")
 
 
 def need_name(path: str | os.PathLike[str], content: str, own: str | tuple[str, ...],

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.known import numbers_now, variables
@@ -20,6 +21,7 @@ from ztorch.interchange.onnx.node import (
 from ztorch.ops.control import cond, scan
 
 MOST_TURNS = 1 << 24  # of a Loop; exporters write the largest integer where they know none
+MOST_UNROLLED = 1024  # turns of a Loop whose shapes follow from the number of the turn
 
 
 @node("Scan")
@@ -87,9 +89,28 @@ def _loop(n: Node) -> Result:
         return (OPS.logical_and(go, OPS.reshape(still, ())), tuple(new)), ()
 
     first = None if counted else OPS.reshape(n.as_value(begins), ())
-    (_, last), stacks = scan(turn, (first, tuple(states)),
-                             constant(np.arange(max(turns, 0)), "int64"))
+    try:
+        (_, last), stacks = scan(turn, (first, tuple(states)),
+                                 constant(np.arange(max(turns, 0)), "int64"))
+    except Unsupported as error:
+        if not counted or not 0 < turns <= MOST_UNROLLED:
+            raise
+        try:
+            return _unrolled(n, int(turns))
+        except Unsupported:
+            raise error from None
     return (*last, *stacks)
+
+
+def _unrolled(n: Node, turns: int) -> Result:
+    """One turn after another, each with its number known: such as bags of an embedding, which are
+    slices from one known place to the next."""
+    states, rows = [n.input(k) for k in range(2, len(n.inputs))], []
+    for k in range(turns):
+        _, *results = n.inside("body", np.array(k), np.array(True), *states)
+        states, row = results[:len(states)], results[len(states):]
+        rows.append([n.as_value(x) for x in row])
+    return (*states, *(OPS.stack(list(column)) for column in zip(*rows, strict=True)))
 
 
 @node("Optional", "OptionalGetElement", but="of tensors that are there")
