@@ -196,6 +196,24 @@ def test_masked_layers_are_those_of_keras(kind: str) -> None:
         np.testing.assert_allclose(a, w, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["Multiply", "Maximum", "Minimum"])
+@pytest.mark.parametrize("known", [(0, 1, 2), (0, 2), (1,)])
+def test_merged_steps_that_do_not_count(kind: str, known: tuple[int, ...]) -> None:
+    """Where a step counts in some tensors, the result is that of these, as in Keras."""
+    keras = references.keras()
+    tensors = [leaf("input", f"x{k}", (3, 5, 4), f64) for k in range(3)]
+    masks = [leaf("input", f"m{k}", (3, 5), "bool") for k in range(3)]
+    arrays = [random.normal(size=(3, 5, 4)) for _ in tensors]
+    counts = [random.random((3, 5)) < 0.5 for _ in tensors]
+    context, given = Context(), [keras.ops.convert_to_tensor(a.astype(np.float32)) for a in arrays]
+    for k in known:
+        context.set_mask(tensors[k], masks[k])
+        given[k]._keras_mask = keras.ops.convert_to_tensor(counts[k])
+    y = getattr(L, kind)()(tensors, context)
+    [got] = evaluate([y], dict(zip([*tensors, *masks], [*arrays, *counts], strict=True)), oracle=True)
+    np.testing.assert_allclose(got, getattr(keras.layers, kind)()(given), rtol=1e-5, atol=1e-6)
+
+
 # -- losses and metrics --------------------------------------------------------------------------
 
 

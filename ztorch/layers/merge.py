@@ -63,10 +63,20 @@ class Merge(Container, abstract=True):
                 raise mismatch(f"are {values[0].dtype} and {v.dtype}", values, k, context,
                                branches, "cast one, such as with Rescaling(1.0)")
         self.fit(values, context, branches)
-        return self.merge(values)
+        masks = [context.masks.get(v) for v in values]
+        if all(mask is None for mask in masks):
+            return self.merge(values)
+        rank = max(v.rank for v in values)
+        return self.merge_counted(widened(values), [mask if mask is None else OPS.reshape(mask, (
+            mask.shape[0], *(1,) * (rank - v.rank), *mask.shape[1:], *(1,) * (v.rank - mask.rank)))
+            for v, mask in zip(values, masks, strict=True)])
 
     def merge(self, values: list[Value]) -> Value:
         raise NotImplementedError
+
+    def merge_counted(self, values: list[Value], masks: list[Value | None]) -> Value:
+        """The merged tensor where some steps do not count. All tensors and masks have one rank."""
+        return self.merge(values)
 
     def compute_mask(self, x: Any, mask: Any = None) -> Value | None:
         """That of the tensors of a list; `call` sets that of branches."""
@@ -190,6 +200,13 @@ class Multiply(Merge):
     def merge(self, values: list[Value]) -> Value:
         return reduce(OPS.mul, self.alike(values))
 
+    def merge_counted(self, values: list[Value], masks: list[Value | None]) -> Value:
+        """Steps that do not count are 1 in the product, and 0 where none of the tensors counts."""
+        y = self.merge([v if mask is None else OPS.where(mask, v, OPS.full_like(v, 1))
+                        for v, mask in zip(values, masks, strict=True)])
+        joint = self.joint_mask(values, masks)
+        return y if joint is None else OPS.where(joint, y, OPS.full_like(y, 0))
+
 
 class Average(Merge):
     """The mean of tensors, element by element.
@@ -215,7 +232,26 @@ class Average(Merge):
         return reduce(OPS.add, self.alike(values)) * (1.0 / len(values))
 
 
-class Maximum(Merge):
+class Extreme(Merge, abstract=True):
+    """Base of the layers that take the largest or smallest of tensors."""
+
+    def merge(self, values: list[Value]) -> Value:
+        return reduce(self.better, self.alike(values))
+
+    def better(self, a: Value, b: Value) -> Value:
+        raise NotImplementedError
+
+    def merge_counted(self, values: list[Value], masks: list[Value | None]) -> Value:
+        """Where a step counts in one of two tensors, it is that of this one."""
+        (y, *others), counts = self.alike(values), masks[0]
+        for x, mask in zip(others, masks[1:], strict=True):
+            x = x if mask is None else OPS.where(mask, x, y)
+            y = self.better(y if counts is None else OPS.where(counts, y, x), x)
+            counts = None if mask is None or counts is None else OPS.bitwise_or(counts, mask)
+        return y
+
+
+class Maximum(Extreme):
     """The largest of tensors, element by element.
 
     Args:
@@ -235,11 +271,11 @@ class Maximum(Merge):
         (3,)
     """
 
-    def merge(self, values: list[Value]) -> Value:
-        return reduce(OPS.maximum, self.alike(values))
+    def better(self, a: Value, b: Value) -> Value:
+        return OPS.maximum(a, b)
 
 
-class Minimum(Merge):
+class Minimum(Extreme):
     """The smallest of tensors, element by element.
 
     Args:
@@ -259,5 +295,5 @@ class Minimum(Merge):
         (3,)
     """
 
-    def merge(self, values: list[Value]) -> Value:
-        return reduce(OPS.minimum, self.alike(values))
+    def better(self, a: Value, b: Value) -> Value:
+        return OPS.minimum(a, b)

@@ -17,6 +17,8 @@ from ztorch.layers.layer import Layer
 class RMSNormalization(Layer):
     """Brings each example to mean square 1 along axes, then applies a learned scale.
 
+    It passes masks on, as the other normalizations do; that of Keras drops them.
+
     Args:
         axis: Axis or axes of the mean square, counted with the batch as axis 0. Default: `-1`.
         epsilon: Added to the mean square, so nothing is divided by zero. Default: `1e-06`.
