@@ -13,7 +13,7 @@ from tests.cases.proposals import proposed, x
 from tests.parity import Job, interpreted, plan_of
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
-from ztorch.dtypes import f32
+from ztorch.dtypes import DType, f16, f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 from ztorch.ir.limits import GridLimits, Limits
@@ -95,12 +95,29 @@ def test_more_groups_than_a_grid_has_take_turns(count: int, loops: int) -> None:
     assert kinds.count("grid") == 1 and len(kinds) == 1 + loops
 
 
-def test_a_deep_product_of_few_tiles_is_cut() -> None:
-    """A part of 256 steps for each unit that has no tile, and no more parts."""
+@pytest.mark.parametrize(("machine", "dtype", "depth"), [
+    pytest.param(grid(compute_units=8), f32, 2048, id="threads"),
+    pytest.param(TARGETS["cuda:sm_80"].limits, f16, 256, id="matrix-instructions")])
+def test_a_deep_product_of_few_tiles_is_cut(machine: Limits, dtype: DType, depth: int) -> None:
+    """A part for each unit that has no tile, each of so many steps, and no more parts."""
+    limits = replace(machine, grid=replace(machine.grid, compute_units=8))
+
     def parts(m: int, n: int, k: int) -> int:
-        y = ops.matmul(leaf("input", "a", (m, k), f32), leaf("input", "b", (k, n), f32))
-        product = next(v for v in prepare(Graph({"y": y}), grid(compute_units=8)).nodes() if v.op.kind == "contract")
+        y = ops.matmul(leaf("input", "a", (m, k), dtype), leaf("input", "b", (k, n), dtype))
+        product = next(v for v in prepare(Graph({"y": y}), limits).nodes() if v.op.kind == "contract")
         return product.shape[0] if product.rank == 3 else 1
 
-    assert parts(64, 64, 1024) == 4 and parts(64, 64, 511) == 1
-    assert parts(64, 128, 4096) == 4 and parts(128, 256, 4096) == 1
+    assert parts(64, 64, 4 * depth) == 4 and parts(64, 64, 2 * depth - 1) == 1
+    assert parts(64, 128, 16 * depth) == 4 and parts(128, 256, 16 * depth) == 1
+
+
+@pytest.mark.parametrize(("m", "k", "units", "threads", "teams", "tile_depth"), [
+    (16, 128, 4, 256, 4, 64), (16, 63, 4, 256, 2, 32), (16, 128, 4, 255, 2, 32),
+    (16, 31, 4, 256, 1, 8), (32, 128, 4, 1024, 4, 64), (40, 128, 4, 1024, 1, 8)])
+def test_teams_share_out_the_depth_of_few_tiles(m: int, k: int, units: int, threads: int, teams: int,
+                                                tile_depth: int) -> None:
+    """As many as have a part of 16 steps each and threads, where there is a unit for each tile of 8 x 8."""
+    y = ops.matmul(leaf("input", "a", (m, k), f32), leaf("input", "b", (k, 8), f32))
+    [step] = plan_of(Graph({"y": y}), grid(compute_units=units, threads=threads))[0].steps
+    s = step.schedule
+    assert (s.teams, s.tile_depth, s.tile_rows, s.tile_columns) == (teams, tile_depth, 8, 8)

@@ -111,35 +111,64 @@ class ThreadNest(Strips):
         b, tile = self.b, self.tile
         sums = [[b.var(self.of, 1, 0) for _ in range(tile.wide)] for _ in range(tile.high)]
         at, batch = self.batch_index(which)
-        row = b.mul(b.div(t, tile.across), tile.high)
-        column = b.mul(b.rem(t, tile.across), self.vectors[1])
+        team, member = b.const(0, b.index), t
+        if tile.teams > 1:
+            team, member = b.div(t, tile.team), b.rem(t, tile.team)
+        is_first = b.eq(team, 0) if tile.teams > 1 else None  # the team with the whole sums
+        row = b.mul(b.div(member, tile.across), tile.high)
+        column = b.mul(b.rem(member, tile.across), self.vectors[1])
+        share = tile.depth // tile.teams
+        ahead = b.mul(team, share) if tile.teams > 1 else None
 
         def multiply(stage: Operand) -> None:
-            turns = math.gcd(tile.depth // self.steps, THREAD_UNROLL)
-            with b.loop(0, tile.depth, turns * self.steps) as d:
-                down, along = self._start(0, row, d), self._start(1, column, d)
+            turns = math.gcd(share // self.steps, THREAD_UNROLL)
+            with b.loop(0, share, turns * self.steps) as d:
+                at_depth = d if ahead is None else b.add(ahead, d)
+                down, along = self._start(0, row, at_depth), self._start(1, column, at_depth)
                 for turn in range(turns):
                     self._multiply(sums, down, along, turn * self.steps)
 
         def store(array: str, band: int) -> None:
-            share = tile.high // tile.bands
-            line = b.mul(b.div(t, tile.across), share)
-            start = b.add(b.mul(line, tile.columns), column)
-            for i in range(share):
-                for j, variable in enumerate(sums[band * share + i]):
-                    b.store(array, start, b.get(variable), off=i * tile.columns + self._column(j))
+            lines = tile.high // tile.bands
+            with where(b, is_first):
+                start = b.add(b.mul(b.mul(b.div(member, tile.across), lines), tile.columns), column)
+                for i in range(lines):
+                    for j, variable in enumerate(sums[band * lines + i]):
+                        b.store(array, start, b.get(variable),
+                                off=i * tile.columns + self._column(j))
 
         self.run_along_k(at, batch, first, left, t, multiply)
+        if tile.teams > 1:
+            self._add_teams(sums, team, b.add(b.mul(row, tile.columns), column))
         if through:
             bands = Bands(tile.rows, tile.columns, tile.high, tile.bands, tile.columns)
             self.tile_epilogue(bands, self.of, at, batch, first, left, t, store)
             return
-        for i in range(tile.high):
-            for j in range(tile.wide):
-                x = b.cast(b.get(sums[i][j]), dtype=self.product.dtype)
-                place = b.add(left, b.add(column, self._column(j)))
-                with where(b, self.inside_columns(place)):
-                    self.element_epilogue(at, batch, b.add(first, b.add(row, i)), place, x)
+        with where(b, is_first):
+            for i in range(tile.high):
+                for j in range(tile.wide):
+                    x = b.cast(b.get(sums[i][j]), dtype=self.product.dtype)
+                    place = b.add(left, b.add(column, self._column(j)))
+                    with where(b, self.inside_columns(place)):
+                        self.element_epilogue(at, batch, b.add(first, b.add(row, i)), place, x)
+
+    def _add_teams(self, sums: Sequence[Sequence[Operand]], team: Operand, start: Operand) -> None:
+        """Adds the sums of all teams to those of the first, in their order. `start` is a thread's
+        first element in a tile."""
+        b, tile = self.b, self.tile
+        size = tile.rows * tile.columns
+        array = b.memory("team_sums", self.of, (tile.teams - 1) * size, "shared", "rw")
+        places = [(v, i * tile.columns + self._column(j))
+                  for i, line in enumerate(sums) for j, v in enumerate(line)]
+        with b.if_(b.gt(team, 0)):
+            own = b.add(b.mul(b.sub(team, 1), size), start)
+            for v, off in places:
+                b.store(array, own, b.get(v), off=off)
+        b.barrier()
+        with b.if_(b.eq(team, 0)):
+            for other in range(tile.teams - 1):
+                for v, off in places:
+                    b.set(v, b.add(b.get(v), b.load(array, start, off=other * size + off)))
 
     def _multiply(self, sums: Sequence[Sequence[Operand]], down: Operand, along: Operand,
                   ahead: int) -> None:

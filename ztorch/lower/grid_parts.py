@@ -12,21 +12,24 @@ from ztorch.lower.tuning import (
     SPLIT_DEEP,
     SPLIT_DEPTH,
     SPLIT_DEPTH_LARGE,
+    SPLIT_DEPTH_TEAMS,
     SPLIT_GROUPS,
     SPLIT_SHARE,
     SPLIT_TILE,
 )
 
 
-def parts_of(v: Value, grid: GridLimits) -> int:
+def parts_of(v: Value, grid: GridLimits, by_threads: bool) -> int:
     """As many parts as occupy the machine, each deep enough to be worth adding up; below 2: it is
     not cut.
 
     Asynchronous products need large tiles, which share their loads, and so are few; workgroups
-    of smaller ones wait for memory, several of them at once on each unit.
+    of smaller ones wait for memory, several of them at once on each unit. Where threads
+    multiply, teams of a workgroup share out k first.
     """
     m, n, k, batch = *v.shape[-2:], v.args[0].shape[-1], math.prod(v.shape[:-2])
-    usual = min(k // SPLIT_DEPTH, grid.compute_units // _tiles(m, n, SPLIT_TILE, SPLIT_TILE, batch))
+    least = SPLIT_DEPTH_TEAMS if by_threads else SPLIT_DEPTH
+    usual = min(k // least, grid.compute_units // _tiles(m, n, SPLIT_TILE, SPLIT_TILE, batch))
     if not grid.asynchronous_products or v.args[0].dtype.bits != f16.bits:
         return usual
     most_rows, most_columns = ASYNC_TILES[0]

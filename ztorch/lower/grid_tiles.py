@@ -25,6 +25,9 @@ from ztorch.lower.tuning import (
     MMA_SUM_SHARE,
     SHARED_LOAD_COST,
     STRIP_PADDING,
+    TEAM_DEPTH,
+    TEAMS_MOST,
+    TEAMS_THREADS,
 )
 
 
@@ -35,14 +38,20 @@ class Tile(Block):
     high: int  # rows of a thread, side by side
     wide: int  # columns of a thread, with those of other threads between them
     bands: int = 1  # by which the finished tile passes through shared memory
+    teams: int = 1  # groups of threads, each of which multiplies its part of a strip's depth
 
     @property
     def across(self) -> int:
         return self.columns // self.wide
 
     @property
-    def threads(self) -> int:
+    def team(self) -> int:
+        """Threads of a team, which have all of the tile."""
         return self.rows // self.high * self.across
+
+    @property
+    def threads(self) -> int:
+        return self.team * self.teams
 
     def vectors(self, most: int) -> tuple[int, int]:
         """Neighbours that a thread reads at once from the strip of either operand."""
@@ -51,7 +60,8 @@ class Tile(Block):
     def shared(self, element: int, through: bool) -> int:
         """Bytes of shared memory; with `through` the finished tile passes through it as well."""
         strips = (self.rows + self.columns) * self.depth + STRIP_PADDING * self.depth
-        return element * (strips + (self.rows * self.columns // self.bands if through else 0))
+        size = self.rows * self.columns
+        return element * (strips + (self.teams - 1) * size + (size // self.bands if through else 0))
 
     def banded(self, shared_bytes: int, element: int, through: bool) -> Tile:
         """The same in as few bands as fit into shared memory."""
@@ -70,7 +80,7 @@ def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
     multiply-adds wait for.
 
     >>> estimate(4096, 4096, 4096, 1, GridLimits(), 4, False)[1]
-    Tile(rows=128, columns=128, depth=8, high=8, wide=8, bands=1)
+    Tile(rows=128, columns=128, depth=8, high=8, wide=8, bands=1, teams=1)
     """
     best: tuple[float, Tile] | None = None
     for tile in TILES:
@@ -91,10 +101,30 @@ def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
 
 
 def propose(region: Region, limits: Limits) -> GridProductSchedule:
-    """The tile with the least estimated time."""
-    tile = _estimated(region, limits)[1]
+    """The tile with the least estimated time, for teams where tiles are few."""
+    product, grid = product_of(region), limits.grid
+    assert grid is not None
+    tile = _in_teams(_estimated(region, limits)[1], product, grid, len(region.members) > 1)
     return GridProductSchedule(tile.rows, tile.columns, tile.depth, tile.high, tile.wide,
-                               tile.bands)
+                               tile.bands, tile.teams)
+
+
+def _in_teams(tile: Tile, product: Value, grid: GridLimits, through: bool) -> Tile:
+    """A tile for as many teams as its depth and the machine allow, if there is at most one for
+    each compute unit: a thread by itself waits for memory at each step."""
+    m, n, k = *product.shape[-2:], product.args[0].shape[-1]
+    tiles = math.ceil(m / tile.rows) * math.ceil(n / tile.columns) * math.prod(product.shape[:-2])
+    if tiles > grid.compute_units:
+        return tile
+    teams = TEAMS_MOST
+    while teams > 1:
+        depth = teams * TEAM_DEPTH
+        more = replace(tile, depth=depth, teams=teams)
+        if (depth <= k and more.threads <= min(TEAMS_THREADS, grid.threads) and more.shared(
+                summing(product.dtype).bytes, through) <= grid.declared_shared_bytes):
+            return more
+        teams //= 2
+    return tile
 
 
 def _estimated(region: Region, limits: Limits) -> tuple[float, Tile]:
@@ -162,7 +192,7 @@ def _copied(product: Value, tile: grid_mma.MmaTile, limits: Limits) -> bool:
 
 def tile_of(s: GridProductSchedule) -> Tile:
     return Tile(s.tile_rows, s.tile_columns, s.tile_depth, s.thread_rows, s.thread_columns,
-                s.epilogue_bands)
+                s.epilogue_bands, s.teams)
 
 
 def refusal(s: GridProductSchedule, region: Region, limits: Limits) -> str:
@@ -170,7 +200,7 @@ def refusal(s: GridProductSchedule, region: Region, limits: Limits) -> str:
     tile, product = tile_of(s), product_of(region)
     if why := _uneven(("tile(rows=...)", s.tile_rows, s.thread_rows),
                       ("tile(columns=...)", s.tile_columns, s.thread_columns),
-                      ("tile(depth=...)", s.tile_depth, 1),
+                      ("tile(depth=...)", s.tile_depth, s.teams),
                       ("thread(rows=...)", s.thread_rows, s.epilogue_bands)):
         return why
     used = s.thread_rows * s.thread_columns + s.thread_rows + s.thread_columns

@@ -196,7 +196,6 @@ class GridRowSchedule(Schedule):
 @dataclass(frozen=True, repr=False)
 class GridProductSchedule(Schedule):
     """A matrix product on a grid, multiplied out by threads."""
-
     kind = "grid_product"
     tile_rows: int  # rows of a workgroup
     tile_columns: int  # columns of a workgroup
@@ -204,6 +203,7 @@ class GridProductSchedule(Schedule):
     thread_rows: int  # rows of one thread
     thread_columns: int  # columns of one thread
     epilogue_bands: int  # parts of a tile that pass through shared memory one after another
+    teams: int  # groups of threads that share out the depth of a strip
 
     def tile(self, lanes: int) -> str:
         return f"{self.tile_rows}x{self.tile_columns}"

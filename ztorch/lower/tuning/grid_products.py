@@ -24,6 +24,20 @@ STRIP_PADDING = row(
 THREAD_UNROLL = row(
     "THREAD_UNROLL", 2, "steps along k",
     "steps in one turn of the inner loop: one is loaded while another is multiplied", CHOSEN)
+TEAMS_MOST = row(
+    "TEAMS_MOST", 8, "groups of threads",
+    "how many share out the depth of a strip where a product has fewer tiles than the machine has "
+    "compute units",
+    "predicted for an H200, whose other times it predicts within a tenth: 32 x 128 with k of 784 "
+    "takes 0.4 of the time of one")
+TEAMS_THREADS = row(
+    "TEAMS_THREADS", 256, "threads",
+    "the most of all teams of a workgroup: as many as the largest tile has", CHOSEN)
+TEAM_DEPTH = row(
+    "TEAM_DEPTH", 16, "steps along k", "the part of a strip that each of them multiplies", CHOSEN)
+SPLIT_DEPTH_TEAMS = row(
+    "SPLIT_DEPTH_TEAMS", 2048, "steps along k",
+    "SPLIT_DEPTH of products by threads, which teams share out first", CHOSEN)
 SPLIT_DEPTH = row(
     "SPLIT_DEPTH", 256, "steps along k",
     "the least depth of each part where a product is cut along k", CHOSEN)
