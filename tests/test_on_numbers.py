@@ -127,6 +127,13 @@ def test_random_numbers() -> None:
     assert sorted(zt.random.shuffle(LABELS, seed=2).tolist()) == sorted(LABELS.tolist())
     with pytest.raises(ConfigError, match="2\\*\\*64"):
         zt.random.SeedGenerator(-1)
+    for wrong in (lambda: zt.random.uniform(0, 1, (5,)), lambda: zt.random.normal(0.0, 1.0, (5,)),
+                  lambda: zt.random.truncated_normal(0, 1, (5,))):  # NumPy's order
+        with pytest.raises(ConfigError, match=r"shape comes first.*\(5,\) is in the place"):
+            wrong()
+    for negative in (zt.rand, zt.random.normal, lambda n: zt.random.gamma((n,), 1.0)):
+        with pytest.raises(ShapeError, match="a size is negative"):
+            negative(-2)
 
 
 def test_random_numbers_of_other_distributions() -> None:

@@ -112,6 +112,8 @@ def test_tensors_tell_their_namespace() -> None:
     with pytest.raises(ConfigError, match=r"2024\.12, not '2020\.01'"):
         x.__array_namespace__(api_version="2020.01")
     assert x.to_device("cpu") is x
+    with pytest.raises(AttributeError, match=r"nor has the standard; here it is zt\.ops\.norm"):
+        xp.linalg.norm  # noqa: B018
 
 
 def test_inspection() -> None:

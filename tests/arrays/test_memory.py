@@ -144,6 +144,14 @@ def test_another_shape_is_the_same_memory() -> None:
     assert y[1, 2999].item() == 5999.0 and len(others) == 3
 
 
+def test_memory_of_shapes_that_never_return_serves_others() -> None:
+    pool = memory.memory("cpu")
+    pool.release()
+    for n in range(3000, 3400):  # float64: 24 to 27 KB
+        assert zt.tensor(np.full(n, 2.0))[n - 1].item() == 2.0
+    assert pool._kept < 200_000 and len(pool._free) <= 4
+
+
 def test_kept_memory_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = memory.memory("cpu")
     pool.release()

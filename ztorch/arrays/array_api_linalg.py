@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ztorch.arrays.complex_tensor import ComplexTensor
-from ztorch.arrays.standard import on_tensors, total_dtype
+from ztorch.arrays.standard import absent, on_tensors, total_dtype
 from ztorch.arrays.tensor import Tensor, compute
 
 
@@ -120,3 +120,7 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
     d = total_dtype(x, dtype)
     y: Tensor = compute("trace", (x if x.dtype is d else x.astype(d),), {"offset": offset})
     return y
+
+
+def __getattr__(name: str) -> Any:
+    raise absent("zt.array_api.linalg", name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,10 +19,11 @@ from ztorch.arrays.exchange import as_host_array
 from ztorch.arrays.node import TensorNode
 from ztorch.arrays.placement import device as on_device
 from ztorch.arrays.promotion import integer_range
+from ztorch.arrays.specs import sizes_of
 from ztorch.arrays.tensor import Tensor, compute, tensor_of
 from ztorch.dtypes import AnyDType, complex64, complex_dtype
 from ztorch.dtypes import dtype as dtype_named
-from ztorch.errors import ConfigError, DataError, ShapeError, ZtorchError
+from ztorch.errors import ConfigError, DataError, ZtorchError
 
 Shape = int | Sequence[int]
 
@@ -166,7 +166,7 @@ def full(shape: Shape, fill_value: complex, dtype: AnyDType | str | None = None,
         raise DataError(f"full takes a number, not {fill_value!r}")
     if number.dtype.kind == "c" or complex_dtype(dtype):
         with on_device(device) if device is not None else contextlib.nullcontext():
-            z: Tensor = compute("full", (_sizes(shape), complex(number),
+            z: Tensor = compute("full", (sizes_of(shape), complex(number),
                                          complex_dtype(dtype or complex64)), {})
         return z
     kind = dtype_named(dtype or {"b": "bool", "f": "float32"}.get(number.dtype.kind, "int64"))
@@ -174,7 +174,7 @@ def full(shape: Shape, fill_value: complex, dtype: AnyDType | str | None = None,
         low, high = integer_range(kind)
         if not low <= number <= high:
             raise DataError(f"{fill_value!r} does not fit {kind}; use a wider dtype")
-    sizes = _sizes(shape)
+    sizes = sizes_of(shape)
     with on_device(device) if device is not None else contextlib.nullcontext():
         if number in (0, 1) or is_tracing():
             attrs = {"shape": sizes, "value": number.item(), "dtype": kind}
@@ -182,18 +182,6 @@ def full(shape: Shape, fill_value: complex, dtype: AnyDType | str | None = None,
         else:  # the number is an input, since many may come
             result = compute("broadcast_to", (Tensor(number, kind), sizes), {})
     return result
-
-
-def _sizes(shape: Any) -> tuple[int, ...]:
-    """A shape as a tuple of sizes."""
-    try:
-        sizes = (operator.index(shape),) if hasattr(shape, "__index__") and not getattr(
-            shape, "ndim", 0) else tuple(operator.index(n) for n in shape)
-    except TypeError:
-        raise ShapeError(f"a shape is an integer or a tuple of them, not {shape!r}") from None
-    if any(n < 0 for n in sizes):
-        raise ShapeError(f"{sizes} is not a shape: a size is negative")
-    return sizes
 
 
 @explained

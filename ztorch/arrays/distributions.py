@@ -18,6 +18,7 @@ from ztorch.arrays.draws import randint as randint
 from ztorch.arrays.draws import shuffle as shuffle
 from ztorch.arrays.draws import truncated_normal as truncated_normal
 from ztorch.arrays.draws import uniform as uniform
+from ztorch.arrays.specs import sizes_of
 from ztorch.arrays.tensor import Tensor
 from ztorch.dtypes import DType
 from ztorch.errors import Unsupported
@@ -47,7 +48,7 @@ def gamma(shape: Any, alpha: Any, dtype: DType | str | None = None, seed: Seed =
         >>> abs(zt.random.gamma((2000,), 3.0, seed=1).mean().item() - 3.0) < 0.2
         True
     """
-    return _gamma(_sizes(shape), alpha, dtype, seed)
+    return _gamma(sizes_of(shape), alpha, dtype, seed)
 
 
 @explained
@@ -70,7 +71,7 @@ def beta(shape: Any, alpha: Any, beta: Any, dtype: DType | str | None = None,
         >>> abs(zt.random.beta((2000,), 2.0, 6.0, seed=1).mean().item() - 0.25) < 0.02
         True
     """
-    sizes = _sizes(shape)
+    sizes = sizes_of(shape)
     both = ops.stack([ops.broadcast_to(_tensor(x, dtype), sizes) for x in (alpha, beta)])
     drawn = _gamma((2, *sizes), both, dtype, seed)
     return drawn[0] / (drawn[0] + drawn[1])
@@ -96,7 +97,7 @@ def binomial(shape: Any, counts: Any, probabilities: Any, dtype: DType | str | N
         >>> abs(zt.random.binomial((2000,), 10, 0.3, seed=1).mean().item() - 3.0) < 0.2
         True
     """
-    sizes, trials = _sizes(shape), np.asarray(counts)
+    sizes, trials = sizes_of(shape), np.asarray(counts)
     most = int(trials.max(initial=0))
     if most > MOST_TRIALS:
         raise Unsupported(f"random.binomial draws each trial, at most {MOST_TRIALS}, not {most}")
@@ -130,10 +131,6 @@ def _uniform(z: Any) -> Any:
 
 def _tensor(x: Any, dtype: DType | str | None) -> Any:
     return ops.cast(x if isinstance(x, Tensor) else Tensor(x), dtype or "float32")
-
-
-def _sizes(shape: Any) -> tuple[int, ...]:
-    return (int(shape),) if np.ndim(shape) == 0 else tuple(map(int, shape))
 
 
 def __dir__() -> list[str]:

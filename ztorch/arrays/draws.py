@@ -6,8 +6,6 @@ numbers at each step of the program.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +15,7 @@ from ztorch.arguments import explained
 from ztorch.arrays.creation import tensor
 from ztorch.arrays.placement import default_device, memory_of
 from ztorch.arrays.random import Counter, checked_seed, next_draw, random_seed
+from ztorch.arrays.specs import sizes_of
 from ztorch.arrays.tensor import Tensor
 from ztorch.config import fraction
 from ztorch.dtypes import DType
@@ -70,6 +69,15 @@ def _source(seed: Seed) -> tuple[Any, Any, int]:
     return constant(words), step, 0
 
 
+def _checked(shape: Any, last: Any) -> tuple[int, ...]:
+    """A shape as a tuple of sizes. The last of the numbers after it must be none: in NumPy's
+    functions of these names the shape comes there."""
+    if isinstance(last, (tuple, list)):
+        raise ConfigError(f"the shape comes first in zt.random, as in keras.random; {last!r} is in "
+                          "the place of a number")
+    return sizes_of(shape)
+
+
 @explained
 def normal(shape: Any, mean: float = 0.0, stddev: float = 1.0, dtype: DType | str | None = None,
            seed: Seed = None) -> Any:
@@ -91,7 +99,7 @@ def normal(shape: Any, mean: float = 0.0, stddev: float = 1.0, dtype: DType | st
         >>> zt.random.normal((2, 3), mean=5.0, seed=1).shape
         (2, 3)
     """
-    drawn = ops.random_normal(_sizes(shape), *_source(seed), dtype=dtype or "float32")
+    drawn = ops.random_normal(_checked(shape, stddev), *_source(seed), dtype=dtype or "float32")
     return drawn * stddev + mean
 
 
@@ -115,7 +123,8 @@ def truncated_normal(shape: Any, mean: float = 0.0, stddev: float = 1.0,
         >>> abs(zt.random.truncated_normal((1000,), seed=1)).max().item() <= 2.0
         True
     """
-    drawn = ops.random_truncated_normal(_sizes(shape), *_source(seed), dtype=dtype or "float32")
+    drawn = ops.random_truncated_normal(_checked(shape, stddev), *_source(seed),
+                                        dtype=dtype or "float32")
     return drawn * stddev + mean
 
 
@@ -141,7 +150,7 @@ def uniform(shape: Any, minval: float = 0.0, maxval: float = 1.0,
     """
     if dtype is not None and dtype_named(dtype).is_int:
         return randint(shape, int(minval), int(maxval), dtype, seed)
-    drawn = ops.random_uniform(_sizes(shape), *_source(seed), dtype=dtype or "float32")
+    drawn = ops.random_uniform(_checked(shape, maxval), *_source(seed), dtype=dtype or "float32")
     return drawn * (maxval - minval) + minval
 
 
@@ -171,7 +180,7 @@ def randint(shape: Any, minval: int, maxval: int, dtype: DType | str = "int32",
     if not 0 < maxval - minval < 1 << 32:
         raise ConfigError(f"randint takes a range of 1 to 2**32 - 1 integers, not {minval} to "
                           f"{maxval}")
-    bits = ops.random_bits(_sizes(shape), *_source(seed))
+    bits = ops.random_bits(sizes_of(shape), *_source(seed))
     return ops.cast(ops.mulhi(bits, maxval - minval), dtype) + minval
 
 
@@ -221,7 +230,7 @@ def dropout(inputs: Any, rate: float, noise_shape: Any = None, seed: Seed = None
         [0.0, 2.0]
     """
     return ops.dropout(_tensor(inputs), fraction("dropout(rate=...)", rate), *_source(seed),
-                       noise_shape=None if noise_shape is None else _sizes(noise_shape))
+                       noise_shape=None if noise_shape is None else sizes_of(noise_shape))
 
 
 @explained
@@ -250,8 +259,3 @@ def _tensor(x: Any) -> Any:
     """The argument that a function draws for: a tensor of an array, or a value of a graph as it
     is."""
     return x if isinstance(x, (Value, Tensor)) else tensor(x)
-
-
-def _sizes(shape: Any) -> tuple[int, ...]:
-    """A shape as a tuple of integers."""
-    return tuple(operator.index(n) for n in (shape if isinstance(shape, Sequence) else (shape,)))

@@ -21,6 +21,9 @@ from ztorch.host.memory import aligned
 from ztorch.locks import new_lock
 
 KEPT_BYTES = 1 << 28  # of freed blocks that a memory keeps for reuse
+# Smaller blocks have one of eight sizes in each power of two, so that those of a program of a
+# shape that never returns serve others.
+ROUNDED_BYTES = 1 << 20
 
 
 class Allocation:
@@ -60,6 +63,13 @@ def is_own(block: Block) -> bool:
     return type(block) is bytes or isinstance(block.memory, Pool)  # type: ignore[union-attr]
 
 
+def _block_size(nbytes: int) -> int:
+    """The size of a block for so many bytes."""
+    step = max(BUFFER_ALIGN, 1 << nbytes.bit_length() >> 4) if nbytes < ROUNDED_BYTES else (
+        BUFFER_ALIGN)
+    return align_up(nbytes, step) or step
+
+
 class Pool(ABC):
     """The memory of one device."""
 
@@ -72,12 +82,12 @@ class Pool(ABC):
 
     def alloc(self, nbytes: int) -> Allocation:
         """A block of unspecified contents."""
-        return self._take(align_up(nbytes, BUFFER_ALIGN) or BUFFER_ALIGN)
+        return self._take(_block_size(nbytes))
 
     def allocator(self, nbytes: int) -> Callable[[], Allocation]:
         """A function that gives a new block of so many bytes, of unspecified contents, each
         time."""
-        return partial(self._take, align_up(nbytes, BUFFER_ALIGN) or BUFFER_ALIGN)
+        return partial(self._take, _block_size(nbytes))
 
     def _take(self, size: int) -> Allocation:
         try:

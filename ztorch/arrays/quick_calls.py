@@ -45,7 +45,7 @@ class Output(NamedTuple):
 def may_be_native(call: HostMemoryCall) -> bool:
     """Whether a program may be called by a native function: it is short and needs one thread, or no
     two runs of it work in the same memory."""
-    return call.workers == 1 and has_python_functions() and (
+    return call.runs_alone and has_python_functions() and (
         call.function.cycles <= MOST_CYCLES or call.program.spec.arena_bytes <= MOST_STACK
     ) and python_calls() is not None
 

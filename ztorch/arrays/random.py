@@ -16,10 +16,11 @@ from ztorch.arrays.elements import node_of_array
 from ztorch.arrays.memory import memory
 from ztorch.arrays.placement import default_device, memory_of
 from ztorch.arrays.ranges import placed
+from ztorch.arrays.specs import sizes_of
 from ztorch.arrays.tensor import Tensor, compute, tensor_of
 from ztorch.dtypes import DType, u32
 from ztorch.dtypes import dtype as dtype_named
-from ztorch.errors import ConfigError, ShapeError
+from ztorch.errors import ConfigError
 from ztorch.locks import new_lock
 
 
@@ -172,7 +173,7 @@ def randint(low: int, high: int, shape: Any = (), dtype: DType | str = "int64",
     if not 0 < high - low < 1 << 32:
         raise ConfigError(f"randint takes a range of 1 to 2**32 - 1 integers, not {low} to {high}")
     with placed(device):
-        bits = compute("random_bits", (_sizes((shape,)), *next_draw(seed)), {})
+        bits = compute("random_bits", (sizes_of(shape), *next_draw(seed)), {})
         scaled = compute("mulhi", (bits, high - low), {})
         result: Tensor = scaled.astype(dtype_named(dtype)) + low
     return result
@@ -204,16 +205,7 @@ def permutation(n: int, device: str | None = None, seed: int | None = None) -> T
 
 def _drawn(op: str, shape: tuple[Any, ...], dtype: DType | str, device: str | None,
            seed: int | None) -> Tensor:
+    sizes = sizes_of(shape[0] if len(shape) == 1 else shape)
     with placed(device):
-        result: Tensor = compute(op, (_sizes(shape), *next_draw(seed)),
-                                 {"dtype": dtype_named(dtype)})
+        result: Tensor = compute(op, (sizes, *next_draw(seed)), {"dtype": dtype_named(dtype)})
     return result
-
-
-def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    """A shape, given as one tuple or one by one."""
-    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-    try:
-        return tuple(operator.index(n) for n in sizes)
-    except TypeError:
-        raise ShapeError(f"a shape is made of integers, not {sizes!r}") from None

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
 import weakref
+from typing import Any
 
 from ztorch.dtypes import DType
+from ztorch.errors import ShapeError
 
 
 class Count(int):
@@ -54,3 +57,19 @@ def spec(shape: tuple[int, ...], dtype: DType, memory: str, number: bool = False
     key = shape, dtype, memory, number
     known = _specs.get(key)
     return known if known is not None else _specs.setdefault(key, Spec(*key))
+
+
+def sizes_of(shape: Any) -> tuple[int, ...]:
+    """A shape as a tuple of sizes.
+
+    Raises:
+        ShapeError: It is no integer and no tuple of them, or one is negative.
+    """
+    try:
+        sizes = (operator.index(shape),) if hasattr(shape, "__index__") and not getattr(
+            shape, "ndim", 0) else tuple(operator.index(n) for n in shape)
+    except TypeError:
+        raise ShapeError(f"a shape is an integer or a tuple of them, not {shape!r}") from None
+    if any(n < 0 for n in sizes):
+        raise ShapeError(f"{sizes} is not a shape: a size is negative")
+    return sizes

@@ -10,6 +10,8 @@ from typing import Any
 from ztorch.arrays.tensor import Tensor, compute
 from ztorch.dtypes import ComplexDType, DType, complex_dtype, i64, u64
 from ztorch.dtypes import dtype as dtype_named
+from ztorch.graph.op import ALIASES, REGISTRY
+from ztorch.ops.absent import INSTEAD
 
 
 def on_tensors(name: str, signature: inspect.Signature, module: str) -> Callable[..., Any]:
@@ -35,6 +37,18 @@ def on_tensors(name: str, signature: inspect.Signature, module: str) -> Callable
     named(call, name, module, f"{name}{signature}: `zt.ops.{name}` of tensors.")
     call.__signature__ = signature  # type: ignore[attr-defined]
     return call
+
+
+def absent(module: str, name: str) -> AttributeError:
+    """The error for a name that the standard does not have, which says where it is.
+
+    Args:
+        module: The module, as users write it.
+        name: The name.
+    """
+    own = name in REGISTRY or name in ALIASES
+    hint = f"; here it is zt.ops.{name}" if own else f"; {INSTEAD[name]}" if name in INSTEAD else ""
+    return AttributeError(f"{module} has no attribute {name!r}, nor has the standard{hint}")
 
 
 def named(function: Callable[..., Any], name: str, module: str,

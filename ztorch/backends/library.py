@@ -15,6 +15,7 @@ process may compile and drop any number of programs.
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import itertools
 import os
@@ -88,11 +89,17 @@ def _drop(handle: int, pools: set[int]) -> None:
         except IndexError:  # another thread looks, too
             return
         if all(runs_ended.get(pool, n + 1) > n for pool, n in then.items()):
-            close = ctypes.CDLL(None).dlclose
-            close.argtypes = [ctypes.c_void_p]
-            close(handle)
+            _closer()(handle)
         else:
             _dropped.append((handle, then))
+
+
+@functools.cache
+def _closer() -> Callable[[int], int]:
+    """The function that unmaps a library; one, since each handle of C's library makes a class."""
+    close = ctypes.CDLL(None).dlclose
+    close.argtypes = [ctypes.c_void_p]
+    return close
 
 
 def entry(library: ctypes.CDLL, name: str, addresses: int) -> Callable[..., None]:

@@ -21,14 +21,14 @@ from ztorch.locks import new_lock
 from ztorch.runtime.native_call import NativeCall
 from ztorch.runtime.running import BoundCall, MemoryCall, NativeSteps, Running
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec
-from ztorch.runtime.worker_trials import WorkerTrials
+from ztorch.runtime.worker_trials import TRIED_CYCLES, WorkerTrials
 
 # Both numbers are in cycles of one worker, as lowering estimates them. A barrier takes about 100 to
 # 300 cycles while workers are awake, and tens of microseconds where one of them sleeps.
 SHARED_KERNEL_CYCLES = 6_000  # mean work of a kernel from which its barrier is worth sharing it
-# Where kernels have less work, sharing does not pay; where they have more, it does. In between,
-# trials tell.
-TRIED_KERNEL_CYCLES = 1_000, 30_000
+# Where kernels have less work, sharing does not pay. From there on trials tell: a run that waits
+# for memory, or for a core that others use, may be slower with each further worker.
+TRIED_KERNEL_CYCLES = 1_000
 WORKER_CYCLES = 150_000  # work that each further worker should save: some 50 microseconds
 # Of a state that is lent in place. A smaller one is copied in less than 0.1 ms; a program that
 # lent one copies all of its params before the next change.
@@ -155,8 +155,8 @@ class Executable(HostProgram):
 
     def _trials(self, function: FunctionSpec) -> WorkerTrials | None:
         """Trials of how many workers make a run fastest, where no rule can know."""
-        low, high = (n * function.runs for n in TRIED_KERNEL_CYCLES)
-        if self.threads == 1 or not max(low, WORKER_CYCLES) <= function.cycles < high:
+        low = max(TRIED_KERNEL_CYCLES * function.runs, WORKER_CYCLES)
+        if self.threads == 1 or not low <= function.cycles < TRIED_CYCLES:
             return None
         return WorkerTrials(self.workers_for(function), self.threads, function.cycles, 0.0)
 
@@ -237,7 +237,9 @@ class HostMemoryCall(MemoryCall):
         super().__init__(program, function)
         self._native = program.native(function)
         self.addresses = self._native.addresses
-        self.workers = self._native.workers  # how many threads share a run
+        self.workers = self._native.workers  # how many threads share a run, by the rule
+        # Whether no other thread ever shares one.
+        self.runs_alone = self.workers == 1 and self._native.call_trials is None
 
     def run(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         native = self._native
@@ -249,7 +251,7 @@ class HostMemoryCall(MemoryCall):
     def alone(self) -> Callable[[Sequence[int], Sequence[int]], None]:
         super().alone()
         native = self._native
-        if native.workers > 1 or native.call_trials is not None:
+        if not self.runs_alone:
             return self.run
         input_table, output_table, run_once = native.inputs, native.outputs, native.once
 
