@@ -210,7 +210,11 @@ def page(rows: dict[str, dict[str, Any]], facts: dict[str, Any]) -> str:
         f"{max(row.get('load', 0) for row in rows.values()):.0f}), and compiling is by the clock.",
         "",
         f"{len(timed) - len(slower)} of the {len(timed)} files with times take less than in ONNX "
-        f"Runtime; slower: {', '.join(slower) or 'none'}.", "",
+        f"Runtime; slower: {', '.join(slower) or 'none'}." if timed else
+        "Predictions were not timed on this machine.", "",
+        *([f"The run was broken off: {len(EXPORTERS) * len(NETWORKS) - len(rows)} files more are "
+           "in the tables of other machines.", ""]
+          if len(rows) < len(EXPORTERS) * len(NETWORKS) else []),
         "| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS),
         *("| " + " | ".join(_cell(row, c) for c in COLUMNS) + " |" for row in rows.values()), ""]
     return "\n".join(lines)

@@ -268,6 +268,9 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: torch.erfinv(x.tanh() * 0.9) + torch.sinc(x) + torch.i0(x) + torch.special.ndtr(x),
     lambda x: torch.log1p(x.abs() * 1e-8) * 1e8 + torch.expm1(x * 1e-8) * 1e8 + torch.erfc(x.abs() + 5) * 1e11,
     lambda x: torch.isclose(x, x.round(), 0.1).float() + torch.isin(x.round(), torch.tensor([0.0, 1.0])),
+    lambda x: torch.gcd((x * 9).int(), torch.tensor(6)) + torch.lcm((x * 9).int(), torch.tensor(6)) + torch.trace(x[0, 0]),
+    lambda x: torch.nextafter(x, x * 2) + torch.signbit(x) + torch.logaddexp2(x, x * 2) + torch.isposinf(x)
+    + torch.isneginf(x / 0.0) + x.nanmean(2, keepdim=True),
     lambda x: x.nansum(2) + torch.trapezoid(x, dim=2) + torch.count_nonzero(x.round(), 2),
     lambda x: x + torch.kaiser_window(6) + torch.blackman_window(6) + torch.fft.fftfreq(6) + torch.logspace(0, 1, 6),
     lambda x: _pairs(torch.fft.fft(x) @ torch.fft.fft(x).exp().reciprocal() * torch.tensor(1 + 2j)),
