@@ -48,6 +48,8 @@ def test_rows_of_different_lengths(run: Run, tmp_path: Path) -> None:
     ok(run("report", "a.zt", "--data", "d.jsonl", "-o", "r.html"))
     assert "4 " in ok(run("bench", "reader.py", "--batch-sizes", 4, "--seconds", 0.01, "--sizes", "time=8"))
     fails(run("bench", "reader.py"), "leaves axes open \\(time\\).*--sizes time=64", 2)
+    (tmp_path / "none.jsonl").write_text("[1]\n[]\n")
+    fails(run("run", "a.zt", "none.jsonl"), r"x\[1\] is empty along axis 'time': .*leave it out")
     (tmp_path / "long.jsonl").write_text(f"{[1] * 17}\n[2]\n")
     fails(run("run", "a.zt", "long.jsonl"), "axis 'time' of x.* has size 17, .*up to 16 \\(8, 16\\)")
 

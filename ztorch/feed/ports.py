@@ -157,6 +157,11 @@ def sequences(value: Any, name: str, row: tuple[int, ...], axis: str,
         checked: Makes an array of steps of a value, or raises an error that calls it by a name.
     """
     if isinstance(value, (list, tuple)) or getattr(value, "dtype", None) == np.object_:
+        for k, item in enumerate(value):
+            if item in ([], ()) if isinstance(item, (list, tuple)) else (
+                    getattr(item, "shape", None) or (1,))[0] == 0:
+                raise DataError(f"{name}[{k}] is empty along axis {axis!r}: rows have at least one "
+                                "step; leave it out")
         rows = [checked(item, f"{name}[{k}]") for k, item in enumerate(value)]
         if not rows:
             raise DataError(f"{name} is empty; pass at least one row")
