@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,38 +20,35 @@ from ztorch.graph import passes
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 from ztorch.ir.limits import Limits
-from ztorch.lower import attention
+from ztorch.lower import attention, grid_attention_role_tiles
 from ztorch.lower.plan import KernelStep
 from ztorch.lower.schedule import IllegalSchedule
 
 HOPPER = TARGETS["cuda:sm_90a"].limits
-assert HOPPER.grid is not None
-FEW = replace(HOPPER, grid=replace(HOPPER.grid, compute_units=3))  # so that workgroups have several tiles
-# Heads, those of keys, queries, keys, size of a head, shape of the mask, causal, dtype; teams, columns of a block, cluster.
+# Heads, those of keys, queries, keys, size of a head, shape of the mask, causal, dtype; teams and columns of a block.
 CASES = {
-    "one block": (2, 2, 64, 32, 32, (), False, "bfloat16", 1, 32, 1),
-    "one block and a rest": (1, 1, 64, 56, 16, (), False, "float16", 1, 16, 1),
-    "many blocks, two panels": (1, 1, 70, 150, 72, (), False, "bfloat16", 2, 64, 1),
-    "in pairs": (2, 1, 120, 96, 16, (), False, "float16", 1, 32, 2),
-    "causal": (2, 1, 70, 70, 16, (), True, "float16", 1, 32, 1),
-    "masked, in groups": (4, 2, 24, 40, 24, (2, 1, 1, 40), False, "bfloat16", 1, 16, 1),
-    "rows that see nothing": (2, 1, 40, 40, 8, (40, 40), False, "float16", 2, 16, 1),
+    "one block": (2, 2, 64, 32, 32, (), False, "bfloat16", 1, 32),
+    "one block and a rest": (1, 1, 64, 56, 16, (), False, "float16", 1, 16),
+    "many blocks, two panels": (1, 1, 70, 150, 72, (), False, "bfloat16", 2, 64),
+    "causal": (2, 1, 70, 70, 16, (), True, "float16", 1, 32),
+    "masked, in groups": (4, 2, 24, 40, 24, (2, 1, 1, 40), False, "bfloat16", 1, 16),
+    "rows that see nothing": (2, 1, 40, 40, 8, (40, 40), False, "float16", 2, 16),
 }
 
 
 def case(name: str) -> tuple[Job, str]:
-    *sizes, teams, block, cluster = CASES[name]
-    return job(*sizes, more=8), f"grid_attention_roles teams({teams}) block({block}) stages(2) cluster({cluster})"
+    *sizes, teams, block = CASES[name]
+    return job(*sizes, more=8), f"grid_attention_roles teams({teams}) block({block}) stages(2)"
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_results(name: str) -> None:
     """In the interpreter, and through PTX."""
     one, schedule = case(name)
-    step = plan_of(one.alone("j"), FEW)[0].steps[-1]
+    step = plan_of(one.alone("j"), HOPPER)[0].steps[-1]
     schedules = {step.key: schedule}
-    assert off(one, interpreted(one, FEW, schedules=schedules)[0]) < 4
-    [step] = plan_of(one.alone("j"), FEW, schedules=schedules)[0].steps
+    assert off(one, interpreted(one, HOPPER, schedules=schedules)[0]) < 4
+    [step] = plan_of(one.alone("j"), HOPPER, schedules=schedules)[0].steps
     held, out = buffers_of(step, one)
     run(step.kernel, held, parse(rendered([step.kernel], "sm_90a")))
     [root] = one.graph.roots
@@ -94,12 +90,12 @@ def proposed(size: int, rows: int = 2048, columns: int = 2048, chip: str = "sm_9
     return plan_of(graph, TARGETS[f"cuda:{chip}"].limits)[0].steps[-1]
 
 
-@pytest.mark.parametrize(("size", "causal", "masked"), [(128, False, False), (64, True, True)])
+@pytest.mark.parametrize(("size", "causal", "masked"), [(128, False, False), (128, True, True)])
 def test_nothing_spills_and_products_overlap(size: int, causal: bool, masked: bool) -> None:
     """The exponentials stand between the waits for scores and for results; assemblers would move them."""
     pytest.importorskip("cuda.bindings.nvjitlink", reason="needs nvJitLink: pip install 'ztorch[cuda]'")
     step = proposed(size, causal=causal, masked=masked)
-    assert repr(step.schedule) == "grid_attention_roles teams(2) block(128) stages(2) cluster(1)"
+    assert repr(step.schedule) == "grid_attention_roles teams(2) block(128) stages(2)"
     text = rendered([step.kernel], "sm_90a")
     if ptx.shares_registers(text) and not nvidia_programs.installed("ptxas"):
         pytest.skip(f"needs ptxas: pip install {nvidia_programs.PACKAGES['ptxas']}")
@@ -109,14 +105,14 @@ def test_nothing_spills_and_products_overlap(size: int, causal: bool, masked: bo
     words = re.findall(r"HGMMA|MUFU\.EX2|DEPBAR\.LE gsb0, 0x[01]", nvidia_programs.disassembled(code))
     scores = words.index("DEPBAR.LE gsb0, 0x1")
     results = words.index("DEPBAR.LE gsb0, 0x0", scores)
-    assert words[scores - 16:scores] == ["HGMMA"] * 16 if size == 128 else "HGMMA" in words[:scores]
+    assert words[scores - 16:scores] == ["HGMMA"] * 16
     assert words[scores + 1:results].count("MUFU.EX2") >= 64 and "HGMMA" not in words[scores + 1:results]
 
 
 def test_where_it_is_chosen() -> None:
-    """On chips with such products and copies, where there are columns enough and operands lie in boxes."""
-    assert proposed(64, dtype=f16).schedule.kind == "grid_attention_roles"
-    for step in (proposed(64, chip="sm_90"), proposed(64, chip="sm_80"), proposed(64, columns=128), proposed(68)):
+    """On chips with such products and copies, where there are columns enough and heads are as long as measured."""
+    assert proposed(128, dtype=f16).schedule.kind == "grid_attention_roles"
+    for step in (proposed(128, chip="sm_90"), proposed(128, chip="sm_80"), proposed(128, columns=512), proposed(64)):
         assert step.schedule.kind == "grid_attention_matrix"
 
 
@@ -127,7 +123,7 @@ def test_schedules_that_cannot_be_had(change: str, why: str) -> None:
     q, k, v = (leaf("input", n, (2, 256, 128), bf16) for n in "qkv")
     graph = Graph({"y": ops.attention(q, k, v)})
     [step] = plan_of(graph, HOPPER)[0].steps
-    parts = ["teams(2)", "block(128)", "stages(2)", "cluster(1)"]
+    parts = ["teams(2)", "block(128)", "stages(2)"]
     changed = [change if p.split("(")[0] == change.split("(")[0] else p for p in parts]
     with pytest.raises(IllegalSchedule, match=why):
         plan_of(graph, HOPPER, schedules={step.key: " ".join(["grid_attention_roles", *changed])})
@@ -140,6 +136,8 @@ def test_a_plain_softmax_of_rows_that_begin_hidden(limits: Limits, kind: str, co
                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole blocks of which a row sees nothing, at either end: its largest score is minus infinity so far."""
     monkeypatch.setattr(attention, "ATTENTION_SHARE", 0)
+    for name in ("ATTENTION_ROLES_COLUMNS", "ATTENTION_ROLES_SIZE"):
+        monkeypatch.setattr(grid_attention_role_tiles, name, 0)
     q, k, v = (leaf("input", n, (16 if n == "q" else columns, 16), f16) for n in "qkv")
     seen = leaf("input", "seen", (columns,), "bool")
     scores = ops.where(seen, ops.cast(ops.matmul(q, ops.transpose(k)), f32) * 0.25, -math.inf)

@@ -31,7 +31,6 @@ class FragmentRows(AttentionRows):
     """The rows of a subgroup."""
 
     stores_fours = False  # threads swap results, to store more at once
-    chains = 1  # of maxima that do not wait for one another
 
     def __init__(self, b: Builder, region: Region, memory: Mapping[Value, str], limits: Limits,
                  shape: MmaShape, high: int, block: int, subgroups: int, matrix: Operand,
@@ -110,8 +109,7 @@ class FragmentRows(AttentionRows):
             made = [self._score(e, start, held[j], j, k, tested) for j, k in places]
             largest, total = state[i, row]
             before = b.get(largest)
-            chains = [functools.reduce(b.max, made[k::self.chains]) for k in range(self.chains)]
-            now = b.max(before, self._across("max", functools.reduce(b.max, chains)))
+            now = b.max(before, self._across("max", functools.reduce(b.max, made)))
             ends = [b.mul(x, self.scores.factor) for x in (before, now)]
             scale_of[row] = scale = self.rescaled(e, *ends)
             shift = b.mul(self.shift(e, ends[1]), -LOG2_E)

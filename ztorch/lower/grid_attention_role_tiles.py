@@ -20,6 +20,7 @@ from ztorch.lower.schedule import Schedule
 from ztorch.lower.tuning import (
     ATTENTION_ROLES_COLUMNS,
     ATTENTION_ROLES_OTHERS,
+    ATTENTION_ROLES_SIZE,
     ATTENTION_ROLES_TILES,
     ATTENTION_STAGES,
 )
@@ -33,7 +34,6 @@ class GridAttentionRolesSchedule(Schedule):
     teams: int  # warpgroups that multiply, each with 64 rows
     block: int  # columns whose keys and values a stage has
     stages: int
-    cluster: int = 1  # workgroups that share blocks of keys and values
 
     def tile(self, lanes: int) -> str:
         return f"{self.teams}x{self.block}roles"
@@ -48,7 +48,6 @@ class AttentionTile:
     teams: int
     block: int
     stages: int
-    cluster: int
     depth: int  # of queries and keys, in whole matrices
     wide: int  # of values and results, in whole matrices
 
@@ -134,13 +133,14 @@ def tile_of(s: GridAttentionRolesSchedule, region: Region, limits: Limits) -> At
     if shape is None or not (grid.tile_copies and grid.asynchronous_products):
         return None
     depth, wide = padded(sizes_of(region), shape)
-    return AttentionTile(shape, grid.subgroup, s.teams, s.block, s.stages, s.cluster, depth, wide)
+    return AttentionTile(shape, grid.subgroup, s.teams, s.block, s.stages, depth, wide)
 
 
 def propose(region: Region, limits: Limits) -> GridAttentionRolesSchedule | None:
     """The largest tile that fits, where rows and columns fill some."""
     sizes = sizes_of(region)
-    if sizes.columns < ATTENTION_ROLES_COLUMNS:
+    if sizes.columns < ATTENTION_ROLES_COLUMNS or (
+            sizes.depth + sizes.wide < ATTENTION_ROLES_SIZE):
         return None
     for teams, block in ATTENTION_ROLES_TILES:
         s = GridAttentionRolesSchedule(teams, block, ATTENTION_STAGES)
@@ -163,11 +163,6 @@ def refusal(s: GridAttentionRolesSchedule, region: Region, limits: Limits) -> st
         return f"block({s.block}) must be a multiple of {tile.shape.k}, at most {widest}"
     if s.stages < 2:
         return f"stages({s.stages}) must be at least 2"
-    down = math.ceil(sizes_of(region).rows / tile.rows)
-    if s.cluster not in (1, 2) or (s.cluster > 1 and (
-            down % 2 or region.members[0].attrs["attention"].ahead is not None)):
-        return (f"cluster({s.cluster}) must be 1, or 2 where all rows see the same, and fill an "
-                "even number of workgroups")
     used, held = tile.used, tile.registers.more
     if used > held:
         return f"a thread takes {used} registers of {held}"

@@ -62,8 +62,13 @@ ATTENTION_ROLES_TILES = row(
     "measured on an H200, heads of 128, 4096 rows: 604, 506, 446 TFLOP/s of the first three, 588 "
     "with blocks of 176 or with three stages, 524 of three teams with blocks of 64")
 ATTENTION_ROLES_COLUMNS = row(
-    "ATTENTION_ROLES_COLUMNS", 256, "columns",
-    "the fewest columns for which workgroups have roles: with fewer they wait for copies", CHOSEN)
+    "ATTENTION_ROLES_COLUMNS", 1024, "columns",
+    "the fewest columns for which workgroups have roles: with fewer they wait for copies",
+    "predicted for an H200: 1.4 times the speed with 4096, where 2.0 was measured, 1.3 with 1024")
+ATTENTION_ROLES_SIZE = row(
+    "ATTENTION_ROLES_SIZE", 256, "elements",
+    "the shortest query and result together for which workgroups have roles",
+    "measured on an H200 with heads of 128; shorter ones have not run")
 ATTENTION_ROLES_OTHERS = row(
     "ATTENTION_ROLES_OTHERS", 32, "registers",
     "registers of a thread that multiplies, beside those of matrices", "read in machine code: 26")
