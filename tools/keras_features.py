@@ -12,6 +12,7 @@ from typing import Any
 
 import ztorch as zt
 from ztorch.errors import ZtorchError
+from ztorch.names_elsewhere import REPLACEMENTS
 
 HEAD = """# Keras, name by name
 
@@ -28,7 +29,6 @@ GROUPS = {  # of Keras: the module here that has the same names
     "mixed_precision": None, "models": None, "preprocessing": None, "saving": None, "tree": None}
 _OF_FUNCTIONS = ("ops", "ops.image", "random", "utils", "activations", "config", "models", "saving",
                  "mixed_precision", "preprocessing", "tree")
-_NO_IMAGE = "-: no layer here needs it"
 _NO_LOGGING = "`fit(verbose=...)`"
 # Features that have another name here.
 OTHER_NAMES = {
@@ -38,9 +38,7 @@ OTHER_NAMES = {
     **dict.fromkeys((("layers", name) for name in ("FlaxLayer", "JaxLayer", "TFSMLayer")),
                     "-: code of another framework; bring its model as ONNX"),
     ("layers", "MaxNumBoundingBoxes"): "-: there are no bounding boxes",
-    ("ops", "eig"): "-: `ops.eigh` takes symmetric matrices, whose eigenvalues are real",
     ("ops", "custom_gradient"): "`zt.custom_gradient`",
-    ("ops", "lu_factor"): "-: `ops.solve`, `ops.det` and their kin eliminate by themselves",
     ("utils", "FeatureSpace"): "`zt.data.table`, `zt.Pipeline`",
     **dict.fromkeys((("utils", f"{verb}_interactive_logging") for verb in ("enable", "disable")),
                     "`fit(verbose=...)`"),
@@ -52,9 +50,6 @@ OTHER_NAMES = {
     ("callbacks", "CallbackList"): "`fit(callbacks=[...])`",
     ("callbacks", "History"): "what `fit` returns",
     ("callbacks", "ProgbarLogger"): "`fit(verbose=1)`, on terminals and in notebooks",
-    **{("ops.image", name): _NO_IMAGE for name in (
-        "elastic_transform", "extract_patches_3d", "perspective_transform", "scale_and_translate",
-        "sobel_edges", "ssim")},
     **{("config", f"{verb}_interactive_logging"): _NO_LOGGING for verb in ("enable", "disable")},
     ("config", "is_interactive_logging_enabled"): _NO_LOGGING,
     **{("config", f"{verb}_flash_attention"): "-: the compiler fuses attention by itself"
@@ -80,7 +75,7 @@ def page() -> str:
     """The page. Keras has to be installed."""
     os.environ.setdefault("KERAS_BACKEND", "torch")
     keras: Any = importlib.import_module("keras")
-    parts = [HEAD.format(version=keras.__version__)]
+    parts = [HEAD.format(version=keras.__version__), _modules(keras)]
     for group, module in GROUPS.items():
         theirs = importlib.import_module(f"keras.{group}")
         here = module or getattr(zt, group, None)
@@ -92,6 +87,17 @@ def page() -> str:
                      "| Keras | here |\n| --- | --- |\n")
         parts += [f"| `{name}` | {cell} |\n" for name, cell in rows.items()]
     return "".join(parts)
+
+
+def _modules(keras: Any) -> str:
+    """The modules and the names of the package itself."""
+    names = [name for name in dir(keras) if not name.startswith("_") and name != "src"]
+    cells = {name: f"`zt.{name}`" if _offers(zt, name) else
+             REPLACEMENTS.get(name, "-").replace("nothing:", "-:") for name in names}
+    count = sum(cell == f"`zt.{name}`" for name, cell in cells.items())
+    return (f"\n## keras\n\n{count} of {len(cells)} modules and names are here; the error for "
+            "another one says what its row says.\n\n| Keras | here |\n| --- | --- |\n"
+            + "".join(f"| `{name}` | {cell} |\n" for name, cell in cells.items()))
 
 
 def _counts(group: str, name: str, member: Any) -> bool:
@@ -115,7 +121,7 @@ def _here(group: str, name: str, module: Any) -> str:
 def _offers(module: Any, name: str) -> bool:
     try:
         return hasattr(module, name)
-    except ZtorchError:
+    except (ZtorchError, AttributeError):
         return False
 
 

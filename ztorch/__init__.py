@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from ztorch.arrays.recording import lazy as lazy
     from ztorch.arrays.tensor import Tensor as Tensor
     from ztorch.arrays.vmap import vmap as vmap
+    from ztorch.initializers.initializer import Initializer as Initializer
     from ztorch.interchange import onnx as onnx
     from ztorch.interchange import torch_export as torch_export
     from ztorch.interchange.keras import load_keras as load_keras
@@ -91,15 +92,22 @@ if TYPE_CHECKING:
     from ztorch.kernels import subgroup_sum as subgroup_sum
     from ztorch.kernels import threads as threads
     from ztorch.layers import defaults as backend  # noqa: F401
+    from ztorch.layers import policies as dtype_policies  # noqa: F401
     from ztorch.layers import policies as mixed_precision  # noqa: F401
     from ztorch.layers.core import Input as Input
+    from ztorch.layers.input_spec import InputSpec as InputSpec
     from ztorch.layers.layer import Layer as Layer
+    from ztorch.layers.policies import DTypePolicy as DTypePolicy
+    from ztorch.losses.loss import Loss as Loss
+    from ztorch.metrics.metric import Metric as Metric
     from ztorch.model.model import Model as Model
     from ztorch.model.sequential import Sequential as Sequential
     from ztorch.ops.elementwise import stop_gradient as stop_gradient
+    from ztorch.optimizers.optimizer import Optimizer as Optimizer
     from ztorch.program.function import load_function as load_function
     from ztorch.program.program import Program as Program
     from ztorch.program.program import load as load
+    from ztorch.regularizers.regularizer import Regularizer as Regularizer
     from ztorch.runtime.devices import best_device as best_device
     from ztorch.runtime.devices import devices as devices
     from ztorch.sources import keras_models as models  # noqa: F401
@@ -110,7 +118,10 @@ if TYPE_CHECKING:
 _MODULES = ("backends", "callbacks", "constraints", "data", "errors", "initializers", "layers",
             "losses", "metrics", "ops", "optimizers", "regularizers", "schedules", "activations",
             "config", "preprocessing", "tree")
-_NAMES = {"Input": "layers.core", "Layer": "layers.layer", "Model": "model.model",
+_NAMES = {"Input": "layers.core", "Layer": "layers.layer", "InputSpec": "layers.input_spec",
+          "Loss": "losses.loss", "Metric": "metrics.metric", "Optimizer": "optimizers.optimizer",
+          "Initializer": "initializers.initializer", "Regularizer": "regularizers.regularizer",
+          "DTypePolicy": "layers.policies", "Model": "model.model",
           "Sequential": "model.sequential", "Program": "program.program",
           "load": "program.program", "load_keras": "interchange.keras",
           "load_model": "sources.load_model",
@@ -142,27 +153,8 @@ _INNER = {"array_api": "arrays.array_api", "backend": "layers.defaults",
           "utils": "conveniences", "preprocessing.image": "preprocessing",
           "preprocessing.sequence": "preprocessing", "optimizers.schedules": "schedules",
           "models": "sources.keras_models", "saving": "sources.saving",
+          "dtype_policies": "layers.policies",
           "torch_export": "interchange.torch_export"}
-# Names that other libraries have, and what to use here.
-_REPLACEMENTS = {
-    "nn": "zt.layers",
-    "applications": "zt.load_keras, which loads models that Keras saved, and the zoo",
-    "optim": "zt.optimizers", "datasets": "zt.data",
-    "save": "program.save(path)",
-    "manual_seed": "zt.set_seed for tensors, and the seed= of models",
-    "array": "zt.tensor(data)", "as_tensor": "zt.asarray(data)",
-    "from_numpy": "zt.tensor(array), or zt.asarray(array), which shares memory",
-    "seed": "zt.set_seed", "custom_vjp": "zt.custom_gradient",
-    **{name: f"the string {name!r}" for name in (
-        "float16", "bfloat16", "float32", "float64", "int8", "int32", "int64", "uint8")},
-    "jit": "zt.compiled", "pmap": "zt.vmap, on one device", "lax": "zt.ops",
-    **dict.fromkeys(("jacobian", "jacfwd", "jacrev"), "zt.vmap of what zt.vjp or zt.jvp gives"),
-    "no_grad": "nothing: only functions that zt.grad is given are differentiated",
-    "set_printoptions": "np.set_printoptions, which tensors heed",
-    "pi": "math.pi", "e": "math.e", "inf": "math.inf", "nan": "math.nan", "newaxis": "None",
-    "linalg": "zt.ops, which has its functions itself, and zt.array_api.linalg",
-    "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists what is there"}
-
 
 def __getattr__(name: str) -> Any:
     import importlib
@@ -177,9 +169,10 @@ def __getattr__(name: str) -> Any:
     if not name.startswith("_"):
         from ztorch.errors import nearest
         from ztorch.graph.op import ALIASES, REGISTRY
+        from ztorch.names_elsewhere import REPLACEMENTS
         from ztorch.ops.absent import INSTEAD
 
-        replacement = _REPLACEMENTS.get(name)
+        replacement = REPLACEMENTS.get(name)
         if replacement is None and (name in REGISTRY or name in ALIASES):
             replacement = f"zt.ops.{name}"
         hint = (f"; here it is {replacement}" if replacement else
@@ -196,6 +189,13 @@ class _InnerModules:
             from importlib.machinery import ModuleSpec
 
             return ModuleSpec(name, _InnerModules())  # type: ignore[arg-type]
+        if name.startswith("ztorch.") and name.count(".") == 1:  # there is no such module
+            from ztorch.names_elsewhere import REPLACEMENTS
+
+            replacement = REPLACEMENTS.get(name.removeprefix("ztorch."))
+            if replacement is not None:
+                raise ModuleNotFoundError(f"No module named {name!r}; here it is {replacement}",
+                                          name=name)
         return None
 
     def create_module(self, spec: Any) -> Any:

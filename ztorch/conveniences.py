@@ -15,7 +15,7 @@ from ztorch.data.py_dataset import PyDataset
 from ztorch.data.sequences import pad_sequences, timeseries_dataset_from_array
 from ztorch.data.splitting import split_dataset
 from ztorch.dtypes import dtype as as_dtype
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, nearest
 from ztorch.interchange.keras_objects import (
     CustomObjectScope,
     custom_object_scope,
@@ -116,6 +116,13 @@ def standardize_dtype(dtype: Any) -> str:
         ('float32', 'float32')
     """
     return floatx() if dtype is None else as_dtype(dtype).long
+
+
+def __getattr__(name: str) -> Any:
+    from ztorch.names_elsewhere import OF_UTILS
+
+    hint = f"; here it is {OF_UTILS[name]}" if name in OF_UTILS else nearest(name, __all__, 0.7)
+    raise AttributeError(f"module 'ztorch.utils' has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

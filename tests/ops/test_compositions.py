@@ -27,6 +27,7 @@ IMAGES = random.normal(size=(2, 5, 7, 3))
 WHOLE = np.array([12, -18, 0, 7], np.int32)
 IDS = np.array([0, 2, 2], np.int32)
 COLORS = random.random((2, 5, 4, 3))
+CORNERS = np.array([[0.0, 0.0], [0.0, 5.0], [4.0, 0.0], [4.0, 5.0]])
 PLACES = np.array([[0, 1], [2, 0], [1, 1], [0, 1]], np.int32)
 HEADS = random.normal(size=(3, 1, 5, 2, 4))
 SEEN = np.array([True, True, False, True, True]).reshape(1, 1, 1, 5)
@@ -46,6 +47,18 @@ CASES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "extract_patches": [((IMAGES,), {"size": 2}), ((IMAGES,), {"size": (2, 3), "strides": 1, "padding": "same"})],
     "gaussian_blur": [((COLORS,), {"data_format": "channels_last"}),
                       ((COLORS[0],), {"kernel_size": (5, 5), "sigma": (2.0, 2.0), "data_format": "channels_last"})],
+    "sobel_edges": [((COLORS,), {"data_format": "channels_last"}),
+                    ((COLORS.transpose(0, 3, 1, 2).copy(),), {"data_format": "channels_first"})],
+    "ssim": [((COLORS, COLORS[::-1].copy()), {"filter_size": 3, "data_format": "channels_last"}),
+             ((COLORS[0], COLORS[1]), {"filter_size": 3, "max_val": 2.0, "data_format": "channels_last"})],
+    "extract_patches_3d": [((random.normal(size=(2, 4, 5, 3, 2)),), {"size": 2, "data_format": "channels_last"}),
+                           ((random.normal(size=(4, 5, 3, 2)),), {"size": (3, 2, 1), "strides": 1, "padding": "same",
+                                                                  "data_format": "channels_last"})],
+    "perspective_transform": [((COLORS, CORNERS, CORNERS + random.normal(size=(4, 2)) / 3), {"data_format": "channels_last", **more})
+                              for more in ({}, {"interpolation": "nearest", "fill_value": 0.5})],
+    "scale_and_translate": [((COLORS,), {"output_shape": (2, 9, 3, 3), "scale": np.array([1.7, 0.6]), "spatial_dims": (1, 2),
+                                         "translation": np.array([-0.4, 1.2]), "method": method, "antialias": smooth})
+                            for method, smooth in (("linear", True), ("cubic", False), ("lanczos3", True), ("lanczos5", False))],
     "hsv_to_rgb": [((COLORS,), {})], "rgb_to_hsv": [((COLORS,), {}), ((COLORS.transpose(0, 3, 1, 2).copy(),), {"data_format": "channels_first"})],
     "rgb_to_grayscale": [((COLORS,), {})],
     "map_coordinates": [((X, random.uniform(-3, 6, (2, 3, 5))), {"order": order, "fill_mode": fill})
@@ -238,6 +251,16 @@ def test_functions_that_are_no_ops_give_the_numbers_of_keras() -> None:
     for name, call in calls.items():
         for mine, other in zip(parts(call(zt.ops)), parts(call(keras.ops)), strict=True):
             np.testing.assert_allclose(zt.ops.convert_to_numpy(mine), keras.ops.convert_to_numpy(other), rtol=1e-6, err_msg=name)
+    square = random.normal(size=(2, 4, 4)).astype(np.float32)
+    values, vectors = (x.numpy() for x in zt.ops.eig(square))
+    assert values.dtype == vectors.dtype == np.complex64
+    np.testing.assert_allclose(square @ vectors, vectors * values[:, None], atol=1e-5)
+    moved = zt.ops.elastic_transform(COLORS, sigma=0.5, seed=1)
+    np.testing.assert_array_equal(moved, zt.ops.elastic_transform(COLORS, sigma=0.5, seed=1))
+    assert moved.shape == COLORS.shape and (moved != COLORS).any() and moved.numpy().max() <= COLORS.max()
+    for function in (zt.ops.eig, zt.ops.elastic_transform):
+        with pytest.raises(zt.errors.Unsupported, match=r"eigh|RandomElasticTransform"):
+            function(zt.Input((4, 4, 3)))
     values, at, inverse, counts = zt.ops.unique(vector, return_index=True, return_inverse=True, return_counts=True)
     for mine, want in zip((values, at, inverse, counts), np.unique(vector, True, True, True), strict=True):
         np.testing.assert_array_equal(mine.numpy(), want)

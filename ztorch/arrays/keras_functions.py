@@ -12,9 +12,11 @@ from ztorch.arrays.complex_functions import complex as complex
 from ztorch.arrays.complex_functions import polar as polar
 from ztorch.arrays.complex_functions import view_as_complex as view_as_complex
 from ztorch.arrays.complex_functions import view_as_real as view_as_real
+from ztorch.arrays.distributions import normal
 from ztorch.arrays.gradients import jvp as jvp
 from ztorch.arrays.known_numbers import bincount as bincount
 from ztorch.arrays.known_numbers import convert_to_tensor as convert_to_tensor
+from ztorch.arrays.known_numbers import eig as eig
 from ztorch.arrays.known_numbers import is_tensor as is_tensor
 from ztorch.arrays.known_numbers import nonzero as nonzero
 from ztorch.arrays.known_numbers import unique as unique
@@ -23,6 +25,7 @@ from ztorch.arrays.vmap import vmap
 from ztorch.dtypes import DType
 from ztorch.errors import ShapeError, Unsupported
 from ztorch.graph.trees import flatten, map_tree
+from ztorch.graph.value import Value, stand_in
 
 
 def named(name: str) -> Callable[..., Any]:
@@ -222,3 +225,51 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Any = None,
         return ops.reshape(vmap(pyfunc)(*flat), tensors[0].shape)
 
     return over_all
+
+
+def elastic_transform(images: Any, alpha: float = 20.0, sigma: float = 5.0,
+                      interpolation: str = "bilinear", fill_mode: str = "reflect",
+                      fill_value: float = 0.0, seed: Any = None,
+                      data_format: str | None = None) -> Any:
+    """Images whose pixels are moved at random, those nearby alike.
+
+    Args:
+        images: An image `(rows, columns, channels)`, or a batch of them.
+        alpha: How far pixels move. Default: `20.0`.
+        sigma: How far from each other pixels move alike. Default: `5.0`.
+        interpolation: "nearest" or "bilinear". Default: `"bilinear"`.
+        fill_mode: What is outside of an image: "constant", "nearest", "wrap", "mirror" or
+            "reflect". Default: `"reflect"`.
+        fill_value: What is outside with "constant". Default: `0.0`.
+        seed: As that of `zt.random.normal`. Default: `None`.
+        data_format: "channels_last" or "channels_first". Default: `None`.
+
+    Returns:
+        The images.
+
+    Raises:
+        Unsupported: The images are of a model, where `layers.RandomElasticTransform` moves pixels.
+
+    Examples:
+        >>> elastic_transform(np.ones((4, 6, 3), np.float32), sigma=0.5).shape
+        (4, 6, 3)
+    """
+    if isinstance(images, Value) or stand_in((images,)) is not None:
+        raise Unsupported("ops.elastic_transform draws random numbers, which a model takes from "
+                          "its layers: use layers.RandomElasticTransform")
+    x = convert_to_tensor(images)
+    first = data_format == "channels_first"
+    rows, columns = x.shape[-2:] if first else x.shape[-3:-1]
+    moves = normal((*x.shape[:-3], rows, columns, 2), 0.0, sigma, seed=seed)
+    size = int(6 * sigma) | 1
+    moves = ops.gaussian_blur(moves, (size, size), (sigma, sigma)) * alpha
+    moves = ops.moveaxis(moves, -1, 0)  # along the columns, along the rows
+    moves = ops.expand_dims(moves, -3 if first else -1)
+    row = x.ndim - (2 if first else 3)
+    places = []
+    for axis in range(x.ndim):
+        place = ops.cast(ops.iota(x.shape, axis), moves.dtype)
+        places.append(place + moves[1] if axis == row else place + moves[0]
+                      if axis == row + 1 else place)
+    return ops.map_coordinates(x, ops.stack(places), 1 if interpolation == "bilinear" else 0,
+                               fill_mode, fill_value)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ztorch import ops
 from ztorch.arrays.array_api_sets import nonzero as _nonzero
 from ztorch.arrays.array_api_sets import unique_all
+from ztorch.arrays.complex_tensor import ComplexTensor
 from ztorch.arrays.creation import tensor
 from ztorch.arrays.tensor import Tensor
 from ztorch.dtypes import DType
-from ztorch.errors import Unsupported
-from ztorch.graph.value import StandIn, Value
+from ztorch.errors import DataError, ShapeError, Unsupported
+from ztorch.graph.value import StandIn, Value, stand_in
 
 
 def is_tensor(x: Any) -> bool:
@@ -113,3 +116,38 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, sparse: bool = Fal
     if weights is not None:
         ones = ones * ops.expand_dims(convert_to_tensor(weights), -1)
     return ops.sum(ones, axis=-2)
+
+
+def eig(x: Any) -> tuple[ComplexTensor, ComplexTensor]:
+    """The eigenvalues and eigenvectors of square matrices, which are complex in general.
+
+    NumPy computes them on the host: no kernel does. `ops.eigh` of symmetric matrices is an op, with
+    gradients.
+
+    Args:
+        x: A tensor or array of matrices `(..., n, n)`, whose numbers are computed for that.
+
+    Returns:
+        `(eigenvalues, eigenvectors)`: `(..., n)`, and `(..., n, n)` with an eigenvector of length 1
+        in each column.
+
+    Raises:
+        Unsupported: x is a tensor of a model or of a function that is compiled.
+        DataError: x has numbers that are not finite.
+
+    Examples:
+        >>> values, vectors = eig(np.array([[0.0, -1.0], [1.0, 0.0]]))
+        >>> sorted(values.tolist(), key=lambda v: v.imag)
+        [-1j, 1j]
+    """
+    if isinstance(x, Value) or stand_in((x,)) is not None:
+        raise Unsupported("ops.eig works on the host, on tensors whose numbers are known, and not "
+                          "in models and programs; ops.eigh of symmetric matrices does")
+    array = np.asarray(convert_to_tensor(x).numpy())
+    if array.ndim < 2 or array.shape[-1] != array.shape[-2]:
+        raise ShapeError(f"ops.eig needs square matrices, not {array.shape}")
+    if not np.isfinite(array).all():
+        raise DataError("ops.eig needs finite numbers")
+    wide = array.dtype.itemsize == (16 if array.dtype.kind == "c" else 8)
+    d = np.complex128 if wide else np.complex64
+    return tuple(tensor(part.astype(d)) for part in np.linalg.eig(array))  # type: ignore[return-value]

@@ -45,8 +45,9 @@ _FUNCTIONS = ("checkpoint", "cond", "ndim", "scan", "shape", "size", "while_loop
 # And these are made of tensors of numbers, above this room.
 _OF_TENSORS = (
     "array", "associative_scan", "bincount", "complex", "convert_to_numpy", "convert_to_tensor",
-    "copy", "dtype", "fori_loop", "is_tensor", "jvp", "map", "nonzero", "polar", "select", "switch",
-    "unique", "vectorize", "vectorized_map", "view_as_complex", "view_as_real")
+    "copy", "dtype", "eig", "elastic_transform", "fori_loop", "is_tensor", "jvp", "map", "nonzero",
+    "polar", "select", "switch", "unique", "vectorize", "vectorized_map", "view_as_complex",
+    "view_as_real")
 _SAME = ("image", "linalg", "nn", "numpy")  # modules of Keras whose functions are all here
 __all__ = sorted((*REGISTRY, *_FUNCTIONS, *_OF_TENSORS))
 

@@ -1,9 +1,15 @@
-"""Determinants of small matrices, by elimination with the largest pivot of each column."""
+"""Determinants and factors of small matrices, by elimination with the largest pivot of each
+column."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
+from ztorch.errors import Unsupported
+from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, Sample, op
 from ztorch.graph.value import Value
 from ztorch.ops.control import scan
@@ -16,6 +22,7 @@ from ztorch.ops.linear_algebra import (
     matrices,
     row_at,
 )
+from ztorch.ops.triangular import inverse_of_lower
 
 _POSITIVE = np.array([[[4.0, 1.0], [1.0, 3.0]], [[2.0, 0.2], [0.2, 1.0]]])
 _REGULAR = np.array([[0.1, 2.0], [3.0, 0.5]])
@@ -90,3 +97,87 @@ def slogdet(x: Value) -> tuple[Value, Value]:
     sign = OPS.prod(OPS.sign(pivots), axis=-1) * sign
     size = OPS.sum(OPS.log(OPS.abs(pivots)), axis=-1)
     return OPS.cast(sign, x.dtype), OPS.cast(size, x.dtype)
+
+
+def _lu_numpy(x: Any) -> Any:
+    """The same of float64, without a library that factors matrices."""
+    lu = np.array(x, np.float64)
+    n = min(lu.shape[-2:])
+    pivots = np.zeros((*lu.shape[:-2], n), np.int32)
+    for index in np.ndindex(*lu.shape[:-2]):
+        m = lu[index]
+        for j in range(n):
+            p = j + int(np.argmax(np.abs(m[j:, j])))
+            m[[j, p]] = m[[p, j]]
+            pivots[index][j] = p
+            m[j + 1:, j] /= m[j, j]
+            m[j + 1:, j + 1:] -= np.outer(m[j + 1:, j], m[j, j + 1:])
+    return lu, pivots
+
+
+@op(Sample((_REGULAR,)), results=("lu", "pivots"), numpy=_lu_numpy)
+def lu_factor(x: Value) -> tuple[Value, Value]:
+    """The factors of each matrix with exchanged rows: `P @ x = L @ U`.
+
+    Args:
+        x: Matrices `(..., m, n)` of up to 512 rows or columns, whichever are fewer. Those that are
+            not square have no gradient.
+
+    Returns:
+        `(lu, pivots)`: U in the upper triangle and L, whose diagonal is 1, below it; and for each
+        row in turn the row that it was exchanged with, int32.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> lu, pivots = zt.ops.lu_factor(np.array([[1.0, 2.0], [4.0, 2.0]]))
+        >>> lu.tolist(), pivots.tolist()
+        ([[4.0, 2.0], [0.25, 1.5]], [1, 1])
+    """
+    wide = matrices("lu_factor", x, square=False)
+    *batch, rows, columns = wide.shape
+    count = min(rows, columns)
+    row_of, column_of = OPS.iota((rows, 1), 0), OPS.iota((1, columns), 1)
+
+    def turn(state: tuple[Value, Value], j: Value) -> tuple[tuple[Value, Value], Value]:
+        work, order = state
+        at = OPS.reshape(j, (1, 1))
+        own_row = OPS.equal(row_of, at)
+        place, here = largest_unused(column_at(work, j), OPS.less(row_of, at))
+
+        def exchanged(x: Value) -> Value:
+            return OPS.where(own_row, row_at(x, here), OPS.where(here, row_at(x, own_row), x))
+
+        work, order = exchanged(work), exchanged(order)
+        chosen, column = row_at(work, own_row), column_at(work, j)
+        pivot = column_at(chosen, j)
+        factor = column / OPS.where(OPS.equal(pivot, 0.0), 1.0, pivot)
+        reduced = OPS.where(OPS.less(at, column_of), work - factor * chosen,
+                            OPS.where(OPS.equal(column_of, at), factor, work))
+        return (OPS.where(OPS.less(at, row_of), reduced, work), order), OPS.cast(place, "int32")
+
+    if not count:
+        return x, OPS.full((*batch, 0), 0, "int32")
+    order = OPS.broadcast_to(OPS.cast(row_of, wide.dtype), (*batch, rows, 1))
+    (lu, order), pivots = scan(turn, (OPS.stop_gradient(wide), order),
+                               columns_of(wide, count))
+    [lu] = with_gradient([lu], [wide], [lu, order], _lu_gradient)
+    pivots = OPS.reshape(OPS.moveaxis(pivots, 0, -1), (*batch, count))
+    return (OPS.cast(lu, x.dtype) if x.dtype.is_float else lu), pivots
+
+
+def _lu_gradient(upstreams: Sequence[Value], args: Sequence[Value],
+                 shared: Sequence[Value]) -> list[Value]:
+    lu, order = shared
+    n, rows = lu.shape[-1], lu.shape[-2]
+    if n != rows:
+        raise Unsupported(f"ops.lu_factor has no gradient of {rows} x {n} matrices, which are not "
+                          "square")
+    lower, upper = OPS.tril(lu, -1) + OPS.eye(n, dtype=lu.dtype), OPS.triu(lu)
+    [slope] = upstreams
+    inner = (OPS.tril(OPS.matmul(OPS.matrix_transpose(lower), OPS.tril(slope, -1)), -1)
+             + OPS.triu(OPS.matmul(OPS.triu(slope), OPS.matrix_transpose(upper))))
+    left = OPS.matrix_transpose(inverse_of_lower(lower))
+    right = inverse_of_lower(OPS.matrix_transpose(upper))
+    of_rows = OPS.matmul(left, OPS.matmul(inner, right))
+    places = OPS.cast(OPS.equal(order, OPS.cast(OPS.iota((1, n), 1), order.dtype)), lu.dtype)
+    return [OPS.matmul(OPS.matrix_transpose(places), of_rows)]

@@ -36,6 +36,11 @@ _KERNELS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "bilinear": _linear, "bicubic": _cubic, "lanczos3": _lanczos(3), "lanczos5": _lanczos(5)}
 
 
+def kernel_of(interpolation: str) -> Callable[[np.ndarray], np.ndarray]:
+    """The weights of elements by their distance."""
+    return _KERNELS[interpolation]
+
+
 def weights_between(length: int, wanted: int, antialias: bool = False,
                     interpolation: str = "bilinear") -> np.ndarray:
     """The matrix that interpolates `length` elements to `wanted` ones. Its rows sum to 1.

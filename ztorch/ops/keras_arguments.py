@@ -83,9 +83,6 @@ def _padded(args: tuple[Any, ...], attrs: dict[str, Any]) -> Call:
         return args, attrs
     rest = [*args[2:]]
     mode = attrs.pop("mode", rest.pop(0) if rest and isinstance(rest[0], str) else "constant")
-    if mode != "constant":
-        raise Unsupported(f"ops.pad(mode={mode!r}): padding is one number; layers.Pad and joined "
-                          "slices do others")
     value = attrs.pop("value", rest[0] if rest else 0)
     rank = getattr(args[0], "ndim", getattr(args[0], "rank", None))
     if isinstance(width, int):
@@ -94,8 +91,8 @@ def _padded(args: tuple[Any, ...], attrs: dict[str, Any]) -> Call:
         width = [(width, width)] * rank
     pairs = [tuple(p) for p in width]
     return args[:1], {**attrs, "low": tuple(int(p[0]) for p in pairs),
-                      "high": tuple(int(p[-1]) for p in pairs), "value": 0 if value is None
-                      else value}
+                      "high": tuple(int(p[-1]) for p in pairs), "mode": mode,
+                      "value": 0 if value is None else value}
 
 
 def _sliced(args: tuple[Any, ...], attrs: dict[str, Any]) -> Call:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
-from ztorch.graph.op import Sample, normal_axes, op, shape_error
+from ztorch.graph.op import OPS, Sample, constant, normal_axes, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ops.movement import Shape, reshape
 
@@ -151,20 +151,34 @@ _PAD = Op("pad", "map", _pad_infer,
               "value": value})
 
 
+def _padded_by_numpy(x: Any, low: Shape, high: Shape, value: float = 0,
+                     mode: str = "constant") -> Any:
+    pairs = list(zip(low, high, strict=True))
+    return (np.pad(x, pairs, constant_values=value) if mode == "constant" else
+            np.pad(x, pairs, mode=mode))  # type: ignore[call-overload]
+
+
 @op(Sample(((3, 4),), {"low": (1, 0), "high": (2, 3)}, dtypes="fsu"), primitive=_PAD,
-    numpy=lambda x, low, high, value=0.0: np.pad(
-        x, list(zip(low, high, strict=True)), constant_values=value))
-def pad(x: Value, low: Shape, high: Shape, value: float = 0) -> Value:
-    """x with a border of one value.
+    numpy=_padded_by_numpy)
+def pad(x: Value, low: Shape, high: Shape, value: float = 0, mode: str = "constant") -> Value:
+    """x with a border.
 
     Args:
         x: Tensor of numbers.
         low: Number of elements before x on each axis.
         high: Number of elements after x on each axis.
         value: Value of the border. Default: `0`.
+        mode: "constant" for a border of this value; "reflect" or "symmetric" for a mirror image of
+            x, without or with the elements at its edges; "edge" repeats these, and "wrap" the
+            other end. Default: `"constant"`.
 
     Returns:
         A tensor of the dtype of `x`.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.pad(np.arange(3), (2,), (1,), mode="reflect").tolist()
+        [2, 1, 0, 1, 2, 1]
     """
     for amounts in (low, high):
         if not isinstance(amounts, (list, tuple)) or len(amounts) != x.rank:
@@ -174,7 +188,25 @@ def pad(x: Value, low: Shape, high: Shape, value: float = 0) -> Value:
         raise shape_error(f"padding {tuple(low)}, {tuple(high)} is negative for", x.shape)
     if not any((*low, *high)):
         return x
+    if mode != "constant":
+        return _mirrored(x, low, high, mode)
     return _PAD(x, low=tuple(low), high=tuple(high), value=value)
+
+
+def _mirrored(x: Value, low: Shape, high: Shape, mode: str) -> Value:
+    """x with a border of its own elements."""
+    if mode not in ("reflect", "symmetric", "edge", "wrap"):
+        raise shape_error(f"ops.pad(mode={mode!r}) must be 'constant', 'reflect', 'symmetric', "
+                          "'edge' or 'wrap'")
+    for axis, (before, after) in enumerate(zip(low, high, strict=True)):
+        if before or after:
+            if not x.shape[axis]:
+                raise shape_error(f"ops.pad(mode={mode!r}): axis {axis} has no elements in",
+                                  x.shape)
+            places = np.pad(np.arange(x.shape[axis], dtype=np.int32), (before, after),
+                            mode=mode)  # type: ignore[call-overload]
+            x = OPS.take(x, constant(places), axis)
+    return x
 
 
 def _concat_infer(*xs: Value, axis: int) -> tuple[Shape, DType]:

@@ -1,0 +1,50 @@
+"""Names that other libraries have and that this one lacks: what to use here."""
+
+from __future__ import annotations
+
+REPLACEMENTS = {
+    "nn": "zt.layers",
+    "optim": "zt.optimizers",
+    # Modules and names of Keras
+    "applications": "zt.load_keras(path), which loads what keras.applications saved, and the zoo "
+                    "(`ztorch zoo`); nothing is fetched from networks",
+    "datasets": "zt.data.load(name, path) of files that you have, or zt.data.load('digits'); "
+                "nothing is fetched from networks",
+    "distillation": "a compute_loss or train_step of your own, as in "
+                    "examples/from_keras/images_distillation.py",
+    "distribution": "nothing: a program runs on one device",
+    "legacy": "nothing: names of Keras 3 alone are here",
+    "quantizers": "nothing: weights are floats, of 16 bits with compile(dtype='mixed_bfloat16')",
+    "Quantizer": "nothing: weights are floats, of 16 bits with compile(dtype='mixed_bfloat16')",
+    "visualization": "program.plot, history.plot and `ztorch report`",
+    "wrappers": "nothing: fit and predict of a model take arrays and frames as they are",
+    "FloatDTypePolicy": "zt.DTypePolicy", "Function": "zt.Model(inputs, outputs)",
+    "KerasTensor": "what zt.Input and layers return; zt.utils.is_keras_tensor(x) knows it",
+    "Operation": "zt.Layer", "name_scope": "the name= of layers",
+    "remat": "zt.ops.checkpoint(function), and zt.layers.Checkpoint",
+    "RematScope": "zt.layers.Checkpoint, and compile(memory_limit=...)",
+    "StatelessScope": "zt.grad of functions, and model.stateless_call",
+    "SymbolicScope": "nothing: layers are called on what zt.Input returns",
+    "Variable": "add_weight of a layer, or zt.tensor, which never changes",
+    "save": "program.save(path)",
+    "manual_seed": "zt.set_seed for tensors, and the seed= of models",
+    "array": "zt.tensor(data)", "as_tensor": "zt.asarray(data)",
+    "from_numpy": "zt.tensor(array), or zt.asarray(array), which shares memory",
+    "seed": "zt.set_seed", "custom_vjp": "zt.custom_gradient",
+    **{name: f"the string {name!r}" for name in (
+        "float16", "bfloat16", "float32", "float64", "int8", "int32", "int64", "uint8")},
+    "jit": "zt.compiled", "pmap": "zt.vmap, on one device", "lax": "zt.ops",
+    **dict.fromkeys(("jacobian", "jacfwd", "jacrev"), "zt.vmap of what zt.vjp or zt.jvp gives"),
+    "no_grad": "nothing: only functions that zt.grad is given are differentiated",
+    "set_printoptions": "np.set_printoptions, which tensors heed",
+    "pi": "math.pi", "e": "math.e", "inf": "math.inf", "nan": "math.nan", "newaxis": "None",
+    "linalg": "zt.ops, which has its functions itself, and zt.array_api.linalg",
+    "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists what is there"}
+
+OF_UTILS = {  # of keras.utils
+    "FeatureSpace": "zt.data.table and zt.Pipeline",
+    "enable_interactive_logging": "fit(verbose=...)",
+    "disable_interactive_logging": "fit(verbose=...)",
+    "is_interactive_logging_enabled": "fit(verbose=...)",
+    "get_file": "nothing: no file is fetched from networks; give the path of one that you have",
+    "model_to_dot": "zt.utils.plot_model"}
