@@ -157,6 +157,11 @@ for own in (Moving, Forgetful):
 
 
 def test_wrong_cells_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"Late\.call takes context after other .*right after"):
+        class Late(L.Layer):
+            def call(self, x: Value, states: Any, context: Context) -> Any:
+                return x, states
+
     x = leaf("input", "x", (2, 5, 3), f64)
     with pytest.raises(ConfigError, match=r"RNN takes a cell, such as LSTMCell\(8\), not <LSTM 'lstm'>"):
         L.RNN(L.LSTM(3))

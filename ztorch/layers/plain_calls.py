@@ -46,6 +46,9 @@ def with_context(call: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(call)
     parameters = list(signature.parameters.values())
     takes_training = "training" in signature.parameters
+    if "context" in signature.parameters:
+        raise ConfigError(f"{call.__qualname__} takes context after other arguments; it comes "
+                          "right after the tensor: call(self, x, context, ...)")
 
     @functools.wraps(call)
     def called(self: Any, x: Any, context: Any, *more: Any, **keywords: Any) -> Any:
