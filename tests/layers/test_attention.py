@@ -190,3 +190,10 @@ def test_configs_survive_json(layer: Layer) -> None:
     again = Sequential.from_json(model.to_json())
     assert again.layers[0].get_config() == layer.get_config()
     assert [w.path for w in again.weights] == [w.path for w in model.weights]
+
+
+def test_calls_by_keras_names_and_masks_of_integers() -> None:
+    x = np.random.default_rng(0).normal(size=(2, 4, 8)).astype(np.float32)
+    layer, seen = L.MultiHeadAttention(2, 4), np.tril(np.ones((1, 4, 4), np.int32))
+    np.testing.assert_array_equal(layer(query=x, value=x, key=x, attention_mask=seen),
+                                  layer(x, x, x, attention_mask=seen > 0))

@@ -126,7 +126,8 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
         """
         if inputs and isinstance(inputs[-1], Context):
             *inputs, context = inputs  # type: ignore[assignment]
-        inputs = tuple(map(tensors_of, inputs))
+        named = next((n for n in ("inputs", "query") if n in keywords), "") if not inputs else ""
+        inputs = tuple(map(tensors_of, [keywords.pop(named)] if named else inputs))
         inside = bool(current_layer()) or tracing.get() is not None  # the call of another layer
         if context is None and has_numbers((inputs, keywords), arrays=not inside):
             return dispatch.call_layer(self, inputs, **keywords)

@@ -133,6 +133,8 @@ def repeated_heads(x: Value, q: Value) -> Value:
 
 
 def _checked_mask(mask: Value, shape: tuple[int, ...]) -> Value:
+    if mask.dtype.is_int:  # as in Keras: 0 is hidden
+        mask = OPS.not_equal(mask, 0)
     if mask.dtype is not boolean:
         raise shape_error(f"an attention mask must be bool, not {mask.dtype}",
                           fix="compare it with something: true is seen, false is hidden")
