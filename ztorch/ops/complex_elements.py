@@ -269,7 +269,8 @@ def tanh(x: ComplexValue) -> ComplexValue:
     below = OPS.where(flat, 1.0, below)
     waves = sine * cosine
     imag = OPS.where(flat, waves * 4.0 * OPS.exp(OPS.abs(a) * -2.0), waves / below)
-    imag = OPS.where(both(OPS.isinf(a), unbounded(b)), 0.0, imag)
+    end = OPS.where(unbounded(b), 0.0, signed(OPS.zeros_like(b), b))  # as the array API has it
+    imag = OPS.where(OPS.isinf(a), end, imag)
     imag = OPS.where(both(zero(b), OPS.isnan(a)), b, imag)
     real = OPS.where(flat, signed(OPS.ones_like(a), a), s * c / below)
     real = OPS.where(both(finite(a), unbounded(b)), math.nan, real)
