@@ -174,7 +174,7 @@ FAULTS = [
     Fault("verify", "ztorch/verify/compare.py", "for c in checks if not c.passed)", "for c in checks if c.passed)", "verify/test_verify.py"),
     Fault("verify", "ztorch/verify/probes.py", "reversed(list(enumerate(plan.steps)))", "list(enumerate(plan.steps))", "verify/test_verify.py"),
     Fault("commands", "ztorch/commands/named_arrays.py", '(f"{role}/{name}", name or role)', '(name or role, f"{role}/{name}")', "commands/test_several.py"),
-    Fault("commands", "ztorch/commands/data.py", "np.array([known.index(text) for text in texts], np.int32)[y]", "y", "commands/test_cli.py"),
+    Fault("commands", "ztorch/commands/data.py", "np.array([known.index(text) for text in texts], np.int32)", "np.arange(len(texts), dtype=np.int32)", "commands/test_cli.py"),
     Fault("commands", "ztorch/commands/loss_options.py", "if len(losses) > 1]:", "if len(losses) > 2]:", "commands/test_several.py"),
     Fault("commands", "ztorch/commands/generate.py", "if known != len(letters):", "if known < len(letters):", "zoo/test_generate_command.py"),
     Fault("ops", "ztorch/ops/pooling.py", "if np.min(counts) == np.max(counts):", "if np.min(counts) <= np.max(counts):", "ops"),
