@@ -18,7 +18,18 @@ from ztorch.kernels.writing import reduced
 
 
 class CallRules(ExpressionRules):
-    """Evaluates calls."""
+    """Evaluates calls, and runs the statements that mean the same in a loop and in a thread."""
+
+    def _run_pass(self, s: ast.Pass) -> None:
+        pass
+
+    def _run_assert(self, s: ast.Assert) -> None:
+        test = self.value(s.test)
+        if isinstance(test, (LoopTensor, Affine)):
+            raise self.source.error(s, "assert can only test what is known while compiling")
+        if not test:
+            raise self.source.error(s, f"the assertion fails"
+                                    f"{': ' + str(self.value(s.msg)) if s.msg else ''}")
 
     def _call(self, node: ast.Call) -> Any:
         function = self.value(node.func)

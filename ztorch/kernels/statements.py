@@ -61,9 +61,6 @@ class StatementRules(LoopRules):
 
     # -- simple statements -----------------------------------------------------------------------
 
-    def _run_pass(self, s: ast.Pass) -> None:
-        pass
-
     def _run_expr(self, s: ast.Expr) -> None:
         if not isinstance(s.value, ast.Constant):
             called = self.value(s.value.func) if isinstance(s.value, ast.Call) else None
@@ -73,14 +70,6 @@ class StatementRules(LoopRules):
                 raise self.source.error(s, f"{called.__name__} has no meaning in compiled code",
                                         "run the kernel as plain Python: kernel.debug(...)")
             raise self.source.error(s, "the value is not used", "assign it, or delete the line")
-
-    def _run_assert(self, s: ast.Assert) -> None:
-        test = self.value(s.test)
-        if isinstance(test, (LoopTensor, Affine)):
-            raise self.source.error(s, "assert can only test what is known while compiling")
-        if not test:
-            raise self.source.error(s, f"the assertion fails"
-                                    f"{': ' + str(self.value(s.msg)) if s.msg else ''}")
 
     def _run_return(self, s: ast.Return) -> None:
         raise self.source.error(s, "return stands inside a loop or a branch",

@@ -21,7 +21,7 @@ from ztorch.kernels.scope import Variable
 from ztorch.kernels.source import Source, source_of
 from ztorch.kernels.thread_calls import ThreadCalls
 from ztorch.kernels.thread_numbers import OwnVariable, ThreadMemory
-from ztorch.kernels.tiles import Affine, LoopTensor
+from ztorch.kernels.tiles import LoopTensor
 from ztorch.kernels.uses import assigned
 
 TURNS_MAX = (1 << 31) - 1  # of a `while` loop
@@ -75,9 +75,6 @@ class ThreadRules(ThreadCalls):
 
     # -- statements ------------------------------------------------------------------------------
 
-    def _run_pass(self, s: ast.Pass) -> None:
-        pass
-
     def _run_expr(self, s: ast.Expr) -> None:
         if isinstance(s.value, ast.Constant):
             return
@@ -85,14 +82,6 @@ class ThreadRules(ThreadCalls):
         self.value(s.value)
         if not isinstance(s.value, ast.Call) or len(self.statements) == before:
             raise self.source.error(s, "the value is not used", "assign it, or delete the line")
-
-    def _run_assert(self, s: ast.Assert) -> None:
-        test = self.value(s.test)
-        if isinstance(test, (LoopTensor, Affine)):
-            raise self.source.error(s, "assert can only test what is known while compiling")
-        if not test:
-            raise self.source.error(s, f"the assertion fails"
-                                    f"{': ' + str(self.value(s.msg)) if s.msg else ''}")
 
     def _run_return(self, s: ast.Return) -> None:
         raise self.source.error(s, "return stands in the body of a thread", "let threads write "
