@@ -153,12 +153,9 @@ class GpuDevice(Device):
         with self._current(), self._waited_for_if_it_fails():
             self._settle()
             self._running = True
-            if recording is not None and self._joins(data_in, data_out):
-                before = Transfer(inputs, data_in.ctypes.data, data_in.nbytes, "HtoD")
-                behind = Transfer(data_out.ctypes.data, outputs, data_out.nbytes, "DtoH")
-                self._call("GraphLaunch", recording.between(before if before.nbytes else None,
-                                                            behind if behind.nbytes else None),
-                           self._queue)
+            joined = recording and recording.joined(inputs, data_in, outputs, data_out, self._joins)
+            if joined is not None:
+                self._call("GraphLaunch", joined, self._queue)
                 return self._mark(self._queue)
             if data_in.nbytes:
                 self._move(inputs, data_in.ctypes.data, data_in.nbytes, "HtoD", self._copies)

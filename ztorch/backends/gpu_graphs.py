@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from ztorch.backends.handles import DeviceModule, Launch
 
@@ -31,6 +34,14 @@ class GraphCalls(Protocol):
     def _copy_node(self, graph: Any, before: list[Any], copy: Transfer) -> Any: ...
 
 
+class Joined(NamedTuple):
+    """A graph with the copies of a call in it. It keeps the blocks, so no others get their ids."""
+
+    graph: Any
+    data_in: np.ndarray
+    data_out: np.ndarray
+
+
 class GpuGraph:
     """The launches of a recording, to be replayed alone, or with a copy before and one behind them.
 
@@ -42,19 +53,28 @@ class GpuGraph:
         self._module = module
         self._launches = launches
         self.alone = self._instance(None, None)
-        self._between: dict[tuple[Transfer | None, Transfer | None], Any] = {}
+        self._joined: dict[tuple[int, int, int, int], Joined] = {}
 
-    def between(self, before: Transfer | None, behind: Transfer | None) -> Any:
-        """The driver's graph with these copies; made once, as a call always has the same."""
-        known = self._between.get((before, behind))
+    def joined(self, inputs: int, data_in: np.ndarray, outputs: int, data_out: np.ndarray,
+               possible: Callable[[np.ndarray, np.ndarray], bool]) -> Any:
+        """The graph with the copies of a call in it, where they are `possible`, else None. It is
+        made once, as a call always has the same blocks."""
+        key = (id(data_in), id(data_out), inputs, outputs)
+        known = self._joined.get(key)
         if known is None:
-            known = self._between[before, behind] = self._instance(before, behind)
-        return known
+            if not possible(data_in, data_out):
+                return None
+            before = Transfer(inputs, data_in.ctypes.data, data_in.nbytes, "HtoD")
+            behind = Transfer(data_out.ctypes.data, outputs, data_out.nbytes, "DtoH")
+            graph = self._instance(before if before.nbytes else None,
+                                   behind if behind.nbytes else None)
+            known = self._joined[key] = Joined(graph, data_in, data_out)
+        return known.graph
 
     @property
     def instances(self) -> list[Any]:
         """All graphs that the driver has of it."""
-        return [self.alone, *self._between.values()]
+        return [self.alone, *(known.graph for known in self._joined.values())]
 
     def _instance(self, before: Transfer | None, behind: Transfer | None) -> Any:
         device = self._device
