@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests import references
 from ztorch import layers as L
 from ztorch import ops
 from ztorch.errors import ConfigError, DataError
@@ -152,6 +153,73 @@ def test_an_epoch_adds_up_what_metrics_of_the_model_keep():
     area.update_state(y, model.predict(x))
     assert history["count"] == [y.sum() + 10] * 2
     assert history["auc"] == pytest.approx([float(area.result())] * 2, abs=1e-6)
+
+
+@pytest.mark.parametrize("listed", [None, "more", "alone"])
+def test_metrics_that_compute_loss_updates_are_scores_as_in_keras(listed):
+    def results(room, layers, ops, device):
+        class Codes(room.Model):
+            def __init__(self):
+                super().__init__()
+                self.dense = layers.Dense(2, kernel_initializer="ones")
+                self.kl, self.total = room.metrics.Mean(name="kl"), room.metrics.Mean(name="loss")
+                self.area = room.metrics.AUC(name="area")
+
+            def call(self, x):
+                return self.dense(x)
+
+            def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+                kl = ops.mean(ops.square(y_pred))
+                self.kl.update_state(kl)
+                self.kl.update_state(3.0 * kl, sample_weight=0.5)
+                self.area.update_state(ops.cast(x > 0.4, "float32"), ops.sigmoid(y_pred))
+                loss = kl + ops.mean(ops.abs(y_pred - x))
+                self.total.update_state(loss)
+                return loss
+
+        class More(Codes):
+            @property
+            def metrics(self):
+                return [*super().metrics, self.kl]
+
+        class Alone(Codes):
+            @property
+            def metrics(self):
+                return [self.kl]
+
+        model = {None: Codes, "more": More, "alone": Alone}[listed]()
+        model.compile(*device, optimizer=room.optimizers.SGD(0.1))
+        x = np.arange(16, dtype="float32").reshape(8, 2) / 10
+        history = model.fit(x, batch_size=4, epochs=2, verbose=0, shuffle=False).history
+        return history, model.evaluate(x, batch_size=4, verbose=0, return_dict=True)
+
+    ours = results(zt, L, ops, ("cpu:scalar",))
+    keras = references.keras()
+    theirs = results(keras, keras.layers, keras.ops, ())
+    for mine, other in zip(ours, theirs, strict=True):
+        assert set(mine) == set(other) == ({"kl"} if listed == "alone" else {"loss", "kl", "area"})
+        for name in other:
+            np.testing.assert_allclose(mine[name], other[name], rtol=1e-4, err_msg=name)
+
+
+def test_two_updated_metrics_of_one_name_are_refused():
+    class Twice(zt.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense, self.a, self.b = L.Dense(1), zt.metrics.Mean(), zt.metrics.Mean()
+
+        def call(self, x):
+            return self.dense(x)
+
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None):
+            self.a(y_pred)
+            self.b(y_pred)
+            return ops.mean(y_pred)
+
+    model = Twice()
+    model.compile("cpu:scalar", optimizer="sgd")
+    with pytest.raises(ConfigError, match="two scores are named 'mean'"):
+        model.fit(np.ones((4, 3)), verbose=0)
 
 
 def test_wrong_steps_are_named():

@@ -21,8 +21,8 @@ class RunningStep(Protocol):
     def measure(self, metric: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> None:
         """Computes a metric of the batch."""
 
-    def add(self, metric: Any, total: Any) -> None:
-        """Adds to the sum that a metric keeps of the batch."""
+    def add(self, metric: Any, **sums: Any) -> None:
+        """Adds to the sums that a metric keeps of the batch."""
 
     def measured(self, metric: Any) -> Any:
         """The metric of the batch."""

@@ -34,7 +34,6 @@ class Mean(Metric, abstract=True):
 
     def __init__(self, name: str = "mean"):
         super().__init__(name)
-        self._mean: Value | None = None  # of the batch that is being traced
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:  # type: ignore[override]
         """Takes the values of a batch.
@@ -49,25 +48,21 @@ class Mean(Metric, abstract=True):
                 sample_weight, np.float64), numbers.shape)
             self.totals = {"total": self.totals.get("total", 0.0) + (numbers * weights).sum(),
                            "count": self.totals.get("count", 0.0) + weights.sum()}
-        elif sample_weight is None:
-            self._mean = OPS.mean(values)
-        else:
-            each = _spread(sample_weight, values)
-            self._mean = OPS.sum(values * each) / OPS.sum(each)
+            return
+        step = running_step.get()
+        if step is not None:
+            each = _spread(1.0 if sample_weight is None else sample_weight, values)
+            step.add(self, total=OPS.sum(values * each), count=OPS.sum(each))
 
     def result(self) -> Any:
         """The mean."""
-        if self._mean is not None and running_step.get() is not None:
-            return self._mean
+        if running_step.get() is not None:
+            total, count = self._measured().sums.values()
+            return total / count
         if self.totals:
             return self._measured()
         raise ConfigError(f"metric {self.name!r} has no result before update_state, which a "
                           "train_step calls for each batch")
-
-    def reset_state(self) -> None:
-        """Forgets the values."""
-        self._mean = None
-        super().reset_state()
 
     def __call__(self, values: Any, sample_weight: Any = None) -> Any:  # type: ignore[override]
         """Adds values, and gives the mean of all so far."""
@@ -104,7 +99,7 @@ class Sum(Metric, abstract=True):
         """
         if isinstance(values, Value):
             counted = values if sample_weight is None else values * _spread(sample_weight, values)
-            need_step(f"{type(self).__name__}.update_state").add(self, OPS.sum(counted))
+            need_step(f"{type(self).__name__}.update_state").add(self, total=OPS.sum(counted))
             return
         weights = 1.0 if sample_weight is None else np.asarray(sample_weight, np.float64)
         total = (np.asarray(values, np.float64) * weights).sum()

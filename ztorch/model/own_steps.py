@@ -10,6 +10,7 @@ from ztorch.graph.running_step import need_step, running_step
 from ztorch.layers.network import Network
 from ztorch.layers.own_policy import checked_policy
 from ztorch.layers.policies import DTypePolicy, dtype_policy
+from ztorch.model.step_metrics import score_name
 
 # The functions of a program that a method makes, where a class overrides it.
 _MADE_BY = {"train_step": ("train",), "test_step": ("evaluate",), "predict_step": ("predict",),
@@ -91,7 +92,7 @@ class OwnSteps(Network, abstract=True):
         loss = self._loss_of(True, x, y, y_pred, sample_weight)
         weights = self.trainable_weights
         self.optimizer.apply(self.gradients(loss, weights), weights)
-        return {**self.compute_metrics(x, y, y_pred, sample_weight), "loss": loss}
+        return self.compute_metrics(x, y, y_pred, sample_weight)
 
     def test_step(self, data: Any) -> Mapping[str, Any]:
         """A step of `evaluate`, which leaves weights as they are.
@@ -104,8 +105,8 @@ class OwnSteps(Network, abstract=True):
         """
         x, y, sample_weight = unpack_x_y_sample_weight(data)
         y_pred = self(x, training=False)
-        loss = self._loss_of(False, x, y, y_pred, sample_weight)
-        return {**self.compute_metrics(x, y, y_pred, sample_weight), "loss": loss}
+        self._loss_of(False, x, y, y_pred, sample_weight)
+        return self.compute_metrics(x, y, y_pred, sample_weight)
 
     def predict_step(self, data: Any) -> Any:
         """The computation of `predict`.
@@ -140,15 +141,19 @@ class OwnSteps(Network, abstract=True):
 
     def _loss_of(self, training: bool, *data: Any) -> Any:
         """The result of `compute_loss`, which a class may define without `training`, as in
-        Keras."""
+        Keras: the loss of the step."""
         parameters = inspect.signature(self.compute_loss).parameters
         told = "training" in parameters or any(
             p.kind is p.VAR_KEYWORD for p in parameters.values())
-        return self.compute_loss(*data, **({"training": training} if told else {}))
+        loss = self.compute_loss(*data, **({"training": training} if told else {}))
+        self._step("compute_loss").loss = loss
+        return loss
 
     def compute_metrics(self, x: Any = None, y: Any = None, y_pred: Any = None,
                         sample_weight: Any = None) -> dict[str, Any]:
-        """The loss and the metrics of `compile` in a step: what a step may return.
+        """The loss, the metrics of `compile`, and those that the step has updated by
+        `update_state`: what a step may return. A class that overrides `metrics` gets those that it
+        lists, as in Keras.
 
         Args:
             x: The inputs, for classes that override this. Default: `None`.
@@ -163,7 +168,12 @@ class OwnSteps(Network, abstract=True):
         Raises:
             ConfigError: No step is being traced.
         """
-        return self._step("compute_metrics").compute_metrics(y, y_pred, sample_weight)
+        scores: dict[str, Any] = self._step("compute_metrics").compute_metrics(
+            y, y_pred, sample_weight)
+        if type(self).metrics is OwnSteps.metrics:
+            return scores
+        listed = {metric.name for metric in self.metrics}
+        return {label: x for label, x in scores.items() if score_name(label) in listed}
 
     def gradients(self, loss: Any, of: Any = None) -> Any:
         """The gradients of a loss, in a step.

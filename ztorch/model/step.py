@@ -25,7 +25,7 @@ from ztorch.losses import TargetSpec
 from ztorch.metrics import Metric
 from ztorch.model.function_graphs import BatchInputs, ScoringGraphs, constrained
 from ztorch.model.row_scores import RowScores, labelled
-from ztorch.model.step_metrics import CompiledMetric, KeptSums, Scores, logged
+from ztorch.model.step_metrics import CompiledMetric, KeptSums, Scores, logged, score_name
 from ztorch.optimizers import Optimizer
 from ztorch.runtime.spec import SUMS
 
@@ -72,18 +72,31 @@ class TracedStep:
         """The terms that layers and regularizers add to the loss."""
         return self._scores(None).added()
 
-    def metrics(self) -> list[CompiledMetric]:
-        """The loss and the metrics of compile, as Keras lists them."""
+    def metrics(self) -> list[Any]:
+        """The loss, the metrics of compile, and those updated so far, as Keras lists them."""
         return [CompiledMetric(self, "loss", "", None), *(
-            CompiledMetric(self, *label) for label in labelled(self.graphs.objectives))]
+            CompiledMetric(self, *label) for label in labelled(self.graphs.objectives)),
+            *self._updated()]
 
     def compute_metrics(self, y: Any, y_pred: Any, sample_weight: Any) -> dict[str, Any]:
-        """The loss and the metrics of compile."""
-        scores = {} if self.loss is None else {"loss": self.loss, **self.losses}
-        if not self.graphs.objectives:
-            return scores
-        targets, predictions = self._named(y, y_pred)
-        return scores | self._scores(sample_weight).metrics(targets, predictions, scores)
+        """The loss, the metrics of compile, and those that the step has updated so far."""
+        scores: dict[str, Any] = {} if self.loss is None else {"loss": self.loss, **self.losses}
+        if self.graphs.objectives:
+            targets, predictions = self._named(y, y_pred)
+            scores |= self._scores(sample_weight).metrics(targets, predictions, scores)
+        known = {score_name(label) for label in scores} - {"loss"}  # a metric may stand for it
+        for metric in self._updated():
+            if metric.name in known:
+                raise ConfigError(f"two scores are named {metric.name!r}; give one of these "
+                                  "metrics another name")
+            known.add(metric.name)
+            scores[metric.name] = metric.result()
+        return scores
+
+    def _updated(self) -> list[Any]:
+        """The metrics of the model that the step has updated so far."""
+        compiled = {metric for _, _, metric in labelled(self.graphs.objectives)}
+        return [metric for metric in self.results if metric not in compiled]
 
     def measure(self, metric: Metric, y_true: Any, y_pred: Any, sample_weight: Any) -> None:
         """Computes a metric of the batch."""
@@ -95,13 +108,15 @@ class TracedStep:
         if metric not in self.results:
             raise ConfigError(f"metric {metric.name!r} has no result before update_state, which a "
                               "step calls for its batch")
-        return self.results[metric].get(metric.name) or KeptSums(metric, self.results[metric])
+        scores = self.results[metric]
+        return scores[metric.name] if metric.name in scores else KeptSums(metric, scores)
 
-    def add(self, metric: Metric, total: Value) -> None:
-        """Adds to the sum that a metric keeps of the batch."""
-        label = f"{SUMS}{metric.name}/total"
-        before = self.results.get(metric)
-        self.results[metric] = {label: total if before is None else before[label] + total}
+    def add(self, metric: Metric, **sums: Value) -> None:
+        """Adds to the sums that a metric keeps of the batch."""
+        before = self.results.get(metric, {})
+        labels = {f"{SUMS}{metric.name}/{key}": x for key, x in sums.items()}
+        self.results[metric] = {label: before[label] + x if label in before else x
+                                for label, x in labels.items()}
 
     def _scores(self, sample_weight: Any) -> RowScores:
         weights = self.batch.weights

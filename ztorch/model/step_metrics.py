@@ -72,6 +72,15 @@ class EpochScore:
         """Nothing: each epoch begins at zero."""
 
 
+def score_name(label: str) -> str:
+    """The name of the score that an output of a step belongs to.
+
+    >>> score_name("loss"), score_name(f"{SUMS}auc/positives")
+    ('loss', 'auc')
+    """
+    return label.removeprefix(SUMS).rpartition("/")[0] if label.startswith(SUMS) else label
+
+
 def logged(logs: Any, method: str, kept: dict[str, Metric]) -> Scores:
     """The scores of a step, as outputs of a function; `kept` gets the metrics that are computed
     from sums, by the names under which the step returned them."""
