@@ -187,7 +187,7 @@ def test_messages(call: Callable[[], Any], kind: type[Exception], message: str) 
 
 
 @pytest.mark.parametrize(("look", "message"), [
-    (lambda: zt.datasets, r"has no attribute 'datasets'; here it is zt\.data$"),
+    (lambda: zt.datasets, r"has no attribute 'datasets'; here it is zt\.data\.load\("),
     (lambda: zt.Sequental, r"did you mean 'Sequential'\?$"),
     (lambda: zt.zzz, "has no attribute 'zzz'$"),
     (lambda: zt.stack, r"; here it is zt\.ops\.stack$"), (lambda: zt.cat, r"; here it is zt\.ops\.cat$"),

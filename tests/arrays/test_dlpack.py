@@ -161,7 +161,7 @@ def test_blocks_are_reused() -> None:
     pool = memory.memory("cpu")
     x = zt.tensor(np.zeros(12345, np.float32))
     place = x.node.block.place
-    assert x.node.block.nbytes in (12345 * 4, -(-12345 * 4 // 64) * 64)
+    assert 12345 * 4 <= x.node.block.nbytes <= 12345 * 4 * 9 / 8  # sizes come in eight steps a doubling
     del x
     y = zt.tensor(np.ones(12345, np.float32))
     assert y.node.block.place == place

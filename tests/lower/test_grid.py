@@ -55,11 +55,11 @@ def test_vectors_are_stored_whole_or_not_loaded(turned: tuple[bool, bool]) -> No
 def test_even_rows_are_read_in_twos() -> None:
     """Strips are stored in pairs too, where that matters. Elsewhere pairs are read only if every
     thread still has something to read."""
-    small, large = (job(ops.matmul, (m, 50), (50, n)) for m, n in ((36, 70), (2050, 2050)))
+    small, large = (job(ops.matmul, (m, 30), (30, n)) for m, n in ((36, 70), (2050, 2050)))
     for one, name, lanes in ((small, "whole", 2), (small, "wide", 1), (large, "wide", 2)):
         limits = MACHINES[name]
         if one is small:
-            agree(one, interpreted(one, limits), terms=50)
+            agree(one, interpreted(one, limits), terms=30)
         [step] = plan_of(one.alone("j"), limits)[0].steps
         read = {i.attrs["mem"]: i.dest.lanes for i in step.kernel.body if i.opcode == "load"}
         assert read["m0"] == read["m1"] == lanes
@@ -101,8 +101,8 @@ def test_neighbours_of_sums() -> None:
 
 @both
 def test_deep_products_are_cut(limits: Limits) -> None:
-    one = job(ops.matmul, (8, 2048), (2048, 8))
-    agree(one, interpreted(one, limits), terms=2048)
+    one = job(ops.matmul, (8, 4096), (4096, 8))
+    agree(one, interpreted(one, limits), terms=4096)
     assert len(plan_of(one.alone("j"), limits)[0].steps) == 2
 
 

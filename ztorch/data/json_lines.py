@@ -135,7 +135,7 @@ def to_json_lines(columns: Mapping[str, Rows]) -> str:
 
 
 def _plain(row: np.ndarray) -> Any:
-    """An array as lists; numbers with as many digits as tell those of float32 apart."""
+    """An array as lists; of float32 with the fewest digits that give the number."""
     if row.dtype.kind != "f" or row.dtype == np.float64:
         return row.tolist()
-    return np.char.mod("%.9g", row).astype(np.float64).tolist()
+    return row.astype(str).astype(np.float64).tolist()
