@@ -56,6 +56,11 @@ class Body:
         """Whether it is taken once or not at all. Then nothing of it is computed before."""
         return self.proceed is not None and self.turns == 1
 
+    @functools.cached_property
+    def nodes(self) -> list[Value]:
+        """All that a turn computes, each value after its arguments."""
+        return topological(self.roots)
+
     @property
     def roots(self) -> tuple[Value, ...]:
         return (*self.news, *self.outs)

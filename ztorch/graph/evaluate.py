@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,27 +36,35 @@ def evaluate(roots: Sequence[Value], feeds: Mapping[Value, Any], oracle: bool = 
         >>> evaluate([ops.exp(x)], {x: np.zeros(2, np.float32)})
         [array([1., 1.], dtype=float32)]
     """
-    done: dict[Value, Any] = {}
+    nodes = topological(roots, feeds)
     with np.errstate(all="ignore"):
-        nodes = topological(roots)
-        for v in counted("compute in float64", nodes) if oracle else nodes:
-            if v in feeds:
-                raw = np.asarray(feeds[v])
-            elif v.op.kind == "loop":
-                done[v] = _turns(v.attrs["body"], [done[a] for a in v.args], oracle, nudge)
-                continue
-            elif v.op.kind == "threads":
-                done[v] = v.op.numpy(*(done[a] for a in v.args), **v.attrs)
-                continue
-            elif v.op.kind in ("result", "threads_result"):
-                raw = done[v.args[0]][v.attrs["index"]]
-            else:
-                args = [done[a] if v.op.movement else _dense(done[a]) for a in v.args]
-                raw = np.asarray(v.op.numpy(*args, **_attrs(v, oracle)))
-                if nudge is not None:
-                    raw = nudge(v, raw, args)
-            done[v] = _rounded(raw, v, oracle)
+        done = _arrays(counted("compute in float64", nodes) if oracle else nodes, feeds, oracle,
+                       nudge)
     return [done[r] for r in roots]
+
+
+def _arrays(nodes: Iterable[Value], feeds: Mapping[Value, Any], oracle: bool,
+            nudge: Nudge | None) -> dict[Value, Any]:
+    """The arrays of all nodes, which come after their arguments."""
+    done: dict[Value, Any] = {}
+    for v in nodes:
+        if v in feeds:
+            raw = np.asarray(feeds[v])
+        elif v.op.kind == "loop":
+            done[v] = _turns(v.attrs["body"], [done[a] for a in v.args], oracle, nudge)
+            continue
+        elif v.op.kind == "threads":
+            done[v] = v.op.numpy(*(done[a] for a in v.args), **v.attrs)
+            continue
+        elif v.op.kind in ("result", "threads_result"):
+            raw = done[v.args[0]][v.attrs["index"]]
+        else:
+            args = [done[a] if v.op.movement else _dense(done[a]) for a in v.args]
+            raw = np.asarray(v.op.numpy(*args, **_attrs(v, oracle)))
+            if nudge is not None:
+                raw = nudge(v, raw, args)
+        done[v] = _rounded(raw, v, oracle)
+    return done
 
 
 def _turns(body: Body, args: Sequence[np.ndarray], oracle: bool,
@@ -69,7 +77,8 @@ def _turns(body: Body, args: Sequence[np.ndarray], oracle: bool,
         if body.proceed is not None and not state[body.proceed]:
             break
         feeds = dict(zip(body.leaves, [*state, *(x[t] for x in sequences), *shared], strict=True))
-        results = evaluate(body.roots, feeds, oracle, nudge)
+        done = _arrays(body.nodes, feeds, oracle, nudge)
+        results = [done[r] for r in body.roots]
         state, kept = results[:len(state)], results[len(state):]
         for stack, x in zip(stacks, kept, strict=True):
             stack[t] = x

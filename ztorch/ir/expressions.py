@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,7 +72,13 @@ class Expressions:
         name = opcode.rstrip("_")  # and_, or_, not_: the plain names are Python keywords
         if name not in OPCODES:
             raise AttributeError(opcode)
-        return partial(self.emit, name)
+
+        def emitted(self: Expressions, *args: Arg, dtype: DType | None = None) -> Operand:
+            return self.emit(name, *args, dtype=dtype)
+
+        setattr(Expressions, opcode, emitted)  # found there from now on, which is faster
+        method: Callable[..., Operand] = getattr(self, opcode)
+        return method
 
     def emit(self, opcode: str, *args: Arg, dtype: DType | None = None) -> Operand:
         """Append a scalar opcode. Numbers become constants, scalars are broadcast to the lanes."""

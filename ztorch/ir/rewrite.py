@@ -31,7 +31,7 @@ def rewrite(kernel: Kernel, change: Change) -> Kernel:
         if new:
             args = tuple([new.get(a.id, a) if a.kind == "value" else a for a in instr.args])
             if args != instr.args:
-                instr = replace(instr, args=args)
+                instr = Instr(instr.opcode, instr.dest, args, instr.attrs)
         before = len(b.body)
         result = change(b, instr)
         if result is None:
