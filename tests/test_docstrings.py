@@ -6,7 +6,9 @@ follow Google's layout, which the API reference is built from.
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 import re
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +17,8 @@ import pytest
 
 import ztorch as zt
 from tests.cases.grouping import together
+from ztorch import callbacks
+from ztorch.callbacks import Callback
 from ztorch.constraints import Constraint
 from ztorch.graph.op import REGISTRY
 from ztorch.initializers import Initializer
@@ -37,9 +41,21 @@ def _members(family: str) -> dict[str, Any]:
             if m.__module__.startswith(f"ztorch.{family}")}
 
 
+def _callbacks() -> dict[str, type[Callback]]:
+    """The public callbacks of all files of their room, listed or not."""
+    found: dict[str, type[Callback]] = {}
+    for file in pkgutil.iter_modules(callbacks.__path__):
+        module = importlib.import_module(f"ztorch.callbacks.{file.name}")
+        found |= {name: kind for name, kind in inspect.getmembers(module, inspect.isclass)
+                  if issubclass(kind, Callback) and kind.__module__ == module.__name__
+                  and not name.startswith("_")}
+    return found
+
+
 def _public() -> dict[str, Callable[..., Any]]:
     """Every public class and function by its full name."""
-    names = {name: member for family in FAMILIES for name, member in _members(family).items()}
+    names = {f"callbacks.{name}": member for name, member in _callbacks().items()}
+    names |= {name: member for family in FAMILIES for name, member in _members(family).items()}
     names |= {f"ops.{name}": getattr(zt.ops, name) for name in (*REGISTRY, *zt.ops._OF_TENSORS)}
     names |= {f"zt.{name}": getattr(zt, name) for name in dir(zt)
               if callable(getattr(zt, name)) and not inspect.ismodule(getattr(zt, name))}
@@ -48,6 +64,7 @@ def _public() -> dict[str, Callable[..., Any]]:
 
 
 PUBLIC = _public()
+ROOMS = tuple(f"{room}." for room in (*FAMILIES, "callbacks"))  # whose members are listed there
 
 
 def sections(docstring: str) -> dict[str, str]:
@@ -86,7 +103,7 @@ def test_each_argument_is_documented(name: str) -> None:
 
 
 @together()
-@pytest.mark.parametrize("name", sorted(n for family in FAMILIES for n in _members(family)))
+@pytest.mark.parametrize("name", sorted(n for n in PUBLIC if n.startswith(ROOMS)))
 def test_each_member_is_in_its_room_under_its_name(name: str) -> None:
     family, _, member = name.partition(".")
     assert getattr(getattr(zt, family), member) is PUBLIC[name]

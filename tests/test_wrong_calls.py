@@ -59,6 +59,10 @@ GOOD: dict[str, Callable[[], Any]] = {
     "primals": lambda: [zt.tensor(1.0)], "tangents": lambda: [zt.tensor(1.0)], "seed": lambda: 1,
     "source": lambda: {"a": [1, 2], "b": ["x", "y"]}, "table": lambda: {"a": [1, 2]},
     "array": lambda: X, "expected": lambda: 0.0, "new": lambda: 1.0, "index": lambda: 0, "lane": lambda: 0, "mask": lambda: 1, "blocks": lambda: 2,
+    "backup_dir": lambda: "backup", "target_class_ids": lambda: [0], "num_classes": lambda: 3,
+    "fn": lambda: zt.ops.abs, "recall": lambda: 0.5, "precision": lambda: 0.5, "specificity": lambda: 0.5,
+    "sensitivity": lambda: 0.5, "metric": lambda: "accuracy", "inner_optimizer": lambda: "adam",
+    "optimizer_map": lambda: lambda path: zt.optimizers.SGD(), "default_optimizer": zt.optimizers.SGD,
     "trainable_variables": lambda: model().get_weights(), "non_trainable_variables": list}
 FILES = {("ztorch.program.program", "load"): "p.zt", ("ztorch.data.csv_files", "csv"): "t.csv",
          ("ztorch.data.tables", "read_table"): "t.csv", ("ztorch.data.text_files", "text"): "t.csv",
@@ -79,7 +83,7 @@ def classes() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield from (("Sequential", zt.Sequential), ("Model", zt.Model))
     for room in (zt.callbacks, zt.initializers, zt.losses, zt.metrics, zt.optimizers, zt.schedules):
         for name, kind in inspect.getmembers(room, inspect.isclass):
-            if kind.__module__ == room.__name__ and name[0] != "_" and (
+            if f"{kind.__module__}.".startswith(f"{room.__name__}.") and name[0] != "_" and (
                     issubclass(kind, (Named, zt.callbacks.Callback))):
                 yield name, kind
 

@@ -232,6 +232,17 @@ def whole_numbers(label: str, sequence: Any) -> tuple[int, ...]:
     return tuple(n for n in numbers if n is not None)
 
 
+def elements(label: str, sequence: Any) -> list[Any]:
+    """The elements of a list, tuple or array, or a ConfigError that begins with the label.
+
+    >>> elements("AUC(thresholds=...)", (0.2, 0.5))
+    [0.2, 0.5]
+    """
+    if isinstance(sequence, (str, bytes, Mapping)) or not hasattr(sequence, "__iter__"):
+        raise ConfigError(f"{label} must be a list, not {sequence!r}")
+    return list(sequence)
+
+
 def number(label: str, x: Any, *, least: float = -math.inf, above: float = -math.inf) -> float:
     """x as a finite number within bounds, or a ConfigError that begins with the label.
 

@@ -25,9 +25,9 @@ class BackupAndRestore(Callback):
         delete_checkpoint: Whether to delete the checkpoint after the last epoch. Default: `True`.
 
     Examples:
-        ```python
-        model.fit(x, y, epochs=50, callbacks=zt.callbacks.BackupAndRestore("backup"))
-        ```
+        >>> callback = BackupAndRestore("backup")  # for fit(..., callbacks=callback)
+        >>> callback.file.as_posix()
+        'backup/latest.safetensors'
     """
 
     order = 2  # last, so that the checkpoint holds what other callbacks change

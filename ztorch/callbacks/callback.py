@@ -17,11 +17,10 @@ class Callback:
     What a hook puts into `logs` gets into the history.
 
     Examples:
-        ```python
-        class Stopwatch(zt.callbacks.Callback):
-            def on_epoch_end(self, epoch, logs=None):
-                print(epoch, logs["loss"], self.program.learning_rate)
-        ```
+        >>> class Rates(Callback):
+        ...     def on_epoch_end(self, epoch, logs=None):
+        ...         print(epoch, logs["loss"], self.program.learning_rate)
+        >>> Rates().on_train_begin()  # a hook that it leaves alone
     """
 
     program: Any = None  # the program in training

@@ -20,6 +20,10 @@ class Monitor(Callback):
         monitor: The name of the score, such as "val_loss" or "accuracy". Default: `"val_loss"`.
         mode: "min" or "max" says what is better; "auto" decides by the name. Default: `"auto"`.
         min_delta: A smaller change is not an improvement. Default: `0.0`.
+
+    Examples:
+        >>> Monitor("val_accuracy").better(0.8, than=0.7), Monitor("loss").better(0.8, than=0.7)
+        (True, False)
     """
 
     def __init__(self, monitor: str = "val_loss", mode: str = "auto", min_delta: float = 0.0):

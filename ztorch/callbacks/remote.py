@@ -36,9 +36,11 @@ class RemoteMonitor(Callback):
     def __init__(self, root: str = "http://localhost:9000", path: str = "/publish/epoch/end/",
                  field: str = "data", headers: Mapping[str, str] | None = None,
                  send_as_json: bool = False):
-        if not root.startswith(("http://", "https://")):
+        if not str(root).startswith(("http://", "https://")):
             raise ConfigError(f"RemoteMonitor(root={root!r}) must begin with http:// or https://")
         self.root, self.path, self.field = root, path, field
+        if headers is not None and not isinstance(headers, Mapping):
+            raise ConfigError(f"RemoteMonitor(headers={headers!r}) must be a dict")
         self.headers = dict(headers or {})
         self.send_as_json = flag("RemoteMonitor(send_as_json=...)", send_as_json)
 

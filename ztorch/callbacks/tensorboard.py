@@ -30,9 +30,7 @@ class TensorBoard(Callback):
         Unsupported: The package is not installed: pip install ztorch[tensorboard].
 
     Examples:
-        ```python
-        model.fit(x, y, epochs=5, callbacks=zt.callbacks.TensorBoard("logs"))
-        ```
+        >>> callback = TensorBoard("logs", update_freq=100)  # doctest: +SKIP
     """
 
     order = 1  # after callbacks that add to the logs

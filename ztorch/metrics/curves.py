@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ztorch.config import flag, fraction, number, whole
+from ztorch.config import elements, flag, fraction, number, whole
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
@@ -61,14 +61,16 @@ class AUC(_Curve, names=("auc",)):
                  num_labels: int | None = None, label_weights: Sequence[float] | None = None,
                  from_logits: bool = False):
         if thresholds is not None:
-            thresholds = [fraction("AUC(thresholds=...)", t, below_one=False) for t in thresholds]
+            thresholds = [fraction("AUC(thresholds=...)", t, below_one=False)
+                          for t in elements("AUC(thresholds=...)", thresholds)]
             num_thresholds = len(thresholds) + 2
         super().__init__(num_thresholds, None, name)
         self.thresholds = thresholds
         self.multi_label = flag("AUC(multi_label=...)", multi_label)
         self.num_labels = num_labels
         self.label_weights = None if label_weights is None else [
-            number("AUC(label_weights=...)", w, least=0) for w in label_weights]
+            number("AUC(label_weights=...)", w, least=0)
+            for w in elements("AUC(label_weights=...)", label_weights)]
         if curve not in ("ROC", "PR"):
             raise ConfigError(f"AUC(curve={curve!r}) must be 'ROC' or 'PR'")
         if summation_method not in ("interpolation", "minoring", "majoring"):

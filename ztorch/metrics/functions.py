@@ -8,6 +8,7 @@ from typing import Any
 
 from ztorch import ops
 from ztorch.dtypes import boolean
+from ztorch.errors import ConfigError
 from ztorch.graph.value import Value
 from ztorch.losses.loss import Loss, called
 from ztorch.losses.numbers import on_numbers
@@ -91,5 +92,7 @@ class MeanMetricWrapper(FunctionMetric, abstract=True):
 
     def __init__(self, fn: Callable[..., Value], name: str | None = None, dtype: Any = None,
                  **arguments: Any):
+        if not callable(fn):
+            raise ConfigError(f"MeanMetricWrapper(fn={fn!r}) must be a function")
         super().__init__(functools.partial(fn, **arguments) if arguments else fn)
         self.name = name or str(getattr(fn, "__name__", "metric"))

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ztorch.errors import ConfigError
 from ztorch.graph.value import Value
-from ztorch.metrics.metric import SumMetric, Weigh
+from ztorch.losses.loss import Loss
+from ztorch.metrics.metric import Metric, SumMetric, Weigh
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,9 @@ class WeightedMetric(SumMetric):
     """
 
     def __init__(self, metric: Any, name: str | None = None):
+        if not isinstance(metric, (str, dict, Metric, Loss)) and not callable(metric):
+            raise ConfigError(f"WeightedMetric(metric={metric!r}) must be a metric, a loss, or the "
+                              "name of one")
         self.metric = metric
         own = getattr(metric, "name", None) or (metric if isinstance(metric, str) else None)
         super().__init__(name or own)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ztorch.config import fraction, number, positive
+from ztorch.config import elements, fraction, number, positive
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.optimizers.adam import bias
@@ -98,7 +98,7 @@ class Muon(Optimizer, names=("muon",)):
         self.adam_weight_decay = None if adam_weight_decay is None else number(
             "Muon(adam_weight_decay=...)", adam_weight_decay, least=0)
         self.epsilon = number("Muon(epsilon=...)", epsilon, least=0)
-        self.exclude_layers = list(exclude_layers or ())
+        self.exclude_layers = elements("Muon(exclude_layers=...)", exclude_layers or ())
         self.exclude_embeddings = exclude_embeddings
         self.muon_a, self.muon_b, self.muon_c = (
             number(f"Muon(muon_{n}=...)", x) for n, x in (("a", muon_a), ("b", muon_b),

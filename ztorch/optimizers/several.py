@@ -75,7 +75,7 @@ class MultiOptimizer(Optimizer, names=("multi_optimizer",)):
     def __init__(self, optimizer_map: OptimizerMap | Callable[[str], Optimizer] | dict[str, Any],
                  loss_scale_factor: float | None = None):
         super().__init__(loss_scale_factor=loss_scale_factor)
-        if isinstance(optimizer_map, dict):  # of a config
+        if isinstance(optimizer_map, dict) and "config" in optimizer_map:  # of a config
             optimizer_map = OptimizerMap(**optimizer_map["config"])
         if not isinstance(optimizer_map, OptimizerMap) and not callable(optimizer_map):
             raise ConfigError("MultiOptimizer(optimizer_map=...) takes an OptimizerMap or a "
