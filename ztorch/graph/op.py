@@ -248,10 +248,8 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def broadcast_together(*args: Any, dtypes_from: int = 0) -> tuple[Value, ...]:
-    """Arguments of one shape and one dtype; numbers take the dtype of the first tensor.
-
-    The first `dtypes_from` arguments keep their own dtype, such as the condition of `where`.
-    """
+    """Arguments of one shape and one dtype; numbers take the dtype of the first tensor. The first
+    `dtypes_from` arguments keep their own dtype, such as the condition of `where`."""
     likes = [a for a in args[dtypes_from:] if isinstance(a, Value)]
     like = likes[0] if likes else None
     values = [as_value(a, like if k >= dtypes_from else None) for k, a in enumerate(args)]
