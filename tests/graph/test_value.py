@@ -9,6 +9,7 @@ import pytest
 
 from tests.cases.grouping import together
 from ztorch import ops
+from ztorch.dtypes import f64
 from ztorch.errors import ShapeError, UnknownName
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, constant, leaf, normal_axes, op
@@ -144,3 +145,11 @@ def test_bfloat16_rounds_after_every_op() -> None:
     assert y == 0.0  # 257 has one bit too many
     [exact] = evaluate([(x + 1.0) - 256.0], {x: np.array(256.0)}, oracle=True)
     assert exact == 1.0
+
+
+def test_overflow_of_float16_is_seen_in_float64() -> None:
+    """From the number on that rounds to above 65504; smaller ones keep their digits."""
+    x = leaf("input", "x", (4,), f64)
+    numbers = {x: np.array([65519.5, 65520.0, -65520.0, 1.0001])}
+    [y] = evaluate([ops.cast(x, "float16")], numbers, oracle=True)
+    np.testing.assert_array_equal(y, [65519.5, np.inf, -np.inf, 1.0001])

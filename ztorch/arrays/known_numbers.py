@@ -125,7 +125,7 @@ def eig(x: Any) -> tuple[ComplexTensor, ComplexTensor]:
     gradients.
 
     Args:
-        x: A tensor or array of matrices `(..., n, n)`, whose numbers are computed for that.
+        x: Matrices `(..., n, n)`: an array, or a tensor, which is computed now.
 
     Returns:
         `(eigenvalues, eigenvectors)`: `(..., n)`, and `(..., n, n)` with an eigenvector of length 1

@@ -115,7 +115,7 @@ def labels_of(y: Rows) -> tuple[Rows, tuple[str, ...] | None]:
 
 
 def by_row(rows: Rows, function: Callable[[np.ndarray], np.ndarray]) -> Rows:
-    """What a function makes of an array of rows, or of each row where they differ in size."""
+    """A function of an array of rows, or of each row where they differ in size."""
     return [function(row) for row in rows] if isinstance(rows, list) else function(rows)
 
 

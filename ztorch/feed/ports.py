@@ -145,6 +145,13 @@ def read(value: Any) -> Any:
     return value[:] if type(value) is not np.ndarray and is_column(value) else value
 
 
+def _is_empty(row: Any) -> bool:
+    """Whether a row of steps has none."""
+    if isinstance(row, (list, tuple)):
+        return not row
+    return getattr(row, "shape", ())[:1] == (0,)
+
+
 def sequences(value: Any, name: str, row: tuple[int, ...], axis: str,
               checked: Callable[[Any, str], np.ndarray]) -> Sequences:
     """Rows whose first axis may differ in size: an array, or a list of arrays.
@@ -158,8 +165,7 @@ def sequences(value: Any, name: str, row: tuple[int, ...], axis: str,
     """
     if isinstance(value, (list, tuple)) or getattr(value, "dtype", None) == np.object_:
         for k, item in enumerate(value):
-            if item in ([], ()) if isinstance(item, (list, tuple)) else (
-                    getattr(item, "shape", None) or (1,))[0] == 0:
+            if _is_empty(item):
                 raise DataError(f"{name}[{k}] is empty along axis {axis!r}: rows have at least one "
                                 "step; leave it out")
         rows = [checked(item, f"{name}[{k}]") for k, item in enumerate(value)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, broadcast_shapes, shape_error
@@ -235,18 +235,17 @@ class Average(Merge):
 class Extreme(Merge, abstract=True):
     """Base of the layers that take the largest or smallest of tensors."""
 
-    def merge(self, values: list[Value]) -> Value:
-        return reduce(self.better, self.alike(values))
+    better: ClassVar[str]  # the op that takes it of two
 
-    def better(self, a: Value, b: Value) -> Value:
-        raise NotImplementedError
+    def merge(self, values: list[Value]) -> Value:
+        return reduce(getattr(OPS, self.better), self.alike(values))
 
     def merge_counted(self, values: list[Value], masks: list[Value | None]) -> Value:
-        """Where a step counts in one of two tensors, it is that of this one."""
-        (y, *others), counts = self.alike(values), masks[0]
+        """A step that counts in only one of two tensors is taken from that one."""
+        (y, *others), counts, better = self.alike(values), masks[0], getattr(OPS, self.better)
         for x, mask in zip(others, masks[1:], strict=True):
             x = x if mask is None else OPS.where(mask, x, y)
-            y = self.better(y if counts is None else OPS.where(counts, y, x), x)
+            y = better(y if counts is None else OPS.where(counts, y, x), x)
             counts = None if mask is None or counts is None else OPS.bitwise_or(counts, mask)
         return y
 
@@ -271,8 +270,7 @@ class Maximum(Extreme):
         (3,)
     """
 
-    def better(self, a: Value, b: Value) -> Value:
-        return OPS.maximum(a, b)
+    better = "maximum"
 
 
 class Minimum(Extreme):
@@ -295,5 +293,4 @@ class Minimum(Extreme):
         (3,)
     """
 
-    def better(self, a: Value, b: Value) -> Value:
-        return OPS.minimum(a, b)
+    better = "minimum"

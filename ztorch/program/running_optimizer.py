@@ -85,7 +85,7 @@ class RunningOptimizer:
 
     @property
     def variables(self) -> list[OptimizerVariable]:
-        """What the optimizer keeps: its steps, and slots of each weight."""
+        """The states of the optimizer: its steps, and slots of each weight."""
         states = self._program.executable.states
         return [OptimizerVariable(self._program.executable, name) for name in states
                 if name.startswith("optimizer/")]
