@@ -85,6 +85,21 @@ def test_a_report_of_images(artifact: Path, run: Run, no_plots: None) -> None:
     assert len([row for row in page.rows if len(row) == 11]) == 11  # the confusion of ten digits
 
 
+def test_a_report_of_files_names_them(run: Run, no_plots: None) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    for name, grey in (("bright/1.png", 255), ("dark/<2>.png", 0), ("bright/3.png", 100)):
+        Path("all", name).parent.mkdir(parents=True, exist_ok=True)
+        pillow.new("L", (8, 8), grey).save(Path("all", name))
+    model = zt.Sequential([zt.layers.Input((4, 4, 1)), zt.layers.GlobalAveragePooling2D(), zt.layers.Dense(2, use_bias=False), zt.layers.Softmax()], name="light")
+    model.set_weights([np.array([[9.0, -9.0]])])  # bright, or it cannot tell
+    model.pipeline = zt.Pipeline.of_classes(["bright", "dark"], images=True)
+    model.compile("cpu:scalar", batch_size=2).save("light.zt")
+    ok(run("report", "light.zt", "--data", "all"))
+    text = Path("light.html").read_text()
+    assert "is dark</figcaption>predicted bright 50 %<small>dark/&lt;2&gt;.png, loss 0.693" in text
+    assert text.count("<figcaption>is") == 1 and Page(text).sources[0].startswith("data:image/png")
+
+
 def test_a_report_of_quantities(run: Run) -> None:
     pytest.importorskip("matplotlib")
     model = zt.Sequential([zt.layers.Input((2,)), zt.layers.Dense(1, kernel_initializer="ones")])
@@ -150,13 +165,14 @@ def test_reports_open_in_a_browser(trained: tuple[Path, str], artifact: Path, ru
 
 
 def test_a_page_has_a_field_for_each_column(trained: tuple[Path, str], run: Run, browser: Browser) -> None:
-    ok(run("export", trained[0], "--web", "-o", "page"))
+    write_csv(Path("test.csv"), COLUMNS, NEW)
+    ok(run("export", trained[0], "--web", "--samples", "test.csv", "-o", "page"))
     tab = browser.open(Path("page/index.html"), "Object.defineProperty(Navigator.prototype, 'gpu', { value: undefined });")
     tab.until("globalThis.model && document.querySelector('#winner b')")
     assert tab.text("#target") == "fate"
     cells = {"class": "first", "name": "Mrs. Ann the 3th", "sex": "female", "age": "", "fare [pound]": "12.5", "boarded": "1912-04-09"}
     for n, cell in enumerate(cells.values()):
-        field = f"document.querySelectorAll('.form input, .form select')[{n}]"
+        field = f"document.querySelectorAll('.form :is(input, select, textarea)')[{n}]"
         tab.evaluate(f"{field}.value = {cell!r}; {field}.oninput()")
     table = zt.load(trained[0]).predict_table({name: [cell] for name, cell in cells.items()})
     assert table.probabilities is not None
@@ -164,5 +180,14 @@ def test_a_page_has_a_field_for_each_column(trained: tuple[Path, str], run: Run,
     tab.until(f"document.querySelector('#winner b').innerText === {max(want, key=want.__getitem__)!r}")
     shown = tab.evaluate("[...document.querySelectorAll('#outputs td:first-child')].map((td) => [td.innerText, parseFloat(td.parentNode.lastChild.innerText)])")
     assert dict(shown) == pytest.approx({name: 100 * p for name, p in want.items()}, abs=0.51)
+
+    tab.evaluate("{ const run = model.predict.bind(model); model.predict = async (x) => { globalThis.seen = [...x]; return run(x); }; }")
+    for sample in range(4):  # fills the fields, from which the same numbers come
+        tab.evaluate(f"seen = undefined, document.querySelectorAll('#samples button')[{sample}].click()")
+        numbers = tab.until("globalThis.seen")
+        cells = tab.evaluate("[...document.querySelectorAll('.form :is(input, select, textarea)')].map((field) => field.value)")
+        assert cells[1] in COLUMNS["name"][NEW]
+        tab.evaluate("seen = undefined, document.querySelector('.form textarea').oninput()")
+        np.testing.assert_allclose(tab.until("globalThis.seen"), numbers, rtol=1e-6)
     assert tab.complaints() == [] and tab.requests() == []
     tab.close()

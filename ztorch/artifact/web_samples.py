@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,16 +22,18 @@ class Samples:
 
     x: np.ndarray  # in the dtype of the input
     labels: tuple[int, ...] = ()  # of rows that have classes
+    texts: tuple[dict[str, str], ...] = ()  # of rows of a table: cells that x tells only in part
 
     def to_json(self) -> dict[str, Any]:
         """The data for the page: all numbers as bytes, and those that stand for black and white."""
         low, high = float(self.x.min(initial=0)), float(self.x.max(initial=0))
-        return {"rows": len(self.x), "labels": list(self.labels),
+        return {"rows": len(self.x), "labels": list(self.labels), "texts": list(self.texts),
                 "x": base64.b64encode(self.x.tobytes()).decode(),
                 "black": -1 if low < 0 else 0, "white": 255 if high > 1.5 else 1}
 
 
-def choose(x: Any, y: Any, shape: tuple[int, ...], dtype: DType) -> Samples:
+def choose(x: Any, y: Any, shape: tuple[int, ...], dtype: DType,
+           texts: Sequence[dict[str, str]] = ()) -> Samples:
     """A few of many rows: with labels those of different classes, in their order.
 
     >>> from ztorch.dtypes import f32
@@ -43,16 +46,15 @@ def choose(x: Any, y: Any, shape: tuple[int, ...], dtype: DType) -> Samples:
                         "give samples in the shape of its input")
     y = None if y is None else np.asarray(y)
     if y is None or y.dtype.kind not in "iu" or y.size != len(x):
-        return Samples(_rows(x, np.arange(len(x)), dtype))
-    y = y.reshape(-1)
-    turn = np.zeros(len(y), int)  # how many rows of its class come before each
-    for label in np.unique(y):
-        turn[y == label] = np.arange(np.count_nonzero(y == label))
-    rows = np.lexsort((y, turn))
-    chosen = _rows(x, rows, dtype)
-    return Samples(chosen, tuple(int(label) for label in y[rows[:len(chosen)]]))
-
-
-def _rows(x: np.ndarray, rows: np.ndarray, dtype: DType) -> np.ndarray:
-    each = max(1, int(np.prod(x.shape[1:])) * dtype.bytes)
-    return np.ascontiguousarray(x[rows[:max(1, min(MOST, MOST_BYTES // each))]], dtype.numpy)
+        order, labels = np.arange(len(x)), None
+    else:
+        labels = y.reshape(-1)
+        turn = np.zeros(len(x), int)  # how many rows of its class come before each
+        for label in np.unique(labels):
+            turn[labels == label] = np.arange(np.count_nonzero(labels == label))
+        order = np.lexsort((labels, turn))
+    each = max(1, int(np.prod(shape)) * dtype.bytes)
+    rows = order[:max(1, min(MOST, MOST_BYTES // each))]
+    return Samples(np.ascontiguousarray(x[rows], dtype.numpy),
+                   () if labels is None else tuple(int(label) for label in labels[rows]),
+                   tuple(texts[k] for k in rows) if texts else ())

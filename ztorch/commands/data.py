@@ -37,6 +37,7 @@ class TrainingData(NamedTuple):
     train: Pair  # rows to train on
     test: Pair | None = None  # rows to test with, where the data have some
     classes: tuple[str, ...] | None = None  # the texts behind the numbers of y, if it had texts
+    files: tuple[str, ...] = ()  # of images: that of each row to train on, in their folder
 
     def numbered_like(self, other: TrainingData) -> Pair:
         """The rows to train on, with the same number for a text as in the other data."""
@@ -66,7 +67,7 @@ def read_training(name: str, shape: tuple[int, ...] | None = None) -> TrainingDa
         shape: The shape of the model's input. Rows of tables and images get it. Default: `None`.
 
     Examples:
-        >>> (x, y), test, classes = read_training("digits")
+        >>> (x, y), test, classes, files = read_training("digits")
         >>> x.shape, test[0].shape
         ((1433, 8, 8, 1), (364, 8, 8, 1))
     """
@@ -110,13 +111,15 @@ def _labelled(x: Any, y: Any, shape: tuple[int, ...] | None) -> TrainingData:
 def _images(folder: str, shape: tuple[int, ...] | None) -> TrainingData:
     """All images in a folder, shuffled: so the last ones are good for validation."""
     from ztorch import data
+    from ztorch.data.batches import shuffled
 
     if shape is None or len(shape) != 3:
         raise ConfigError(f"{folder} is a folder of images, for models of inputs (height, width, "
                           f"channels), not {shape}")
-    images = data.image_folder(folder, shape[:2], channels=shape[2], seed=0)
-    x, y = zip(*images, strict=True)
-    return TrainingData((np.concatenate(x), np.concatenate(y)), None, images.classes)
+    images = data.image_folder(folder, shape[:2], channels=shape[2])
+    order = shuffled(0, 0, images.rows)
+    files = tuple(str(images.files[row].relative_to(folder)) for row in order)
+    return TrainingData(images.read(order), None, images.classes, files)
 
 
 def read_rows(path: str) -> Rows:

@@ -21,7 +21,7 @@ def demo(out: str | None, epochs: int | None, device: str, threads: int | None) 
     """Trains on the digits that come with ztorch, exports, and predicts in a new process."""
     data.need_writable(out, (".zt",))
     recipe = find("digits_mlp")
-    train_set, (x, y), _ = data.read_training("digits")  # type: ignore[misc]
+    train_set, (x, y) = data.read_training("digits")[:2]  # type: ignore[misc]
     start = time.perf_counter()
     program = compiled(recipe, device, threads=threads)
     print(f"1. Compiled {program.name} for {program.device}: forward, loss, backward and optimizer "

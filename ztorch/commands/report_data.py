@@ -38,6 +38,7 @@ class Examined:
     table: Columns | None  # the rows as the user has them
     columns: dict[str, Place]  # features by column; empty where importance is not measured
     output: str = ""  # the name of what is examined; empty where the program has one output
+    files: tuple[str, ...] = ()  # of images: that of each row
 
     @property
     def predictions(self) -> Predictions:
@@ -54,6 +55,13 @@ class Examined:
         if self.target.classes:
             return self.target.classes[self.truth[row]]
         return " ".join(f"{value:.6g}" for value in np.ravel(self.truth[row]))
+
+    def place(self, row: int) -> str:
+        """Where a row is found in the data."""
+        if self.files:
+            return self.files[row]
+        lines = None if self.table is None else self.table.lines
+        return f"row {row}" if lines is None else f"line {lines[row]}"
 
     def shown(self, row: int) -> tuple[str, str]:
         """The input of a row as text, and as a picture for `src` of an image; one is empty."""
@@ -111,6 +119,7 @@ def examine(program: Program, name: str, artifact: str, output: str | None = Non
     pipeline = program.pipeline
     table: Columns | None = None
     columns: dict[str, Place] = {}
+    files: tuple[str, ...] = ()
     if pipeline is not None and pipeline.record.columns and name.lower().endswith(SUFFIXES):
         from ztorch.data import table as typed_table
 
@@ -130,6 +139,7 @@ def examine(program: Program, name: str, artifact: str, output: str | None = Non
             rows = rows._replace(train=rows.numbered_like(
                 rows._replace(classes=pipeline.classes)), test=None, classes=pipeline.classes)
         x, truth = rows.test or rows.train
+        files = () if rows.test else rows.files
         count = shapes.outputs[output][-1] if shapes.outputs[output] else 1
         if isinstance(truth, list):
             raise ConfigError(f"the answers of {name} differ in size from row to row; reports are "
@@ -150,7 +160,7 @@ def examine(program: Program, name: str, artifact: str, output: str | None = Non
             f"{artifact} gives {outputs.shape[1:]} for a row, and the answers of {name} are of "
             f"{truth.shape[1:] or 'one number'}; reports are for one class or quantity a row")
     outputs = _probable(outputs, classifies)
-    return Examined(program, target, inputs, truth, outputs, table, columns, output)
+    return Examined(program, target, inputs, truth, outputs, table, columns, output, files)
 
 
 def _of_output(path: str, shapes: named_arrays.PortShapes, output: str) -> Pair:

@@ -24,8 +24,10 @@ def page_values(examined: Examined) -> dict[str, Any]:
     """The values of the template `report.html` that come from a program and its predictions."""
     program = examined.program
     name = f"{program.name}: {examined.output}" if examined.output else program.name
+    worst = _worst(examined)
     return {"name": name, "device": program.device, "rows": len(examined.truth),
-            **_scores(examined), "curves": _curves(program), "worst": _worst(examined),
+            **_scores(examined), "curves": _curves(program), "worst": worst,
+            "gallery": all(row["picture"] and not row["text"] for row in worst),
             "importance": _importance(examined), "plans": _plans(program), "width": WIDTH,
             "height": HEIGHT}
 
@@ -88,9 +90,7 @@ def _worst(examined: Examined) -> list[dict[str, Any]]:
     rows = []
     for row in map(int, order[:WORST]):
         text, picture = examined.shown(row)
-        table = examined.table
-        rows.append({"place": f"line {table.lines[row]}" if table and table.lines is not None
-                     else f"row {row}", "text": text, "picture": picture,
+        rows.append({"place": examined.place(row), "text": text, "picture": picture,
                      "truth": examined.true_name(row), "predicted": predictions.best(row),
                      "loss": f"{losses[row]:.3g}"})
     return rows

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.commands import named_arrays
 from ztorch.commands.data import read_training
+from ztorch.commands.train_table import SUFFIXES
 from ztorch.data import verse
 from ztorch.errors import ConfigError, DataError
 from ztorch.sources.find import find, zoo
@@ -30,7 +31,10 @@ def page_options(recipe: Recipe, samples: str | None) -> dict[str, Any]:
         (364, 8, 8, 1)
     """
     shapes = named_arrays.of_model(recipe.model)
-    shape = shapes.x
+    shape, pipeline = shapes.x, recipe.model.pipeline
+    if samples is not None and pipeline is not None and pipeline.record.columns and (
+            samples.lower().endswith(SUFFIXES)):
+        return {"samples": samples}
     if shape is None:
         if samples is not None:
             raise ConfigError(f"--samples is for a model of one input; {recipe.model.name} has "

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ztorch.artifact.c_export import put_states
 from ztorch.artifact.web import PageData, write_web
 from ztorch.artifact.web_samples import choose
@@ -17,6 +19,7 @@ from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.traced_model import TracedModel
 from ztorch.errors import ConfigError, Unsupported
 from ztorch.runtime.snapshot import Snapshot
+from ztorch.tabular.rows import rows_with_texts
 
 LACKS = (f"it was exported without WebAssembly, which takes the package {wasm.PACKAGE} "
          f"(pip install {wasm.PACKAGE})")
@@ -33,7 +36,8 @@ def export_web(traced: TracedModel, path: str | os.PathLike[str], *,
         path: The folder.
         weights: Arrays by name, in place of the model's own; `program.weights` fits. Default:
             `None`.
-        samples: Rows of the model's only input that the page offers, x or (x, y). Default: `None`.
+        samples: Rows of the model's only input that the page offers, x or (x, y); or a table for
+            its pipeline. Default: `None`.
         letters: For a model of text: the letter that each number stands for. Default: `""`.
         webassembly: Whether there is code for browsers without WebGPU, which takes the package
             ziglang; None: where it is installed, with a warning where it is not. Default: `None`.
@@ -72,5 +76,9 @@ def _samples(traced: TracedModel, samples: Any) -> Any:
     if list(known.input_shape) != [""]:
         raise ConfigError("samples are rows of a single input, and the model takes "
                           f"{', '.join(known.input_shape)}; leave samples out")
+    texts: list[dict[str, str]] = []
+    if known.pipeline is not None and known.pipeline.columns and not isinstance(
+            samples, (tuple, np.ndarray)):
+        samples, texts = rows_with_texts(known.pipeline, samples)
     x, y = samples if isinstance(samples, tuple) else (samples, None)
-    return choose(x, y, known.input_shape[""], known.input_dtype[""])
+    return choose(x, y, known.input_shape[""], known.input_dtype[""], texts)

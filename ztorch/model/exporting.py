@@ -49,7 +49,8 @@ class ExportedNetwork(OwnSteps, abstract=True):
             dtype: As that of `compile`. Default: `None`.
             sizes: As those of `compile`. Default: `None`.
             decode: As that of `compile`. Default: `None`.
-            samples: Rows that a page offers, x or (x, y). Default: `None`.
+            samples: Rows that a page offers, x or (x, y), or a table where the model has a
+                pipeline for tables. Default: `None`.
             letters: For a page of a model of text: the letter that each number stands for. Default:
                 `None`.
 
