@@ -20,6 +20,9 @@ from ztorch.performance.thread_values import ThreadValues
 from ztorch.performance.work import ACCESSES, LOOP_SLOTS, Work
 
 SPECIAL = frozenset({"sqrt", "rsqrt", "exp2", "raw_exp2", "raw_rcp", "div"})  # of floats
+# Of a division of float32, as counted in the machine code for sm_90a and close to div.rn's; OPCODES
+# has the cost of machines that have an instruction for it.
+DIVISION_SLOTS = 18
 
 
 def work_of(kernel: Kernel, grid: Grid, subgroup: int, first: bool = False) -> Work:
@@ -136,7 +139,7 @@ class _Walk:
             return {}
         converts = i.opcode in ("cast", "raw_cast")
         pipe = "int" if converts or not operand.is_float else "f64" if operand.bits == 64 else "f32"
-        slots = row.cost
+        slots = DIVISION_SLOTS if i.opcode == "div" and operand.is_float else row.cost
         if i.opcode in SPECIAL and operand.is_float:
             self._issue("special", lanes, active, weight)
             slots -= 1
