@@ -21,6 +21,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import Interpreter
 from ztorch.ir.kernel import Kernel, Operand
+from ztorch.machines.chips import CHIPS
 from ztorch.machines.gpus import GPUS, gpu, gpus_of
 from ztorch.performance.prediction import predict_kernel, resident_groups
 from ztorch.performance.register_use import estimated_registers
@@ -121,6 +122,7 @@ def test_workgroups_of_a_unit(threads: int, registers: int, shared: int, groups:
 
 
 def test_rows_of_gpus_are_plausible() -> None:
+    assert all(gpus_of(f"{c.backend}:{c.name}") for c in CHIPS)  # so none is planned with another's figures
     for row in GPUS.values():
         assert all(target(t).limits.grid is not None for t in row.targets)
         assert row in gpus_of(row.targets[0])

@@ -14,7 +14,7 @@ from ztorch.host import plugins
 from ztorch.ir.kernel import MmaShape
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.machines.chips import Chip, chips_of
-from ztorch.machines.gpus import ANY_UNIT, gpus_of
+from ztorch.machines.gpus import ANY_UNIT, UnitRates, gpus_of
 from ztorch.machines.processors import Processor
 
 
@@ -155,12 +155,17 @@ _CUDA_GRID = GridLimits(threads=1024, shared_bytes=_STATIC_SHARED,
                         resident_threads=512, load_width=4)
 
 
+def _rates(target_name: str) -> UnitRates:
+    """The rates of a unit of the best GPU that runs the code of a target."""
+    return next((row.rates for row in gpus_of(target_name)), ANY_UNIT)
+
+
 def _cuda(chip: Chip) -> Target:
-    family, known = FAMILIES[chip.family], gpus_of(f"cuda:{chip.name}")
+    family = FAMILIES[chip.family]
     grid = replace(_CUDA_GRID, shared_bytes=chip.shared_bytes or _STATIC_SHARED,
                    shared_unit_bytes=chip.shared_bytes, subgroup=family.subgroup,
                    compute_units=chip.compute_units,
-                   unit=known[0].rates if known else ANY_UNIT, mma_shapes=family.mma_shapes,
+                   unit=_rates(f"cuda:{chip.name}"), mma_shapes=family.mma_shapes,
                    mma_layout="quads" if family.mma_shapes else "",
                    asynchronous_copies="ptx80" in family.template_folders,
                    asynchronous_products="ptx90a" in family.template_folders,
@@ -180,7 +185,7 @@ _ROCM_GRID = GridLimits(threads=1024, shared_bytes=64 * 1024, max_groups=(1 << 2
 def _rocm(chip: Chip) -> Target:
     family = FAMILIES[chip.family]
     grid = replace(_ROCM_GRID, subgroup=family.subgroup, compute_units=chip.compute_units,
-                   mma_shapes=family.mma_shapes)
+                   unit=_rates(f"rocm:{chip.name}"), mma_shapes=family.mma_shapes)
     return Target(f"rocm:{chip.name}", family.template_folders, "ll",
                   Limits(0, 128, True, grid=grid), llvm_triple="amdgcn-amd-amdhsa",
                   llvm_cpu=chip.name, missing_opcodes=_CALLS | _EXCHANGED,
@@ -210,7 +215,7 @@ def table() -> dict[str, Target]:
                backend="opencl", chip="spirv", assembler="spirv", declares_registers=True,
                one_module_per_kernel=True),
         Target("metal", ("msl", "clike"), "c", Limits(0, 64, True, grid=GridLimits(
-            threads=1024, subgroup=32, max_buffers=31, load_width=4)),
+            threads=1024, subgroup=32, max_buffers=31, load_width=4, unit=_rates("metal"))),
             missing_opcodes=_CALLS | _EXCHANGED, converted_dtypes=("f16",), backend="metal"),
         Target("vulkan", ("spirv",), "spvasm", Limits(0, 64, True, grid=GridLimits(
             threads=128, shared_bytes=16 * 1024, max_buffers=16, max_buffer_bytes=1 << 27,

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 @options.model
 @options.custom
 @options.device
-@click.option("--gpu", "gpu_name", metavar="NAME", help="The GPU: H200, H100, A100, L4, "
-              "'RTX 4090', MI300X, 'RX 7900 XTX' or 'M2 Max'. Default: the first that runs the "
-              "device's code.")
+@click.option("--gpu", "gpu_name", metavar="NAME", help="The GPU, such as H200 or 'RTX 4090'; a "
+              "wrong name lists all. Default: the first that runs the device's code.")
 @click.option("--function", default="predict", show_default=True, metavar="NAME",
               help="predict, evaluate, train, prefill, generate or beams.")
 @options.batch_size

@@ -4,7 +4,8 @@ Units, clocks, sizes, rates of memory and of matrix instructions are those of th
 sheets. Latencies, rates of shared caches, shares and gaps between launches are rounded from
 measurements that third parties published (for NVIDIA's chips Luo et al. 2024, "Benchmarking and
 Dissecting the Nvidia Hopper GPU Architecture", and Chips and Cheese), or guessed where a comment
-says so. Of one, the H200, kernels were measured beside their predictions.
+says so. Of one, the H200, kernels were measured beside their predictions. Limits of threads and
+workgroups are those of the CUDA programming guide by compute capability.
 """
 
 from __future__ import annotations
@@ -109,14 +110,31 @@ GPUS: dict[str, Gpu] = {row.name: row for row in (
     Gpu("A100", ("cuda:sm_80",), 108, 1.41, 2039, 40 * MIB, 7200, 164 * KIB, 192 * KIB,
         (("f16", 312.0), ("bf16", 312.0), ("tf32", 156.0), ("f64", 19.5)), f32_lanes=64,
         f64_lanes=32, memory_cycles=466),
-    # Its 72 W do not hold this clock under full load. The cache's rate is RTX 4090's, scaled by
-    # units and clock.
+    # The SXM module. Its code is that of sm_80, whose matrix instructions are taken to run as fast
+    # in a unit as a Hopper's: a guess. The latency of the cache is that of the nearer half of two
+    # (Chips and Cheese); its rate is a guess.
+    Gpu("B200", ("cuda:sm_100",), 148, 1.965, 8000, 126 * MIB, 12000, 228 * KIB, 256 * KIB,
+        (("f16", 2250.0), ("bf16", 2250.0), ("tf32", 1125.0), ("f64", 37.0)), f64_lanes=64,
+        mma_share=0.31, memory_cycles=640, l2_cycles=295),
+    # Cards without much memory bandwidth, from here on to those of AMD. Rates of their caches are
+    # guesses: RTX 4090's, scaled by units and clock.
+    # T4: its code is written without matrix instructions. 70 W do not hold this clock.
+    Gpu("T4", ("cuda:sm_75",), 40, 1.59, 320, 4 * MIB, 1000, 64 * KIB, 96 * KIB,
+        (("f16", 65.1),), f32_lanes=64, threads=1024, groups=16),
+    Gpu("A40", ("cuda:sm_86",), 84, 1.74, 696, 6 * MIB, 2250, 100 * KIB, 128 * KIB,
+        (("f16", 149.7), ("bf16", 149.7), ("tf32", 74.8)), threads=1536, groups=16),
+    # Sums in float32 halve the rate of GeForce cards; for all three these are the halved figures.
+    Gpu("RTX 3090", ("cuda:sm_86",), 82, 1.695, 936, 6 * MIB, 2150, 100 * KIB, 128 * KIB,
+        (("f16", 71.0), ("bf16", 71.0), ("tf32", 35.6)), threads=1536, groups=16),
+    # Its 72 W do not hold this clock under full load.
     Gpu("L4", ("cuda:sm_89",), 58, 2.04, 300, 48 * MIB, 1800, 100 * KIB, 128 * KIB,
         (("f16", 121.0), ("bf16", 121.0), ("tf32", 60.0)), threads=1536, groups=24,
         memory_cycles=541, l2_cycles=273),
-    # Sums in float32 halve the rate of GeForce cards; these are the halved figures.
     Gpu("RTX 4090", ("cuda:sm_89",), 128, 2.52, 1008, 72 * MIB, 5000, 100 * KIB, 128 * KIB,
         (("f16", 165.2), ("bf16", 165.2), ("tf32", 82.6)), threads=1536, groups=24,
+        memory_cycles=541, l2_cycles=273),
+    Gpu("RTX 5090", ("cuda:sm_120",), 170, 2.407, 1792, 96 * MIB, 6300, 100 * KIB, 128 * KIB,
+        (("f16", 209.5), ("bf16", 209.5), ("tf32", 104.8)), int_lanes=128, threads=1536, groups=24,
         memory_cycles=541, l2_cycles=273),
     # A unit starts one instruction of each of its four SIMDs in a cycle. The shared cache is the
     # last-level one. Latencies other than that of memory are guesses.
@@ -125,10 +143,20 @@ GPUS: dict[str, Gpu] = {row.name: row for row in (
         f32_lanes=128, f64_lanes=64, int_lanes=64, subgroup=64, registers=128 << 10, copy_share=0.8,
         memory_cycles=1300, l2_cycles=500, shared_cycles=64, mma_cycles=32, launch_us=3.0,
         step_us=10.0),
+    # The card of one die. Cache: 4,096 bytes a cycle. Latencies are those of MI300X, as guesses.
+    Gpu("MI210", ("rocm:gfx90a",), 104, 1.7, 1638, 8 * MIB, 6960, 64 * KIB, 16 * KIB,
+        (("f16", 181.0), ("bf16", 181.0), ("f32", 45.3), ("f64", 45.3)), f32_lanes=64, f64_lanes=64,
+        int_lanes=64, subgroup=64, registers=128 << 10, copy_share=0.8, memory_cycles=1300,
+        l2_cycles=500, shared_cycles=64, mma_cycles=32, launch_us=3.0, step_us=10.0),
     # float32: half of its rate of two instructions at once, which code seldom reaches. The rate of
     # the shared cache and the latencies are guesses.
     Gpu("RX 7900 XTX", ("rocm:gfx1100",), 96, 2.5, 960, 96 * MIB, 3000, 64 * KIB, 32 * KIB,
         (("f16", 122.8), ("bf16", 122.8)), f32_lanes=64, int_lanes=64, issue=2,
+        registers=96 << 10, groups=16, memory_cycles=700, l2_cycles=400, shared_cycles=60,
+        launch_us=3.0, step_us=10.0),
+    # As above; the rate of its last-level cache is that of the row above, scaled by units.
+    Gpu("RX 9070 XT", ("rocm:gfx1201",), 64, 2.97, 640, 64 * MIB, 2400, 64 * KIB, 32 * KIB,
+        (("f16", 195.0), ("bf16", 195.0)), f32_lanes=64, int_lanes=64, issue=2,
         registers=96 << 10, groups=16, memory_cycles=700, l2_cycles=400, shared_cycles=60,
         launch_us=3.0, step_us=10.0),
     # 38 cores. Apple says nothing of registers, threads, caches and latencies: these are guesses
@@ -137,6 +165,9 @@ GPUS: dict[str, Gpu] = {row.name: row for row in (
         (("f16", 13.6), ("f32", 13.6)), int_lanes=64, registers=52 << 10, threads=3072, groups=32,
         memory_cycles=500, launch_us=5.0, step_us=50.0),
 )}
+
+
+_OTHER_CARDS = "D|Ti|Super|Laptop|Max-Q"  # words behind a name that make it that of another card
 
 
 def gpu(name: str) -> Gpu:
@@ -166,6 +197,8 @@ def gpu_called(device_name: str) -> Gpu | None:
 
     >>> gpu_called("NVIDIA A100-SXM4-80GB").name, gpu_called("NVIDIA L40S")
     ('A100', None)
+    >>> gpu_called("NVIDIA GeForce RTX 3090 Ti"), gpu_called("NVIDIA GeForce RTX 5090 Laptop GPU")
+    (None, None)
     """
     return next((g for g in GPUS.values() if re.search(
-        rf"\b{re.escape(g.name)}\b", device_name, re.IGNORECASE)), None)
+        rf"\b{re.escape(g.name)}\b(?! ({_OTHER_CARDS})\b)", device_name, re.IGNORECASE)), None)
