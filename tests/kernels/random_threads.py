@@ -57,7 +57,7 @@ class _Writer:
 
     def read(self, depth: int, phase: int) -> None:
         r = self.random
-        kind = r.choice(["one", "loop", "while", "branch", "barriers"])
+        kind = r.choice(["one", "loop", "while", "branch", "barriers", "own", "known"])
         other = f"tile[(thread + {r.randint(1, 40)}) % {SIZE}]"
         if kind == "one":
             self.line(depth, f"a = a * 0.5 + {other}")
@@ -76,6 +76,16 @@ class _Writer:
             self.line(depth + 1, f"a = {other} - a")
             self.line(depth, "else:")
             self.line(depth + 1, f"n = whole[(thread + {r.randint(0, 31)}) % {SIZE}] % {SIZE}")
+        elif kind == "own":  # an array of the thread
+            size, name = r.randint(2, 5), f"own{phase}"
+            self.line(depth, f"{name} = {r.choice([f'np.full({size}, {self.value(1)}, x.dtype)', f'np.zeros({size}, x.dtype)'])}")
+            self.line(depth, f"for k in range({r.choice([str(size), f'n % {size + 1}'])}):")
+            self.line(depth + 1, f"{name}[k] {r.choice(['=', '+=', '-='])} {name}[(n + k) % {size}] * 0.5 + {self.value(1)}")
+            self.line(depth, f"a = a * 0.25 + sum({name}[k] for k in range({size}) if {self.test()})")
+        elif kind == "known":  # a loop that is written out
+            self.line(depth, f"for m, f in (({r.randint(1, 31)}, 0.5), ({r.randint(1, 31)}, -0.25)):")
+            self.line(depth + 1, r.choice(["a += zt.shuffle_xor(a, m) * f", "a = max(a * f, zt.shuffle(a, n + m))"]))
+            self.line(depth, f"n = (n + m) % {SIZE}")
         else:  # each turn of a loop that all threads take writes what the next one reads
             self.line(depth, f"reach = {r.choice([2, 4, 8])}")
             self.line(depth, "while reach > 0:")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,12 @@ from tests.machines.ptx.running import run as run_ptx
 from tests.parity import GROUPS, HERE, SCALAR, SUBGROUPS, C, Job, Module, agree, interpreted
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import compile_functions
-from ztorch.errors import ConfigError
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 from ztorch.graph.thread_kernel import kernel_of
 from ztorch.graph.value import Graph
 from ztorch.ir.interpret import interpret
 from ztorch.ir.verify import verify
-from ztorch.lower.schedule import parse as parse_schedule
 from ztorch.lower.worker_blocks import on_workers
 
 BLOCKS, SIZE = 2, 64
@@ -43,6 +40,7 @@ def statements(x, p):
     tallies, seen = np.zeros((2, 3), np.int32), np.zeros(x.shape[0], np.bool_)
     turned, spans = np.zeros(x.shape[0], np.uint32), np.zeros(x.shape[0], np.float32)
     held, claims = np.full(x.shape[0], 7, np.float32), np.zeros((2, 2), np.int32)
+    rows = np.zeros(x.shape[0], np.float32)
     for block, thread in zt.threads(BLOCKS, SIZE):
         i = block * SIZE + thread
         flags, tile = zt.shared((2, SIZE), np.bool_), zt.shared((8, 8), np.float32)
@@ -76,7 +74,15 @@ def statements(x, p):
             zt.barrier()
             y += tile[(thread // 8 + step) % 8, 0]
         spans[i] = zt.subgroup_max(y) - zt.subgroup_min(y) + zt.shuffle_xor(y, 1)
-    return a, totals, tallies, seen, turned, spans, held, claims
+        row = np.full(5, y, np.float32)  # an array of each thread
+        for k, mask in ((0, 16), (2, 3)):
+            row[k] += zt.shuffle_xor(row[k + 1], mask)
+        span = 4
+        while span > 1:
+            row[span] += zt.shuffle_xor(y, span * 2) + k
+            span //= 2
+        rows[i] = sum(row[k] for k in range(p[i] % 5 + 1) if k != 1)
+    return a, totals, tallies, seen, turned, spans, held, claims, rows
 
 
 @zt.kernel
@@ -239,62 +245,3 @@ def test_atomic_updates_as_ptx() -> None:
     assert agrees(text)
     assert not agrees(text.replace("atom.shared.add.u32", "atom.shared.max.u32"))
     assert not agrees(text.replace("atom.global.max.s64", "atom.global.min.s64"))
-
-
-# -- hints -------------------------------------------------------------------------------------------
-
-
-def test_hints_change_schedules_and_no_result() -> None:
-    @zt.kernel(hints=zt.Hints(workgroup=64, tile=(2, 16), unroll=2, vector_width=1, tensor_cores=False))
-    def product(x, w):
-        out = np.empty((x.shape[0], w.shape[1]), x.dtype)
-        for i, j in zt.grid(*out.shape):
-            total = 0.0
-            for k in range(x.shape[1]):
-                total += x[i, k] * w[k, j]
-            out[i, j] = max(total, 0.0)
-        return out
-
-    random = np.random.default_rng(0)
-    x, w = (random.normal(size=shape).astype(np.float32) for shape in ((64, 32), (32, 64)))
-    plain = zt.kernel(product.function)
-    np.testing.assert_allclose(product(x, w), plain(x, w), rtol=1e-4, atol=1e-5)
-    said = product.explain(x, w)
-    assert "tile(rows=2" in said and "unroll(2)" in said
-    assert "hint workgroup=64 is not followed: product has no such number" in said
-    assert "product tile" not in plain.explain(x, w)
-    assert "    fuses matmul, add, maximum" in said
-
-    @zt.kernel
-    def twice(x, w):
-        y = np.tanh(x @ w) * 2.0
-        return y @ w.T
-
-    first, _, last = re.split(r"\n(?=k)", twice.on("cpu").explain(x, w))
-    assert "fuses matmul, tanh, mul" in first and "apart" not in first
-    assert "apart from k0: matmul reads all of it again and again" in last
-    said = product.on("cuda:sm_90").explain(x, w)
-    assert "grid_product" in said and "tile(rows=2, columns=16" in said
-    assert "hint unroll=2 is not followed: grid_product has no such number" in said
-    plain = zt.kernel(product.function, hints=zt.Hints(tensor_cores=True, workgroup=1 << 20))
-    assert "hint tensor_cores=True is not followed" in plain.on("dummy").explain(x, w)
-
-    @zt.kernel(hints=zt.Hints(workgroup=32))
-    def halves(x):
-        return x * 0.5
-
-    assert "grid_elements threads(32)" in halves.on("cuda:sm_75").explain(x)
-    big = zt.kernel(product.function, hints=zt.Hints(shared_memory=6000, kind="grid_product"))
-    square = np.ones((256, 256), np.float16)
-    [usual] = re.findall(r"grid_\w+ tile.*", plain.on("cuda:sm_80").explain(square, square))
-    [said] = re.findall(r"grid_\w+ tile.*", big.on("cuda:sm_80").explain(square, square))
-    assert usual.startswith("grid_matrix") and said.startswith("grid_product") and "not followed" not in said
-    schedule = parse_schedule(said)
-    bytes_of_strips = 4 * schedule.tile_depth * (schedule.tile_rows + schedule.tile_columns)
-    assert 0 < bytes_of_strips <= 6000
-    said = zt.kernel(product.function, hints=zt.Hints(shared_memory=6000, kind="rows")).explain(x, w)
-    assert "hint shared_memory=6000 is not followed: a processor has none" in said
-    assert "hint kind=rows is not followed: this can be product" in said
-    for wrong in ({"tile": (1,)}, {"workgroup": 0}, {"kind": "two words"}, {"shared_memory": -1}, {"tensor_cores": 2}, {"unroll": 1.5}):
-        with pytest.raises(ConfigError, match=f"the hint {next(iter(wrong))}="):
-            zt.Hints(**wrong)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +127,7 @@ def _bound(function: Callable[..., Any], name: str, arguments: tuple[Any, ...],
         raise ConfigError(f"{name}: {error}; export takes the type of each argument, such as "
                           f"\"f32[64, 1024]\": {name}{signature}") from None
     bound.apply_defaults()
+    _need_named(name, sizes, bound.arguments.values())
     for key, x in bound.arguments.items():
         if is_complex(x) and hasattr(x, "shape"):
             part = spec(tuple(x.shape), in_parts(x).real.dtype, "cpu")
@@ -137,6 +138,20 @@ def _bound(function: Callable[..., Any], name: str, arguments: tuple[Any, ...],
         if own_spec is not None:
             bound.arguments[key] = placeholder(own_spec)
     return bound
+
+
+def _need_named(name: str, sizes: Mapping[str, int], arguments: Iterable[Any]) -> None:
+    """Raises a ConfigError if a size is that of no name in a type."""
+    names = {d for x in arguments for d in _dims(x) if isinstance(d, str)}
+    if unknown := [n for n in sizes if n not in names]:
+        raise ConfigError(f"{name}: the types of its arguments have no size {unknown[0]!r}; "
+                          f"they have {', '.join(map(repr, sorted(names))) or 'numbers alone'}")
+
+
+def _dims(x: Any) -> Iterable[int | str]:
+    kinds = [x] if isinstance(x, ArrayType) else parsed(x).arguments if (
+        isinstance(x, str) and "[" in x) else []
+    return [d for kind in kinds for d in kind.dims or ()]
 
 
 def _spec(label: str, x: Any, sizes: Mapping[str, int]) -> Spec | None:

@@ -56,12 +56,12 @@ class CallRules(ExpressionRules):
             except TypeError as error:
                 raise self.source.error(node, f"{ast.unparse(node.func)}: {error}") from None
         inner = getattr(function, "function", function)  # of a kernel
-        if isinstance(inner, types.FunctionType):
+        if isinstance(inner, types.FunctionType) and not hasattr(inner, "__wrapped__"):
             return self.inline(node, inner, args, named)
         raise self.source.error(
             node, f"{ast.unparse(node.func)} cannot be called in a kernel",
             "call functions of numpy and math that docs/guides/kernels.md lists, other kernels, or "
-            "functions of your own")
+            "functions of your own without decorators")
 
     def _over_generator(self, node: ast.Call, function: Any, generator: ast.GeneratorExp) -> Any:
         """`sum(x[k] for k in range(n))` and the like."""

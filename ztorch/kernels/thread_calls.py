@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import boolean, i32
-from ztorch.graph.op import leaf
+from ztorch.graph.rewrite import filled
 from ztorch.graph.thread_program import (
     SUBGROUP,
     AtomicUpdate,
+    CountedLoop,
     Exchange,
     Meeting,
-    ThreadArray,
+    StoreElement,
 )
 from ztorch.graph.value import Value
 from ztorch.kernels import subgroup_words as subgroups
@@ -23,7 +24,9 @@ from ztorch.kernels.creating import dtype_from
 from ztorch.kernels.thread_numbers import ThreadNumbers
 from ztorch.kernels.tile_words import BadCall
 from ztorch.kernels.tiles import LoopTensor
+from ztorch.kernels.words import WORDS
 
+MAKING = (np.zeros, np.ones, np.full, np.empty, np.zeros_like, np.ones_like, np.empty_like)
 UPDATES = {words.atomic_add: "add", words.atomic_min: "min", words.atomic_max: "max",
            words.atomic_exchange: "exchange", words.atomic_cas: "cas"}
 REDUCTIONS = {subgroups.subgroup_sum: "add", subgroups.subgroup_max: "maximum",
@@ -41,6 +44,8 @@ class ThreadCalls(ThreadNumbers):
                 return self._update(node, UPDATES[known])
             if known in REDUCTIONS:
                 return self._reduction(node, REDUCTIONS[known])
+            if known in MAKING:
+                return self._made(node, known)
             if known in (words.shared, words.barrier, subgroups.lane, subgroups.shuffle,
                          subgroups.shuffle_xor):
                 args = [self.value(n) for n in node.args]
@@ -80,10 +85,26 @@ class ThreadCalls(ThreadNumbers):
         sizes = shape if isinstance(shape, tuple) else (shape,)
         if not all(isinstance(n, int) and n > 0 for n in sizes):
             raise BadCall("the shape of shared memory must be known while compiling, and not 0")
-        d, name = dtype_from(dtype), f"s{len(self.memory.shared)}"
-        stands = leaf("thread", f"{name}", sizes, d)
-        self.memory.shared[stands] = ThreadArray(name, d, stands.size, True, True)
-        return LoopTensor(stands)
+        return self.memory.share(sizes, dtype_from(dtype))
+
+    def _made(self, node: ast.Call, function: Any) -> LoopTensor:
+        """An array of each thread, such as `np.zeros(4)`, filled in a loop."""
+        args = [self.value(n) for n in node.args]
+        named = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
+        array = WORDS[function](self.arithmetic, *args, **named)
+        if 0 in array.shape or not array.shape:
+            raise BadCall("an array of a thread has one element or more")
+        own = self.memory.share(array.shape, array.dtype, own=True)
+        if function not in (np.empty, np.empty_like):
+            x = array.value.attrs["value"] if filled(array.value) else self.number(node, args[1])
+            number, end = (self.arithmetic.cast(n, d).value
+                           for n, d in ((x, array.dtype), (array.value.size, i32)))
+            counter = self.memory.leaf(i32)
+            fill = StoreElement(self.memory.name_of(own.value),
+                                self.memory.striped(self.arithmetic, LoopTensor(counter)), number)
+            self.statements.append(CountedLoop(counter, self.arithmetic.tile(0).value, end, 1, (),
+                                               None, (fill,)))
+        return own
 
     def _barrier(self, node: ast.Call) -> None:
         self.memory.lines[meeting := Meeting()] = self.source, node
@@ -99,9 +120,11 @@ class ThreadCalls(ThreadNumbers):
         return self._exchanged(node, self.number(node, x), self.arithmetic.cast(at, i32).value)
 
     def _shuffle_xor(self, node: ast.Call, x: Any, mask: Any) -> LoopTensor:
+        if isinstance(mask, LoopTensor):
+            here = self.arithmetic.binary(ast.Mod(), LoopTensor(self.memory.thread), SUBGROUP)
+            return self._shuffle(node, x, self.arithmetic.binary(ast.BitXor(), here, mask))
         if not isinstance(mask, int) or not 0 < mask < SUBGROUP:
-            raise BadCall(f"the mask of zt.shuffle_xor is known while compiling, from 1 to "
-                          f"{SUBGROUP - 1}")
+            raise BadCall(f"the mask of zt.shuffle_xor is from 1 to {SUBGROUP - 1}, not {mask}")
         return self._exchanged(node, self.number(node, x), mask)
 
     def _exchanged(self, node: ast.Call, x: LoopTensor, lane: Value | int) -> LoopTensor:

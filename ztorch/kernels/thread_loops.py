@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ztorch.dtypes import DType, i32
+from ztorch.dtypes import DType
 from ztorch.graph.thread_kernel import parted
 from ztorch.graph.thread_program import ThreadArray, ThreadProgram
 from ztorch.graph.threads import THREADS, THREADS_RESULT
@@ -71,9 +71,8 @@ def run_program(t: ExpressionRules, s: ast.For, blocks: int, size: int,
     kinds: dict[str, tuple[DType, bool]] = {}
     for _ in range(TRIALS_MAX):
         before = dict(kinds)
-        memory = ThreadMemory(kinds)
-        ids = memory.leaf(i32), memory.leaf(i32)
-        rules = body(memory, *ids)
+        memory = ThreadMemory(kinds, size)
+        rules = body(memory, memory.block, memory.thread)
         if kinds == before:
             break
     else:
@@ -82,8 +81,8 @@ def run_program(t: ExpressionRules, s: ast.For, blocks: int, size: int,
     order = [*(a for a in memory.arrays if a not in changed), *changed]
     arrays = tuple(ThreadArray(memory.arrays[a], a.dtype, a.size, False, a in changed)
                    for a in order)
-    program = ThreadProgram(blocks, size, ids[0], ids[1], arrays, tuple(memory.shared.values()),
-                            tuple(memory.variables.values()),
+    program = ThreadProgram(blocks, size, memory.block, memory.thread, arrays,
+                            tuple(memory.shared.values()), tuple(memory.variables.values()),
                             (*memory.scalars.values(), *rules.statements),
                             {x: where.line(n) for x, (where, n) in memory.lines.items()})
     if (apart := parted(program)) is not None:

@@ -22,7 +22,7 @@ from ztorch.graph.thread_program import (
     ThreadVariable,
 )
 from ztorch.graph.value import Value
-from ztorch.kernels.arithmetic import NUMBERS
+from ztorch.kernels.arithmetic import NUMBERS, TileArithmetic
 from ztorch.kernels.calls import CallRules
 from ztorch.kernels.reading import BadIndex, outside
 from ztorch.kernels.source import Source
@@ -39,14 +39,17 @@ class OwnVariable:
 class ThreadMemory:
     """The arrays and variables of the threads of one loop."""
 
-    def __init__(self, kinds: dict[str, tuple[DType, bool]]):
+    def __init__(self, kinds: dict[str, tuple[DType, bool]], size: int):
+        self.size = size  # threads of a block
         self.arrays: dict[Value, str] = {}  # names, by the arrays outside
         self.scalars: dict[Value, LoadElement] = {}  # numbers from outside, and how they are read
         self.written: dict[str, Value] = {}  # of those that threads change, by the kernel's name
         self.shared: dict[Value, ThreadArray] = {}  # by what stands for them
+        self.own: set[Value] = set()  # of these, where each thread has elements of its own
         self.kinds = kinds  # dtype of each variable, and whether it is one of Python's numbers
         self.variables: dict[str, ThreadVariable] = {}
         self.leaves = itertools.count()
+        self.block, self.thread = self.leaf(i32), self.leaf(i32)  # numbers of a thread
         self.bounds: dict[Value, Bounds] = {}  # of numbers, as far as they are known
         # Where the threads of a block must meet: the lines of the statements.
         self.lines: dict[ThreadStatement, tuple[Source, ast.AST]] = {}
@@ -54,6 +57,21 @@ class ThreadMemory:
     def leaf(self, d: DType) -> Value:
         """The value in place of a number that a statement gives."""
         return leaf("thread", f"t{next(self.leaves)}", (), d)
+
+    def share(self, shape: tuple[int, ...], d: DType, own: bool = False) -> LoopTensor:
+        """A new array of the block; `own`: an array for each of its threads."""
+        name = f"s{len(self.shared)}"
+        stands = leaf("thread", name, shape, d)
+        size = stands.size * (self.size if own else 1)
+        self.shared[stands] = ThreadArray(name, d, size, True, True)
+        if own:
+            self.own.add(stands)
+        return LoopTensor(stands)
+
+    def striped(self, a: TileArithmetic, place: Any) -> Value:
+        """The place in an array of each thread: the same ones of all threads lie side by side."""
+        return a.cast(a.binary(ast.Add(), a.binary(ast.Mult(), place, self.size),
+                               LoopTensor(self.thread, (), weak=True)), i32).value
 
     def scalar(self, x: Value) -> Value:
         """A number that is computed before the loop: threads read it where they begin."""
@@ -170,6 +188,8 @@ class ThreadNumbers(CallRules):
             place = self.along(place, n)
             flat = place if flat is None else self.arithmetic.binary(
                 ast.Add(), self.arithmetic.binary(ast.Mult(), flat, n), place)
+        if array.value in self.memory.own:
+            return self.memory.striped(self.arithmetic, flat)
         return self.arithmetic.cast(flat, i32).value
 
     def along(self, place: Any, n: int) -> Any:
@@ -191,7 +211,8 @@ class ThreadNumbers(CallRules):
             variable = self.env.get(array.id) if isinstance(array, ast.Name) else None
             name = self.writable().get(of.value)
             if variable is None or name is None:
-                why = variable.fixed if variable else "it is not an array of this function"
+                why = variable.fixed if variable and variable.fixed else (
+                    "it is not an array of this function")
                 raise self.source.error(
                     array, f"{ast.unparse(array)} cannot be written: {why}", "write to an array "
                     f"that the kernel makes before {self.loop}, such as np.zeros(n)")

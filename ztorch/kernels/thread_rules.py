@@ -15,6 +15,7 @@ from ztorch.graph.thread_program import (
     ThreadStatement,
 )
 from ztorch.graph.value import Value
+from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.plainer import ENDS, inside_threads
 from ztorch.kernels.scope import Variable
@@ -40,14 +41,16 @@ class ThreadRules(ThreadCalls):
         self.prefix = f"{source.name} {next(memory.leaves)} "  # of its variables
         self.max_steps = outer.max_steps
         self.lent = {}
-        self.once: set[str] = set()  # names that are set once, at the top
+        self.single: set[str] = set()  # names that are set in one place
+        self.once: set[str] = set()  # of these, those that are set at the top
         self.nested = 0  # loops and branches around the line
 
     def run(self, body: Sequence[ast.stmt]) -> None:
         """Runs the statements of a thread, or of a function that it calls."""
         every = Counter(n for s in body for n in _settings(s))
-        self.once = {n for s in body for n in assigned([s]) if every[n] == 1
-                     and isinstance(s, (ast.Assign, ast.AnnAssign))}
+        self.single = {n for n, count in every.items() if count == 1}
+        self.once = {n for s in body for n in assigned([s])
+                     if n in self.single and isinstance(s, (ast.Assign, ast.AnnAssign))}
         self.block(body)
 
     def inline(self, node: ast.Call, function: Callable[..., Any], args: tuple[Any, ...],
@@ -72,6 +75,29 @@ class ThreadRules(ThreadCalls):
     def lends(self) -> dict[Value, str]:
         """The arrays that functions which the thread calls may write."""
         return self.writable()
+
+    def _over_generator(self, node: ast.Call, function: Any, generator: ast.GeneratorExp) -> Any:
+        """`sum(x[k] for k in range(n))`, `any` and `all`: a loop of the thread."""
+        [clause, *more] = generator.generators
+        hows: dict[Any, tuple[Any, Callable[..., ast.expr]]] = {
+            sum: (0, lambda old, x: ast.BinOp(old, ast.Add(), x)),
+            any: (False, lambda old, x: ast.BoolOp(ast.Or(), [old, x])),
+            all: (True, lambda old, x: ast.BoolOp(ast.And(), [old, x]))}
+        if function not in hows or more or not isinstance(clause.target, ast.Name):
+            raise self.source.error(node, "only sum, any and all take a generator in threads, with "
+                                    "one loop", "write a loop")
+        start, combined = hows[function]
+        name = f"<total {next(self.memory.leaves)}>"
+        x = generator.elt if function is sum else ast.IfExp(
+            generator.elt, ast.Constant(True), ast.Constant(False))
+        update: ast.stmt = ast.Assign([ast.Name(name, ast.Store())],
+                                      combined(ast.Name(name, ast.Load()), x))
+        for test in reversed(clause.ifs):
+            update = ast.If(test, [update], [])
+        for s in (ast.Assign([ast.Name(name, ast.Store())], ast.Constant(start)),
+                  ast.For(clause.target, clause.iter, [update], [])):
+            self.block([ast.fix_missing_locations(ast.copy_location(s, node))])
+        return self.value(ast.copy_location(ast.Name(name, ast.Load()), node))
 
     # -- statements ------------------------------------------------------------------------------
 
@@ -124,9 +150,13 @@ class ThreadRules(ThreadCalls):
             why = known.fixed or f"it is set before {self.loop}"
             raise self.source.error(target, f"{self.who} cannot set {name}: {why}",
                                     "use another name, or write into an array")
-        if name in self.once:
+        own = isinstance(x, LoopTensor) and x.value in self.memory.own
+        if name in self.once or (own and name in self.single):
             self.env[name] = Variable(x)
             return
+        if own:
+            raise self.source.error(target, f"{name} is set in several places, and an array of a "
+                                    "thread in one", "set its elements, or use another name")
         self.set(self.prefix + name, self.number(target, x))
         self.env[name] = Variable(OwnVariable(self.prefix + name))
 
@@ -175,9 +205,16 @@ class ThreadRules(ThreadCalls):
         if not isinstance(items, tuple):
             raise self.source.error(s.iter, f"a loop of {self.who} goes over range(...), or a "
                                     "tuple that is known")
+        names = {*assigned([s.target])} - {*assigned(s.body)}
         for item in items:  # written out
+            self.once |= names  # known in a turn, as an item is
             self._put(s.target, item)
+            self.once -= names
             self.block(s.body)
+        for name in sorted(names & {*self.env}):  # variables from here on
+            x = self.env.pop(name).value
+            if isinstance(x, NUMBERS) or (isinstance(x, LoopTensor) and not x.shape):
+                self._put_name(ast.copy_location(ast.Name(name, ast.Store()), s.target), x)
 
     def _run_range(self, s: ast.For, ends: list[Any]) -> None:
         if not isinstance(s.target, ast.Name):

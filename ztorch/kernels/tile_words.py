@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import boolean, i32
+from ztorch.dtypes import DType, boolean, i32, u32
 from ztorch.graph.op import OPS
 from ztorch.kernels.arithmetic import TileArithmetic
 from ztorch.kernels.tiles import LETTERS, LoopTensor, full, union
@@ -32,6 +33,12 @@ def _places(x: LoopTensor, axis: Any) -> tuple[int, ...]:
     return tuple(loops + k % rank for k in axes)
 
 
+def _counting(d: DType) -> DType:
+    """The dtype of sums and products: small integers do not run over, as in NumPy."""
+    small = d is boolean or (d.is_int and d.bits < 32)
+    return d if not small else u32 if d.kind == "u" else i32
+
+
 def _reduction(name: str) -> Word:
     def word(a: TileArithmetic, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
         x = a.tile(x)
@@ -39,8 +46,8 @@ def _reduction(name: str) -> Word:
         if not places:
             return x
         value = x.value
-        if name in ("sum", "prod") and value.dtype is boolean:
-            value = OPS.cast(value, i32)
+        if name in ("sum", "prod"):
+            value = OPS.cast(value, _counting(value.dtype))
         if name == "mean" and not value.dtype.is_float:
             value = OPS.cast(value, a.float)
         if name.startswith("arg"):
@@ -98,7 +105,8 @@ def _along(name: str, default: int | None = -1) -> Word:
         x = a.tile(x)
         if axis is None:
             x, axis = _reshape(a, x, -1), 0
-        y = getattr(OPS, name)(x.value, axis=_places(x, axis)[0])
+        value = OPS.cast(x.value, _counting(x.dtype)) if name == "cumsum" else x.value
+        y = getattr(OPS, name)(value, axis=_places(x, axis)[0])
         return LoopTensor(OPS.cast(y, i32) if name == "argsort" else y, x.axes)
     return word
 
@@ -119,6 +127,25 @@ def _expand(a: TileArithmetic, x: Any, axis: int) -> Any:
     shape = list(x.shape)
     shape.insert(axis % (len(shape) + 1), 1)
     return _reshape(a, x, tuple(shape))
+
+
+def _split(a: TileArithmetic, x: Any, parts: Any, axis: int = 0) -> tuple[LoopTensor, ...]:
+    """Parts of a tile, one after the other: a number of equal ones, or where they begin."""
+    x = a.tile(x)
+    at = _places(x, axis)[0]
+    size = x.value.shape[at]
+    if isinstance(parts, int):
+        if parts < 1 or size % parts:
+            raise BadCall(f"axis {axis} of an array of shape {list(x.shape)} has {size} elements, "
+                          f"which do not make {parts} equal parts")
+        parts = tuple(range(size // parts, size, size // parts))
+    if not isinstance(parts, tuple) or not all(isinstance(n, int) for n in parts):
+        raise BadCall("np.split takes a number of parts, or where parts begin, that are known "
+                      "while compiling")
+    ends = [slice(n).indices(size)[1] for n in parts]
+    spans = [slice(*span) for span in itertools.pairwise((0, *ends, size))]
+    return tuple(LoopTensor(OPS.slice_by(x.value, (slice(None),) * at + (span,)), x.axes, x.weak)
+                 for span in spans)
 
 
 def _joined(name: str) -> Word:
@@ -158,7 +185,7 @@ OF_TILES: dict[Any, Word] = {
     **{getattr(np, name): word for name, word in REDUCTIONS.items()},
     np.dot: _matmul, np.matmul: _matmul, np.transpose: _transpose, np.reshape: _reshape,
     np.sort: _along("sort"), np.argsort: _along("argsort"), np.cumsum: _along("cumsum", None),
-    np.outer: _outer, np.swapaxes: _swapaxes, np.expand_dims: _expand,
+    np.outer: _outer, np.split: _split, np.swapaxes: _swapaxes, np.expand_dims: _expand,
     np.concatenate: _joined("concat"), np.stack: _joined("stack"), np.tril: _triangle("tril"),
     np.triu: _triangle("triu")}
 METHODS: dict[str, Word] = {

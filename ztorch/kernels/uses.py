@@ -15,7 +15,7 @@ def names_in(node: ast.AST) -> set[str]:
         n.ctx, ast.Load)}
 
 
-def assigned(statements: Sequence[ast.stmt]) -> dict[str, ast.AST]:
+def assigned(statements: Sequence[ast.AST]) -> dict[str, ast.AST]:
     """The variables that statements set as a whole, and where first."""
     out: dict[str, ast.AST] = {}
     for s in statements:

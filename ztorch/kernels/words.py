@@ -48,10 +48,11 @@ _ELEMENTWISE = {  # by the name of the op: functions of arrays that mean it, whi
         "sin", "cos", "tan", "arcsin", "arccos", "arctan", "arctan2", "sinh", "cosh", "tanh",
         "arcsinh", "arccosh", "arctanh", "exp", "expm1", "log", "log2", "log10", "log1p", "sqrt",
         "hypot"), strict=True)},
-    "exp2": (np.exp2,), "logaddexp": (np.logaddexp,), "abs": (np.fabs,),
+    "exp2": (np.exp2,), "copysign": (np.copysign,), "logaddexp": (np.logaddexp,), "abs": (np.fabs,),
     "isnan": (np.isnan,), "isinf": (np.isinf,), "isfinite": (np.isfinite,)}
 _OF_ONE_NUMBER = {  # likewise, of one number
     **{name: getattr(math, name) for name in _FLOATING}, "erf": math.erf, "abs": math.fabs,
+    "copysign": math.copysign,
     "isnan": math.isnan, "isinf": math.isinf, "isfinite": math.isfinite}
 _KEEPING = {  # of numbers of any kind, in their dtype
     "abs": (builtins.abs, np.abs), "sign": (np.sign,), "neg": (np.negative,),
@@ -74,7 +75,9 @@ def _elementwise(name: str) -> Word:
 def _of_one_number(name: str) -> Word:
     def word(a: TileArithmetic, *xs: Any) -> Any:
         if any(isinstance(x, LoopTensor) and x.shape for x in xs):
-            raise BadCall(f"math.{name} takes numbers; for arrays there is np.{name}")
+            raise BadCall(f"math.{name} takes numbers; " + (
+                "for arrays there is np." + name if name in _ELEMENTWISE
+                else "loop over the elements of the array"))
         return _elementwise(name)(a, *xs)
     return word
 
@@ -128,11 +131,6 @@ def _float_power(a: TileArithmetic, x: Any, y: Any) -> Any:
     return a.apply("power", x, y, dtype=d if d.is_float else a.float)
 
 
-def _copysign(a: TileArithmetic, x: Any, y: Any) -> Any:
-    size = a.apply("abs", x)
-    return a.choose(a.apply("less", y, 0.0), a.apply("neg", size), size)
-
-
 def _logical(name: str) -> Word:
     return lambda a, *xs: a.apply(name, *(a.truth(x) for x in xs), dtype=boolean)
 
@@ -168,7 +166,7 @@ WORDS: dict[Any, Word] = {
     **{f: _operator(op) for op, functions in _OPERATORS.items() for f in functions},
     builtins.min: _extreme("minimum"), builtins.max: _extreme("maximum"),
     builtins.round: _rounding("round", True), math.pow: _float_power, np.where: _where,
-    np.clip: _clip, np.copysign: _copysign, math.copysign: _copysign,
+    np.clip: _clip,
     np.logical_and: _logical("logical_and"), np.logical_or: _logical("logical_or"),
     np.logical_not: _logical("logical_not"), float: _number("float"), int: _number("int"),
     bool: _number("bool"), **OF_TILES, **CREATING}
