@@ -104,6 +104,13 @@ def page() -> str:
         ", ".join(f"`{_name(f)}`" for f in KNOWN), 100), threads=_threads(), targets=_targets())
 
 
+def calls() -> list[str]:
+    """A call of each word and method, of arrays x and y and numbers n and m."""
+    words = [f"{name}({CALLS.get(f) or _arguments(word, name)})" for f, word in WORDS.items()
+             for name in (_name(f),)]
+    return [*words, *(f"x.{name}({METHOD_CALLS.get(name, '')})" for name in METHODS)]
+
+
 def _threads() -> str:
     """The words of threads, with the first sentence of what they say of themselves."""
     rows = ["| word | |", "| --- | --- |"]

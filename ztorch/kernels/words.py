@@ -56,7 +56,8 @@ _OF_ONE_NUMBER = {  # likewise, of one number
     "isnan": math.isnan, "isinf": math.isinf, "isfinite": math.isfinite}
 _KEEPING = {  # of numbers of any kind, in their dtype
     "abs": (builtins.abs, np.abs), "sign": (np.sign,), "neg": (np.negative,),
-    "square": (np.square,), "maximum": (np.maximum, np.fmax), "minimum": (np.minimum, np.fmin)}
+    "square": (np.square,), "maximum": (np.maximum,), "minimum": (np.minimum,),
+    "fmax": (np.fmax,), "fmin": (np.fmin,)}
 _ROUNDING = {"floor": (np.floor, math.floor), "ceil": (np.ceil, math.ceil),
              "trunc": (np.trunc, math.trunc), "round": (np.rint, np.round)}
 _OPERATORS: dict[type[ast.operator], tuple[Any, ...]] = {

@@ -1,0 +1,64 @@
+"""Every word of kernels gives what NumPy's function gives, for special numbers too."""
+
+from __future__ import annotations
+
+import linecache
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests.cases.grouping import together
+from tools.kernel_words import calls
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import leaf
+
+SPECIAL = [0.0, -0.0, math.nan, math.inf, -math.inf, 1.0, -1.0, 0.5, -2.5]
+UNDEFINED = ("np.empty", "np.empty_like")  # whatever their elements are
+ZEROS_WITHOUT_SIGN = ("np.clip", "np.cumsum", "x.cumsum", "np.sum", "x.sum", "sum")
+CALLS = [c for c in calls() if c.partition("(")[0] not in UNDEFINED]
+
+
+def kernel(call: str) -> Any:
+    text = f"def k(x, y, c):\n    n, m = x[0, 1], y[2, 1]\n    return {call}\n"
+    linecache.cache[call] = (len(text), None, text.splitlines(True), call)
+    names: dict[str, Any] = {"np": np, "math": math}
+    exec(compile(text, call, "exec"), names)
+    return zt.kernel(names["k"])
+
+
+def arguments(kind: str) -> list[np.ndarray]:
+    random = np.random.default_rng(len(kind))
+    make: dict[str, Any] = {
+        "floats": lambda: random.uniform(-0.9, 0.9, (2, 3, 3)),
+        "special": lambda: random.choice(SPECIAL, (2, 3, 3)),
+        "integers": lambda: random.integers(1, 9, (2, 3, 3)).astype(np.int32),
+        "small": lambda: random.integers(40, 60, (2, 3, 3)).astype(np.int8)}
+    return [*make[kind](), random.random((3, 3)) > 0.5]
+
+
+@pytest.mark.filterwarnings("ignore:.*:RuntimeWarning")
+@together(by=lambda call: call[:4])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_word_is_the_function_of_numpy(call: str) -> None:
+    one = kernel(call)
+    name = call.partition("(")[0]
+    for kind in ("floats", "special", "integers", *(("small",) if name.endswith("sum") else ())):
+        arrays = arguments(kind)
+        try:
+            want = one.debug(*arrays)
+        except (ValueError, OverflowError, TypeError):  # Python's functions refuse some
+            continue
+        leaves = {n: leaf("input", n, a.shape, str(a.dtype)) for n, a in zip("xyc", arrays, strict=True)}
+        results = one.trace(leaves)
+        many = isinstance(results, tuple)
+        got = evaluate(list(results) if many else [results],
+                       dict(zip(leaves.values(), arrays, strict=True)))
+        for a, b in zip(got, want if many else [want], strict=True):
+            assert a.shape == np.shape(b), kind
+            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-12, err_msg=kind)
+            if a.dtype.kind == "f" and name not in ZEROS_WITHOUT_SIGN:
+                ordered = ~np.isnan(b)
+                assert (np.signbit(a) == np.signbit(b))[ordered].all(), kind
