@@ -1,2 +1,2 @@
-"""Tensors: arrays on a device, with NumPy's verbs, which record what is asked and compute it when
+"""Tensors: arrays on a device, with NumPy's verbs, which record operations and compute them when
 a value is needed."""

@@ -176,7 +176,7 @@ def common_memory(name: str, labels: Sequence[str], operands: Sequence[Any]) -> 
 
     Args:
         name: The function, for the error.
-        labels: What errors call its arguments.
+        labels: The names of its arguments in errors.
         operands: Its arguments, tensors among them.
 
     Raises:

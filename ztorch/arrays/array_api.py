@@ -116,7 +116,7 @@ for _signature, _names in _FUNCTIONS.items():
 
 
 def negative(x: Tensor, /) -> Tensor:
-    """-x; of unsigned integers, what is left of 0."""
+    """-x; unsigned integers wrap."""
     y: Tensor = -x
     return y
 

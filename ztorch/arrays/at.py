@@ -12,7 +12,7 @@ from ztorch.errors import ShapeError
 
 
 class At:
-    """What `x.at` gives: between its brackets stands a key, as between those of the tensor.
+    """The result of `x.at`, which is indexed with a key as the tensor is.
 
     Args:
         x: The tensor.
@@ -32,7 +32,7 @@ class Places:
 
     Args:
         x: The tensor.
-        key: What `x[key]` takes: integers, slices, None, Ellipsis, arrays of integers or bools.
+        key: A key as in `x[key]`: integers, slices, None, Ellipsis, arrays of integers or bools.
     """
 
     __slots__ = ("key", "x")

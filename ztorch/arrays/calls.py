@@ -146,7 +146,7 @@ class Bound(NamedTuple):
 
     name: str  # of the op
     operands: list[Any]  # tensor arguments as they came
-    labels: list[str]  # what errors call each operand
+    labels: list[str]  # the name of each operand in errors
     counts: dict[str, int | None]  # operands of each tensor parameter; None: a single one
     attributes: dict[str, Any]  # the other arguments
 
@@ -205,7 +205,7 @@ def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
     return Bound(name, operands, labels, counts, attributes)
 
 
-# Weak: a call lives as long as what is recorded or compiled refers to it, and is one till then.
+# Weak: a call lives as long as a recorded node or a compiled program refers to it.
 _calls: weakref.WeakValueDictionary[tuple[Any, ...], Call] = weakref.WeakValueDictionary()
 _lock = new_lock()  # held while one is added
 
@@ -239,8 +239,8 @@ def one_call(key: tuple[Any, ...], name: str, operands: tuple[Spec, ...], build:
     """The one Call of a function of tensors in one memory, each in its own dtype.
 
     Args:
-        key: What tells the function from others.
-        name: What programs are named after.
+        key: Identifies the function.
+        name: The name of its programs.
         operands: The tensors.
         build: The function, of values.
     """

@@ -35,7 +35,7 @@ _APART = ("broadcast_arrays", "meshgrid")  # each result has the dtype of its ow
 
 
 class CallOfParts(Call):
-    """A call whose operands and results are parts of complex tensors, and what is real.
+    """A call whose operands and results are real tensors and parts of complex ones.
 
     Attributes:
         tree: The shape of the tree of its results.
@@ -46,7 +46,7 @@ class CallOfParts(Call):
 
 
 _recorded: Recent[tuple[Any, ...], CallOfParts] = Recent(1 << 12)  # by arguments as they came
-# Weak: as those of other ops, a call lives as long as what is recorded with it.
+# Weak: as those of other ops, a call lives as long as the nodes recorded with it.
 _calls: weakref.WeakValueDictionary[tuple[Any, ...], CallOfParts] = weakref.WeakValueDictionary()
 _lock = new_lock()
 
@@ -184,7 +184,7 @@ def _is_number(x: Any) -> bool:
 
 
 def _parts(label: str, x: Any) -> tuple[Any, ...]:
-    """The real and the imaginary part of an argument, or what is real."""
+    """The real and the imaginary part of an argument, or the argument itself if it is real."""
     if isinstance(x, ComplexTensor):
         return x.real, x.imag
     if isinstance(x, Tensor) or _is_number(x):

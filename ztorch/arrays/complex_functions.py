@@ -90,7 +90,7 @@ def view_as_real(x: Any) -> Tensor:
 
 
 def _real(name: str, x: Any) -> Tensor:
-    """A real tensor of what should be real numbers."""
+    """A real tensor from an argument that must hold real numbers."""
     y = asarray(x)
     if isinstance(y, ComplexTensor):
         raise DataError(f"ops.{name} takes real numbers, not {y.dtype}")

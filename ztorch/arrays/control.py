@@ -109,7 +109,7 @@ class _Loop:
             s.shape[1:] if rows else s.shape, s.dtype, s.memory))) for s in specs]))
 
     def function(self, f: Callable[..., Any], arguments: tuple[Any, ...]) -> _Function:
-        """Calls a function of the user's and keeps what it recorded."""
+        """Calls a user's function and keeps the nodes that it recorded."""
         with tracing() as trace:
             results, tree = flatten(traced(f, self.name, *arguments))
         if trace.written:

@@ -1,4 +1,4 @@
-"""Functions that make tensors: of what users have, of one number, of ranges."""
+"""Functions that make tensors: from arrays and lists, from one number, from ranges."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def tensor(data: Any, dtype: AnyDType | str | None = None, device: str | None = 
 
 
 def _of_complex(data: Any, dtype: Any, device: str | None, copy: bool | None) -> Any:
-    """A complex tensor of what could not be a real one; the error again if nothing is complex."""
+    """A complex tensor from data that no real one can hold; the error again if none is complex."""
     if holds_complex(data) or complex_dtype(dtype):
         return complex_tensor(data, dtype, device, copy)
     raise
@@ -102,7 +102,7 @@ def asarray(data: Any, dtype: AnyDType | str | None = None, device: str | None =
 
 
 def _shares(node: TensorNode, data: Any) -> bool:
-    """Whether a node is in the memory of what it was made of."""
+    """Whether a node shares the memory of the object it was made from."""
     place = node.spec.memory
     if not node.spec.size:
         return True

@@ -40,7 +40,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
         function: Takes tensors, or dicts and lists of them. Returns `(result, backward)`.
             `backward(upstream)` takes the gradient of the result, or one for each of several
             results, and returns that of each argument that holds tensors: a tensor of its shape, a
-            tree for a tree, None for none. It may use what the function computed.
+            tree for a tree, None for none. It may use values that the function computed.
 
     Returns:
         A function that returns the result.

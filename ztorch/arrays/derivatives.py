@@ -1,4 +1,4 @@
-"""Derivatives of what was recorded, as calls that are recorded themselves.
+"""Derivatives of recorded nodes, as calls that are recorded themselves.
 
 A function runs on watched tensors. The ops from these to its results become one call, which
 computes results and derivatives; it is compiled with all other pending ops when a value is needed.
@@ -34,7 +34,7 @@ WATCHED = Op("watched", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
 class WatchedRun(NamedTuple):
     """A function that ran on watched tensors."""
 
-    result: Any  # what it returned
+    result: Any  # its return value
     watched: list[TensorNode]  # the tensors to differentiate with respect to
     trees: list[Any]  # their arguments' shapes, as trees
 
@@ -80,10 +80,10 @@ class Recorded:
 
     def derive(self, name: str, rule: Callable[..., Sequence[Value]],
                extra: Sequence[TensorNode] = ()) -> list[TensorNode]:
-        """Records a call that computes what a rule makes of the graph.
+        """Records a call that computes the graph that a rule returns.
 
         Args:
-            name: What the call does.
+            name: The name of the operation.
             rule: `rule(results, watched, extra)`, on values, returns what to compute.
             extra: Further tensors that it takes. Default: `()`.
         """

@@ -6,7 +6,7 @@ import html
 
 import numpy as np
 
-MOST = 10  # rows and columns of a table: what a screen shows beside other cells
+MOST = 10  # rows and columns of a table that fit a screen beside other cells
 EDGE = 4  # rows and columns at each end, where there are more
 
 

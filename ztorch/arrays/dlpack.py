@@ -134,11 +134,11 @@ def lent_by(x: Any) -> str | None:
 
 
 def borrowed(label: str, x: Any, place: str) -> TensorNode:
-    """A tensor of what another library lends of a GPU's memory, without a copy.
+    """A tensor on GPU memory that another library lends, without a copy.
 
     Args:
-        label: What errors call it.
-        x: What has `__dlpack__`.
+        label: Its name in errors.
+        x: An object with `__dlpack__`.
         place: The memory of a GPU that it lends.
 
     Raises:

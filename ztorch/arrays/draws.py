@@ -136,7 +136,7 @@ def uniform(shape: Any, minval: float = 0.0, maxval: float = 1.0,
     Args:
         shape: The size of each axis.
         minval: The least. Default: `0.0`.
-        maxval: What all of them are below. Default: `1.0`.
+        maxval: The exclusive upper bound. Default: `1.0`.
         dtype: A dtype; `None` means float32. Default: `None`.
         seed: As for `normal`. Default: `None`.
 
@@ -162,7 +162,7 @@ def randint(shape: Any, minval: int, maxval: int, dtype: DType | str = "int32",
     Args:
         shape: The size of each axis.
         minval: The least.
-        maxval: What all of them are below; less than 2**32 above `minval`.
+        maxval: The exclusive upper bound; less than 2**32 above `minval`.
         dtype: An integer dtype. Default: `"int32"`.
         seed: As for `normal`. Default: `None`.
 
@@ -190,7 +190,7 @@ def categorical(logits: Any, num_samples: int, dtype: DType | str = "int32",
     """Numbers of classes, drawn by their probabilities.
 
     Args:
-        logits: Logarithms of what the probabilities are proportional to: `(batch, classes)`.
+        logits: Unnormalised log-probabilities: `(batch, classes)`.
         num_samples: How many to draw for each row.
         dtype: An integer dtype. Default: `"int32"`.
         seed: As for `normal`. Default: `None`.

@@ -100,7 +100,7 @@ def operand_of(label: str, x: Any, place: str, copy: bool) -> TensorNode:
     """An argument of an op as a node in a memory.
 
     Args:
-        label: What errors call it.
+        label: Its name in errors.
         x: The argument.
         place: The memory.
         copy: Whether an array must be copied, since it may change before it is read.
@@ -154,8 +154,8 @@ def moved(node: TensorNode, place: str, copy: bool = False) -> TensorNode:
 
 
 def restored(array: np.ndarray, d: DType, device: str) -> TensorNode:
-    """A node of what `stored_array` gave. It comes back to its device, or to the default one where
-    there is no such device."""
+    """A node from the result of `stored_array`. It comes back to its device, or to the default one
+    where there is no such device."""
     try:
         place = memory_of(device)
     except DeviceError:

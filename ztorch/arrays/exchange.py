@@ -15,10 +15,10 @@ dtype_of = functools.lru_cache(dtype)
 
 def as_host_array(label: str, x: Any, kind: DType | None = None,
                   complex_too: bool = False) -> np.ndarray:
-    """An array of NumPy: x itself, or what x says it holds.
+    """A NumPy array: x itself, or the data that x exposes.
 
     Args:
-        label: What errors call it.
+        label: Its name in errors.
         x: An array of any framework, a number, or nested lists of numbers.
         kind: The dtype to come: if it holds integers, numbers must fit. Default: `None`.
         complex_too: Whether its numbers may be complex. Default: `False`.

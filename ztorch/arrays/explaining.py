@@ -20,7 +20,7 @@ def explain(function: Callable[..., Any], *arguments: Any, device: str | None = 
 
     Args:
         function: Kernels and ops on tensors, a compiled function, or one that `zt.grad` gave.
-        *arguments: What the function takes, each as an array or tensor, or as a type, such as
+        *arguments: The arguments of the function, each as an array or tensor, or as a type, such as
             `"f32[64, 1024]"`. Numbers and other strings are compiled in.
         device: The device, which need not be in this machine, such as `"cuda:sm_90"`. `None` means
             the default one. Default: `None`.

@@ -41,13 +41,13 @@ def export(function: Callable[..., Any], path: str | os.PathLike[str], *argument
         function: A kernel, a compiled function, or any function of tensors. It returns a tensor, or
             a list, tuple or dict of tensors.
         path: The file, NAME.zt, which `zt.load_function` loads; for C a folder.
-        *arguments: What the function takes, each as a type, such as `"f32[64, 1024]"` or `"f32[]"`,
-            or as an array or tensor of that shape and dtype. Numbers and other strings are compiled
-            in. A kernel with a signature needs `sizes` alone.
+        *arguments: The arguments of the function, each as a type, such as `"f32[64, 1024]"` or
+            `"f32[]"`, or as an array or tensor of that shape and dtype. Numbers and other strings
+            are compiled in. A kernel with a signature needs `sizes` alone.
         device: The device, which need not be in this machine, such as `"cuda:sm_90"`. Default:
             `"auto"`.
         format: `"zt"`, or `"c"` for a C library: NAME.h, libNAME.so, libNAME.a and an example; for
-            the device `"c"`, C source. `None` is what the path says. Default: `None`.
+            the device `"c"`, C source. `None`: the one that the path implies. Default: `None`.
         sizes: The sizes that names in types stand for. Default: `None`.
         **named: Arguments of the function by name.
 
@@ -94,7 +94,7 @@ def call_trace(function: Callable[..., Any], name: str, arguments: tuple[Any, ..
     Args:
         function: The function.
         name: Its name, for errors.
-        arguments: What it takes: types, or arrays and tensors like those to come.
+        arguments: Its arguments: types, or arrays and tensors of the same shapes and dtypes.
         named: Likewise, by name.
         sizes: The sizes that names in types stand for.
     """

@@ -31,7 +31,8 @@ def function_trace(function: Callable[..., Any], name: str, arguments: Sequence[
     Args:
         function: The function.
         name: Its name, for errors.
-        arguments: The leaves of its arguments: nodes of tensors, and what is compiled in.
+        arguments: The leaves of its arguments: nodes of tensors, and constants that are compiled
+            in.
         shape: The shape of the tree of its arguments: a tuple, and a dict of those by name.
 
     Raises:

@@ -1,5 +1,5 @@
 """NumPy's indexing: integers, slices, None and Ellipsis choose; arrays of integers gather; those
-of bools gather what they mark.
+of bools select the elements they mark.
 
 How many elements bools mark is part of the result's shape, so an array of bools must have values;
 in a function that is being compiled it cannot be a tensor that the function computes.
@@ -34,7 +34,7 @@ def indexed(x: Any, key: Any, compute: Compute, is_tensor: Callable[[Any], bool]
 
     Args:
         x: The tensor.
-        key: What is between the brackets.
+        key: The index expression between the brackets.
         compute: Calls an op.
         is_tensor: Whether something is a tensor.
 

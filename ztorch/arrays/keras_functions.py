@@ -94,7 +94,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     Args:
         condlist: Bool tensors.
         choicelist: A tensor or number for each of them.
-        default: What is chosen where no condition holds. Default: `0`.
+        default: The value where no condition holds. Default: `0`.
 
     Examples:
         >>> x = np.array([1.0, 2.0, 3.0])
@@ -238,9 +238,9 @@ def elastic_transform(images: Any, alpha: float = 20.0, sigma: float = 5.0,
         alpha: How far pixels move. Default: `20.0`.
         sigma: How far from each other pixels move alike. Default: `5.0`.
         interpolation: "nearest" or "bilinear". Default: `"bilinear"`.
-        fill_mode: What is outside of an image: "constant", "nearest", "wrap", "mirror" or
-            "reflect". Default: `"reflect"`.
-        fill_value: What is outside with "constant". Default: `0.0`.
+        fill_mode: How pixels outside of an image are filled: "constant", "nearest", "wrap",
+            "mirror" or "reflect". Default: `"reflect"`.
+        fill_value: The value of pixels outside with "constant". Default: `0.0`.
         seed: As that of `zt.random.normal`. Default: `None`.
         data_format: "channels_last" or "channels_first". Default: `None`.
 

@@ -33,8 +33,8 @@ def on_known_kernel(kernel: Any, args: tuple[Any, ...], named: dict[str, Any]) -
 
     Args:
         kernel: The kernel.
-        args: What a call gives by place.
-        named: What it gives by name.
+        args: The positional arguments of a call.
+        named: Its keyword arguments.
     """
     seen = _as_written(kernel, args, named)
     call = None if seen is None else _written.get(seen[0])

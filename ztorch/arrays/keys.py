@@ -1,6 +1,6 @@
 """Keys between a tensor's brackets, recorded quickly.
 
-The calls of a key that came before are found by what the key is made of. Tensors of positions are
+The calls of an earlier key are found by the parts of the key. Tensors of positions are
 operands of one call, whatever it takes to use them.
 """
 
@@ -35,7 +35,7 @@ def chosen(x: Handle, key: Any, compute: Compute) -> TensorNode:
 
     Args:
         x: The tensor.
-        key: What is between the brackets.
+        key: The index expression between the brackets.
         compute: Calls an op on tensors.
     """
     node = x.node

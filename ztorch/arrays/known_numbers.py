@@ -76,7 +76,7 @@ def unique(x: Any, sorted: bool = True, return_index: bool = False, return_inver
         return_counts: Whether to tell how often each occurs. Default: `False`.
         axis: Must be `None`. Default: `None`.
         size: How many there are in the result; `None`: all. Default: `None`.
-        fill_value: What fills it up; `None`: the smallest one. Default: `None`.
+        fill_value: The number that fills it up; `None`: the smallest one. Default: `None`.
 
     Examples:
         >>> unique([3, 1, 3]).tolist()
@@ -101,7 +101,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, sparse: bool = Fal
 
     Args:
         x: Integers of 0 or more: a vector, or rows of them.
-        weights: What each counts; `None`: 1. Default: `None`.
+        weights: The weight of each number; `None`: 1. Default: `None`.
         minlength: The least length of the result. Default: `0`.
         sparse: Has no effect: tensors are dense. Default: `False`.
 

@@ -35,7 +35,7 @@ class Allocation:
         self.memory = memory  # None: the handle's owner frees it
         self.nbytes = nbytes
         self.handle = handle  # of the host: an array of bytes; of a device: its buffer
-        self.place = place  # what programs take: an address of the host, a buffer of a device
+        self.place = place  # as programs take it: an address of the host, or a buffer of a device
 
     def detached(self) -> Any:
         """Its handle, which does not return to the memory any more."""

@@ -24,7 +24,7 @@ class TensorNode:
     Attributes:
         spec: Its shape, dtype and memory.
         block: Where its elements lie; None while it is pending.
-        call: What computes it; None if nothing has to.
+        call: The call that computes it; None if it is computed.
         operands: Nodes and numbers that the call takes.
         index: Which of the call's results it is.
         depth: Pending calls between it and what is computed, at most.
@@ -97,7 +97,7 @@ keeps_operands = _keeps_operands.get  # whether a function is being differentiat
 
 @contextlib.contextmanager
 def operands_kept() -> Iterator[None]:
-    """Inside, computed tensors still know what they were computed from, for differentiation."""
+    """Inside, computed tensors keep the calls that computed them, for differentiation."""
     token = _keeps_operands.set(True)
     try:
         yield

@@ -14,7 +14,7 @@ from ztorch.runtime.devices import best_device, resolve
 _DTYPES = frozenset(name for d in ALL for name in (d.name, d.long))
 _chosen: ContextVar[str | None] = ContextVar("device", default=None)
 device_of_block = _chosen.get  # that of the enclosing `with zt.device(...)`, or None
-_process_wide: list[str] = []  # what set_default_device was last told, if anything
+_process_wide: list[str] = []  # the last argument of set_default_device, if any
 
 when_default_changes: list[Callable[[], None]] = []  # called when it was set
 
@@ -108,7 +108,7 @@ def _memory_of(device: str) -> str:
 
 
 def code_for(memory: str) -> str:
-    """The device whose code computes what is in a memory: the default one if that is its own."""
+    """The device whose code computes on a memory: the default one if the memory is its own."""
     return _code_for(default_device(), memory)
 
 

@@ -38,8 +38,8 @@ class ArrayProgram:
 
     def __init__(self, key: tuple[Any, ...], results: tuple[int, ...], device: str,
                  name: str = ""):
-        """`results` are the slots of what is computed, `device` is the one to compile for. Without
-        a name it has that of its last op."""
+        """`results` are the slots of the computed nodes, `device` is the one to compile for.
+        Without a name it has that of its last op."""
         self._name = name
         self.nbytes = 0  # memory it holds
         self._lock = new_lock()  # one thread at a time compiles, sets numbers and runs
@@ -158,7 +158,7 @@ def _same(a: Sequence[Any], b: Sequence[Any]) -> bool:
 
 
 _of_calls: dict[tuple[str, Call], ArrayProgram] = {}  # those of one call on operands of its own
-_programs: OrderedDict[tuple[Any, ...], ArrayProgram] = OrderedDict()  # by what they compute
+_programs: OrderedDict[tuple[Any, ...], ArrayProgram] = OrderedDict()  # by their structure
 _lock = new_lock()  # guards _programs
 _with_natives: set[Call] = set()  # calls that know native functions
 MOST_NATIVES = 16  # of one call at one depth; the oldest go
@@ -169,7 +169,7 @@ def program_for(key: tuple[Any, ...], results: tuple[int, ...], device: str) -> 
 
     Args:
         key: The structure.
-        results: The slots of what is computed.
+        results: The slots of the computed nodes.
         device: The device to compile for.
     """
     name = (device, results, key)

@@ -29,7 +29,7 @@ _all: weakref.WeakValueDictionary[int, Natives] = weakref.WeakValueDictionary()
 
 
 def natives_of_function() -> Natives:
-    """Room for the native functions of one compiled function; what is there goes when the default
+    """Slots for the native functions of one compiled function, emptied when the default
     device changes, since they are for that."""
     natives = Natives()
     _all[id(natives)] = natives

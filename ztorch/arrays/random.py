@@ -152,7 +152,7 @@ def randint(low: int, high: int, shape: Any = (), dtype: DType | str = "int64",
 
     Args:
         low: The least.
-        high: What all of them are below; less than 2**32 above `low`.
+        high: The exclusive upper bound; less than 2**32 above `low`.
         shape: Size of each axis. Default: `()`.
         dtype: An integer dtype. Default: `"int64"`.
         device: The device that holds it; `None` means the default one. Default: `None`.

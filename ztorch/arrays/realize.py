@@ -1,4 +1,4 @@
-"""Computes pending tensors: what was recorded becomes a graph, and the graph one native call."""
+"""Computes pending tensors: recorded nodes become a graph, and the graph one native call."""
 
 from __future__ import annotations
 

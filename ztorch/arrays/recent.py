@@ -1,4 +1,4 @@
-"""A table that forgets what was not used for long."""
+"""A table that drops the entries least recently used."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def record(call: Call, operands: tuple[Any, ...]) -> list[TensorNode]:
     """The results of a call, pending.
 
     Args:
-        call: What to compute.
+        call: The call that computes them.
         operands: A node for each tensor, and numbers.
     """
     depth = 0
@@ -95,7 +95,7 @@ def record_quick(call: Call, operands: tuple[Any, ...], depth: int) -> TensorNod
     """The result of a call of which `call.quick` is true, pending.
 
     Args:
-        call: What to compute.
+        call: The call that computes them.
         operands: A node for each tensor, and numbers.
         depth: The greatest depth among the nodes.
     """

@@ -1,4 +1,4 @@
-"""The structure of pending tensors: what a compiled program is found by, and built from.
+"""The structure of pending tensors: the key of a compiled program, and its source.
 
 A structure is a list. It has an entry for each pending node, in the order in which a walk from the
 roots discovers them: its call, and for each operand the slot of the node, or NUMBER. Pending nodes
@@ -41,7 +41,7 @@ class Pending:
 
 def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
          within: set[int] | None = None) -> Pending:
-    """Follows nodes down to what is computed.
+    """Follows nodes down to computed ones.
 
     Args:
         roots: The nodes to compute.

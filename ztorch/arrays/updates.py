@@ -133,7 +133,7 @@ def _step(optimizer: Optimizer, tree: Any, specs: Sequence[Spec], settings: dict
         optimizer: The optimizer.
         tree: The tree of its parameters.
         specs: Their specs.
-        settings: What `_settings` gives.
+        settings: The result of `_settings`.
         before: Cells that it has already, by the names of their states.
     """
     place = specs[0].memory

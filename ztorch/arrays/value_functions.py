@@ -25,8 +25,8 @@ def on_numbers(name: str, key: Any, function: Callable[..., Any], operands: Sequ
     """The result of a function of values for tensors or arrays.
 
     Args:
-        name: What errors call the function.
-        key: What tells the function from others.
+        name: The function's name in errors.
+        key: Identifies the function.
         function: Takes values, and returns one, or a dict or list of them.
         operands: Tensors, arrays, numbers or lists of numbers.
 

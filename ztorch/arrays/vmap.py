@@ -33,8 +33,8 @@ Axes = Any  # an axis, None, or a tree of them
 def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) -> Callable[..., Any]:
     """Makes a function of one example a function of many at once.
 
-    What does not depend on an example is computed once for all. In the function, tensors of an
-    example have no values to look at.
+    Values that do not depend on an example are computed once for all. In the function, tensors of
+    an example have no values to look at.
 
     Args:
         function: Takes tensors, or dicts and lists of them, and returns such.
@@ -118,7 +118,7 @@ class _Arguments:
             full = node.spec.shape
             if not -len(full) <= axis < len(full):
                 raise ShapeError(f"{name}: {label} of shape {full} has no axis {axis} of examples; "
-                                 "use in_axes=None for what all examples share")
+                                 "use in_axes=None for arguments that all examples share")
             axis %= len(full)
             sizes[label] = full[axis]
             one = spec((*full[:axis], *full[axis + 1:]), node.spec.dtype, node.spec.memory)
@@ -132,7 +132,7 @@ class _Arguments:
                              f"{counts}" if sizes else f"{name}: no argument has an axis of "
                              "examples; in_axes must give one")
         self.count = next(iter(sizes.values()))  # number of examples
-        self.tree = unflatten(shape, iter(leaves))  # what the function is called with
+        self.tree = unflatten(shape, iter(leaves))  # the arguments of the function
 
 
 def _axes(label: str, axes: Axes, tree: Any) -> list[int | None]:

@@ -83,7 +83,7 @@ class Batches:
         """Batches that are changed when they are read.
 
         Args:
-            function: Takes what a batch holds, such as x and y, and returns a batch.
+            function: Takes the arrays of a batch, such as x and y, and returns a batch.
         """
         return Mapped(self, function)
 
@@ -166,7 +166,7 @@ class SomeBatches:
         """Batches that are changed when they are read.
 
         Args:
-            function: Takes what a batch holds, such as x and y, and returns a batch.
+            function: Takes the arrays of a batch, such as x and y, and returns a batch.
         """
         return Mapped(self, function)
 
@@ -176,7 +176,7 @@ class Mapped:
 
     Args:
         batches: The batches.
-        function: Takes what a batch holds, such as x and y, and returns a batch.
+        function: Takes the arrays of a batch, such as x and y, and returns a batch.
 
     Examples:
         >>> from ztorch.data.sequences import timeseries_dataset_from_array

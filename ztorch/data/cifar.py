@@ -23,7 +23,7 @@ PIXELS = 3 * 32 * 32  # bytes of an image
 
 @dataclass(frozen=True)
 class _Format:
-    """The files of a data set, and what is in them."""
+    """The files of a data set, and their contents."""
 
     name: str  # of the data set
     archive: str  # the published file

@@ -35,7 +35,7 @@ def labelled_files(directory: str | os.PathLike[str], suffixes: Collection[str],
     Args:
         directory: The folder.
         suffixes: Those of its files.
-        kind: What a file is, for errors.
+        kind: The kind of file, for errors.
         labels: "inferred": folders are classes; None: there are none, and all files below count; or
             the class of each file, in the order of their paths. Default: `"inferred"`.
         class_names: The folders in the order of the classes; None: that of their names. Default:

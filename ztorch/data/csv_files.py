@@ -96,7 +96,7 @@ class _Column:
 
 
 class CsvFile(Batches):
-    """The batches of a CSV file: what `csv` returns.
+    """The batches of a CSV file, as `csv` returns them.
 
     `columns` are the names of x's columns, or their positions where the file has no header.
     `categories` holds the texts behind the numbers, by column; `classes` those of y.
@@ -190,7 +190,7 @@ class CsvFile(Batches):
                             "save the file as UTF-8") from None
 
     def _scan(self, file: BinaryIO, has_header: bool) -> None:
-        """Reads the file once: finds its rows, and what each column holds."""
+        """Reads the file once: finds its rows and the kind of each column."""
         self._starts = array("q")
         columns = self._all_columns()
         for start, line, cells in islice(self._records(file), int(has_header), None):

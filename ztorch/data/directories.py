@@ -109,7 +109,7 @@ def image_dataset_from_directory(
         seed: The seed of these orders; None: 0. Default: `None`.
         validation_split: The share of the files for validation. Default: `None`.
         subset: "training", "validation" or "both": which part to return. Default: `None`.
-        interpolation: What computes pixels between pixels: "bilinear", "nearest", "bicubic", "area"
+        interpolation: How to resize: "bilinear", "nearest", "bicubic", "area"
             or "lanczos3". All but "nearest" average where images become smaller. Default:
             `"bilinear"`.
         follow_links: Whether to follow links to folders. Default: `False`.

@@ -30,7 +30,7 @@ _FILTERS = {"bilinear": "BILINEAR", "nearest": "NEAREST", "bicubic": "BICUBIC", 
 class Fitting(NamedTuple):
     """How images of any shape are brought to one size."""
 
-    filter: str = "bilinear"  # what computes pixels between pixels
+    filter: str = "bilinear"  # how to resize
     keeps: str = ""  # the ratio of sides is kept by "crop" or "pad"; empty: it is not kept
 
     def need_known(self) -> None:
@@ -89,7 +89,7 @@ def image_folder(path: str | os.PathLike[str], size: tuple[int, int], *, channel
 
 
 class ImageFolder(Batches):
-    """The batches of a folder of images: what `image_folder` returns.
+    """The batches of a folder of images, as `image_folder` returns them.
 
     `classes` are the names of the folders, `files` all images, `labels` the class of each.
     """

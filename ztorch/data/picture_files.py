@@ -29,7 +29,7 @@ def load_img(path: str | os.PathLike[str], color_mode: str = "rgb",
         path: The file.
         color_mode: "grayscale", "rgb" or "rgba". Default: `"rgb"`.
         target_size: (height, width) to scale it to; None keeps its own. Default: `None`.
-        interpolation: What computes pixels between pixels: "nearest", "bilinear", "bicubic",
+        interpolation: How to resize: "nearest", "bilinear", "bicubic",
             "lanczos", "box" or "hamming". Default: `"nearest"`.
         keep_aspect_ratio: Whether to scale the largest part in the middle that has the ratio of
             `target_size`. Default: `False`.
@@ -133,7 +133,7 @@ def save_img(path: str | os.PathLike[str], x: Any, data_format: str | None = Non
         data_format: "channels_last" or "channels_first"; None: "channels_last". Default: `None`.
         file_format: The format, such as "png", where the suffix does not say it. Default: `None`.
         scale: Whether the least number becomes black and the largest white. Default: `True`.
-        **kwargs: What Pillow's `save` takes besides, such as `quality`.
+        **kwargs: Further arguments of Pillow's `save`, such as `quality`.
 
     Examples:
         >>> import os, tempfile

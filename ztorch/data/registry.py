@@ -14,7 +14,7 @@ Pair = tuple[np.ndarray, np.ndarray]  # x, y
 Split = tuple[Pair, Pair]  # training, test
 
 _SETS: dict[str, Callable[..., Split]] = {}
-_CLASSES: dict[str, tuple[str, ...]] = {}  # what the labels of a set stand for
+_CLASSES: dict[str, tuple[str, ...]] = {}  # the meanings of the labels of a set
 
 
 def data_set(name: str, classes: Iterable[str] = ()
@@ -61,7 +61,7 @@ def load(name: str, **options: Any) -> Split:
 
     Args:
         name: The name of the set; `zt.data.names()` lists all.
-        **options: What the set takes: `path`, the folder with its files, or for computed sets
+        **options: Options of the set: `path`, the folder with its files, or for computed sets
             `rows` and the like.
 
     Returns:

@@ -23,9 +23,9 @@ def pad_sequences(sequences: Sequence[Any], maxlen: int | None = None, dtype: An
         maxlen: The length; None: that of the longest. Default: `None`.
         dtype: The dtype of the array. Default: `"int32"`.
         padding: "pre" fills up at the beginning, "post" at the end. Default: `"pre"`.
-        truncating: "pre" cuts what is too long at the beginning, "post" at the end. Default:
+        truncating: "pre" cuts long sequences at the beginning, "post" at the end. Default:
             `"pre"`.
-        value: What fills up. Default: `0.0`.
+        value: The padding value. Default: `0.0`.
 
     Returns:
         An array of shape (sequences, maxlen, ...).
@@ -59,7 +59,7 @@ def pad_sequences(sequences: Sequence[Any], maxlen: int | None = None, dtype: An
 
 
 class Windows(Batches):
-    """The batches of windows of a series: what `timeseries_dataset_from_array` returns."""
+    """The batches of windows of a series, as `timeseries_dataset_from_array` returns them."""
 
     def __init__(self, data: np.ndarray, targets: np.ndarray | None, starts: np.ndarray,
                  offsets: np.ndarray, batch_size: int, seed: int | None):

@@ -21,12 +21,12 @@ def split_dataset(dataset: Any, left_size: float | None = None, right_size: floa
         dataset: An array, a tuple or list of arrays with as many rows, or batches of `zt.data`,
             which are split by `split`.
         left_size: The rows of the first part: a share from 0 to 1, or a count. Default: `None`.
-        right_size: Those of the second; None: what is left. Default: `None`.
+        right_size: Those of the second; None: the remaining ones. Default: `None`.
         shuffle: Whether to shuffle the rows first. Default: `False`.
         seed: The seed of that; None: 0. Default: `None`.
 
     Returns:
-        Two of what `dataset` is.
+        Two parts of the type of `dataset`.
 
     Raises:
         ConfigError: No size is given, or one side would be empty.

@@ -185,7 +185,7 @@ def has_decimal_comma(cell: str) -> bool:
 
 
 def no_number(cell: str) -> str:
-    """Why a cell is not a number, and what to do."""
+    """Why a cell is not a number, and the fix."""
     if has_decimal_comma(cell):
         point = cell.strip().replace(".", "").replace(",", ".")
         return (f"{cell!r} has a comma where numbers have a point here; write {point} "

@@ -32,8 +32,8 @@ def text(path: str | os.PathLike[str], length: int = 64, tokenizer: str = "chars
     Args:
         path: The file, in UTF-8.
         length: The tokens of a passage. Default: `64`.
-        tokenizer: What a token is: "chars" a character, "bytes" a byte, "words" a word or a sign,
-            without the space between. Default: `"chars"`.
+        tokenizer: The unit of a token: "chars" a character, "bytes" a byte, "words" a word or a
+            sign, without the space between. Default: `"chars"`.
         stride: Passages begin so many tokens apart; None: `length`, side by side. Default: `None`.
         vocab: The vocabulary of another text, so that the same token has the same number; None: the
             tokens of this one. Default: `None`.
@@ -61,7 +61,7 @@ def text(path: str | os.PathLike[str], length: int = 64, tokenizer: str = "chars
 
 
 class Text(Batches):
-    """The passages of a text file: what `text` returns.
+    """The passages of a text file, as `text` returns them.
 
     `vocab` holds each token at its number, `tokens` the whole text as numbers.
     """
@@ -143,7 +143,7 @@ class Text(Batches):
         """The text of numbers.
 
         Args:
-            numbers: An array, or what `program.generate` returns.
+            numbers: An array, or the result of `program.generate`.
 
         Returns:
             The text; words are joined by spaces.

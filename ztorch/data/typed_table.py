@@ -1,4 +1,4 @@
-"""Tables whose columns have kinds: what a pipeline learns from."""
+"""Tables whose columns have kinds, from which a pipeline learns."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MOST_CLASSES = 50  # different whole numbers in a target of classes; with more i
 def table(source: Any, target: str | None = None, *, number: Sequence[str] = (),
           category: Sequence[str] = (), date: Sequence[str] = (), text: Sequence[str] = (),
           ignore: Sequence[str] = ()) -> TypedTable:
-    """Reads a table with columns of any kind, and finds out what each holds.
+    """Reads a table with columns of any kind, and detects the kind of each.
 
     A column holds numbers, categories, dates or texts. One that tells rows apart, such as an id,
     and one that is the same in every row are ignored. Empty cells are gaps, and so are `NA`,
-    `nan`, `null`, `none` and `?`. `print` shows what was found.
+    `nan`, `null`, `none` and `?`. `print` shows the detected kinds.
 
     Args:
         source: A .csv file, a stream of one, a frame of pandas, Polars or Arrow, a dict of columns,
@@ -79,7 +79,7 @@ def table(source: Any, target: str | None = None, *, number: Sequence[str] = (),
 
 
 class TypedTable:
-    """A table whose columns have kinds: what `table` returns."""
+    """A table whose columns have kinds, as `table` returns it."""
 
     def __init__(self, columns: Columns, target: str | None, forced: dict[str, str]):
         self.target, self.dropped = target, 0

@@ -80,8 +80,8 @@ class TileArithmetic:
         Args:
             name: Name of the op.
             *xs: Numbers, indices and tiles.
-            dtype: What they are computed in. `None` means the dtype that they have together.
-            result: What the result is cast to. `None` leaves it. Default: `None`.
+            dtype: The dtype to compute in. `None` means the dtype that they have together.
+            result: The dtype of the result. `None` leaves it. Default: `None`.
         """
         d = dtype or self.common(xs)
         tiles = [self.tile(x) for x in xs]

@@ -37,7 +37,7 @@ class KernelFunction:
     Attributes:
         function: The Python function.
         max_steps: The most turns of loops that data ends; None if nothing was said.
-        signature: What calls are checked against; None if nothing was said.
+        signature: The types that calls are checked against; None: none were declared.
         hints: How it may be computed; None if nothing was said.
     """
 
@@ -193,7 +193,7 @@ class KernelFunction:
             **named: Likewise.
 
         Returns:
-            What the function returns.
+            The result of the function.
         """
         token = _debugging.set(True)
         try:
@@ -229,7 +229,7 @@ class PlacedKernel:
             **named: Likewise.
 
         Returns:
-            A future: `result(timeout=...)` waits for what the kernel returns.
+            A future: `result(timeout=...)` waits for the result of the kernel.
         """
         return _threads().submit(self, *args, **named)
 

@@ -17,7 +17,7 @@ class Update(NamedTuple):
     """A statement such as `total += x` or `best = max(best, x)`."""
 
     how: str  # a key of `writing.COMBINE`
-    term: ast.expr  # what each turn adds
+    term: ast.expr  # that each turn adds
     negative: bool = False  # whether it is subtracted
 
 
@@ -27,7 +27,7 @@ class Selection(NamedTuple):
     best: str  # the variable that holds the extreme
     largest: bool  # whether it is the largest
     last: bool  # whether the last of equal ones counts
-    term: ast.expr  # what each turn compares
+    term: ast.expr  # that each turn compares
     others: dict[str, ast.expr]  # variables that are set with it
 
 

@@ -30,7 +30,7 @@ class ElementIndex:
 
     places: tuple[Affine | LoopTensor, ...]  # of each axis of the array
     own: Axes  # the axes of slices, in order
-    shape: tuple[int, ...]  # of what is read: that of slices, with axes of size 1 for None
+    shape: tuple[int, ...]  # of the result: that of slices, with axes of size 1 for None
 
     @property
     def vars(self) -> Axes:

@@ -73,7 +73,7 @@ class Rows:
     """The turns of a loop over rows."""
 
     firsts: Sequence[int]  # first value of each counter
-    steps: Sequence[int]  # what is added to each
+    steps: Sequence[int]  # the increment of each
     extents: Sequence[int]  # how many values each has
     counters: Counters | None  # what is known of them; None for a tuple of counters
 
@@ -87,7 +87,7 @@ def run_rows(t: ExpressionRules, s: ast.For) -> None:
     """Runs a loop over rows: its turns are threads.
 
     Args:
-        t: What runs statements.
+        t: The translator of statements.
         s: The loop, at the top of a kernel.
     """
     rows, outside = _rows(t, s), {*t.env}

@@ -33,8 +33,8 @@ class Source:
 
         Args:
             node: Where the problem lies.
-            problem: What is wrong, with the shapes or types that disagree.
-            fix: What to write instead. Default: `""`.
+            problem: The mistake, with the shapes or types that disagree.
+            fix: The correct code. Default: `""`.
         """
         line = getattr(node, "lineno", 1)
         start = getattr(node, "col_offset", 0)

@@ -23,7 +23,7 @@ class StatementRules(LoopRules):
     """Runs statements."""
 
     def function(self) -> Any:
-        """Runs the function, and returns what it returns."""
+        """Runs the function and returns its result."""
         body = plainer(self.source, self.max_steps)
         last = body[-1]
         self.block(body[:-1] if isinstance(last, ast.Return) else body)

@@ -25,7 +25,7 @@ def total_of(e: ExpressionRules, update: Update, masks: int, over: Axes, old: An
     """The sum of a term over all turns of some loops.
 
     Args:
-        e: What evaluates expressions.
+        e: The evaluator of expressions.
         update: The statement: `old += term`, or `old -= term`.
         masks: Number of the first condition that turns must fulfil to count.
         over: The loops.
@@ -73,8 +73,8 @@ def extreme_of(e: ExpressionRules, term: LoopTensor, condition: Any, over: Axes,
     Few turns whose numbers lie apart are written out, as those of sums are.
 
     Args:
-        e: What evaluates expressions.
-        term: What each turn gives.
+        e: The evaluator of expressions.
+        term: The term of each turn.
         condition: Which turns count.
         over: The loops.
         how: A key of `COMBINE`.

@@ -49,7 +49,7 @@ class KernelThread:
         return arrays[self._arrays - 1]
 
     def meet(self, x: Any) -> list[Any]:
-        """Waits for all threads of the block; returns what each of them gave."""
+        """Waits for all threads of the block; returns the value that each passed."""
         return self._block.meet(self.thread, x)
 
 
@@ -107,7 +107,7 @@ class _Block:
         self.number, self.body = number, body
         self.arrays: list[Any] = []
         self.offered: list[Any] = [None] * size  # to the next meeting
-        self.met: list[Any] = []  # what was given to the last one
+        self.met: list[Any] = []  # the values passed to the last one
         self.meetings = 0  # how many there were
         self.waiting = [False] * size
         self.done = [False] * size

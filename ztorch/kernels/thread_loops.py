@@ -61,7 +61,7 @@ def run_program(t: ExpressionRules, s: ast.For, blocks: int, size: int,
     """Runs a loop as a program of threads. The arrays that they write become results of its node.
 
     Args:
-        t: What runs statements.
+        t: The translator of statements.
         s: The loop.
         blocks: Number of blocks.
         size: Threads of a block.

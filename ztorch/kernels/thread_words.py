@@ -137,7 +137,7 @@ def atomic_add(array: np.ndarray, index: Any, x: Any) -> Any:
         x: Number to add.
 
     Returns:
-        What the element was before.
+        The old value of the element.
 
     Examples:
         >>> import numpy as np, ztorch as zt
@@ -162,7 +162,7 @@ def atomic_min(array: np.ndarray, index: Any, x: Any) -> Any:
         x: Number to compare with.
 
     Returns:
-        What the element was before.
+        The old value of the element.
 
     Examples:
         >>> import numpy as np, ztorch as zt
@@ -187,7 +187,7 @@ def atomic_max(array: np.ndarray, index: Any, x: Any) -> Any:
         x: Number to compare with.
 
     Returns:
-        What the element was before.
+        The old value of the element.
 
     Examples:
         >>> import numpy as np, ztorch as zt
@@ -212,7 +212,7 @@ def atomic_exchange(array: np.ndarray, index: Any, x: Any) -> Any:
         x: New element.
 
     Returns:
-        What the element was before.
+        The old value of the element.
 
     Examples:
         >>> import numpy as np, ztorch as zt
@@ -234,11 +234,11 @@ def atomic_cas(array: np.ndarray, index: Any, expected: Any, x: Any) -> Any:
     Args:
         array: An array that the kernel makes, or a shared one, of 32 or 64 bits.
         index: Place of the element; a tuple where the array has several axes.
-        expected: What the element must be.
+        expected: The value that the element must have.
         x: New element.
 
     Returns:
-        What the element was before: `expected` where it was changed.
+        The old value of the element: `expected` where it was changed.
 
     Examples:
         >>> import numpy as np, ztorch as zt

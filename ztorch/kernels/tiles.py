@@ -87,7 +87,7 @@ class LoopTensor:
 
     value: Value  # its first axes are loops, the others its own
     axes: Axes = ()  # the loops, outer ones first
-    weak: bool = False  # one of Python's numbers: it takes the dtype of what is beside it
+    weak: bool = False  # one of Python's numbers: it takes the dtype of the other operand
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -59,11 +59,11 @@ def in_order(t: ExpressionRules, s: ast.For, name: str, first: Affine, step: int
     """Runs a loop turn by turn.
 
     Args:
-        t: What runs statements.
+        t: The translator of statements.
         s: The loop.
         name: Name of its counter.
         first: The counter in the first turn.
-        step: What is added to it.
+        step: The increment of each turn.
         count: Number of turns.
         last: Turns whose counter is not before it do nothing; None if there are none.
     """

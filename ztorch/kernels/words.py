@@ -1,4 +1,4 @@
-"""The functions that kernels may call, and what they compute: one row each.
+"""The functions that kernels may call, and their results: one row each.
 
 A row is found by the function itself, such as `numpy.exp`, so that it does not matter how a user
 imports it. Run as plain Python, a kernel calls the function; compiled, it means the op of the row.

@@ -40,7 +40,7 @@ def reduced(arithmetic: TileArithmetic, x: LoopTensor, condition: Any, over: Axe
 
     Args:
         arithmetic: That of the kernel.
-        x: What each turn gives.
+        x: The value of each turn.
         condition: Which turns count.
         over: The loops.
         how: A key of `COMBINE`.
@@ -71,7 +71,7 @@ def write(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex, ne
         arithmetic: That of the kernel.
         array: The array, for each turn of the loops that it belongs to.
         index: Where each turn writes.
-        new: What it writes.
+        new: The value that it writes.
         condition: Which turns write: True, or a tile of bools.
         inner: The parallel loops inside those that the array belongs to.
         how: How turns combine, a key of `COMBINE`; None: each element is written once, or the last

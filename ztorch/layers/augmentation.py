@@ -207,8 +207,9 @@ class RandomTranslation(AugmentationLayer):
         height_factor: Range of the move downwards, in heights of the image. A pair such as `(-0.2,
             0.3)`, or one number for both directions; negative moves up.
         width_factor: Range of the move to the right, in widths of the image, in the same form.
-        fill_mode: What moves in: `"reflect"` a reflection of the image, `"wrap"` its other side,
-            `"nearest"` its border, `"constant"` the fill value. Default: `"reflect"`.
+        fill_mode: How pixels that move in are filled: `"reflect"` a reflection of the image,
+            `"wrap"` its other side, `"nearest"` its border, `"constant"` the fill value. Default:
+            `"reflect"`.
         interpolation: `"bilinear"` interpolates fractions of a pixel, `"nearest"` rounds them.
             Default: `"bilinear"`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and

@@ -1,4 +1,4 @@
-"""The symbolic tensors of layers and models: what they were called on, and what they gave.
+"""The symbolic tensors of layers and models: the inputs and outputs of their calls.
 
 A new model may begin and end at any of them, with the layers between them and their weights.
 """

@@ -87,7 +87,7 @@ class Context:
     states: States = field(default_factory=States)
     updates: dict[Value, Value] = field(default_factory=dict)  # new value of each changed state
     probabilities: dict[Value, tuple[str, Value]] = field(default_factory=dict)  # and their logits
-    results: dict[LayerNode, Any] = field(default_factory=dict)  # what each layer returned
+    results: dict[LayerNode, Any] = field(default_factory=dict)  # the result of each layer
     producers: Producers = field(default_factory=dict)
     ranges: dict[Value, Range] = field(default_factory=dict)  # of inputs, checked on the host
     losses: list[Value] = field(default_factory=list)  # added by layers, one number per row
@@ -114,7 +114,7 @@ class Context:
         return now if narrow is None else OPS.cast(OPS.rounded_to(now, narrow), self.dtype)
 
     def current(self, weight: Weight) -> Value:
-        """The state that holds a weight, or what this step has made of it so far."""
+        """The state that holds a weight, or its value in this step so far."""
         return self.updates.get(state := self.stored(weight), state)
 
     def assign(self, weight: Weight, value: Value) -> None:
@@ -143,8 +143,8 @@ class Context:
             axis: Axis of the positions.
 
         Returns:
-            What to attend to: the cache if a single position is traced, else `new` itself. Entries
-            of later positions hold arbitrary numbers; `Decoding.seen` masks them.
+            The keys or values to attend to: the cache if a single position is traced, else `new`
+            itself. Entries of later positions hold arbitrary numbers; `Decoding.seen` masks them.
         """
         step = self.decoding or self.prefill
         if step is None:

@@ -1,4 +1,4 @@
-"""Decoding: running a causal model on a few positions of its rows, with caches of what came before.
+"""Decoding: running a causal model on a few positions of its rows, with caches of the steps before.
 
 `Prefill` runs whole rows and fills the caches; `Decoding` runs one position of each row. Attention
 keeps keys and values in caches: states of the program with one entry for each position.

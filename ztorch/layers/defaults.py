@@ -17,7 +17,7 @@ _EPSILON, _DATA_FORMAT = 1e-7, "channels_last"
 
 
 def backend() -> str:
-    """The name of what computes.
+    """The name of the framework that computes.
 
     Examples:
         >>> backend()

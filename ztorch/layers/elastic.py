@@ -26,8 +26,9 @@ class RandomElasticTransform(WarpingLayer):
             one. From 0 to 1. Default: `1.0`.
         interpolation: `"bilinear"` interpolates between pixels, `"nearest"` takes the nearest.
             Default: `"bilinear"`.
-        fill_mode: What is outside of the image: `"reflect"` its reflection, `"wrap"` its other
-            side, `"nearest"` its border, `"constant"` the fill value. Default: `"reflect"`.
+        fill_mode: How pixels outside of the image are filled: `"reflect"` its reflection, `"wrap"`
+            its other side, `"nearest"` its border, `"constant"` the fill value. Default:
+            `"reflect"`.
         fill_value: Value for `fill_mode="constant"`. Default: `0.0`.
         value_range: The smallest and the largest pixel value, `(low, high)`. Results are clipped to
             it. Default: `(0, 255)`.

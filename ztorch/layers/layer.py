@@ -119,7 +119,7 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
                 what the function that is traced does.
 
         Returns:
-            What `call` returns.
+            The result of `call`.
 
         Raises:
             ShapeError: The layer does not take these arguments; the message names the layer.
@@ -185,7 +185,7 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
                 `"glorot_uniform"`.
             trainable: Whether an optimizer may change it. Default: `True`.
             regularizer: Its penalty in the loss. Default: `None`.
-            constraint: What it must be after each training step. Default: `None`.
+            constraint: The constraint applied after each training step. Default: `None`.
 
         Returns:
             The weight; `context.read(weight)` gives its tensor in `call`.

@@ -17,7 +17,7 @@ def add(inputs: Sequence[Any], **common: Any) -> Any:
         **common: Arguments of `Add`, such as `name`.
 
     Returns:
-        What the layer gives.
+        The merged tensor.
 
     Examples:
         >>> from ztorch.layers import Input
@@ -35,7 +35,7 @@ def average(inputs: Sequence[Any], **common: Any) -> Any:
         **common: Arguments of `Average`, such as `name`.
 
     Returns:
-        What the layer gives.
+        The merged tensor.
 
     Examples:
         >>> from ztorch.layers import Input
@@ -53,7 +53,7 @@ def maximum(inputs: Sequence[Any], **common: Any) -> Any:
         **common: Arguments of `Maximum`, such as `name`.
 
     Returns:
-        What the layer gives.
+        The merged tensor.
 
     Examples:
         >>> from ztorch.layers import Input
@@ -71,7 +71,7 @@ def minimum(inputs: Sequence[Any], **common: Any) -> Any:
         **common: Arguments of `Minimum`, such as `name`.
 
     Returns:
-        What the layer gives.
+        The merged tensor.
 
     Examples:
         >>> from ztorch.layers import Input
@@ -89,7 +89,7 @@ def multiply(inputs: Sequence[Any], **common: Any) -> Any:
         **common: Arguments of `Multiply`, such as `name`.
 
     Returns:
-        What the layer gives.
+        The merged tensor.
 
     Examples:
         >>> from ztorch.layers import Input
@@ -107,7 +107,7 @@ def subtract(inputs: Sequence[Any], **common: Any) -> Any:
         **common: Arguments of `Subtract`, such as `name`.
 
     Returns:
-        What the layer gives.
+        The merged tensor.
 
     Examples:
         >>> from ztorch.layers import Input
@@ -126,7 +126,7 @@ def concatenate(inputs: Sequence[Any], axis: int = -1, **common: Any) -> Any:
         **common: Arguments of `Concatenate`, such as `name`.
 
     Returns:
-        What the layer gives.
+        The merged tensor.
 
     Examples:
         >>> from ztorch.layers import Input
@@ -145,7 +145,7 @@ def dot(inputs: Sequence[Any], axes: Any = -1, **common: Any) -> Any:
         **common: Arguments of `Dot`, such as `normalize` and `name`.
 
     Returns:
-        What the layer gives.
+        The merged tensor.
 
     Examples:
         >>> from ztorch.layers import Input

@@ -86,7 +86,7 @@ class CopiedModel(ClassModel, Layer, abstract=True):
         """Makes the model that `to_json` described.
 
         Args:
-            text: What `to_json` returned.
+            text: The result of `to_json`.
 
         Returns:
             A model with first weights.

@@ -49,7 +49,7 @@ class OnTensors:
         Args:
             trainable_variables: A tensor or an array for each of `trainable_weights`.
             non_trainable_variables: One for each of `non_trainable_weights`.
-            *inputs: What the layer is called on: tensors or arrays, the batch as their first axis.
+            *inputs: The inputs: tensors or arrays, with the batch as their first axis.
             training: Whether dropout drops, and normalisation takes the batch's own statistics.
                 Default: `False`.
 

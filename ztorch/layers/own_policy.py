@@ -85,7 +85,7 @@ def rounding_of(layer: Any, computed: DType = f32, narrow: DType | None = None) 
     Args:
         layer: The layer.
         computed: The dtype that its program computes in. Default: float32.
-        narrow: What products of layers without a policy of their own round to; None: nothing.
+        narrow: The dtype that products of layers without a policy of their own round to, if any.
             Default: `None`.
 
     Raises:

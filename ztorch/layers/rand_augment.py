@@ -80,7 +80,7 @@ class RandAugment(AugmentationLayer):
 
 
 class AugMix(AugmentationLayer):
-    """While training, mixes each image with what chains of drawn changes make of it.
+    """While training, mixes each image with results of random chains of changes.
 
     A batch has the same chains, whose changes have random numbers of their own for each image. A
     step of a chain is one of eleven changes, which are those of `RandAugment`, or none.

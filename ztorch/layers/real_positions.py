@@ -274,7 +274,7 @@ class Padding:
 
         Args:
             inputs: The tensors that the layer was called on. Its masks are those of axis 1.
-            outputs: What it returned.
+            outputs: Its results.
             masks: For the first of these, the mask or None.
         """
         padded = [self.of(x) for x in inputs if isinstance(x, Value)]

@@ -21,7 +21,7 @@ class ReversibleEmbedding(Embedding):
         tie_weights: Whether both directions use one matrix. Default: `True`.
         embeddings_initializer: Initializer of the vectors. Default: `"uniform"`.
         mask_zero: Whether id 0 is padding that later layers skip. Default: `False`.
-        logit_soft_cap: What scores are limited to, softly: `tanh(score / cap) * cap`; `None`: no
+        logit_soft_cap: A soft limit of scores: `tanh(score / cap) * cap`; `None`: no
             limit. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`, and the regularizer
             and the constraint of `Embedding`.

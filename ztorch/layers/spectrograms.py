@@ -138,7 +138,7 @@ class MelSpectrogram(Layer):
         fft_length: Length of the transform. Default: `2048`.
         sequence_stride: Distance between the beginnings of two frames. Default: `512`.
         sequence_length: Elements of a frame; `None`: `fft_length`. Default: `None`.
-        window: What frames are multiplied by: `"hann"`, `"hamming"`, as many numbers as a frame has
+        window: The factors of a frame: `"hann"`, `"hamming"`, as many numbers as a frame has
             elements, or `None` for ones. Default: `"hann"`.
         sampling_rate: Elements of the signal in a second. Default: `16000`.
         num_mel_bins: How many pitches there are. Default: `128`.

@@ -49,8 +49,9 @@ class RandomRotation(WarpingLayer):
     Args:
         factor: Range of the angle, in whole turns: a pair such as `(-0.1, 0.2)`, or one number for
             both directions. Positive angles turn counter-clockwise. From -1 to 1.
-        fill_mode: What is outside of the image: `"reflect"` its reflection, `"wrap"` its other
-            side, `"nearest"` its border, `"constant"` the fill value. Default: `"reflect"`.
+        fill_mode: How pixels outside of the image are filled: `"reflect"` its reflection, `"wrap"`
+            its other side, `"nearest"` its border, `"constant"` the fill value. Default:
+            `"reflect"`.
         interpolation: `"bilinear"` interpolates between pixels, `"nearest"` takes the nearest.
             Default: `"bilinear"`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
@@ -97,8 +98,9 @@ class RandomZoom(WarpingLayer):
             for both directions. 0.2 shows 20 % more of the image, which shrinks it; -0.2 enlarges
             it. Above -1, up to 1.
         width_factor: The same for the width. `None` zooms both alike. Default: `None`.
-        fill_mode: What is outside of the image: `"reflect"` its reflection, `"wrap"` its other
-            side, `"nearest"` its border, `"constant"` the fill value. Default: `"reflect"`.
+        fill_mode: How pixels outside of the image are filled: `"reflect"` its reflection, `"wrap"`
+            its other side, `"nearest"` its border, `"constant"` the fill value. Default:
+            `"reflect"`.
         interpolation: `"bilinear"` interpolates between pixels, `"nearest"` takes the nearest.
             Default: `"bilinear"`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
@@ -155,8 +157,9 @@ class RandomShear(WarpingLayer):
         y_factor: The same for columns, in rows. Default: `0.0`.
         interpolation: `"bilinear"` interpolates between pixels, `"nearest"` takes the nearest.
             Default: `"bilinear"`.
-        fill_mode: What is outside of the image: `"reflect"` its reflection, `"wrap"` its other
-            side, `"nearest"` its border, `"constant"` the fill value. Default: `"reflect"`.
+        fill_mode: How pixels outside of the image are filled: `"reflect"` its reflection, `"wrap"`
+            its other side, `"nearest"` its border, `"constant"` the fill value. Default:
+            `"reflect"`.
         fill_value: Value for `fill_mode="constant"`. Default: `0.0`.
         data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
             `None` means `"channels_last"`. Default: `None`.

@@ -65,7 +65,7 @@ class Weight(StandIn):
         self.trainable = trainable
         self.has_own_name = True  # False: it is called like the attribute that holds it
         self.regularizer: Regularizer | None = None  # its penalty in the loss
-        self.constraint: Constraint | None = None  # what it must be after each training step
+        self.constraint: Constraint | None = None  # applied after each training step
         self._value: np.ndarray | None = None  # on the host, or a copy of the value at home
         self._home: tuple[Home, str] | None = None  # and the name that the weight has there
         self._version: object = 0  # of `_value`

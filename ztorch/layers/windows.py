@@ -51,7 +51,7 @@ def framed(x: Value, first: int, windows: Sequence[Window], fill: Any,
         x: The tensor.
         first: The first axis along which a window moves; the others follow.
         windows: How it moves along each axis.
-        fill: What is read beyond the ends.
+        fill: The value beyond the ends.
         context: Context of the trace.
 
     Returns:

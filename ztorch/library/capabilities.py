@@ -28,9 +28,9 @@ class Capabilities:
         kind: "cpu", "gpu", "integrated" or "virtual".
         description: The device's own name, for people.
         memory_bytes: All its memory.
-        limits: What its driver says of it: threads of a workgroup, bytes of shared memory and so
-            on. Of the CPU, threads and the width of its vectors.
-        languages: What `load` takes.
+        limits: The limits that its driver reports: threads of a workgroup, bytes of shared memory
+            and so on. Of the CPU, threads and the width of its vectors.
+        languages: The languages that `load` takes.
     """
 
     def __init__(self, own: Routines, compiler: Trial, kind: str, description: str,

@@ -32,7 +32,7 @@ class Code(NamedTuple):
 
     Attributes:
         device: Name of the device.
-        language: What they were written in.
+        language: The language of the source.
         kernels: The workgroup of each, by name.
         handle: The driver's module, or the library of the CPU.
         prepared: Launches that may be run again.
@@ -108,7 +108,7 @@ class OwnCode(RawDevice):
         """Unloads kernels; on the CPU their code goes with the last reference to `code`.
 
         Args:
-            code: What `load` gave.
+            code: The result of `load`.
         """
         code.prepared.clear()
         store = self._store
@@ -122,7 +122,7 @@ class OwnCode(RawDevice):
         The launch is prepared once, and replayed when it comes again with the same buffers.
 
         Args:
-            code: What `load` gave.
+            code: The result of `load`.
             kernel: The kernel's name.
             buffers: Its arguments in order: buffers, parts or tensors of them. A part begins at a
                 multiple of `capabilities().limits["buffer_align"]` bytes, where there is one.

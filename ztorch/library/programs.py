@@ -1,4 +1,4 @@
-"""Compiled routines, kept by what they compute, and their runs on the callers' memory."""
+"""Compiled routines, cached by their meaning, and their runs on the callers' memory."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ class Programs:
             key: All that `function` depends on, besides the sizes and dtypes of its operands.
             function: Takes the operands by name: flat values for regions, scalars for numbers.
                 Gives the flat value of each region that is written.
-            reads: What it reads.
-            writes: What it writes.
+            reads: The memory that it reads.
+            writes: The memory that it writes.
             numbers: Its numbers. Default: `None`.
         """
         numbers = numbers or {}

@@ -33,7 +33,7 @@ class RawDevice:
         name: Name of the device, such as "cpu" or "vulkan:0".
         options: How routines are compiled.
         programs: Its compiled routines; None before the first.
-        memory_limit: Bytes that its buffers may take together; None: what the device has.
+        memory_limit: Bytes that its buffers may take together; None: all of the device's memory.
     """
 
     def __init__(self, options: Options, memory_limit: int | None = None):

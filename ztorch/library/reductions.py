@@ -12,7 +12,7 @@ from ztorch.library.elementwise import result_of
 from ztorch.library.raw_device import REDUCTIONS, RawDevice, need_dtypes, need_shape
 from ztorch.library.strides import read
 
-NEUTRAL = {"sum": 0, "prod": 1}  # what a reduction of no elements gives; others have none
+NEUTRAL = {"sum": 0, "prod": 1}  # the result of reducing no elements; others have none
 
 
 class Reductions(RawDevice):

@@ -31,7 +31,7 @@ class ExportedNetwork(OwnSteps, abstract=True):
         """Compiles the model with its weights for a device, and writes it. The device need not be
         in this machine, and the model need not be compiled.
 
-        What is not said is as in the last `compile`, or as its defaults.
+        Arguments that are left out are those of the last `compile`, or its defaults.
 
         Args:
             path: A file named .zt or .onnx, or a folder for C and the web.
@@ -41,7 +41,7 @@ class ExportedNetwork(OwnSteps, abstract=True):
                 page; None: that of the path's suffix. Default: `None`.
             batch_size: The rows of a step, or several sizes. None: as in `compile`, and one row for
                 a page and a C library. Default: `None`.
-            train: Whether what is written can train. Default: `False`.
+            train: Whether the written program can train. Default: `False`.
             loss: As that of `compile`; for `train=True`. Default: `None`.
             optimizer: As that of `compile`; for `train=True`. Default: `None`.
             metrics: As those of `compile`; for `train=True`. Default: `None`.

@@ -1,4 +1,4 @@
-"""Compiling a model when its data have told what `compile` could not know: shapes and sizes."""
+"""Compiling a model once its data are there, with shapes and sizes that `compile` lacked."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class LateCompile:
         self._compiled: Any = None  # for which data
 
     def keep(self) -> None:
-        """Notes that the model is compiled for what is known so far."""
+        """Notes that the model is compiled for the shapes known so far."""
         self._compiled = self._known
 
     @property

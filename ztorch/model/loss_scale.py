@@ -31,7 +31,7 @@ def scaled_updates(loss: Value, weights: Sequence[Value], states: States,
     Where a gradient is infinite or NaN, weights and slots keep their values.
 
     Args:
-        loss: What training minimises.
+        loss: The loss that training minimises.
         weights: The trainable weights.
         states: Holds the scale, and the count of steps since the last overflow.
         updates: The optimizer: gradients -> new values of weights and slots.

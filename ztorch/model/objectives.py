@@ -34,9 +34,9 @@ def losses_of(model: Network, loss: Any, optimizer: Any, metrics: Any) -> dict[s
 
     Args:
         model: The model.
-        loss: What the user passed to `compile`: a loss for all outputs, a list or a dict.
-        optimizer: What the user passed; it needs a loss.
-        metrics: What the user passed; they need a loss.
+        loss: The argument of `compile`: a loss for all outputs, a list or a dict.
+        optimizer: The argument of `compile`; it needs a loss.
+        metrics: The argument of `compile`; they need a loss.
     """
     if loss is None and (optimizer is not None or metrics):
         argument = "an optimizer" if optimizer is not None else "metrics"
@@ -109,8 +109,8 @@ def _by_output(argument: str, value: Any, model: Network, parse: Callable[[Any],
 
     Args:
         argument: Its name, for errors.
-        value: What the user passed: for a single output one item, for several outputs a list in
-            their order or a dict by their names. Items that are None are left out.
+        value: The argument of `compile`: for a single output one item, for several outputs a list
+            in their order or a dict by their names. Items that are None are left out.
         model: The model.
         parse: Makes an item the object that it names.
         spread: Whether one item may stand for all outputs.

@@ -95,7 +95,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
                 another function over the same weights.
 
         Returns:
-            What `predict` returns.
+            The result of `predict`.
 
         Raises:
             DataError: x does not fit the model's inputs.
@@ -134,7 +134,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
             **options: The other arguments of `Program.generate`.
 
         Returns:
-            What `Program.generate` returns.
+            The result of `Program.generate`.
 
         Raises:
             ConfigError: The model was compiled without `decode`, or an argument makes no sense.
@@ -209,7 +209,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
                 .npz one with names as `layer/weight`, .gguf one for llama.cpp.
             layout: "torch" writes PyTorch's names and layouts, as those of .gguf always are.
                 Default: `None`.
-            names: What layers are called in the file, as {"dense": "fc1"}. Default: `None`.
+            names: The names of layers in the file, as {"dense": "fc1"}. Default: `None`.
             flatten_from: The order of the features of images in the file, "channels_first" or
                 "channels_last", where the layers do not tell it. Default: `None`.
 
@@ -233,10 +233,10 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         """Reads the weights from a file. All are checked before any is changed.
 
         Args:
-            path: What `save_weights` of this model or its program wrote, or a file of Keras
+            path: A file that `save_weights` of this model or its program wrote, or one of Keras
                 (.keras, .weights.h5), PyTorch (.pt, .safetensors), NumPy (.npz) or llama.cpp
                 (.gguf) for a model with the same layers.
-            names: What layers are called in the file, as {"dense": "fc1"}. Default: `None`.
+            names: The names of layers in the file, as {"dense": "fc1"}. Default: `None`.
             flatten_from: The order of the features of images in the file, "channels_first" or
                 "channels_last", where the layers do not tell it. Default: `None`.
             skip_mismatch: Whether layers that the file lacks, or has in another shape, stay as they

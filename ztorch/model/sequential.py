@@ -251,7 +251,7 @@ class Sequential(Model):
 
         Args:
             x: The input, a value of a graph of shape (batch, *input_shape).
-            context: What layers need to know of the function that is traced.
+            context: Facts about the function that is traced.
 
         Returns:
             The output of the last layer.
@@ -277,7 +277,7 @@ class Sequential(Model):
         """Makes the model that `get_config` described.
 
         Args:
-            config: What `get_config` returned.
+            config: The result of `get_config`.
             custom_objects: Classes that it may name, by name or as a list. Default: `None`.
 
         Returns:

@@ -36,7 +36,7 @@ class TunedNetwork(ExportedNetwork, abstract=True):
         every later `compile` finds it, in this process or another. Results differ by rounding at
         most. Ctrl-C ends it and keeps what was found so far.
 
-        What is not said is as in the last `compile`, or as its defaults.
+        Arguments that are left out are those of the last `compile`, or its defaults.
 
         Args:
             device: "cpu" or a level of it, such as "cpu:avx2". Default: `"cpu"`.
@@ -49,7 +49,7 @@ class TunedNetwork(ExportedNetwork, abstract=True):
             threads: As that of `compile`. Default: `None`.
             seconds: For how long to measure; kernels with the most work come first. Default:
                 `60.0`.
-            again: Whether to measure again what is known already. Default: `False`.
+            again: Whether to repeat known measurements. Default: `False`.
 
         Returns:
             A TuningReport, which prints as a table of kernels.
@@ -83,8 +83,8 @@ class TunedNetwork(ExportedNetwork, abstract=True):
         """Explains a function of the model, kernel by kernel: schedules, what is fused and why not
         more, FLOPs, bytes, and the share of the best possible speed.
 
-        What is not said is as in the last `compile`, or as its defaults. `ztorch explain` predicts
-        kernels on GPUs, too.
+        Arguments that are left out are those of the last `compile`, or its defaults. `ztorch
+        explain` predicts kernels on GPUs, too.
 
         Args:
             function: `"predict"`, `"evaluate"`, `"train"` or another one. Default: `"predict"`.

@@ -107,7 +107,7 @@ def ravel(x: Value) -> Value:
 @op(Sample(((3, 5),), {"shift": (1, -2), "axis": (0, 1)}, dtypes="fs"),
     Sample(((2, 3),), {"shift": 7}), numpy=np.roll)
 def roll(x: Value, shift: Axes, axis: Axes | None = None) -> Value:
-    """x with its elements moved along axes; what leaves at one end comes back at the other.
+    """x with its elements moved along axes; those that leave at one end come back at the other.
 
     Args:
         x: Tensor of any dtype.

@@ -229,7 +229,7 @@ def sqrt(x: ComplexValue) -> ComplexValue:
 
 
 def _times(x: Value, y: Value) -> Value:
-    """The product; 0 with what is infinite or NaN is 0."""
+    """The product; 0 times an infinite number or NaN is 0."""
     lost = either(both(zero(x), unbounded(y)), both(zero(y), unbounded(x)))
     y_or_x = OPS.where(zero(x), signed(x, y), signed(y, x))
     return OPS.where(lost, y_or_x, x * y)

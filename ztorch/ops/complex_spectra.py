@@ -224,7 +224,7 @@ def _singular_gradient(upstreams: Sequence[Value], args: Sequence[Value],
     inner = ComplexValue(inner.real + diagonals(ds), inner.imag + diagonals(turned))
     slope = u @ inner @ v.adjoint()
     inverse = OPS.expand_dims(inverse, -2)
-    if u.shape[-2] > u.shape[-1]:  # what is outside of the columns of u
+    if u.shape[-2] > u.shape[-1]:  # the part outside of the columns of u
         slope = slope + (du - u @ of_u) * inverse @ v.adjoint()
     if v.shape[-2] > v.shape[-1]:
         slope = slope + u @ ((dv - v @ of_v) * inverse).adjoint()

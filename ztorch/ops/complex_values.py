@@ -144,7 +144,7 @@ def complex_op(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 
 def complex_rule(rule: Callable[[str], Callable[..., Any] | None]) -> Any:
-    """Registers what makes a family of ops from the real ones."""
+    """Registers the function that makes a family of ops from the real ones."""
     _RULES.append(rule)
     return rule
 

@@ -47,7 +47,7 @@ def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = 
             `None`.
 
     Returns:
-        The last state, and what was kept, with the turns as a new first axis.
+        The last state, and the kept values, with the turns as a new first axis.
 
     Raises:
         ShapeError: Sequences differ in length, or the state changes its shape or dtype.
@@ -121,7 +121,7 @@ def checkpoint(f: Callable[..., Any], *operands: Any) -> Any:
         *operands: Tensors, or dicts, lists and tuples of them. The function may use others, too.
 
     Returns:
-        What the function returns.
+        The result of the function.
 
     Examples:
         >>> import numpy as np, ztorch as zt
@@ -225,7 +225,7 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any],
         *operands: Tensors, or dicts, lists and tuples of them. Functions may use others, too.
 
     Returns:
-        What the function returns.
+        The result of the function.
 
     Raises:
         ShapeError: The condition is not a single bool, or the functions' results differ in shape.

@@ -49,8 +49,8 @@ def read_at(x: Value, row: Value, column: Value, interpolation: str, fill_mode: 
         row: Position of each output pixel, `(batch, rows, columns, 1)`, 0 for the first row.
         column: The same along the columns.
         interpolation: "nearest" or "bilinear".
-        fill_mode: One of FILL_MODES: what is outside.
-        fill_value: What is outside with "constant".
+        fill_mode: How pixels outside are filled; one of FILL_MODES.
+        fill_value: The value of pixels outside with "constant".
     """
     batch, rows, columns, channels = x.shape
     flat = OPS.reshape(x, (batch, rows * columns, channels))
@@ -95,9 +95,9 @@ def affine_transform(images: Value, transform: Value, interpolation: str = "bili
         images: An image `(rows, columns, channels)`, or a batch of them.
         transform: The numbers a0, a1, a2, b0, b1, b2, c0 and c1, for all images or for each.
         interpolation: "nearest" or "bilinear". Default: `"bilinear"`.
-        fill_mode: What is outside of an image: "constant", "nearest", "wrap", "mirror" or
-            "reflect". Default: `"constant"`.
-        fill_value: What is outside with "constant". Default: `0.0`.
+        fill_mode: How pixels outside of an image are filled: "constant", "nearest", "wrap",
+            "mirror" or "reflect". Default: `"constant"`.
+        fill_value: The value of pixels outside with "constant". Default: `0.0`.
         data_format: "channels_last" or "channels_first". Default: `None`.
 
     Returns:
@@ -128,9 +128,9 @@ def map_coordinates(inputs: Value, coordinates: Value, order: int, fill_mode: st
         inputs: Numbers.
         coordinates: For each axis of `inputs` the positions along it, `(axes, ...)`.
         order: 0 takes the nearest element, 1 interpolates.
-        fill_mode: What is outside: "constant", "nearest", "wrap", "mirror" or "reflect". Default:
-            `"constant"`.
-        fill_value: What is outside with "constant". Default: `0.0`.
+        fill_mode: How pixels outside are filled: "constant", "nearest", "wrap", "mirror" or
+            "reflect". Default: `"constant"`.
+        fill_value: The value of pixels outside with "constant". Default: `0.0`.
 
     Returns:
         Numbers in the shape of one of the `coordinates`.

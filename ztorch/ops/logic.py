@@ -144,7 +144,7 @@ def isin(x: Value | float, elements: Value | float, invert: bool = False) -> Val
 
     Args:
         x: Tensor of any dtype, or a number.
-        elements: Tensor of the same dtype, or a number: what is looked for, in any shape.
+        elements: The elements to look for: a number, or a tensor of the same dtype of any shape.
         invert: Whether to tell which elements are not among them. Default: `False`.
 
     Returns:

@@ -66,7 +66,7 @@ def of_state(function: Callable[..., Any], state: Any) -> Callable[[Any], Any]:
 
 
 def pair_of(name: str, result: Any) -> tuple[Any, Any]:
-    """The next state and what is kept, as the function returned them."""
+    """The next state and the kept values, as the function returned them."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise ShapeError(f"{in_layer()}{name}: the function must return (state, kept), such as "
                          f"(h, h) or (h, None), not {type(result).__name__}")

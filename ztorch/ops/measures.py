@@ -71,7 +71,7 @@ def normalize(x: Value, axis: Axes = -1, order: float = 2, epsilon: float | None
     Args:
         x: Float tensor.
         axis: Axis or axes of the vectors. Default: `-1`.
-        order: What the length is: 2 for the root of the sum of squares. Default: `2`.
+        order: The order of the norm: 2 for the root of the sum of squares. Default: `2`.
         epsilon: The least length. `None` means 1e-7. Default: `None`.
 
     Returns:

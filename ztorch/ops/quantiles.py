@@ -58,8 +58,8 @@ def quantile(x: Value, q: Any, axis: Axes = None, method: str = "linear",
         x: Tensor of numbers.
         q: The share, from 0 to 1, or a list of such.
         axis: Axis or axes of the numbers. `None` means all. Default: `None`.
-        method: What lies between two numbers: `"linear"`, `"lower"`, `"higher"`, `"midpoint"` or
-            `"nearest"`. Default: `"linear"`.
+        method: How to interpolate between two numbers: `"linear"`, `"lower"`, `"higher"`,
+            `"midpoint"` or `"nearest"`. Default: `"linear"`.
         keepdims: Whether those axes stay, with size 1. Default: `False`.
 
     Returns:

@@ -124,7 +124,7 @@ def scatter(indices: Value, values: Value, shape: tuple[int, ...]) -> Value:
 
     Args:
         indices: Places `(..., axes)`: an integer for each of the first axes.
-        values: What is there: a number, or a slice of the other axes.
+        values: The value at each place: a number, or a slice of the other axes.
         shape: The shape of the result.
 
     Returns:
@@ -144,7 +144,7 @@ def scatter_update(inputs: Value, indices: Value, updates: Value,
     Args:
         inputs: Tensor of any dtype.
         indices: Places `(n, axes)`: an integer for each of the first axes.
-        updates: What is there: numbers, or slices of the other axes.
+        updates: The new values: numbers, or slices of the other axes.
         reduction: `None`, or `"add"` for values that are added to what is there. Default: `None`.
 
     Returns:

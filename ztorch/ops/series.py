@@ -119,7 +119,7 @@ def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: 
         stop: The last exponent.
         num: Number of numbers. Default: `50`.
         endpoint: Whether the last exponent is one of them. Default: `True`.
-        base: What is raised to the exponents. Default: `10`.
+        base: The base of the exponents. Default: `10`.
         dtype: Dtype of the result. `None` means float32. Default: `None`.
         axis: Where the numbers lie, for arrays. Default: `0`.
 

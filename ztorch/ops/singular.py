@@ -1,4 +1,4 @@
-"""Singular values of small matrices, by Jacobi's rotations, and what is made of them."""
+"""Singular values of small matrices, by Jacobi's rotations, and functions of them."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _gradient(upstreams: Sequence[Value], args: Sequence[Value],
     inner = apart * (of_u - OPS.matrix_transpose(of_u)) * row
     inner = inner + apart * (of_v - OPS.matrix_transpose(of_v)) * column
     slope = OPS.matmul(OPS.matmul(u, inner + diagonals(ds)), vh)
-    if u.shape[-2] > u.shape[-1]:  # what is outside of the columns of u
+    if u.shape[-2] > u.shape[-1]:  # the part outside of the columns of u
         slope = slope + OPS.matmul((du - OPS.matmul(u, of_u)) * inverse, vh)
     if vh.shape[-1] > vh.shape[-2]:
         outside = (dv - OPS.matmul(v, of_v)) * inverse

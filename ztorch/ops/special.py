@@ -1,4 +1,4 @@
-"""Functions of numbers by Keras' names: error functions, Bessel's, and what handles odd numbers."""
+"""Functions of numbers by Keras' names: error functions, Bessel's, and others such as sinc."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def stft(x: Value, sequence_length: int, sequence_stride: int, fft_length: int,
         sequence_length: Elements of a frame.
         sequence_stride: Distance between the beginnings of two frames.
         fft_length: Length of the transform, `sequence_length` or more.
-        window: What frames are multiplied by: `"hann"`, `"hamming"`, as many numbers as a frame
+        window: The factors of a frame: `"hann"`, `"hamming"`, as many numbers as a frame
             has elements, or `None` for ones. Default: `"hann"`.
         center: Whether frame t lies around element `t * sequence_stride`, with x mirrored at its
             ends, and does not begin there. Default: `True`.
@@ -136,7 +136,7 @@ def istft(x: tuple[Value, Value], sequence_length: int, sequence_stride: int, ff
         fft_length: Length of the transform.
         length: Elements of the result, fewer where the frames reach less far. `None` for all that
             the frames reach, without what `center` mirrored. Default: `None`.
-        window: What the frames were multiplied by, as in `stft`. Default: `"hann"`.
+        window: The factors of the frames, as in `stft`. Default: `"hann"`.
         center: Whether frames lay around their elements, as in `stft`. Default: `True`.
 
     Returns:

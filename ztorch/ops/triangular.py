@@ -15,7 +15,7 @@ _LOWER = np.array([[2.0, 0.0, 0.0], [1.0, 3.0, 0.0], [-0.5, 0.7, 1.5]])
 
 
 def inverse_of_lower(x: Value) -> Value:
-    """The inverses of lower triangular matrices; what is above the diagonal is not read.
+    """The inverses of lower triangular matrices; elements above the diagonal are not read.
 
     Those of blocks of 1, 2, 4 ... rows, each from two inverses of half the size: products of
     matrices alone, whose number grows with the logarithm of the size.

@@ -88,7 +88,7 @@ def _pick_body(e: Any, index: Any, axes: Shape, counts: Shape, stride: Shape,
 
 def _places(sizes: Shape, axes: Shape, counts: Shape, stride: Shape, dilation: Shape,
             rank: int) -> Any:
-    """Each place in a window, with the slices that find what it sees."""
+    """Each place in a window, with the slices of the elements that it sees."""
     for place in np.ndindex(*sizes):
         at = [slice(None)] * rank
         for axis, k, n, s, d in zip(axes, place, counts, stride, dilation, strict=True):
