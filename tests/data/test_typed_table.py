@@ -69,10 +69,11 @@ def test_sources_agree(tmp_path: Path) -> None:
 
 def test_frames_of_pandas() -> None:
     pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame({"n": [1, 2], "k": pandas.Categorical(["a", None]),
+    frame = pandas.DataFrame({"n": [1, 2], "k": pandas.Categorical(["a", None]), "b": pandas.array([True, None]),
                               "d": pandas.to_datetime(["2024-01-31", None])})
     table = read_columns(frame)
     assert table["k"].texts == ["a", ""] and table["d"].texts == ["2024-01-31T00:00:00", ""]
+    assert table["b"].texts == ["True", ""]
 
 
 def test_rows_without_a_target_are_dropped_and_splits_keep_shares() -> None:
@@ -100,6 +101,8 @@ WRONG = {
     "empty target": ({"source": {"a": [1, 2], "b": ["", ""]}, "target": "b"}, "every cell of the target"),
     "no dates": ({"source": {"a": ["soon", "later"]}, "date": ["a"]}, "no dates in one format"),
     "texts as target": ({"source": {"a": range(60), "b": [f"n{k}" for k in range(60)]}, "target": "b"}, "too many"),
+    "lists": ({"source": {"a": np.array([[1], [2, 3]], object)}}, "column 'a' holds values of list, neither"),
+    "a table to come": ({"source": type("Lazy", (), {"collect": print})()}, r"a Lazy is no table yet; pass its .collect\(\)"),
     "no table": ({"source": 3}, "not a int"),
     "bytes": ({"source": io.BytesIO(b"a,b\n1,\xff\n")}, "line 2 is not text in UTF-8"),
 }

@@ -109,6 +109,8 @@ def read_columns(source: Any) -> Columns:
         keys = dict.fromkeys(name for row in source for name in row)
         return _from_arrays({str(key): [row.get(key) for row in source] for key in keys},
                             "the table")
+    if callable(getattr(source, "collect", None)):
+        raise DataError(f"a {type(source).__name__} is no table yet; pass its .collect()")
     names = getattr(source, "column_names", getattr(source, "columns", None))
     if names is not None and hasattr(source, "__getitem__"):
         return _from_arrays({str(name): source[name] for name in names}, "the frame")
@@ -177,13 +179,25 @@ def _cells(name: str, values: Any) -> np.ndarray:
     if array.dtype.kind == "M":
         return _texts(np.datetime_as_string(array.astype("datetime64[s]")).tolist())
     if array.dtype.kind not in "bOUS":
-        raise DataError(f"column {name!r} holds {array.dtype}, neither numbers nor texts")
+        raise DataError(f"column {name!r} holds {array.dtype}, neither numbers nor texts; "
+                        "convert it, or drop it")
     items = array.tolist()
+    if nested := [x for x in items if isinstance(x, (list, tuple, Mapping, np.ndarray))]:
+        raise DataError(f"column {name!r} holds values of {type(nested[0]).__name__}, neither "
+                        "numbers nor texts; give each a column of its own, or drop it")
     if all(x is None or (isinstance(x, (int, float, np.number)) and not isinstance(x, bool))
            for x in items):
         return np.array([np.nan if x is None else x for x in items], np.float64)
-    return _texts(["" if x is None or x != x else x.decode("utf-8", "replace")
+    return _texts(["" if _is_nothing(x) else x.decode("utf-8", "replace")
                    if isinstance(x, bytes) else str(x) for x in items])
+
+
+def _is_nothing(x: Any) -> bool:
+    """Whether a value says that nothing is known: None, NaN, or NA of pandas."""
+    try:
+        return x is None or bool(x != x)
+    except TypeError:  # NA is neither true nor false
+        return True
 
 
 def _texts(items: list[str]) -> np.ndarray:

@@ -16,11 +16,13 @@ from ztorch.feed.ports import InputPort, TargetPort
 from ztorch.feed.sequences import Ragged
 from ztorch.feed.texts import TextReader
 from ztorch.runtime.buckets import BATCH, Buckets, open_axes_of
+from ztorch.tabular.rows import inputs_of, is_table, targets_of
 
 if TYPE_CHECKING:
     from ztorch.runtime.running import BoundCall
     from ztorch.runtime.snapshot import Metadata
     from ztorch.runtime.spec import FunctionSpec
+    from ztorch.tabular.record import PipelineRecord
 
 # Rows by port (x, y/NAME, lengths/AXIS ...), all with the same number of rows.
 Columns = dict[str, np.ndarray | Ragged]
@@ -57,6 +59,7 @@ class DataAdapter(NamedTuple):
     weight_ports: tuple[TargetPort, ...] = ()  # of outputs that have weights of their own
     stateful: str = ""  # a layer that remembers a state for each row of a batch, if there is one
     outputs: tuple[str, ...] = ()  # the names of all outputs, in their order
+    pipeline: PipelineRecord | None = None  # how tables become the only input
 
     @classmethod
     def of(cls, functions: Mapping[str, FunctionSpec], metadata: Metadata,
@@ -85,7 +88,8 @@ class DataAdapter(NamedTuple):
                         for f in scoring for port, w in f.inputs.items()
                         if port.partition("/")[0] == "weights"}
         return cls(buckets, tuple(input_ports), tuple(target_ports), tuple(weight_ports.values()),
-                   stateful, tuple(port.partition("/")[2] for port in functions["predict"].outputs))
+                   stateful, tuple(port.partition("/")[2] for port in functions["predict"].outputs),
+                   metadata.pipeline)
 
     @property
     def dtypes(self) -> dict[str, DType]:
@@ -127,9 +131,22 @@ class DataAdapter(NamedTuple):
 
     # -- inputs -----------------------------------------------------------------------------------
 
+    def reads_table(self, value: Any) -> bool:
+        """Whether x is a table that the program's pipeline reads."""
+        return self.pipeline is not None and is_table(self.pipeline, value)
+
+    def with_targets(self, x: Any, y: Any) -> tuple[Any, Any]:
+        """x and y; where x is a table, its targets as numbers."""
+        if self.pipeline is None or not self.reads_table(x):
+            return x, y
+        return x, targets_of(self.pipeline, x, y)
+
     def inputs(self, value: Any, suffix: str = "") -> Columns:
         """x as arrays of rows of the inputs' shapes. Errors call it x, followed by `suffix`."""
         first = self.input_ports[0]
+        if self.reads_table(value):
+            assert self.pipeline is not None
+            value = inputs_of(self.pipeline, value)
         if not self.several_inputs:
             if isinstance(value, tuple):
                 raise DataError(f"x{suffix} is a tuple of {len(value)}; pass its parts one by one, "

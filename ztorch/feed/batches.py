@@ -29,13 +29,14 @@ def batches(adapter: DataAdapter, batch_size: int, x: Any, y: Any = None, sample
     device where `feed` feeds the program with such."""
     if feed is not None:
         return DeviceBatches.of(feed, batch_size, x, y, sample_weight, class_weight, seed)
-    if is_stream(x, y):
+    if not adapter.reads_table(x) and is_stream(x, y):
         if y is not None or sample_weight is not None:
             raise DataError(f"x is {'a dataset' if is_indexed(x) else 'an iterator of batches'}; y "
                             "and sample_weight must come from it too: "
                             f"{'items' if is_indexed(x) else 'yield'} (x, y, sample_weight)")
         stream = as_stream(adapter, x, batch_size, True, seed)
         return StreamBatches(adapter, stream, batch_size, True, class_weight)
+    x, y = adapter.with_targets(x, y)
     columns = adapter.inputs(x)
     columns |= adapter.targets(y, columns)
     columns |= adapter.weights_of_outputs(sample_weight, rows_of(columns))
@@ -53,7 +54,7 @@ def validation_batches(adapter: DataAdapter, batch_size: int, data: Any,
     inputs_in_a_tuple = isinstance(data, tuple) and adapter.several_inputs
     if is_pair and (inputs_in_a_tuple or not isinstance(data[0], tuple)):
         return batches(adapter, batch_size, *data, feed=feed_for(data[0]))
-    if not is_stream(data, None):
+    if not adapter.reads_table(data) and not is_stream(data, None):
         raise DataError("validation_data takes (x, y), (x, y, sample_weight) or something that can "
                         "be iterated again for batches")
     return batches(adapter, batch_size, data)

@@ -61,7 +61,7 @@ def category_codes(column: Any) -> Any:
     # Of polars: a Categorical has numbers that depend on all that the process has read.
     if hasattr(type(column), "to_physical") and str(column.dtype).startswith("Enum"):
         return column.to_physical()
-    if hasattr(column, "combine_chunks"):  # Arrow
-        joined = column.combine_chunks()
-        return joined.indices if hasattr(joined, "indices") else None
-    return None
+    if hasattr(column, "combine_chunks"):  # a column of Arrow in chunks
+        column = column.combine_chunks()
+    return column.indices if hasattr(type(column), "dictionary_encode") and hasattr(
+        column, "indices") else None

@@ -25,6 +25,7 @@ def run_batch(program: Stateful, function: str, x: Any, y: Any, sample_weight: A
     if feed is not None:
         return _run_tensors(program, function, feed, DeviceBatches.of(
             feed, program.batch_size, x, y, sample_weight, class_weight), return_dict)
+    x, y = adapter.with_targets(x, y)
     columns = adapter.inputs(x)
     rows = rows_of(columns)
     columns |= adapter.targets(y, columns)

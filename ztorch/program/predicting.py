@@ -34,7 +34,7 @@ def predict(program: Stateful, predicted: Any, x: Any, size: int, verbose: int |
     check_count("steps", steps)
     adapter, metadata = program.adapter, program.metadata
     source: BatchSource
-    if is_stream(x, None):
+    if not adapter.reads_table(x) and is_stream(x, None):
         source, rows = StreamBatches(adapter, as_stream(adapter, x, size, False), size, False), 0
     else:
         columns = adapter.inputs(x)

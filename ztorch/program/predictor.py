@@ -75,7 +75,8 @@ class Predictor(Stateful):
         if steps is None and callbacks is None:
             if dispatch.is_tensor(x):
                 return self._as_declared(dispatch.predict(self, x))
-            columns = None if is_stream(x, None) else self.adapter.inputs(x)
+            columns = self.adapter.inputs(x) if self.adapter.reads_table(x) or not is_stream(
+                x, None) else None
             if (columns is not None and not verbose and rows_of(columns) <= size
                     and self.adapter.fits_one_bucket(columns)):
                 return self._predict_batch(columns)

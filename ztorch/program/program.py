@@ -89,6 +89,7 @@ class Program(Verbs, Predictor):
                 raise ConfigError(f"this pipeline does not fit program {self.name!r}: "
                                   f"{error}") from None
         self.metadata = self.metadata.replace(pipeline=record)
+        self.adapter = self.adapter._replace(pipeline=record)
 
     def predict_table(self, table: Any) -> Predictions:
         """Predicts for the rows of a table, as the pipeline of this program says.
