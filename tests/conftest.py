@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import shutil
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -126,6 +128,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # a worker of xdist inherits what was found here
         named = config.args_source == pytest.Config.ArgsSource.ARGS
         os.environ["ZTORCH_FEW"] = "all" if named or config.getoption("update_few") else "quick"
+        keep_temporary_files_together(config)
     if config.getoption("update_few"):
         config.pluginmanager.register(inner_loop.Stopwatch())
     os.environ["ZTORCH_FULL"] = "1" if config.getoption("full") else ""  # for lists of cases, and workers
@@ -136,6 +139,15 @@ def pytest_configure(config: pytest.Config) -> None:
         missing = [p for p in PEERS if importlib.util.find_spec(p) is None]
         if missing:
             pytest.exit(f"ZTORCH_REQUIRE_PEERS is set, but missing: {missing}", returncode=3)
+
+
+def keep_temporary_files_together(config: pytest.Config) -> None:
+    """In one folder that goes when the run ends: examples write files, and clang leaves an empty folder
+    behind for each text that it compiles for AMD's chips. Those of `tmp_path` stay where they are."""
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    folder = tempfile.mkdtemp(prefix="ztorch_tests_")
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
 
 
 @pytest.hookimpl(optionalhook=True)

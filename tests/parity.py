@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -119,8 +119,9 @@ class Module:
     def __init__(self, jobs: Iterable[Job], target: str, fusion: bool = True,
                  passes: tuple[str, ...] = DEFAULT, schedules: Schedules | None = None):
         self.graphs = {f"j{k}": job.alone(f"j{k}") for k, job in enumerate(jobs)}
-        self.compiled = compile_functions(self.graphs, TARGETS[target], "parity", passes, fusion,
-                                          schedules)
+        t = TARGETS[target]  # all kernels are one text: LLVM takes two milliseconds for each, however short
+        t = replace(t, one_module_per_kernel=t.limits.grid is not None and t.one_module_per_kernel)
+        self.compiled = compile_functions(self.graphs, t, "parity", passes, fusion, schedules)
         self.executable = Executable(self.compiled.spec, self.compiled.code, self.compiled.params)
 
     def run(self, number: int, threads: int = 1) -> Arrays:
@@ -256,7 +257,6 @@ def agree(job: Job, got: Arrays, want: Arrays | None = None, terms: int = 1) -> 
     """All roots of a job are close to the oracle's."""
     roots = job.graph.roots
     want = want or job.oracle()
-    assert len(got) == len(roots)
     floats = [v.dtype for v in job.graph.nodes() if v.dtype.is_float]
     narrow = min(floats, key=lambda d: d.bits, default=None)  # what its rounding can reach
     for g, w, v in zip(got, want, roots, strict=True):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import ztorch as zt
+from tests.numpy_executable import compile_numpy
 from ztorch import layers as L
 from ztorch.program.program import Program
 
@@ -66,6 +67,11 @@ def compiled(kind: str, size: Any = "time", device: str = "cpu:scalar", **option
     return model(kind, size).compile(device, **{
         "batch_size": 3, "loss": "mse", "optimizer": zt.optimizers.SGD(0.1), "metrics": ["mae"],
         **({"sizes": SIZES} if size == "time" else {}), **options})
+
+
+def exact(kind: str, size: int) -> Program:
+    """The program for one size alone, by the meaning of its ops."""
+    return compile_numpy(model(kind, size), 3, zt.optimizers.SGD(0.1), "mse", ["mae"])
 
 
 @functools.cache

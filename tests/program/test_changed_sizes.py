@@ -11,6 +11,7 @@ import pytest
 import ztorch as zt
 from tests.cases.artifacts import changed
 from tests.cases.evaluating import evaluated
+from tests.numpy_executable import compile_numpy
 from ztorch import layers as L
 from ztorch.errors import ArtifactError, DataError, ShapeError
 from ztorch.runtime.buckets import open_axes_of
@@ -67,7 +68,7 @@ def need_same_training(make: Any, sizes: Any, rows: list[tuple[int, ...]], path:
     for got, loaded in zip(predicted, zt.load(path / "model.zt").predict(x), strict=True):
         np.testing.assert_array_equal(got, loaded)
     for one, got in zip(x, predicted, strict=True):
-        exact = make(one.shape[:-1]).compile("cpu:scalar", batch_size=1, **options)
+        exact = compile_numpy(make(one.shape[:-1]), 1, **options)
         exact.set_weights(first)
         np.testing.assert_allclose(got, exact.predict(one[None])[0], rtol=0, atol=1e-6)
         program.set_weights(first)

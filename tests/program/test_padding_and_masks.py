@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.numpy_executable import compile_numpy
 from ztorch import layers as L
 from ztorch.errors import Unsupported
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
-from ztorch.program.program import Program
 
 SIZES = (3, 6)
 IDS = np.array([[1, 4, 0, 2, 0], [3, 0, 0, 0, 0], [2, 5, 1, 7, 6]], np.int32)
@@ -57,16 +57,17 @@ MASKED: dict[str, Any] = {
 }
 
 
-def compiled(kind: str, size: Any, **options: Any) -> Program:
-    model = zt.Sequential([L.Input((size,), dtype="int32"), L.Embedding(9, 4, mask_zero=True),
-                           *MASKED[kind]()], seed=3)
-    return model.compile("cpu:scalar", batch_size=3, loss="mse", metrics=["mae"],
-                         optimizer=zt.optimizers.SGD(0.1), **options)
+def model(kind: str, size: Any) -> zt.Sequential:
+    return zt.Sequential([L.Input((size,), dtype="int32"), L.Embedding(9, 4, mask_zero=True),
+                          *MASKED[kind]()], seed=3)
 
 
 @pytest.mark.parametrize("kind", MASKED)
 def test_masks_that_travel_and_padding_hide_steps_together(kind: str) -> None:
-    varying, exact = compiled(kind, "time", sizes=SIZES), compiled(kind, IDS.shape[1])
+    options: dict[str, Any] = {"batch_size": 3, "loss": "mse", "metrics": ["mae"],
+                               "optimizer": zt.optimizers.SGD(0.1)}
+    varying = model(kind, "time").compile("cpu:scalar", sizes=SIZES, **options)
+    exact = compile_numpy(model(kind, IDS.shape[1]), **options)
     weights = exact.get_weights()
     varying.set_weights(weights)
     y = exact.predict(IDS)
@@ -83,16 +84,18 @@ def test_masks_that_travel_and_padding_hide_steps_together(kind: str) -> None:
 
 def test_states_go_from_one_sequence_to_another() -> None:
     """An encoder and a decoder, each of several lengths."""
-    def pair(first: Any, second: Any, **options: Any) -> Program:
+    def pair(first: Any, second: Any) -> zt.Model:
         source, target = L.Input((first, 2), name="source"), L.Input((second, 3), name="target")
         _, *states = L.LSTM(4, return_state=True)(source)
         y = L.LSTM(4, return_sequences=True)(target, initial_state=states)
-        return zt.Model([source, target], y, seed=1).compile("cpu:scalar", batch_size=2, **options)
+        return zt.Model([source, target], y, seed=1)
 
     random = np.random.default_rng(2)
     x = {"source": random.normal(size=(2, 5, 2)).astype(np.float32),
          "target": random.normal(size=(2, 2, 3)).astype(np.float32)}
-    varying, exact = pair("words", "signs", sizes={"words": 6, "signs": (3, 4)}), pair(5, 2)
+    sizes = {"words": 6, "signs": (3, 4)}
+    varying = pair("words", "signs").compile("cpu:scalar", batch_size=2, sizes=sizes)
+    exact = compile_numpy(pair(5, 2), 2)
     varying.set_weights(exact.get_weights())
     np.testing.assert_allclose(varying.predict(x), exact.predict(x), rtol=0, atol=1e-6)
 
@@ -110,18 +113,16 @@ def test_a_mask_of_steps_hides_no_padding_of_another_axis() -> None:
         model.compile("cpu:scalar", batch_size=1, sizes=4)
 
 
-def stateful(size: Any, **options: Any) -> Program:
-    model = zt.Sequential([L.Input((size, 2)), L.SimpleRNN(3, stateful=True, name="memory")],
-                          seed=4)
-    return model.compile("cpu:scalar", **options)
+def stateful(size: Any) -> zt.Sequential:
+    return zt.Sequential([L.Input((size, 2)), L.SimpleRNN(3, stateful=True, name="memory")], seed=4)
 
 
 def test_states_that_stay_are_those_of_real_steps() -> None:
     random = np.random.default_rng(5)
     x = [random.normal(size=(n, 2)).astype(np.float32) for n in (5, 2, 1, 4)]
-    program = stateful("time", batch_size=2, sizes=SIZES)
+    program = stateful("time").compile("cpu:scalar", batch_size=2, sizes=SIZES)
     first = program.predict(x)  # two batches, in this order
-    again = [stateful(len(a) + len(b), batch_size=1) for a, b in ((x[0], x[2]), (x[1], x[3]))]
+    again = [compile_numpy(stateful(len(a) + len(b)), 1) for a, b in ((x[0], x[2]), (x[1], x[3]))]
     for k, (alone, rows) in enumerate(zip(again, (x[::2], x[1::2]), strict=True)):
         alone.set_weights(program.get_weights())
         np.testing.assert_allclose(first[2 + k], alone.predict(np.concatenate(rows)[None])[0],
@@ -130,4 +131,4 @@ def test_states_that_stay_are_those_of_real_steps() -> None:
 
 def test_states_that_stay_need_one_batch_size() -> None:
     with pytest.raises(Unsupported, match=r"layer 'memory' is stateful.*batch_size=8"):
-        stateful(4, batch_size=(1, 8))
+        stateful(4).compile("cpu:scalar", batch_size=(1, 8))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.numpy_executable import compile_numpy
 from tests.program.sequences import SIZES, as_new, compiled, data
 from ztorch import layers as L
 from ztorch.errors import DataError
@@ -83,8 +84,8 @@ def test_batch_statistics_count_real_rows_and_steps_only() -> None:
                                                    optimizer="sgd")
     random = np.random.default_rng(0)
     for rows in (1, 2, 3, 7, 8) * 4:
-        exact = zt.Sequential([L.Input((4,)), L.BatchNormalization(momentum=0.5), L.Dense(3)],
-                              seed=1).compile("cpu", batch_size=rows, loss="mse", optimizer="sgd")
+        exact = compile_numpy(zt.Sequential(
+            [L.Input((4,)), L.BatchNormalization(momentum=0.5), L.Dense(3)], seed=1), rows, "sgd", "mse")
         exact.set_weights(program.get_weights())
         x = (random.normal(size=(rows, 4)) * 3 + 5).astype(np.float32)
         y = random.normal(size=(rows, 3)).astype(np.float32)
@@ -110,7 +111,7 @@ def test_words_in_two_sequences() -> None:
     random = np.random.default_rng(1)
     x = {"source": random.integers(0, 20, (4, 3)), "target": random.integers(0, 30, (4, 5))}
     y = random.integers(0, 30, (4, 5))
-    exact = build(3, 5).compile("cpu", batch_size=4, **options)
+    exact = compile_numpy(build(3, 5), 4, **options)
     exact.set_weights(program.get_weights())
     np.testing.assert_allclose(program.predict(x), exact.predict(x), rtol=0, atol=1e-6)
     assert program.train_on_batch(x, y) == pytest.approx(exact.train_on_batch(x, y), rel=1e-5)

@@ -14,7 +14,7 @@ from tests.cases.artifacts import changed
 from tests.cases.available import device
 from tests.cases.covering import one_in_each_run, share
 from tests.cases.evaluating import evaluated
-from tests.program.sequences import MODELS, SIZES, STEPS, as_new, compiled, data, kept, model
+from tests.program.sequences import MODELS, SIZES, STEPS, as_new, compiled, data, exact, kept, model
 from ztorch import layers as L
 from ztorch.errors import ArtifactError, DataError
 from ztorch.program.program import Program
@@ -24,17 +24,17 @@ from ztorch.program.program import Program
 def test_results_are_those_of_the_exact_size(kind: str) -> None:
     program, first = kept(kind)
     for size in share((1, 5), [*MODELS].index(kind), 2):
-        exact = compiled(kind, size)
+        alone = exact(kind, size)
         x, y = data(kind, 3, size)
         program.set_weights(first)
-        exact.set_weights(first)
-        np.testing.assert_allclose(program.predict(x), exact.predict(x), rtol=0, atol=1e-6)
+        alone.set_weights(first)
+        np.testing.assert_allclose(program.predict(x), alone.predict(x), rtol=0, atol=1e-6)
         assert program.evaluate(x, y, verbose=0) == pytest.approx(
-            exact.evaluate(x, y, verbose=0), rel=1e-5)
+            alone.evaluate(x, y, verbose=0), rel=1e-5)
         for _ in range(2):
-            assert program.train_on_batch(x, y) == pytest.approx(exact.train_on_batch(x, y),
+            assert program.train_on_batch(x, y) == pytest.approx(alone.train_on_batch(x, y),
                                                                  rel=1e-5)
-        for ours, theirs in zip(program.get_weights(), exact.get_weights(), strict=True):
+        for ours, theirs in zip(program.get_weights(), alone.get_weights(), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-6)
 
 
@@ -44,8 +44,7 @@ def test_windows_are_those_of_every_exact_size(kind: str) -> None:
     largest = model(kind).trace(1, sizes=13)
     x = np.random.default_rng(3).normal(size=(1, 13, 4)).astype(np.float32)
     for size in range(1, 14):
-        exact = model(kind, size).trace(1)
-        [want] = evaluated(exact, {"x": x[:, :size]})
+        [want] = evaluated(model(kind, size).trace(1), {"x": x[:, :size]})
         [got] = evaluated(largest, {"x": x, "lengths/time": np.array([size], np.int32)})
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-6, err_msg=f"size {size}")
 
@@ -149,14 +148,14 @@ def test_generation_knows_the_largest_size() -> None:
                               L.PositionEmbedding(sequence_length=9), L.TransformerDecoder(8, 2),
                               L.Dense(11)], seed=6).compile("cpu", decode=True, batch_size=2,
                                                             **options)
-    ours, exact = program("time", sizes=(4, 9)), program(9)
-    assert (list(ours.generate([3, 1, 4], 20, seed=1)) == list(exact.generate([3, 1, 4], 20, seed=1)))
+    ours, alone = program("time", sizes=(4, 9)), program(9)
+    assert (list(ours.generate([3, 1, 4], 20, seed=1)) == list(alone.generate([3, 1, 4], 20, seed=1)))
 
 
 @pytest.mark.parametrize("name", one_in_each_run("vulkan", "opencl"))
 def test_devices_hide_padding(name: str) -> None:
     place = device(name).id
-    program, exact = compiled("attention", device=place), compiled("attention", device="cpu")
+    program, here = compiled("attention", device=place), as_new("attention")
     x = [data("attention", 1, n)[0][0] for n in LENGTHS]
-    for ours, theirs in zip(program.predict(x), exact.predict(x), strict=True):
+    for ours, theirs in zip(program.predict(x), here.predict(x), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
