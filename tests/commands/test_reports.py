@@ -100,6 +100,21 @@ def test_a_report_of_files_names_them(run: Run, no_plots: None) -> None:
     assert text.count("<figcaption>is") == 1 and Page(text).sources[0].startswith("data:image/png")
 
 
+def test_a_report_of_texts_and_a_single_probability(run: Run, no_plots: None) -> None:
+    words = zt.layers.TextVectorization(vocabulary=["good", "bad"], output_sequence_length=2)
+    model = zt.Sequential([words, zt.layers.Embedding(4, 1), zt.layers.GlobalAveragePooling1D(), zt.layers.Dense(1, activation="sigmoid")], name="moods")
+    model.set_weights([np.array([[0.0], [0.0], [-6.0], [6.0]]), np.ones((1, 1)), np.zeros(1)])
+    model.pipeline = zt.Pipeline.of_classes(["glad", "sad"])
+    model.compile("cpu:scalar", batch_size=2, loss="binary_crossentropy")
+    model.save("moods.zt")
+    Path("moods.csv").write_text("review,mood\ngood day,glad\nbad day,sad\n<bad> food,glad\n")
+    ok(run("report", "moods.zt", "--data", "moods.csv", "-o", "moods.html"))
+    rows = Page(Path("moods.html").read_text()).rows
+    assert rows[rows.index(["where", "is", "predicted", "loss", "input"]) + 1] == ["row 2", "glad", "sad 95 %", "3.05", "<bad> food"]
+    Path("moods.csv").write_text("review,mood,more\ngood day,glad,1\n")
+    fails(run("report", "moods.zt", "--data", "moods.csv"), "give two columns, the text and then its label")
+
+
 def test_a_report_of_quantities(run: Run) -> None:
     pytest.importorskip("matplotlib")
     model = zt.Sequential([zt.layers.Input((2,)), zt.layers.Dense(1, kernel_initializer="ones")])

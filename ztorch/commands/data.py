@@ -191,6 +191,24 @@ def _read_texts(path: str, program: Program) -> Any:
     return {p.name: table[p.name].texts if p.reader else table[p.name].numbers for p in ports}
 
 
+def read_texts_with_answers(path: str) -> TrainingData:
+    """Texts and their labels: the two columns of a table, the label last."""
+    from ztorch.data.columns import read_columns
+
+    table = read_columns(path)
+    if len(table.by_name) != 2:
+        raise DataError(f"{path} has {len(table.by_name)} columns, and the model takes one text a "
+                        "row; give two columns, the text and then its label")
+    texts, labels = table.by_name.values()
+    if labels.gaps.any():
+        raise DataError(f"{table.place(int(labels.gaps.argmax()))}, column {labels.name!r}: the "
+                        "label is missing; fill it in, or leave the row out")
+    if labels.cells.dtype.kind == "f":
+        whole = (labels.cells == np.floor(labels.cells)).all()
+        return _labelled(texts.cells, labels.cells.astype(np.int32 if whole else np.float32), None)
+    return _labelled(texts.cells, np.array(labels.texts), None)
+
+
 def _shaped(x: Any, shape: tuple[int, ...] | None) -> Any:
     """Flat rows in the shape of the model's input, and other rows flat where the input is. All else
     is left as it is: the program accepts it, or explains what is wrong."""

@@ -100,8 +100,10 @@ def _picture(cells: np.ndarray) -> str:
     return f"data:image/png;base64,{base64.b64encode(png(pixels)).decode()}"
 
 
-def _beginning(cells: np.ndarray) -> str:
-    """The first numbers of a row."""
+def _beginning(cells: np.ndarray | str) -> str:
+    """The first numbers of a row, or its text."""
+    if isinstance(cells, str):
+        return cells
     numbers = ", ".join(f"{value:.4g}" for value in cells.reshape(-1)[:MOST_NUMBERS])
     return numbers + (", ..." if cells.size > MOST_NUMBERS else "")
 
@@ -134,7 +136,8 @@ def examine(program: Program, name: str, artifact: str, output: str | None = Non
         classifies = bool(target.classes)
     else:
         rows = data.TrainingData(_of_output(name, shapes, output), None, None) if (
-            shapes.several) else data.read_training(name, shapes.x)
+            shapes.several) else data.read_texts_with_answers(name) if _reads_texts(
+                program, name) else data.read_training(name, shapes.x)
         if pipeline is not None and rows.classes not in (None, pipeline.classes):
             rows = rows._replace(train=rows.numbered_like(
                 rows._replace(classes=pipeline.classes)), test=None, classes=pipeline.classes)
@@ -144,8 +147,10 @@ def examine(program: Program, name: str, artifact: str, output: str | None = Non
         if isinstance(truth, list):
             raise ConfigError(f"the answers of {name} differ in size from row to row; reports are "
                               "for one class or quantity a row")
-        classifies = np.issubdtype(truth.dtype, np.integer) and count > 1
-        classes = rows.classes or tuple(map(str, range(count)))
+        loss = program.metadata.loss.get(output)
+        binary = count == 1 and loss is not None and loss.name.startswith("binary")
+        classifies = np.issubdtype(truth.dtype, np.integer) and (count > 1 or binary)
+        classes = rows.classes or tuple(map(str, range(2 if binary else count)))
         target = TargetRecord(output, classes if classifies else ())
         if pipeline is not None and pipeline.classes and classifies:
             target = pipeline.record.target or target
@@ -161,6 +166,11 @@ def examine(program: Program, name: str, artifact: str, output: str | None = Non
             f"{truth.shape[1:] or 'one number'}; reports are for one class or quantity a row")
     outputs = _probable(outputs, classifies)
     return Examined(program, target, inputs, truth, outputs, table, columns, output, files)
+
+
+def _reads_texts(program: Program, name: str) -> bool:
+    """Whether data are a table of texts, for a program whose only input is a text."""
+    return program.adapter.input_ports[0].reader is not None and name.lower().endswith(SUFFIXES)
 
 
 def _of_output(path: str, shapes: named_arrays.PortShapes, output: str) -> Pair:
