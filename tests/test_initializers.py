@@ -63,6 +63,15 @@ def test_a_seed_and_a_name_decide():
     np.testing.assert_array_equal(draw(1, "a", own=7), draw(2, "b", own=7))
 
 
+@pytest.mark.parametrize("periodic, turn", [(True, 8), (False, 7)])
+def test_windows_of_a_fourier_transform(periodic, turn):
+    """A periodic window of 8 is the beginning of one of 9."""
+    made = initializers.STFT("real", window="hann", scaling=None, periodic=periodic)((8, 1, 5))
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(8) / turn)
+    want = window[:, None] * np.cos(2 * np.pi / 8 * np.outer(np.arange(8), np.arange(5)))
+    np.testing.assert_allclose(made[:, 0], want, atol=1e-6)
+
+
 def test_names_and_faults():
     assert get("HeNormal").get_config() == {"seed": None}
     assert get({"class_name": "Constant", "config": {"value": 2.0}}).value == 2.0

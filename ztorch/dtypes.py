@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ztorch.errors import DataError, UnknownName, unknown
+
+
+@dataclass(frozen=True)
+class Codes:
+    """How arrays hold a float that NumPy lacks: as integers, computed with in float32."""
+
+    integers: Any  # NumPy's type of them
+    encode: Callable[[np.ndarray], np.ndarray]  # of float32 values: the nearest, ties to even
+    decode: Callable[[np.ndarray], np.ndarray]  # to float32
+
+
+def _encode_bf16(x: np.ndarray) -> np.ndarray:
+    bits = x.view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(x), (bits >> 16) | 0x40, rounded).astype(np.uint16)  # NaN stays quiet
+
+
+def _decode_bf16(codes: np.ndarray) -> np.ndarray:
+    return (codes.astype(np.uint32) << 16).view(np.float32)
 
 
 class DType:
@@ -25,23 +46,24 @@ class DType:
         bytes: Size in memory.
         is_float: Whether it is a float.
         is_int: Whether it is a signed or unsigned integer.
-        in_numpy: Whether NumPy has it. bfloat16 is stored as uint16 and computed in float32.
+        codes: How arrays hold it if NumPy lacks it; None: NumPy has it.
+        in_numpy: Whether NumPy has it.
         numpy: NumPy dtype of arrays in memory.
         working: NumPy dtype that values are computed in.
     """
 
-    __slots__ = ("bits", "bytes", "c", "in_numpy", "is_float", "is_int", "kind", "long", "name",
-                 "numpy", "onnx", "significand", "torch", "working")
+    __slots__ = ("bits", "bytes", "c", "codes", "in_numpy", "is_float", "is_int", "kind", "long",
+                 "name", "numpy", "onnx", "significand", "torch", "working")
 
     def __init__(self, name: str, long: str, kind: str, bits: int, significand: int, c: str,
-                 torch: str, onnx: int, in_numpy: bool = True):
+                 torch: str, onnx: int, codes: Codes | None = None):
         self.name, self.long, self.kind, self.bits = name, long, kind, bits
         self.significand, self.c, self.torch, self.onnx = significand, c, torch, onnx
         self.bytes = max(1, bits // 8)
         self.is_float, self.is_int = kind == "f", kind in "su"
-        self.in_numpy = in_numpy
-        self.numpy = np.dtype(long if in_numpy else np.uint16)
-        self.working = np.dtype(long if in_numpy else np.float32)
+        self.codes, self.in_numpy = codes, codes is None
+        self.numpy = np.dtype(long if codes is None else codes.integers)
+        self.working = np.dtype(long if codes is None else np.float32)
 
     def __reduce__(self) -> tuple:  # so that copies and unpickled dtypes are the same object
         return dtype, (self.name,)
@@ -54,7 +76,8 @@ class DType:
 
 
 f16 = DType("f16", "float16", "f", 16, 11, "unsigned short", "Half", 10)
-bf16 = DType("bf16", "bfloat16", "f", 16, 8, "unsigned short", "BFloat16", 16, in_numpy=False)
+bf16 = DType("bf16", "bfloat16", "f", 16, 8, "unsigned short", "BFloat16", 16,
+             Codes(np.uint16, _encode_bf16, _decode_bf16))
 f32 = DType("f32", "float32", "f", 32, 24, "float", "Float", 1)
 f64 = DType("f64", "float64", "f", 64, 53, "double", "Double", 11)
 i8 = DType("i8", "int8", "s", 8, 0, "signed char", "Char", 3)
@@ -204,23 +227,24 @@ def need_no_mask(label: str, x: Any) -> None:
                             "would be lost; fill them first: x.filled(value)")
 
 
-def round_bf16(x: np.ndarray) -> np.ndarray:
-    """float32 values rounded to the nearest bfloat16 (ties to even), still as float32."""
-    return from_storage(bf16, to_storage(bf16, x))
+def rounded(d: DType, x: np.ndarray) -> np.ndarray:
+    """Values in the working form of a dtype, rounded to numbers that it has.
+
+    >>> rounded(bf16, np.array([1.004], np.float32)).tolist()
+    [1.0078125]
+    """
+    return from_storage(d, to_storage(d, x)).astype(d.working, copy=False)
 
 
 def to_storage(d: DType, x: np.ndarray) -> np.ndarray:
     """Working values in their storage form."""
-    if d.in_numpy:
+    if d.codes is None:
         return np.asarray(x).astype(d.numpy, copy=False)
-    bits = np.asarray(x, np.float32).view(np.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    quiet = np.where(np.isnan(x), (bits >> 16) | 0x40, rounded)
-    return quiet.astype(np.uint16)
+    return d.codes.encode(np.asarray(x, np.float32))
 
 
 def from_storage(d: DType, x: np.ndarray) -> np.ndarray:
     """Stored values in their working form."""
-    if d.in_numpy:
+    if d.codes is None:
         return np.asarray(x)
-    return (np.asarray(x, np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return d.codes.decode(np.asarray(x, d.numpy))

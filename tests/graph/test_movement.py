@@ -46,3 +46,8 @@ def test_a_transpose_of_a_transpose(order: tuple[int, int]) -> None:
 def test_a_broadcast_of_a_broadcast_is_one() -> None:
     row = ops.reshape(X[0], (1, 30))
     check(ops.broadcast_to(ops.broadcast_to(row, (4, 30)), (2, 4, 30)), np.broadcast_to(NUMBERS[0], (2, 4, 30)), 3)
+
+
+def test_a_broadcast_adds_the_axes_that_a_reshape_drops() -> None:
+    one = X[0:1]
+    check(ops.broadcast_to(ops.reshape(one, (30,)), (4, 30)), np.broadcast_to(NUMBERS[0], (4, 30)), 2)

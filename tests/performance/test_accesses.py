@@ -24,7 +24,7 @@ from ztorch.ir.kernel import Kernel, Operand
 from ztorch.machines.chips import CHIPS
 from ztorch.machines.gpus import GPUS, gpu, gpus_of
 from ztorch.performance.prediction import predict_kernel, resident_groups
-from ztorch.performance.register_use import estimated_registers
+from ztorch.performance.register_use import ADDRESSING, estimated_registers
 from ztorch.performance.walk import work_of
 
 H200 = gpu("H200")
@@ -140,4 +140,4 @@ def test_registers_of_sums_are_counted() -> None:
         for n, v in enumerate(sums):
             b.store("y", t, b.get(v), off=n)
 
-    assert 100 < estimated_registers(kernel(body)) <= 128
+    assert 100 + ADDRESSING < estimated_registers(kernel(body)) <= 128

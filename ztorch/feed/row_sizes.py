@@ -29,6 +29,8 @@ def sizes_seen(x: Any, open_axes: Mapping[str, Mapping[int, str]], inputs: Itera
         >>> rows = [np.zeros((3, 4)), np.zeros((9, 4))]
         >>> sizes_seen(rows, {"x": {0: "time"}}, ["x"], "")
         {'time': {9, 3}}
+        >>> sizes_seen([np.zeros((0, 4)), rows[0]], {"x": {0: "time"}}, ["x"], "")
+        {'time': {3}}
     """
     if is_stream(x, None):
         raise ConfigError(f"x gives batches, whose sizes are not known beforehand; {fix}")

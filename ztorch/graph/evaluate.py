@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, bf16, f16, f64, round_bf16
+from ztorch.dtypes import DType, f16, f64, rounded
 from ztorch.graph.body import Body, arguments
 from ztorch.graph.value import Value, topological
 from ztorch.work_line import counted
@@ -96,8 +96,7 @@ def _rounded(x: np.ndarray, v: Value, oracle: bool) -> np.ndarray:
     if oracle and d.is_float:
         x = x.astype(np.float64, copy=False)
         return _with_overflow(x) if v.attrs.get("dtype") is f16 else x
-    x = x.astype(d.working, copy=False)
-    return round_bf16(x) if d is bf16 else x
+    return rounded(d, x.astype(d.working, copy=False))
 
 
 def _with_overflow(x: np.ndarray) -> np.ndarray:

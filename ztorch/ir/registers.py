@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, from_storage, round_bf16, to_storage
+from ztorch.dtypes import DType, from_storage, rounded, to_storage
 from ztorch.ir.kernel import Instr, Kernel, Operand
 from ztorch.ir.lockstep import Lockstep, Watched
 from ztorch.ir.opcodes import OPCODES
@@ -19,7 +19,7 @@ Step = Callable[[], None]
 def _settle(d: DType) -> Callable[[np.ndarray], np.ndarray]:
     """Brings a result to the type that values of dtype d are held in."""
     if not d.in_numpy:
-        return lambda out: round_bf16(out.astype(np.float32))
+        return lambda out: rounded(d, out.astype(np.float32))
     working = d.working
     return lambda out: out if out.dtype == working else out.astype(working)
 

@@ -24,8 +24,8 @@ def calibration(truth: np.ndarray, probabilities: np.ndarray) -> list[tuple[floa
     """Of the predictions in each tenth of probability: how sure they were on average, how often
     they were right, and how many there are.
 
-    >>> calibration(np.array([0, 0]), np.array([[0.95, 0.05], [0.45, 0.55]]))
-    [(0.55, 0.0, 1), (0.95, 1.0, 1)]
+    >>> calibration(np.array([0, 0, 0]), np.array([[1.0, 0.0], [0.85, 0.15], [0.45, 0.55]]))
+    [(0.55, 0.0, 1), (0.85, 1.0, 1), (1.0, 1.0, 1)]
     """
     sure = probabilities.max(1).astype(np.float64)
     right = probabilities.argmax(1) == truth
