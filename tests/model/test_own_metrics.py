@@ -201,7 +201,6 @@ def test_metrics_that_compute_loss_updates_are_scores_as_in_keras(listed):
         for name in other:
             np.testing.assert_allclose(mine[name], other[name], rtol=1e-4, err_msg=name)
 
-
 def test_two_updated_metrics_of_one_name_are_refused():
     class Twice(zt.Model):
         def __init__(self):

@@ -184,9 +184,10 @@ def test_two_networks_with_an_optimizer_each_against_a_loop_by_hand(tmp_path):
     for mine, other in zip(gan.critic.get_weights() + gan.maker.get_weights(), critic + maker,
                            strict=True):
         np.testing.assert_allclose(mine, other.numpy(), atol=2e-6)
-    by_rows = np.average(np.reshape(losses, (2, 3, 2)), axis=1, weights=[6, 6, 4])
-    np.testing.assert_allclose(history["critic_loss"], by_rows[:, 0], rtol=1e-5)
-    np.testing.assert_allclose(history["maker_loss"], by_rows[:, 1], rtol=1e-5)
+    critic_losses, maker_losses = np.moveaxis(np.reshape(losses, (2, 3, 2)), 2, 0)
+    np.testing.assert_allclose(history["critic_loss"], critic_losses.mean(1), rtol=1e-5)
+    by_rows = np.average(maker_losses, axis=1, weights=[6, 6, 4])
+    np.testing.assert_allclose(history["maker_loss"], by_rows, rtol=1e-5)
     gan.save(tmp_path / "gan.zt")
     loaded = zt.load(tmp_path / "gan.zt")
     data = {"real": real[:6], "noise": noise[:6]}

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ztorch.errors import ConfigError
+from ztorch import ops
 from ztorch.graph.op import OPS
-from ztorch.graph.running_step import need_step, running_step
 from ztorch.graph.value import Value
 from ztorch.metrics.metric import Metric
 
 
 class Mean(Metric, abstract=True):
-    """The mean of what `update_state` is given, as in Keras.
-
-    In a `train_step` or `test_step`, the step computes the mean of a batch, and an epoch averages
-    these, each batch by its rows. Outside it is the mean of all numbers since `reset_state`.
+    """The mean of what `update_state` is given, as in Keras: in a step over all steps of an epoch,
+    outside of it since `reset_state`.
 
     Args:
         name: Name in the history. Default: `"mean"`.
@@ -34,35 +30,23 @@ class Mean(Metric, abstract=True):
 
     def __init__(self, name: str = "mean"):
         super().__init__(name)
+        self.total = self.add_weight("total")
+        self.count = self.add_weight("count")
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:  # type: ignore[override]
         """Takes the values of a batch.
 
         Args:
-            values: A tensor of any shape; outside of a step also an array or a number.
+            values: An array, a tensor or a number.
             sample_weight: The weight of each value; None: all count alike. Default: `None`.
         """
-        if not isinstance(values, Value):
-            numbers = np.asarray(values, np.float64)
-            weights = np.broadcast_to(1.0 if sample_weight is None else np.asarray(
-                sample_weight, np.float64), numbers.shape)
-            self.totals = {"total": self.totals.get("total", 0.0) + (numbers * weights).sum(),
-                           "count": self.totals.get("count", 0.0) + weights.sum()}
-            return
-        step = running_step.get()
-        if step is not None:
-            each = _spread(1.0 if sample_weight is None else sample_weight, values)
-            step.add(self, total=OPS.sum(values * each), count=OPS.sum(each))
+        total, count = _sums(values, sample_weight)
+        self.total.assign_add(total)
+        self.count.assign_add(count)
 
     def result(self) -> Any:
-        """The mean."""
-        if running_step.get() is not None:
-            total, count = self._measured().sums.values()
-            return total / count
-        if self.totals:
-            return self._measured()
-        raise ConfigError(f"metric {self.name!r} has no result before update_state, which a "
-                          "train_step calls for each batch")
+        """The mean; 0 before the first value, as in Keras."""
+        return self.total / ops.where(ops.equal(self.count, 0.0), 1.0, self.count)
 
     def __call__(self, values: Any, sample_weight: Any = None) -> Any:  # type: ignore[override]
         """Adds values, and gives the mean of all so far."""
@@ -71,9 +55,8 @@ class Mean(Metric, abstract=True):
 
 
 class Sum(Metric, abstract=True):
-    """The sum of what `update_state` is given, as in Keras.
-
-    In a `train_step` or `test_step` it is the sum over the steps of an epoch.
+    """The sum of what `update_state` is given, as in Keras: in a step over all steps of an epoch,
+    outside of it since `reset_state`.
 
     Args:
         name: Name in the history. Default: `"sum"`.
@@ -89,6 +72,7 @@ class Sum(Metric, abstract=True):
 
     def __init__(self, name: str = "sum"):
         super().__init__(name)
+        self.total = self.add_weight("total")
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:  # type: ignore[override]
         """Adds values.
@@ -97,20 +81,11 @@ class Sum(Metric, abstract=True):
             values: An array, a tensor or a number.
             sample_weight: The weight of each value; None: all count alike. Default: `None`.
         """
-        if isinstance(values, Value):
-            counted = values if sample_weight is None else values * _spread(sample_weight, values)
-            need_step(f"{type(self).__name__}.update_state").add(self, total=OPS.sum(counted))
-            return
-        weights = 1.0 if sample_weight is None else np.asarray(sample_weight, np.float64)
-        total = (np.asarray(values, np.float64) * weights).sum()
-        self.totals = {"total": self.totals.get("total", 0.0) + total}
-
-    def of_sums(self, sums: Mapping[str, Value]) -> Value:
-        return sums["total"]
+        self.total.assign_add(_sums(values, sample_weight)[0])
 
     def result(self) -> Any:
         """The sum."""
-        return self._measured()
+        return self.total + 0.0
 
     def __call__(self, values: Any, sample_weight: Any = None) -> Any:  # type: ignore[override]
         """Adds values, and gives the sum of all so far."""
@@ -118,7 +93,17 @@ class Sum(Metric, abstract=True):
         return self.result()
 
 
-def _spread(weights: Any, values: Value) -> Value:
-    """Weights, or one number, for each of the values."""
-    each = OPS.ones_like(values)
-    return each * (OPS.cast(weights, values.dtype) if isinstance(weights, Value) else weights)
+def _sums(values: Any, weights: Any) -> tuple[Any, Any]:
+    """The sum of values times their weights, and that of the weights: of a graph, or numbers."""
+    weights = 1.0 if weights is None else weights
+    if not isinstance(values, Value):
+        numbers = np.asarray(values, np.float64)
+        counted = np.asarray(weights, np.float64)
+        more = (1,) * (numbers.ndim - counted.ndim)
+        each = np.broadcast_to(counted.reshape((*counted.shape, *more)), numbers.shape)
+        return (numbers * each).sum(), each.sum()
+    if isinstance(weights, Value):
+        more = (1,) * (values.rank - weights.rank)  # for those of rows, which have several values
+        weights = OPS.cast(OPS.reshape(weights, (*weights.shape, *more)), values.dtype)
+    each = OPS.ones_like(values) * weights
+    return OPS.sum(values * each), OPS.sum(each)

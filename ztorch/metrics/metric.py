@@ -16,7 +16,7 @@ from ztorch.graph.value import Value
 from ztorch.keras_calls import without
 from ztorch.losses.loss import Loss, as_target, rows
 from ztorch.losses.numbers import fitting_weights, on_numbers
-from ztorch.metrics.variables import MetricVariable
+from ztorch.metrics.variables import MetricVariable, reading, updating
 
 Weigh = Callable[[Value], Value]  # values times the weights of their rows; 0 where they are masked
 
@@ -54,6 +54,9 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         super().__init_subclass__(**more)
         if "__init__" in vars(cls):
             cls.__init__ = without(cls.__init__, dtype=None)  # type: ignore[method-assign]
+        for method, traced in (("update_state", updating), ("result", reading)):
+            if method in vars(cls):
+                setattr(cls, method, traced(vars(cls)[method]))
 
     def __init__(self, name: str | None = None):
         self.name = name or (self.names[0] if self.names else type(self).__name__)
@@ -102,6 +105,8 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         step = running_step.get()
         if step is not None:
             step.measure(self, y_true, y_pred, sample_weight)
+            return
+        if isinstance(y_pred, Value):  # of a function that computes no scores, such as predict
             return
         operands = [y_true, y_pred, *([] if sample_weight is None else [sample_weight])]
         added = on_numbers(f"metric {self.name!r}", self, self._sums_of_numbers, operands)

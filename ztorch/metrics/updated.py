@@ -5,17 +5,16 @@ The program computes what a batch adds to the variables, and an epoch adds it up
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from ztorch.errors import ConfigError
 from ztorch.graph.batching import repeated, vectorized
-from ztorch.graph.op import OPS, constant, leaf
+from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Value, topological
 from ztorch.metrics.metric import Metric, SumMetric, Weigh
-from ztorch.metrics.variables import MetricVariable
+from ztorch.metrics.variables import MetricVariable, adding, totals_of
 
 
 class UpdatedMetric(SumMetric, abstract=True):
@@ -38,15 +37,15 @@ class UpdatedMetric(SumMetric, abstract=True):
 
     def _added(self, y_true: Value, y_pred: Value, row_weights: Value) -> dict[str, Value]:
         """The sums that a batch adds to the variables."""
-        before = [v.total for v in self.variables]
-        for v in self.variables:
-            v.total, v.updating = constant(np.zeros(v.shape), y_pred.dtype), True
         try:
+            inspect.signature(self.metric.update_state).bind(None, None, sample_weight=None)
+        except TypeError:
+            raise ConfigError(f"metric {self.name!r} takes no (y_true, y_pred, sample_weight), as "
+                              "those of compile do; update it in the call of a layer or in a "
+                              "step, or give compile a subclass that takes them") from None
+        with adding(self.variables, y_pred.dtype) as added:
             self.metric.update_state(y_true, y_pred, sample_weight=row_weights)
-            return {v.name: v.total for v in self.variables}
-        finally:
-            for v, total in zip(self.variables, before, strict=True):
-                v.total, v.updating = total, False
+        return added
 
     def _added_by_row(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
         """The same, where `update_state` ignores the weights: each row is a batch of its own, so
@@ -61,14 +60,8 @@ class UpdatedMetric(SumMetric, abstract=True):
                 for name, x in added.items()}
 
     def result(self, sums: Mapping[str, Value]) -> Value:
-        before = [v.total for v in self.variables]
-        for v in self.variables:
-            v.total = sums[v.name]
-        try:
+        with totals_of(self.variables, sums):
             result = self.metric.result()
-        finally:
-            for v, total in zip(self.variables, before, strict=True):
-                v.total = total
         return result.tensor if isinstance(result, MetricVariable) else result
 
 

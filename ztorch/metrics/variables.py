@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from ztorch import ops
+from ztorch.dtypes import DType, f32
 from ztorch.errors import Unsupported
-from ztorch.graph.op import shape_error
+from ztorch.graph.op import constant, shape_error
+from ztorch.graph.running_step import running_step
 from ztorch.graph.value import StandIn, Value
 
 
@@ -79,6 +83,65 @@ class MetricVariable(StandIn):
 
     def __repr__(self) -> str:
         return f"<variable {self.name} of metric {self.metric} {self.shape}>"
+
+
+@contextmanager
+def adding(variables: Sequence[MetricVariable], d: DType) -> Iterator[dict[str, Value]]:
+    """While what a batch adds to variables is traced, from zero: by name, filled at the end."""
+    added: dict[str, Value] = {}
+    before = [v.total for v in variables]
+    for v in variables:
+        v.total, v.updating = constant(np.zeros(v.shape), d), True
+    try:
+        yield added
+        added.update((v.name, v.total) for v in variables)
+    finally:
+        for v, total in zip(variables, before, strict=True):
+            v.total, v.updating = total, False
+
+
+@contextmanager
+def totals_of(variables: Sequence[MetricVariable], totals: Mapping[str, Value]) -> Iterator[None]:
+    """While a result is traced from totals by name."""
+    before = [v.total for v in variables]
+    for v in variables:
+        v.total = totals[v.name]
+    try:
+        yield
+    finally:
+        for v, total in zip(variables, before, strict=True):
+            v.total = total
+
+
+def updating(update_state: Callable[..., Any]) -> Callable[..., Any]:
+    """An `update_state` of variables. In a step it adds what it computes to those of the batch."""
+
+    @functools.wraps(update_state)
+    def updated(self: Any, *args: Any, **keywords: Any) -> None:
+        traced = [x for x in (*args, *keywords.values()) if isinstance(x, Value)]
+        if not self.variables or not traced or any(v.updating for v in self.variables):
+            update_state(self, *args, **keywords)
+        elif (step := running_step.get()) is not None:
+            d = next((x.dtype for x in traced if x.dtype.is_float), f32)
+            with adding(self.variables, d) as added:
+                update_state(self, *args, **keywords)
+            step.add(self, **added)
+
+    return updated
+
+
+def reading(result: Callable[..., Any]) -> Callable[..., Any]:
+    """A `result` of variables. In a step it is that of the batch."""
+
+    @functools.wraps(result)
+    def measured(self: Any, *args: Any, **keywords: Any) -> Any:
+        step = running_step.get()
+        if step is None or not self.variables or args or keywords or any(
+                isinstance(v.total, Value) for v in self.variables):
+            return result(self, *args, **keywords)
+        return step.measured(self)
+
+    return measured
 
 
 def _total(x: Any) -> Any:

@@ -11,6 +11,7 @@ from ztorch.errors import ConfigError
 from ztorch.losses import UnfitTargets
 from ztorch.model.late_compile import LateCompile
 from ztorch.model.programs import ModelPrograms, hand_over
+from ztorch.model.step_functions import need_some_loss
 from ztorch.model.step_metrics import EpochScore
 from ztorch.model.tuning import ROWS, TunedNetwork
 from ztorch.optimizers import Optimizer
@@ -38,9 +39,12 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         """Compiles the network, for arguments of `compile`, once it knows its inputs and the sizes
         of open axes. Returns the program, or the network where it waits for data."""
         self.batch_sizes(arguments["batch_size"])  # a wrong one is refused before data come
-        waits = (not self.knows_inputs or bool({"train", "evaluate"} & self.own_functions)
-                 or (arguments["sizes"] is None and bool(self.axis_names)))
+        waits = not self.knows_inputs or (arguments["sizes"] is None and bool(self.axis_names))
+        if not waits:
+            need_some_loss(self, **{name: arguments[name] for name in (
+                "loss", "optimizer", "metrics", "sizes")})
         self._late = LateCompile(arguments)
+        waits = waits or bool({"train", "evaluate"} & self._late.own_functions(self))
         if not waits:
             try:
                 program = self.compile_now(**arguments)
@@ -71,7 +75,8 @@ class CompiledNetwork(TunedNetwork, abstract=True):
             self._late.hold(self, x)
         if self._late is not None and function != "predict":
             self._late.hold_targets(x, y, self, self.program)
-        if self._late is not None and function in self.own_functions - {"predict"}:
+        if self._late is not None and function in (
+                self._late.own_functions(self) - {"predict"}):
             self._late.hold_batches(x, y, batch_size or self.batch_sizes(
                 self._late.arguments["batch_size"])[-1], split)
 
@@ -97,7 +102,7 @@ class CompiledNetwork(TunedNetwork, abstract=True):
     def compile_if_due(self, function: str) -> None:
         """Compiles a waiting program once data have told its sizes, and again for larger data. To
         predict, it compiles without a loss whose targets are not known yet."""
-        arguments = None if self._late is None else self._late.due()
+        arguments = None if self._late is None else self._late.due(function)
         if arguments is not None:
             before = self.program
             try:

@@ -18,6 +18,7 @@ from ztorch.layers.naming import port
 from ztorch.losses import TargetSpec
 from ztorch.model.objectives import losses_of
 from ztorch.model.open_axes import multiples_of
+from ztorch.model.step_functions import own_functions
 from ztorch.runtime.buckets import open_axes_of
 from ztorch.runtime.snapshot import Metadata
 
@@ -120,11 +121,17 @@ class LateCompile:
                                       for name, spec in targets.items()):
             self.targets, self.needs_targets = targets, False
 
-    def due(self) -> dict[str, Any] | None:
+    def own_functions(self, model: Network) -> frozenset[str]:
+        """The functions of its program that steps of the model make."""
+        return own_functions(model, self.arguments["loss"], self.arguments["optimizer"])
+
+    def due(self, function: str) -> dict[str, Any] | None:
         """The arguments to compile with now; None where what is compiled holds all data."""
         if self._compiled == self._known:
             return None
         self.keep()
+        if function == "predict" and self.targets is None and self.arguments["loss"] is None:
+            return self.to_predict()
         arguments = {**self.arguments, "sizes": self.sizes or self.arguments["sizes"]}
         if self.batches:
             sizes = self.arguments["batch_size"]

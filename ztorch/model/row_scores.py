@@ -91,6 +91,12 @@ class RowScores:
         with layer_scope("loss"):
             return {label: OPS.sum(row * share(real, real))}
 
+    def metric_sums(self, metric: Metric, y_true: Value, y_pred: Value) -> dict[str, Value]:
+        """The sums of this batch that a metric is computed from, in which weights of rows count."""
+        with layer_scope(metric.name):
+            return metric.batch_sums(y_true, y_pred, weigher(
+                self.context.masks.get(y_pred), self.weights.own, self.context))
+
     def _loss(self, loss: Loss, output: str, y_true: Value, y_pred: Value) -> Value:
         """The loss of an output."""
         own, rows = self.weights.of(output), self.weights.rows

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ztorch.dtypes import f16
@@ -21,13 +21,12 @@ from ztorch.graph.value import Graph, Value, topological
 from ztorch.layers.context import Context
 from ztorch.layers.symbol import leaves
 from ztorch.layers.weight import Weight
-from ztorch.losses import TargetSpec
 from ztorch.metrics import Metric
+from ztorch.metrics.updated import as_program_metric
 from ztorch.model.function_graphs import BatchInputs, ScoringGraphs, constrained
 from ztorch.model.row_scores import RowScores, labelled
 from ztorch.model.step_metrics import CompiledMetric, KeptSums, Scores, logged, score_name
 from ztorch.optimizers import Optimizer
-from ztorch.runtime.spec import SUMS
 
 
 @dataclass
@@ -42,7 +41,8 @@ class TracedStep:
     losses: Scores = field(default_factory=dict)  # that of each output
     changed: dict[Value, Optimizer] = field(default_factory=dict)  # states of weights, and by whom
     kept: dict[str, Value] = field(default_factory=dict)  # states of optimizers by name
-    results: dict[Metric, Scores] = field(default_factory=dict)  # of metrics
+    results: dict[Metric, Scores] = field(default_factory=dict)  # sums of metrics
+    read: dict[Value, KeptSums] = field(default_factory=dict)  # results of metrics in this step
 
     # -- arguments of the method -------------------------------------------------------------------
 
@@ -100,23 +100,26 @@ class TracedStep:
 
     def measure(self, metric: Metric, y_true: Any, y_pred: Any, sample_weight: Any) -> None:
         """Computes a metric of the batch."""
-        self.results[metric] = self._scores(sample_weight).metric(
-            metric, metric.name, y_true, y_pred)
+        scores = self._scores(sample_weight)
+        if sample_weight is None:  # weights of fit count where a step passes them on
+            scores = replace(scores, weights=scores.weights._replace(own=scores.weights.rows))
+        self.add(metric, **scores.metric_sums(metric, y_true, y_pred))
 
-    def measured(self, metric: Metric) -> Any:
-        """The metric of the batch."""
+    def measured(self, metric: Metric) -> Value:
+        """The metric of the batch. A step that returns it reports the metric of an epoch."""
         if metric not in self.results:
             raise ConfigError(f"metric {metric.name!r} has no result before update_state, which a "
                               "step calls for its batch")
-        scores = self.results[metric]
-        return scores[metric.name] if metric.name in scores else KeptSums(metric, scores)
+        kept = KeptSums(as_program_metric(metric), self.results[metric])
+        result = kept.metric.of_sums(kept.sums)
+        self.read[result] = kept
+        return result
 
     def add(self, metric: Metric, **sums: Value) -> None:
         """Adds to the sums that a metric keeps of the batch."""
         before = self.results.get(metric, {})
-        labels = {f"{SUMS}{metric.name}/{key}": x for key, x in sums.items()}
-        self.results[metric] = {label: before[label] + x if label in before else x
-                                for label, x in labels.items()}
+        self.results[metric] = {key: before[key] + x if key in before else x
+                                for key, x in sums.items()}
 
     def _scores(self, sample_weight: Any) -> RowScores:
         weights = self.batch.weights
@@ -202,14 +205,6 @@ class TracedStep:
 # -- tracing ---------------------------------------------------------------------------------------
 
 
-def own_functions(model: Any, loss: Any,
-                  targets: Mapping[str, TargetSpec] | None) -> frozenset[str]:
-    """The functions of a program that methods of a model's class make. Without a loss and without
-    targets it only predicts."""
-    own: frozenset[str] = getattr(model, "own_functions", frozenset())
-    return own if loss is not None or targets is not None else own & {"predict"}
-
-
 def predicted(model: Any, x: Mapping[str, Value], context: Context) -> dict[str, Value]:
     """The outputs of `predict_step` by name, for inputs by name."""
     context.stepped = model
@@ -246,14 +241,18 @@ def traced_step(graphs: ScoringGraphs, method: str, optimizer: Optimizer | None)
         context.padding.begin(batch.x[name], {k + 1: axis for k, axis in axes.items()})
     with _running(step):
         scores = logged(getattr(model, method)(step.data()), f"{type(model).__name__}.{method}",
-                        graphs.kept)
+                        graphs.kept, step.read)
     if method == "test_step":
         return Graph(scores, context.memories)
     if not step.changed:
         raise ConfigError(f"{type(model).__name__}.train_step changes no weights; end it with "
                           "self.optimizer.apply(self.gradients(loss, weights), weights)")
-    return Graph(scores, {state.attrs["name"]: value for state, value in context.updates.items()},
-                 tuple(dict.fromkeys(context.recomputed)))
+    graph = Graph(scores, {state.attrs["name"]: value for state, value in context.updates.items()},
+                  tuple(dict.fromkeys(context.recomputed)))
+    if not graph.leaves("input"):
+        raise ConfigError(f"the loss of model {model.name!r} depends on no data, only on weights; "
+                          "compile with a loss, such as loss='mse'")
+    return graph
 
 
 @contextmanager

@@ -21,7 +21,7 @@ class Result(NamedTuple):
 
 
 class KeptSums(NamedTuple):
-    """The value in a step of a metric that the model keeps, where an epoch adds up its sums."""
+    """A metric that the model keeps, in a step: an epoch adds up its sums."""
 
     metric: Metric
     sums: Scores
@@ -81,9 +81,10 @@ def score_name(label: str) -> str:
     return label.removeprefix(SUMS).rpartition("/")[0] if label.startswith(SUMS) else label
 
 
-def logged(logs: Any, method: str, kept: dict[str, Metric]) -> Scores:
+def logged(logs: Any, method: str, kept: dict[str, Metric],
+           read: Mapping[Value, KeptSums]) -> Scores:
     """The scores of a step, as outputs of a function; `kept` gets the metrics that are computed
-    from sums, by the names under which the step returned them."""
+    from sums, by the names under which the step returned them. `read` are results of metrics."""
     if not isinstance(logs, Mapping) or not logs:
         raise ConfigError(f"{method} returned {logs!r}; return a dict of scalars by name, such as "
                           "{'loss': loss}")
@@ -91,10 +92,9 @@ def logged(logs: Any, method: str, kept: dict[str, Metric]) -> Scores:
     for name, x in logs.items():
         if isinstance(x, Result):
             scores |= x.scores
-        elif isinstance(x, KeptSums):
-            kept[name] = x.metric
-            scores |= {f"{SUMS}{name}/{key.rpartition('/')[2]}": part
-                       for key, part in x.sums.items()}
+        elif isinstance(x, Value) and x in read:
+            kept[name] = read[x].metric
+            scores |= {f"{SUMS}{name}/{key}": part for key, part in read[x].sums.items()}
         elif isinstance(x, Value) and (x.shape == () or name.startswith(SUMS)):
             with layer_scope(name):
                 scores[name] = x

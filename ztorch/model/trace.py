@@ -25,7 +25,8 @@ from ztorch.model.function_graphs import ScoringGraphs
 from ztorch.model.generation import Generation
 from ztorch.model.objectives import Objective, losses_of, objectives_of
 from ztorch.model.open_axes import multiples_of, need_multiples, sizes_of
-from ztorch.model.step import own_functions, predicted, traced_step
+from ztorch.model.step import predicted, traced_step
+from ztorch.model.step_functions import own_functions
 from ztorch.model.summary import layer_rows
 from ztorch.optimizers import Optimizer
 from ztorch.real_sizes import OpenAxis
@@ -52,7 +53,8 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
     buckets = Buckets({BATCH: ascending("batch_size", batch_size), **{
         name: axis for name, axis in open_sizes.items() if name not in single}})
     computed, narrow = float_dtypes(dtype_)
-    own = own_functions(model, loss, targets)
+    own = own_functions(model, loss, optimizer)
+    own = own if loss is not None or targets is not None else own & {"predict"}
     loss_of = losses_of(model, loss, *((None, ()) if "train" in own else (optimizer, metrics)))
     decode = rows_at_once(decode)
     optimizer = None if optimizer is None else Optimizer.get(optimizer)

@@ -1,0 +1,42 @@
+"""Which functions of a program are traced from the steps of its model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ztorch.layers.context import Context, States
+from ztorch.layers.network import Network
+from ztorch.layers.real_positions import Padding
+from ztorch.layers.symbol import leaves
+from ztorch.metrics import Metric
+from ztorch.model.objectives import losses_of
+from ztorch.model.open_axes import sizes_of
+
+
+def own_functions(model: Any, loss: Any, optimizer: Any) -> frozenset[str]:
+    """The functions of a program that steps of a model make, for arguments of `compile`: those of
+    its class, and all that score where layers alone add the loss, or keep metrics."""
+    own: frozenset[str] = model.own_functions
+    trains = optimizer is not None
+    if model.own_call is not None and not model.is_class:  # it has steps alone
+        return own
+    scored = (trains and "train" not in own) if loss is None else keeps_metrics(model)
+    return own | {"evaluate", *(["train"] if trains else [])} if scored else own
+
+
+def keeps_metrics(model: Network) -> bool:
+    """Whether a model or its layers have metrics, which their `call` may update."""
+    return any(isinstance(x, Metric) for _, layer in model.walk()
+               for attribute in vars(layer).values() for x in leaves(attribute))
+
+
+def need_some_loss(model: Network, loss: Any, optimizer: Any, metrics: Any, sizes: Any) -> None:
+    """Raises where nothing gives a model, whose inputs are known, a loss of its data."""
+    if loss is not None or optimizer is None or "train" in model.own_functions:
+        return
+    widest = {name: axis[-1] for name, axis in sizes_of(model, sizes).items()}
+    context = Context(training=True, states=States(data=False, root=model.path),
+                      padding=Padding(widest))
+    model.called(model.leaves(1, sizes=widest), context)
+    if not (context.losses or context.penalties):
+        losses_of(model, loss, optimizer, metrics)  # which refuses
