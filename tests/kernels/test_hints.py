@@ -63,6 +63,23 @@ def test_hints_change_schedules_and_no_result() -> None:
     said = zt.kernel(product.function, hints=zt.Hints(shared_memory=6000, kind="rows")).explain(x, w)
     assert "hint shared_memory=6000 is not followed: a processor has none" in said
     assert "hint kind=rows is not followed: this can be product" in said
+    said = zt.kernel(product.function, hints=zt.Hints(shared_memory=64)).on("vulkan").explain(x, w)
+    assert "hint shared_memory=64 is not followed: the kernel needs more" in said
     for wrong in ({"tile": (1,)}, {"workgroup": 0}, {"kind": "two words"}, {"shared_memory": -1}, {"tensor_cores": 2}, {"unroll": 1.5}):
         with pytest.raises(ConfigError, match=f"the hint {next(iter(wrong))}="):
             zt.Hints(**wrong)  # type: ignore[arg-type]
+
+
+def test_vectors_hold_no_more_than_there_are_elements() -> None:
+    @zt.kernel(hints=zt.Hints(vector_width=4))
+    def sums(x):
+        out = np.empty_like(x)
+        total = 0.0
+        for i in range(x.shape[0]):
+            out[i] = total
+            total = total * 0.5 + x[i]
+        return out
+
+    x = np.arange(20, dtype=np.float32)
+    np.testing.assert_allclose(sums(x), sums.debug(x), rtol=1e-6)
+    assert "hint vector_width=4 is not followed" in sums.explain(x)

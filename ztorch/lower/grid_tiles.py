@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from ztorch.errors import Unsupported
+from ztorch.graph.hints import layer_name
 from ztorch.graph.value import Value
 from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, MmaShape
 from ztorch.ir.limits import GridLimits, Limits
@@ -135,8 +136,9 @@ def _estimated(region: Region, limits: Limits) -> tuple[float, Tile]:
         return estimate(m, n, k, math.prod(product.shape[:-2]), limits.grid,
                         summing(product.dtype).bytes, len(region.members) > 1)
     except Unsupported as error:
-        raise Unsupported(f"layer {product.layer or product.op.name}: {error}; compile for another "
-                          "device, such as cpu") from None
+        name = layer_name(product.layer) or product.op.name
+        raise Unsupported(
+            f"layer {name}: {error}; compile for another device, such as cpu") from None
 
 
 def propose_matrix(region: Region, limits: Limits) -> GridMatrixSchedule | None:

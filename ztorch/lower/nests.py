@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from ztorch.errors import Unsupported
 from ztorch.graph.hints import hints_of
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
@@ -110,13 +111,18 @@ def propose(region: Region, limits: Limits) -> Hinted:
     hints = hints_of(region.members)
     if hints is None:
         return Hinted(next(proposals(region, limits)))
-    unmet = []
+    unmet, offered = [], None
     if hints.shared_memory and (limits.grid is None or region.kind == "threads"):
         why = "a processor has none" if limits.grid is None else "the kernel itself says how much"
         unmet.append(f"hint shared_memory={hints.shared_memory} is not followed: {why}")
     elif hints.shared_memory:
-        limits = with_shared_memory(limits, hints.shared_memory)
-    known = {s.kind: s for s in reversed([*proposals(region, limits)])}
+        less = with_shared_memory(limits, hints.shared_memory)
+        try:
+            offered, limits = [*proposals(region, less)], less
+        except Unsupported:
+            unmet.append(f"hint shared_memory={hints.shared_memory} is not followed: the kernel "
+                         "needs more")
+    known = {s.kind: s for s in reversed(offered or [*proposals(region, limits)])}
     *_, first = known.values()
     chosen = known.get(hints.kind or first.kind)
     if chosen is None:

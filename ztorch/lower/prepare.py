@@ -28,7 +28,7 @@ from ztorch.lower.scattered import scatter_on_buffers
 from ztorch.lower.thread_blocks import threads_on_buffers
 from ztorch.lower.tuning import PLANES_MAX, VIEWS_MAX
 from ztorch.lower.turn_blocks import in_turn_blocks
-from ztorch.lower.turns import prepared_loop, prepared_result
+from ztorch.lower.turns import loops_outside, prepared_loop, prepared_result
 
 
 def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str = "state",
@@ -40,7 +40,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
     """
     if limits.grid is not None:
         graph = by_others(graph)
-    graph = in_blocks(with_attention(merged(graph), limits), limits)
+    graph = in_blocks(with_attention(loops_outside(merged(graph)), limits), limits)
     graph = in_depth_loops(with_fewest_turns(in_turn_blocks(graph, limits)), limits)
     graph = without_borders(graph, limits)
     if limits.grid is not None:

@@ -71,6 +71,8 @@ def refusal(s: RecurrenceSchedule, region: Region, limits: Limits) -> str:
         return f"vectors({s.vectors}) must be between 1 and {SIDE_BY_SIDE_MAX}"
     if s.lanes > 1 and _turns_last(region):
         return f"lanes({s.lanes}) must be 1: the turns of an element lie side by side"
+    if s.lanes > (most := recurrence_axes(region)[-1]):
+        return f"lanes({s.lanes}) must be {most} at most, the elements of a row"
     return lanes_refusal(s.lanes, limits.lanes(recurrence_of(region).widest))
 
 

@@ -17,12 +17,13 @@ from ztorch.graph.body import (
     Body,
     arguments,
     closed,
+    dependents,
     first_values,
     slice_leaf,
 )
 from ztorch.graph.narrow import converts
 from ztorch.graph.op import OPS
-from ztorch.graph.rewrite import substituted
+from ztorch.graph.rewrite import rewrite, substituted
 from ztorch.graph.value import Graph, Value, topological
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import flatten
@@ -34,6 +35,36 @@ def body_graph(body: Body) -> Graph:
     updates = {c.attrs["name"]: v for c, v in zip(body.carries, body.news, strict=True)
                if v is not c}
     return Graph({f"out {k}": v for k, v in enumerate(body.outs)}, updates)
+
+
+def loops_outside(graph: Graph) -> Graph:
+    """The graph with loops that are the same in each turn of another one before it, where they are
+    prepared as all others are: passes over the body may have cut them off from its turns."""
+    moves = True
+    while moves:
+        moves = False
+
+        def moved(v: Value) -> Value | None:
+            nonlocal moves
+            if v.op.kind != "loop" or not _same_loops(v.attrs["body"]):
+                return None
+            moves = True
+            inits, sequences, shared = arguments(v.attrs["body"], v.args)
+            body, shared = closed(_opened(v.attrs["body"], shared),
+                                  inside=lambda x: is_view(x) or converts(x))
+            return Value(v.op, (*inits, *sequences, *shared), {"body": body}, v.shape, v.dtype)
+
+        graph = rewrite(graph, moved)
+    return graph
+
+
+def _same_loops(body: Body) -> bool:
+    """Whether a body of several turns has loops that are the same in each."""
+    loops = [v for v in topological(body.roots) if v.op.kind == "loop"]
+    if not loops or body.turns == 1:
+        return False
+    depends = dependents(body.roots, {*body.carries, *body.slices})
+    return any(v not in depends for v in loops)
 
 
 def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int) -> Value:
@@ -81,11 +112,16 @@ def _closed_again(body: Body, shared: Sequence[Value],
                   with_roots: bool = True) -> tuple[Body, tuple[Value, ...]]:
     """The body after more values that all turns share are computed outside of it: all but views,
     what loops inside write over, what is `also` to stay, and roots, unless `with_roots`."""
-    known = dict(zip(body.shared, shared, strict=True))
-    open_body = replace(body.with_roots(substituted(body.roots, known)), shared=())
+    open_body = _opened(body, shared)
     stay = first_values(topological(open_body.roots))
     stay |= set() if with_roots else {*open_body.roots}
     return closed(open_body, inside=lambda v: is_view(v) or v in stay or also(v))
+
+
+def _opened(body: Body, shared: Sequence[Value]) -> Body:
+    """The body with the values that all turns share in place of their leaves."""
+    known = dict(zip(body.shared, shared, strict=True))
+    return replace(body.with_roots(substituted(body.roots, known)), shared=())
 
 
 def row_elements(v: Value, align: int) -> int:
