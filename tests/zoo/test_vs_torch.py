@@ -32,7 +32,7 @@ def test_the_same_weights_after_twenty_steps(name: str, tmp_path: Path) -> None:
     assert recipe.optimizer == "adam" and recipe.learning_rate is not None
     program = recipe.model.compile(
         batch_size=BATCH, loss=recipe.loss, metrics=recipe.metrics, dtype="float64",
-        optimizer=optimizers.Adam(recipe.learning_rate), decode=recipe.decode)
+        optimizer=optimizers.Adam(recipe.learning_rate))
     executable = program.executable
     first = {w.name: executable.state(w.name) for w in program.metadata.weights}
     every = rows(executable, program.metadata, recipe, STEPS)
