@@ -11,7 +11,7 @@ import pytest
 import ztorch as zt
 from tests.cases.artifacts import changed
 from tests.cases.available import device
-from tests.cases.covering import one_in_each_run, pairs
+from tests.cases.covering import one_in_each_run, pairs, share
 from ztorch import layers as L
 from ztorch.errors import ArtifactError, ConfigError, DataError
 from ztorch.program.program import Program
@@ -46,7 +46,7 @@ def compiled(batch_size: Any = SIZES, place: str = "cpu", **options: Any) -> Pro
 @pytest.mark.parametrize(("kind", "place"), pairs([*MODELS], ["cpu", "cpu:scalar"], [("convolution", "cpu")]))
 def test_rows_have_the_bits_of_the_exact_size(kind: str, place: str) -> None:
     program = model(kind).compile(place, batch_size=SIZES)
-    for rows in (1, 2, 7, 8, 9, 31, 32):
+    for rows in share((1, 2, 7, 8, 9, 31, 32), [*MODELS].index(kind), 2):
         x, _ = data(rows, kind)
         exact = model(kind).compile(place, batch_size=rows)
         np.testing.assert_array_equal(program.predict(x), exact.predict(x))
