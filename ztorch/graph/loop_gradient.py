@@ -49,6 +49,7 @@ class Backward:
         self.slices: dict[Value, Value] = {}  # leaves of the new body: their sequences
         self.stored: list[Value] = []  # values that the forward loop keeps for this one
         self.again: dict[Value, Value] = {}  # more leaves: values that segments compute again
+        self.beside: set[Value] = set()  # next values of states that are kept before every turn
         self.states: list[Value | None] = []  # of each carry: before every turn; None: it stays
         self.known: dict[Value, Value] = {}  # values of the forward body, as those of the new one
         self.carried = [k for k, c in enumerate(body.carries) if c.dtype.is_float]
@@ -123,6 +124,8 @@ class Backward:
         edge |= set(slopes.values())
         needed = sorted((v for v in edge if v in turning and v not in backward),
                         key=lambda v: v.serial)
+        read = {s for v in needed for s in self._sources(v, turning)}
+        self.beside = {new for c, new in zip(body.carries, body.news, strict=True) if c in read}
         for again in (False, True):  # cheap values are computed again, where that stores no more
             for v in needed:
                 if self._recomputed(v, turning) is not again:
@@ -134,45 +137,27 @@ class Backward:
         return dict(zip(slopes, roots, strict=True))
 
     def _read_stacks(self) -> None:
-        """Makes the values that the forward loop keeps known here. A carry before the turn is kept
-        where the forward loop has it in a register: as it is, or as what it becomes, of the turn
-        before."""
+        """Makes the values that the forward loop keeps known here."""
         body = self.body
-        numbers = {c: k for k, c in enumerate(body.carries)}
-        self.known |= {v: self.inits[k] for v, k in numbers.items()
-                       if v in self.stored and body.news[k] is v}  # it never changes
-        whole = {a for v in topological(body.roots) if v.op.kind != "map" or v.op.movement
-                 for a in v.args}
-        kept = {v: body.news[numbers[v]] if v in numbers and v in whole else v
-                for v in self.stored}
-        kept = {v: new for v, new in kept.items() if v not in self.known}
+        self.known |= {c: self.inits[k] for k, c in enumerate(body.carries)
+                       if c in self.stored and body.news[k] is c}  # it never changes
+        outs = [v for v in self.stored if v not in self.known]
         if self.in_segments:
-            again = [v for v in kept if v not in numbers]
+            again = [v for v in outs if v not in body.carries]
             self.again = {leaf(SLICE, f"again {k}", v.shape, v.dtype): v
                           for k, v in enumerate(again)}
             self.known |= {v: s for s, v in self.again.items()}
-            kept = {c: new for c, new in zip(body.carries, body.news, strict=True)
-                    if c is not new and (c in kept or again)}
-        outs = list(dict.fromkeys(kept.values()))
+            outs = [c for c, new in zip(body.carries, body.news, strict=True)
+                    if c is not new and (c in outs or again)]
         if not outs:
             return
         _, stacks = results_of(self.forward.op(*self.forward.args, body=replace(
             body, proceed=self.proceed, outs=(*body.outs, *outs))))
         stack_of = dict(zip(outs, stacks[len(body.outs):], strict=True))
-        before = {v: stack_of[v] if new is v else self._later(stack_of[new], self.inits[numbers[v]])
-                  for v, new in kept.items() if v in numbers}
-        self.states = [before.get(c) for c in body.carries]
+        self.states = [stack_of.get(c) for c in body.carries]
         for v in self.stored:
             if v not in self.known:
-                self.known[v] = self._slice(before.get(v, stack_of[kept[v]]))
-
-    def _later(self, stack: Value, first: Value) -> Value:
-        """A stack of states after turns as one of states before turns."""
-        turns, row = self.body.turns, OPS.expand_dims(first, 0)
-        start = 1 if self.body.reverse else 0
-        rest = OPS.slice(stack, (start, *(0 for _ in first.shape)), (1,) * stack.rank,
-                         (turns - 1, *first.shape))
-        return OPS.concat(*((rest, row) if self.body.reverse else (row, rest)), axis=0)
+                self.known[v] = self._slice(stack_of[v])
 
     def _keep(self, v: Value) -> None:
         """Makes a value of the forward body known here."""
@@ -190,21 +175,24 @@ class Backward:
         if v.op.movement and not v.op.written and v.args:
             sources = self._sources(v, turning)  # a part of them is stored rather than all
             return v.size >= sum(s.size for s in sources) or all(map(self._is_kept, sources))
-        if v.op.kind != "map" or not v.args or v.op.cost > CHEAP:
-            return False
-        return all(map(self._is_kept, self._sources(v, turning)))
+        return bool(v.args) and self._is_cheap(v) and all(
+            map(self._is_kept, self._sources(v, turning)))
+
+    def _is_cheap(self, v: Value) -> bool:
+        """Whether v takes less to compute again than to store and load, as a function of a state
+        alone does: a state lies beside the one before."""
+        return v.op.kind == "map" and (v.op.cost <= CHEAP or self.beside.issuperset(v.args))
 
     def _is_kept(self, v: Value) -> bool:
-        return v in self.known or v in self.stored or v in self.body.slices
+        return any(v in kept for kept in (self.known, self.stored, self.body.slices, self.beside))
 
     def _sources(self, v: Value, turning: set[Value]) -> list[Value]:
         """The operands of v, where all cheap values are computed again."""
         if v not in turning:
             return []
-        if v in self.known or v in self.stored or not v.args:
+        if v in self.known or v in self.stored or v in self.beside or not v.args:
             return [v]
-        cheap = self.body.recompute or v.op.movement or (
-            v.op.kind == "map" and v.op.cost <= CHEAP)
+        cheap = self.body.recompute or v.op.movement or self._is_cheap(v)
         return [s for a in v.args for s in self._sources(a, turning)] if cheap else [v]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ztorch.graph.threads import THREADS_RESULT, first_of
 from ztorch.graph.value import Value
+from ztorch.lower.histories import carry_of
 from ztorch.lower.insets import lies_in
 from ztorch.lower.region import Region
 
@@ -15,14 +16,15 @@ def buffers_of(region: Region) -> list[Value]:
 
 
 def memory_of(v: Value) -> Value:
-    """The value whose buffer v is in: the last value of a carry is where the first one is, what
-    threads write where it was before, and an inset where its border or the first inset is."""
+    """The value whose buffer v is in: the last value of a carry is where the first one is, as are
+    stacks of it (`histories.py`), what threads write is where it was before, and an inset where its
+    border or the first inset is."""
     if (before := lies_in(v)) is not None:
         return memory_of(before)
     if v.op is THREADS_RESULT:
         return first_of(v.args[0], v.attrs["index"])
-    if v.op.kind == "result" and v.attrs["index"] < len(v.args[0].attrs["body"].carries):
-        return v.args[0].args[v.attrs["index"]]
+    if v.op.kind == "result" and (carry := carry_of(v)) is not None:
+        return v.args[0].args[carry]
     return v
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 
 from ztorch.graph.value import Value
 from ztorch.lower.tuning import LATE_BYTES
 
 
-def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Collection[Value]],
+def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Set[Value]],
             writes: Mapping[int, Collection[Value]], late: Collection[int] = ()) -> list[int]:
     """The numbers of regions, each after those it needs.
 
     Of the regions that are ready, one that frees as much memory as it takes is next: a weight's
-    gradient, for instance, is the last reader of the layer's result. Else the lowest number
-    is. Large copies from outside of the arena come last, right before they are read.
+    gradient, for instance, is the last reader of the layer's result. Among those, copies that they
+    need from outside of the arena, such as a transposed input, are the smallest first; then the
+    lowest number is. Large copies from outside of the arena come last, right before they are read.
 
     Args:
         needs: For each region, the ones that must run before it.
@@ -34,16 +35,21 @@ def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Collection
         for v in values:
             readers.setdefault(v, set()).add(k)
 
-    def grows(k: int) -> bool:
-        freed = sum(v.nbytes for v in reads[k] if len(readers[v]) == 1)
-        return sum(v.nbytes for v in writes[k]) > freed
+    late = {*late} | {k for k in needs if not needs[k] and not reads[k]
+                      and sum(v.nbytes for v in writes[k]) >= LATE_BYTES}
+    copies = {v for k in late for v in writes[k]}
 
-    ready = [(grows(k), k) for k, before in waiting.items() if not before]
+    def rank(k: int) -> tuple[bool, int, int]:
+        freed = sum(v.nbytes for v in reads[k] if len(readers[v]) == 1)
+        grows = sum(v.nbytes for v in writes[k]) > freed
+        return grows, 0 if grows else sum(v.nbytes for v in copies.intersection(reads[k])), k
+
+    ready = [rank(k) for k, before in waiting.items() if not before]
     heapq.heapify(ready)
     done: list[int] = []
     placed: set[int] = set()
     while ready:
-        _, k = heapq.heappop(ready)
+        *_, k = heapq.heappop(ready)
         if k in placed:  # it was listed again when it had become the last reader of something
             continue
         placed.add(k)
@@ -51,15 +57,13 @@ def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Collection
         for h in needed_by[k]:
             waiting[h].discard(k)
             if not waiting[h]:
-                heapq.heappush(ready, (grows(h), h))
+                heapq.heappush(ready, rank(h))
         for v in reads[k]:
             readers[v].discard(k)
             if len(readers[v]) == 1:
                 [last] = readers[v]
                 if not waiting[last] and last not in placed:
-                    heapq.heappush(ready, (grows(last), last))
-    late = {*late} | {k for k in done if not needs[k] and not reads[k]
-                      and sum(v.nbytes for v in writes[k]) >= LATE_BYTES}
+                    heapq.heappush(ready, rank(last))
     return _before_readers(done, needs, late) if late else done
 
 

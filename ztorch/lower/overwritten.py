@@ -17,8 +17,8 @@ from typing import Any
 
 from ztorch.graph.body import Body, arguments
 from ztorch.graph.value import Value
+from ztorch.lower.histories import row_elements
 from ztorch.lower.region import Region
-from ztorch.lower.turns import row_elements
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
 from ztorch.lower.buffers import buffers_of, label, memory_of
 from ztorch.lower.grid_rows import stored_between_passes
+from ztorch.lower.histories import Histories
 from ztorch.lower.index import Index
 from ztorch.lower.overwritten import Overwritten
 from ztorch.lower.params import Params
@@ -52,11 +53,11 @@ class Placement:
     state cannot be overwritten yet."""
 
     def __init__(self, graph: Graph, regions: Sequence[Region], limits: Limits, params: Params,
-                 inputs: Sequence[Value], carries: Sequence[Value],
+                 inputs: Sequence[Value], carries: Mapping[Value, int],
                  bodies: Mapping[Value, Placement], in_outputs: bool = False):
-        """`inputs` and `carries` have slots in that order; `bodies` are those of the loops. A
-        region that is listed twice runs twice. With `in_outputs`, a value that is copied to an
-        output as it lies is computed there."""
+        """`inputs` and `carries` have slots in that order; a carry's next value lies so many bytes
+        after it. `bodies` are those of the loops. A region that is listed twice runs twice. With
+        `in_outputs`, a value that is copied to an output as it lies is computed there."""
         self.graph, self.limits, self.params = graph, limits, params
         self._given = list(regions), inputs, carries, bodies
         self.regions = [r for r in regions if r.size]
@@ -65,7 +66,8 @@ class Placement:
         self._again: dict[Value, list[Location]] = {}  # where it lies each time it is stored again
         self._unused: dict[tuple[int, Value], Location] = {}  # by region: where nothing reads it
         self._writers: dict[Value, list[int]] = {}  # of buffers in the arena: who stores them
-        self.carries = {v.attrs["name"]: k for k, v in enumerate(carries)}
+        self.carries = {v.attrs["name"]: (k, step) for k, (v, step) in enumerate(carries.items())}
+        self.histories = Histories(self.regions, limits.buffer_align)
         self._read: dict[Region, list[Value]] = {}
         for region in self.regions:
             if region.kind == "reduce":
@@ -112,7 +114,7 @@ class Placement:
             first = loop.args[last.attrs["index"]]
             state = first.args[0] if first.op is COPY else None
             if state is None or state.attrs.get("role") not in ("state", CARRY) or (
-                    state.attrs.get("name") != name):
+                    state.attrs.get("name") != name) or self._has_rows(name, first):
                 continue
             copies = [region_of[first], region_of[new]]
             others = [r for r in self.regions if r not in copies]
@@ -120,6 +122,10 @@ class Placement:
                     state in self.read_by(r) for r in others):
                 self.regions = others
                 self.locations[first] = self.locations[new] = self._home(name, state, new)
+
+    def _has_rows(self, name: str, first: Value | None = None) -> bool:
+        """Whether a carry, or one that begins with `first`, has a row of its own in every turn."""
+        return first in self.histories.sizes or self.carries.get(name, (0, 0))[1] != 0
 
     def _place_updates(self) -> None:
         """New values of states go straight to their states, unless someone still needs the old
@@ -159,7 +165,8 @@ class Placement:
     def _home(self, name: str, state: Value | None, new: Value) -> Location:
         """Where a state lies, or a carry."""
         if name in self.carries:
-            return Location("carries", self.carries[name], self._bytes(new))
+            slot, step = self.carries[name]
+            return Location("carries", slot, self._bytes(new), 0 if new is state else step)
         at = self.params.offsets.get(name)
         if at is None:  # only ever written: nothing reads its first contents
             first = np.zeros(new.shape, new.dtype.working)
@@ -168,7 +175,9 @@ class Placement:
         return Location("params", at, self._bytes(new))
 
     def _in_place(self, state: Value, new: Value, home: int, last: int) -> bool:
-        """Whether the new value may overwrite the state, last read by region `last`."""
+        """Whether the new value goes to the state's place, last read by region `last`, directly."""
+        if self._has_rows(state.attrs["name"]):
+            return True
         region = self.regions[home]
         if last > home:
             return False
@@ -214,8 +223,8 @@ class Placement:
                                          for loop, outs in over.late.items() if outs}}
         for v, part in self.parts.items():  # the value they are in is needed as long as they are
             last[part.buffer, 0] = max([last[part.buffer, 0], *readers.get(v, ())])
-        self.sizes = {v: self.bodies[v].arena if v in self.bodies else self._bytes(v)
-                      for v in self._writers}
+        self.sizes = {v: self.bodies[v].arena if v in self.bodies else
+                      self.histories.sizes.get(v, self._bytes(v)) for v in self._writers}
         buffers = {(v, time): ArenaBuffer((v.serial, time), self.sizes[v], k,
                                           last.get((v, time), k), align)
                    for v, writers in self._writers.items() if v not in self.parts
@@ -225,19 +234,22 @@ class Placement:
                 buffers |= {(v, -k): ArenaBuffer((v.serial, -k), self._bytes(v), k, k, align)
                             for v in region.stores if v in self.locations}
         offsets, total = place_buffers(list(buffers.values()))
+        whole: dict[Value, Location] = {}  # where a buffer lies first
         for (v, time), buffer in buffers.items():
             location = Location("arena", offsets[v.serial, time], buffer.size)
             if time < 0:
                 self._unused[-time, v] = location
             elif time == 0:
-                self.locations[v] = location
+                whole[v], self.locations[v] = location, self.histories.part(v, location)
             else:
                 self._again.setdefault(v, []).append(location)
         for v, part in self.parts.items():
             at = self.locations[part.buffer].offset + part.start
             self.locations[v] = Location("arena", at, self._bytes(v))
         for region in self.regions:
-            self.locations |= {v: self.locations[memory_of(v)] for v in region.stores}
+            for v in region.stores:
+                all_of_it = whole.get(memory_of(v), self.locations[memory_of(v)])
+                self.locations[v] = self.histories.part(v, all_of_it)
         for k, region in enumerate(self.regions):
             first = region.members[0]
             region.in_place = first.op.partial and first.args[0] in self.locations and (
@@ -255,7 +267,7 @@ class Placement:
             return self._unused[number, v]
         m = memory_of(v)
         if m in self._again and (time := self._time(m, number)):
-            return self._again[m][time - 1]
+            return self.histories.part(v, self._again[m][time - 1])
         return self.locations[v]
 
     def runs_again(self, number: int) -> bool:
@@ -267,14 +279,10 @@ class Placement:
 
     def read_by(self, region: Region) -> list[Value]:
         """The outside values that a region reads."""
-        if region in self._read:
-            return self._read[region]
-        sources: dict[Value, None] = {}
-        for v in region.members:
-            for source, _ in self._reads_at(region, v):
-                if source not in region.flat:
-                    sources[source] = None
-        self._read[region] = list(sources)
+        if region not in self._read:
+            self._read[region] = list(dict.fromkeys(
+                source for v in region.members for source, _ in self._reads_at(region, v)
+                if source not in region.flat))
         return self._read[region]
 
     def _reads_at(self, region: Region, v: Value) -> list[tuple[Value, Index]]:

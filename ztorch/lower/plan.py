@@ -16,6 +16,7 @@ from ztorch.lower import nests
 from ztorch.lower.barriers import LoopSpan, meetings, runs_of
 from ztorch.lower.frozen import Derived
 from ztorch.lower.fuse import fuse
+from ztorch.lower.histories import row_elements, row_steps, state_outs
 from ztorch.lower.joined import with_insets
 from ztorch.lower.params import Params
 from ztorch.lower.placement import SLOTS, Location, Placement
@@ -24,7 +25,7 @@ from ztorch.lower.recompute import with_less_memory
 from ztorch.lower.region import reads_remembered
 from ztorch.lower.region_kernel import KernelStep, RegionKernel
 from ztorch.lower.schedule import Schedule
-from ztorch.lower.turns import body_graph, row_elements
+from ztorch.lower.turns import body_graph
 from ztorch.work_line import at, counted
 
 # By the key of a kernel, or by its name without the size of its tile.
@@ -79,7 +80,7 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
         graph = derived.take(graph)
     if limits.grid is None and memory_limit is None and not graph.recomputed:
         graph = with_insets(graph)
-    placement = _placed(graph, graph.leaves("input"), (), limits, params, fusion, name,
+    placement = _placed(graph, graph.leaves("input"), {}, limits, params, fusion, name,
                         memory_limit)
     steps, loops = _Steps(name, schedules or {}, chooser).of(placement)
     meets = meetings([list(zip(s.locations, s.writes, strict=True)) for s in steps], loops)
@@ -88,16 +89,19 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
                 placement.arena, placement.buffers, loops)
 
 
-def _placed(graph: Graph, inputs: Sequence[Value], carries: Sequence[Value], limits: Limits,
+def _placed(graph: Graph, inputs: Sequence[Value], carries: Mapping[Value, int], limits: Limits,
             params: Params, fusion: bool, function: str = "",
             memory_limit: int | None = None) -> Placement:
-    """The regions of a graph, and where their buffers lie; the same for the bodies of loops."""
+    """The regions of a graph, and where their buffers lie; the same for the bodies of loops.
+    `carries`: how many bytes after the state before a turn the next one is written."""
     bodies = {}
     for v in graph.nodes():
         if v.op.kind == "loop":
             body: Body = v.attrs["body"]
-            bodies[v] = _placed(body_graph(body), (*body.slices, *body.shared), body.carries,
-                                limits, params, fusion)
+            steps = row_steps(body, limits.buffer_align)
+            inner = {c: steps.get(k, 0) for k, c in enumerate(body.carries)}
+            bodies[v] = _placed(body_graph(body), (*body.slices, *body.shared), inner, limits,
+                                params, fusion)
     most = limits.grid.max_buffers if limits.grid else 0
     in_outputs = bool(function) and limits.grid is None and memory_limit is None and (
         not graph.recomputed)
@@ -181,11 +185,18 @@ class _LoopPlaces:
 
         moving = [(at(x), row(x, s))
                   for s, x in zip(self.body.slices, sequences, strict=True)]
-        count = len(self.body.carries)
+        count, states = len(self.body.carries), state_outs(self.body)
         stacks = [(at(results[count + k]), row(results[count + k], v))
-                  for k, v in enumerate(self.body.outs)]
-        self.slots = {"carries": [(at(x), 0) for x in inits],
+                  for k, v in enumerate(self.body.outs) if k not in states]
+        steps = row_steps(self.body, align)
+        self.slots = {"carries": [self._state(at(x), steps.get(k, 0)) for k, x in enumerate(inits)],
                       "inputs": [*moving, *((at(x), 0) for x in shared)], "outputs": stacks}
+
+    def _state(self, first: Location, step: int) -> tuple[Location, int]:
+        """The first row that turns read a state in, as it lies in memory, and the bytes of a
+        row."""
+        lowest = first.offset + (self.turns - 1) * min(step, 0)
+        return replace(first, offset=lowest) if step else first, abs(step)
 
     def place(self, location: Location) -> Location:
         """The location of a buffer of the body, as it moves from turn to turn."""

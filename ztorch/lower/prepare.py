@@ -57,6 +57,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
     turned_copies: dict[tuple[Value, int], Value] = {}
     turned: set[Value] = set()  # results whose turns are stored side by side
     fixed: set[Value] = set()  # values made of states alone
+    inner_roots = set(graph.roots) if fixed_role == SHARED else set()
     depth: dict[Value, int] = {}  # of views: how many a reader looks through at most
     for v in graph.nodes():
         if v.attrs.get("role") == fixed_role or (v.args and fixed.issuperset(v.args)):
@@ -93,7 +94,8 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
                 often_turned = v.attrs["body"].proceed is None
                 inside = functools.partial(prepare, limits=limits, frozen=True, fixed_role=SHARED,
                                            often=often_turned)
-                out = prepared_loop(out, inside, limits.buffer_align)
+                stacks = {y.attrs["index"] for y in read if y in inner_roots}
+                out = prepared_loop(out, inside, limits.buffer_align, stacks)
             elif v.op.kind == "scatter":
                 out = scatter_on_buffers(out)
             elif v.op is ATTENTION:

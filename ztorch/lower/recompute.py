@@ -177,7 +177,7 @@ class Recomputation:
         by_cost = sorted(stored, key=lambda k: self._cycles[k] / stored[k])
         before = range(min(self._peak + 1, len(self._regions)))
         for count in RERUN_SEGMENTS:
-            cuts = self._cuts(sum(stored.values()) // count) if count > 1 else []
+            cuts = self._cuts(int(sum(stored.values()) / count)) if count > 1 else []
             crossing = {self._producer[v] for cut in cuts for v in self._crossing(cut)}
             for part in RERUN_PARTS:
                 kept = crossing.union(by_cost[round(part * len(by_cost)):])
@@ -197,7 +197,8 @@ class Recomputation:
 
     def _kept_bytes(self, k: int) -> int:
         """The bytes that a region stores for after the peak."""
-        return sum(self._size[v] for v in self._writes[k] if self._final.get(v, k) > self._peak)
+        return sum(self._size[v] for v, maker in self._producer.items()
+                   if maker == k and self._final.get(v, k) > self._peak)
 
     def _crossing(self, cut: int) -> list[Value]:
         """The values that regions up to a cut make for those after it, up to the peak."""

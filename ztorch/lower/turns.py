@@ -7,7 +7,7 @@ that all turns share, such as a matrix packed for a product, is made once, befor
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from ztorch.graph.body import (
@@ -25,16 +25,20 @@ from ztorch.graph.narrow import converts
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import rewrite, substituted
 from ztorch.graph.value import Graph, Value, topological
+from ztorch.lower.histories import row_elements, state_outs
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import flatten
 from ztorch.lower.region import COPY, is_view, view_of
 
 
 def body_graph(body: Body) -> Graph:
-    """The body as a function: outs are its outputs, and it updates the carries that change."""
+    """The body as a function: outs are its outputs, and it updates the carries that change. Outs
+    that are states lie where the carries do."""
+    states = state_outs(body)
     updates = {c.attrs["name"]: v for c, v in zip(body.carries, body.news, strict=True)
                if v is not c}
-    return Graph({f"out {k}": v for k, v in enumerate(body.outs)}, updates)
+    outs = {f"out {k}": v for k, v in enumerate(body.outs) if k not in states}
+    return Graph(outs, updates)
 
 
 def loops_outside(graph: Graph) -> Graph:
@@ -67,15 +71,20 @@ def _same_loops(body: Body) -> bool:
     return any(v not in depends for v in loops)
 
 
-def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int) -> Value:
+def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int,
+                  roots: Collection[int] = ()) -> Value:
     """The loop with a body of kernels, and arguments that are in buffers.
 
     Args:
         loop: A loop.
         prepare: Prepares the graph of a body.
         align: Bytes that each turn's part of a sequence is aligned to.
+        roots: The numbers of results that are roots of the graph. A stack among them is written
+            where the root lies, also if it is one of states. Default: `()`.
     """
     body: Body = loop.attrs["body"]
+    apart = [k for k in state_outs(body) if k + len(body.carries) in roots]
+    body = replace(body, outs=tuple(COPY(v) if k in apart else v for k, v in enumerate(body.outs)))
     inits, sequences, shared = arguments(body, loop.args)
     if body.turns == 1:  # a branch, or a block: nothing of it is computed outside
         body = _prepared(body, prepare)
@@ -88,9 +97,12 @@ def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int) ->
 
 
 def _prepared(body: Body, prepare: Callable[[Graph], Graph]) -> Body:
-    graph = prepare(body_graph(body))
+    graph, states = prepare(body_graph(body)), state_outs(body)
     news = tuple(graph.updates.get(c.attrs["name"], c) for c in body.carries)
-    return replace(body, news=news, outs=tuple(graph.outputs.values()))
+    outs = iter(graph.outputs.values())
+    return replace(body, news=news, outs=tuple(
+        (news if states[k][1] else body.carries)[states[k][0]] if k in states else next(outs)
+        for k in range(len(body.outs))))
 
 
 def prepared_result(result: Value, loop: Value, align: int) -> Value:
@@ -122,17 +134,6 @@ def _opened(body: Body, shared: Sequence[Value]) -> Body:
     """The body with the values that all turns share in place of their leaves."""
     known = dict(zip(body.shared, shared, strict=True))
     return replace(body.with_roots(substituted(body.roots, known)), shared=())
-
-
-def row_elements(v: Value, align: int) -> int:
-    """The elements from one turn's part of a stack to the next: each begins at an aligned byte.
-
-    >>> from ztorch.graph.op import leaf
-    >>> row_elements(leaf("slice", "x", (3, 5), "float32"), 64)
-    16
-    """
-    step = align // math.gcd(align, v.dtype.bytes)
-    return -(-v.size // step) * step
 
 
 def _in_rows(x: Value, align: int) -> Value:
