@@ -11,6 +11,7 @@ from typing import IO, Any
 
 import click
 
+from ztorch.commands.wording import as_options
 from ztorch.errors import ZtorchError, nearest
 
 STOPPED = 130  # 128 + SIGINT, as shells count
@@ -89,13 +90,14 @@ def _warn(message: Warning | str, *_location: Any) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The text of an error. An error that names no file comes from standard output: all files are
-    written under another name first (`write_atomic`), and errors name them."""
+    """The text of an error, with options for arguments. An error that names no file comes from
+    standard output: all files are written under another name first (`write_atomic`), and errors
+    name them."""
     if isinstance(error, OSError) and error.filename is None and error.errno in (
             errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
         sys.stdout = None  # else Python reports the error again when it ends
         return f"cannot write to standard output: {error.strerror}"
-    return str(error)
+    return as_options(str(error))
 
 
 def examples(text: str) -> Any:

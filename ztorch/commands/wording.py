@@ -1,0 +1,46 @@
+"""Messages of the library in the words of the command line."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+
+_VALUE = r"(?:\{[^{}]*\}|\([\d, ]*\)|\d+)"
+_ARGUMENT = re.compile(rf"\bcompile\((?:\.\.\., )?((?:sizes|batch_size)={_VALUE})\)|"
+                       rf"\b((?:sizes|batch_size)={_VALUE})")
+
+
+def as_options(message: str) -> str:
+    """A message with options in place of the arguments `sizes` and `batch_size` of `compile`.
+
+    >>> as_options("several: compile(..., sizes={'time': (64, 128), 'width': 8})")
+    'several: --sizes time=64,128 --sizes width=8'
+    >>> as_options("compile with a larger size in sizes={'time': ...}")
+    'compile with a larger size in --sizes time=N'
+    """
+    return _ARGUMENT.sub(lambda found: _option(found[0], found[1] or found[2]), message)
+
+
+def _option(text: str, argument: str) -> str:
+    name, _, value = argument.partition("=")
+    try:
+        numbers = ast.literal_eval(value)
+    except (SyntaxError, ValueError):  # words of a message rather than Python
+        return text
+    if name == "batch_size":
+        return text if isinstance(numbers, dict) else f"--batch-size {_listed(numbers)}"
+    if not isinstance(numbers, dict):
+        return text
+    return " ".join(f"--sizes {axis}={_listed(n)}" for axis, n in numbers.items())
+
+
+def _listed(numbers: object) -> str:
+    """Numbers as an option lists them.
+
+    >>> _listed((64, 128)), _listed(...)
+    ('64,128', 'N')
+    """
+    if isinstance(numbers, Iterable):
+        return ",".join(map(str, numbers))
+    return "N" if numbers is ... else str(numbers)
