@@ -45,8 +45,8 @@ C = [n for n in SOURCES if any(map(shutil.which, c_compiler.NAMES))]
 # Machines that only the interpreter plays: one lane, few lanes and registers, many lanes.
 SCALAR, NARROW, WIDE = Limits(0, 16, False), Limits(128, 8, False), Limits(512, 32, True)
 # Workgroups: one of few threads that take turns and share by memory alone, one with subgroups.
-GROUPS = Limits(0, 16, False, grid=GridLimits(threads=64, shared_bytes=1 << 14, max_groups=7, compute_units=2))
-SUBGROUPS = Limits(0, 16, True, grid=GridLimits(subgroup=8))
+GROUPS = Limits(0, 128, False, grid=GridLimits(threads=64, shared_bytes=1 << 14, max_groups=7, compute_units=2))
+SUBGROUPS = Limits(0, 128, True, grid=GridLimits(subgroup=8))
 DEFAULT = graph_passes.DEFAULT
 
 Arrays = list[np.ndarray]

@@ -107,8 +107,22 @@ def test_a_deep_product_of_few_tiles_is_cut(machine: Limits, dtype: DType, depth
         product = next(v for v in prepare(Graph({"y": y}), limits).nodes() if v.op.kind == "contract")
         return product.shape[0] if product.rank == 3 else 1
 
-    assert parts(64, 64, 4 * depth) == 4 and parts(64, 64, 2 * depth - 1) == 1
-    assert parts(64, 128, 16 * depth) == 4 and parts(128, 256, 16 * depth) == 1
+    assert parts(128, 64, 4 * depth) == 4 and parts(128, 64, 2 * depth - 1) == 1
+    assert parts(128, 64, 16 * depth) == 4 and parts(128, 256, 16 * depth) == 1
+
+
+@pytest.mark.parametrize(("m", "n", "k", "parts", "tile"), [
+    (8, 512, 768, True, (8, 128, 32, 2)), (4, 512, 768, True, (4, 128, 32, 2)), (3, 512, 768, True, (4, 128, 32, 2)),
+    (64, 128, 768, True, (64, 128, 16, 1)), (33, 128, 768, True, (64, 128, 16, 1)),
+    (16, 128, 95, False, (16, 16, 16, 1)), (8, 1100, 768, False, (8, 128, 16, 1))])
+def test_few_rows_read_the_right_operand_in_wide_tiles(m: int, n: int, k: int, parts: bool,
+                                                       tile: tuple[int, ...]) -> None:
+    """A tile for each of eight units, of as many teams as shared memory has room for."""
+    y = ops.matmul(leaf("input", "a", (m, k), f32), leaf("input", "b", (k, n), f32))
+    steps = plan_of(Graph({"y": y}), grid(compute_units=8, threads=256, load_width=4))[0].steps
+    s = steps[0].schedule
+    assert (len(steps) > 1) == parts
+    assert (s.tile_rows, s.tile_columns, s.tile_depth, s.teams) == tile
 
 
 @pytest.mark.parametrize(("m", "k", "units", "threads", "teams", "tile_depth"), [

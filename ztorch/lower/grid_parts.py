@@ -9,6 +9,10 @@ from ztorch.graph.value import Value
 from ztorch.ir.limits import GridLimits
 from ztorch.lower.tuning import (
     ASYNC_TILES,
+    FEW_ROWS,
+    FEW_ROWS_COLUMNS,
+    FEW_ROWS_DEPTH,
+    FEW_ROWS_SHARE,
     SPLIT_DEEP,
     SPLIT_DEPTH,
     SPLIT_DEPTH_LARGE,
@@ -25,11 +29,14 @@ def parts_of(v: Value, grid: GridLimits, by_threads: bool) -> int:
 
     Asynchronous products need large tiles, which share their loads, and so are few; workgroups
     of smaller ones wait for memory, several of them at once on each unit. Where threads
-    multiply, teams of a workgroup share out k first.
+    multiply, teams of a workgroup share out k first; but few rows take as long as the reading of
+    the right operand, by tiles that are wide.
     """
     m, n, k, batch = *v.shape[-2:], v.args[0].shape[-1], math.prod(v.shape[:-2])
     least = SPLIT_DEPTH_TEAMS if by_threads else SPLIT_DEPTH
     usual = min(k // least, grid.compute_units // _tiles(m, n, SPLIT_TILE, SPLIT_TILE, batch))
+    if by_threads:
+        usual = max(usual, _parts_of_few_rows(m, n, k, batch, grid))
     if not grid.asynchronous_products or v.args[0].dtype.bits != f16.bits:
         return usual
     most_rows, most_columns = ASYNC_TILES[0]
@@ -41,6 +48,14 @@ def parts_of(v: Value, grid: GridLimits, by_threads: bool) -> int:
     if k < SPLIT_DEEP and not few:
         return usual
     return max(usual, min(k // SPLIT_DEPTH_LARGE, groups * grid.compute_units // tiles))
+
+
+def _parts_of_few_rows(m: int, n: int, k: int, batch: int, grid: GridLimits) -> int:
+    """As many as give each compute unit a wide tile; 1 where most units would have none."""
+    tiles = _tiles(m, n, FEW_ROWS, FEW_ROWS_COLUMNS, batch)
+    parts = min(k // FEW_ROWS_DEPTH, grid.compute_units // tiles)
+    fill = parts * tiles >= FEW_ROWS_SHARE * grid.compute_units
+    return parts if m <= FEW_ROWS and fill else 1
 
 
 def _tiles(m: int, n: int, rows: int, columns: int, batch: int) -> int:

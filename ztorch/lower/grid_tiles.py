@@ -20,6 +20,7 @@ from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridAsyncSchedule, GridMatrixSchedule, GridProductSchedule
 from ztorch.lower.tuning import (
     ASYNC_STAGES_LEAST,
+    FEW_ROWS_TILES,
     GRID_TILE_START,
     GRID_TILES,
     MMA_ALIGN_BYTES,
@@ -72,6 +73,7 @@ class Tile(Block):
 
 
 TILES = tuple(Tile(*sizes) for sizes in GRID_TILES)
+WIDE_TILES = tuple(Tile(*sizes) for sizes in FEW_ROWS_TILES)
 
 
 def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
@@ -84,7 +86,7 @@ def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
     Tile(rows=128, columns=128, depth=8, high=8, wide=8, bands=1, teams=1)
     """
     best: tuple[float, Tile] | None = None
-    for tile in TILES:
+    for tile in (*_wide(m), *TILES):
         tile = tile.banded(grid.declared_shared_bytes, element, through)
         if tile.threads > grid.threads or tile.shared(element, through) > grid.shared_bytes:
             continue
@@ -99,6 +101,11 @@ def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
                           f"{TILES[-1].shared(element, through)} bytes that they share; this "
                           f"device has {grid.threads} and {grid.shared_bytes}")
     return best
+
+
+def _wide(m: int) -> list[Tile]:
+    """The tile for few rows that has all of them, so that the right operand is read once."""
+    return [tile for tile in WIDE_TILES if tile.rows >= m][:1]
 
 
 def propose(region: Region, limits: Limits) -> GridProductSchedule:
