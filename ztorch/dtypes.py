@@ -204,6 +204,15 @@ def result_type(*dtypes: DType) -> DType:
     return f32 if floats == {f16} else result_type(*(floats - {f16}))
 
 
+def codes_dtype(d: DType) -> DType:
+    """The dtype of the bits of a number, as machines hold it that only store its dtype.
+
+    >>> codes_dtype(bf16), codes_dtype(f64)
+    (u16, u64)
+    """
+    return next(u for u in ALL if u.kind == "u" and u.bits == d.bits)
+
+
 def lying(d: DType) -> DType:
     """The dtype that a dtype is stored as: a bool is a byte in memory.
 

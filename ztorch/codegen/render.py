@@ -18,7 +18,7 @@ from ztorch.abi import align_up
 from ztorch.codegen.spelling import Literal, Spelling, VectorType
 from ztorch.codegen.targets import Target
 from ztorch.codegen.templates import WORDS, forms, macros, module_text
-from ztorch.dtypes import DType, u16
+from ztorch.dtypes import DType
 from ztorch.errors import Unsupported
 from ztorch.ir.kernel import SWIZZLE_REPEAT, Instr, Kernel, Memory, Operand, constant
 from ztorch.ir.opcodes import ARITHMETIC, OPCODES
@@ -47,7 +47,7 @@ class Renderer:
         """The most specific macro for an instruction; None if the target has none."""
         key = instr.opcode, instr.dest.dtype, (instr.dest, *instr.args)[-1].dtype
         if key not in self._macro_of:
-            dtypes = [u16 if self.spelling.only_stores(d) else d for d in key[1:]]
+            dtypes = [self.spelling.held_as(d) for d in key[1:]]
             names = [f for f in forms(instr.opcode, *dtypes) if f in self.words]
             self._macro_of[key] = self.words[names[0]] if names else None
         return self._macro_of[key]
@@ -163,7 +163,7 @@ class Renderer:
         vectors = {(o.dtype, o.lanes): None for i in kernel.body for o in (i.dest, *i.args)
                    if o.lanes > 1 and o.fragment is None}
         vectors |= {(m.dtype, m.vec): None for m in kernel.memories if m.vec > 1}
-        spelled = {(u16 if self.spelling.only_stores(d) else d, n): None for d, n in vectors}
+        spelled = {(self.spelling.held_as(d), n): None for d, n in vectors}
         types = {self.spelling.type(d, n): n for d, n in spelled}
         return [VectorType(t, e, n) for (t, e), n in types.items()]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ztorch.codegen.targets import Target
 from ztorch.codegen.templates import SPELLING, macros
-from ztorch.dtypes import DType, boolean, u16
+from ztorch.dtypes import DType, boolean, codes_dtype
 from ztorch.errors import Unsupported
 from ztorch.ir.kernel import Fragment, Memory, Operand
 
@@ -102,7 +102,7 @@ class Spelling:
 
     def memory(self, m: Memory, number: str) -> MemoryView:
         """A memory, as macros receive it."""
-        d = u16 if self.only_stores(m.dtype) else m.dtype
+        d = self.held_as(m.dtype)
         return MemoryView(str(self._macros.memory(number)), self.type(d, 1)[0],
                           self.type(d, m.vec)[0], number, d.name, m.dtype.bytes, m.size, m.vec,
                           m.space, m.access, m.atomic, m.swizzled)
@@ -117,7 +117,7 @@ class Spelling:
 
     def as_stored(self, o: Operand) -> Operand:
         """The operand, with the integer dtype in which the text moves it."""
-        return replace(o, dtype=u16) if self.only_stores(o.dtype) else o
+        return replace(o, dtype=self.held_as(o.dtype)) if self.only_stores(o.dtype) else o
 
     def only_stores(self, d: DType) -> bool:
         """Whether the target stores a dtype and neither converts it nor computes with it.
@@ -125,6 +125,10 @@ class Spelling:
         Values then have an integer type in the text, which no machine converts implicitly.
         """
         return d.name in self.target.stored_dtypes and d.name not in self.target.converted_dtypes
+
+    def held_as(self, d: DType) -> DType:
+        """The dtype of registers and memories in the text for numbers of this one."""
+        return codes_dtype(d) if self.only_stores(d) else d
 
     def has(self, d: DType) -> bool:
         """Whether the target has a dtype at all, if only to store it."""

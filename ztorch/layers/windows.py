@@ -26,7 +26,11 @@ class Window:
     padding: Any  # "valid", "same", "causal", or a pair (before, after)
 
     def pair(self, n: int) -> tuple[int, int]:
-        """How many elements windows read before an axis of n elements, and after it."""
+        """How many elements windows read before an axis of n elements, and after it.
+
+        >>> Window(4, 2, "same").pair(5), Window(3, 1, "causal").pair(5)
+        ((1, 2), (2, 0))
+        """
         if self.padding == "valid":
             return 0, 0
         if self.padding == "causal":
