@@ -102,3 +102,22 @@ def label_products(labels, x, groups=4, size=64):
                     break
                 old = seen
     return out
+
+
+@zt.kernel(max_steps=16)
+def running_median(x, width=5, size=64):
+    """The median of each `width` neighbours. A thread sorts them in an array of its own."""
+    n = x.shape[0] - width + 1
+    out = np.empty(n, x.dtype)
+    for block, thread in zt.threads(math.ceil(n / size), size):
+        i = block * size + thread
+        if i < n:
+            row = np.empty(width, x.dtype)
+            for k in range(width):
+                at = k
+                while at > 0 and row[at - 1] > x[i + k]:
+                    row[at] = row[at - 1]
+                    at -= 1
+                row[at] = x[i + k]
+            out[i] = row[width // 2]
+    return out

@@ -155,5 +155,6 @@ EVERY = [
     KernelCase("fourier.fourier", normal((2, 8), (2, 8))),
     KernelCase("bilinear.warp", normal((4, 5), (4, 5, 2))),
     *(KernelCase(f"threads.{name}", draw, differentiable=False) for name, draw in THREADED.items()),
+    KernelCase("threads.running_median", lambda r: (r.normal(size=70),)),
     KernelCase("n_body.forces", lambda r: (r.normal(size=(5, 3)), r.uniform(0.5, 1.5, 5))),
 ]
