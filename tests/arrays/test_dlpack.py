@@ -114,8 +114,11 @@ def test_pytorchs_bfloat16_and_gradients() -> None:
     assert x.dtype is bf16 and x.tolist() == [1.0, 2.5, -3.0]
     with pytest.raises(DataError, match="detach"):
         zt.tensor(torch.ones(2, requires_grad=True))
-    with pytest.raises(BufferError, match="bfloat16"):
-        torch.from_dlpack(x)
+    back = torch.from_dlpack(x * 2)
+    assert back.dtype is torch.bfloat16 and back.tolist() == [2.0, 5.0, -6.0]
+    back[0] = 9.0  # a copy of its own
+    assert x.tolist() == [1.0, 2.5, -3.0]
+    assert torch.from_dlpack(zt.zeros((0, 3), dtype="bfloat16")).shape == (0, 3)
 
 
 def test_bfloat16() -> None:

@@ -50,7 +50,8 @@ def test_sections_of_backends(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text('enabled = ["cpu"]\n[backends.opencl]\nenabled = true\ndevice_ids = [0, 2]\n'
                     'platforms = ["Portable"]\n[backends.dummy]\nenabled = false\n')
-    expected = Choices(("cpu", "opencl"), {"opencl": (0, 2)}, {"opencl": ("Portable",)}, None, ("dummy",))
+    expected = Choices(("cpu", "opencl"), {"opencl": (0, 2)}, {"opencl": ("Portable",)}, None, ("dummy",), False,
+                       ("opencl", "dummy"))
     as_json = config(tmp_path, enabled=["cpu"], backends={
         "opencl": {"enabled": True, "device_ids": [0, 2], "platforms": ["Portable"]},
         "dummy": {"enabled": False}})
@@ -109,7 +110,8 @@ def test_the_environment_overrides_autotune_of_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [
-    {"enabled": ["cpu", "vulcan"]}, {"backends": {"vulcan": {"enabled": False}}}, {"devices": {"vulcan": [0]}}, {"platforms": {"vulcan": ["x"]}}])
+    {"enabled": ["cpu", "vulcan"]}, {"backends": {"vulcan": {"enabled": False}}}, {"backends": {"vulcan": {"enabled": True}}},
+    {"devices": {"vulcan": [0]}}, {"platforms": {"vulcan": ["x"]}}])
 def test_an_unknown_backend_warns_with_a_suggestion(tmp_path: Path, content: dict) -> None:
     with settings.using(config=config(tmp_path, **content)), pytest.warns(
             UserWarning, match="a backend 'vulcan', which there is none of; did you mean 'vulkan'"):

@@ -15,7 +15,15 @@ import pytest
 import ztorch as zt
 from tests.library.devices import library, sampled
 from ztorch.codegen import spirv
-from ztorch.errors import ConfigError, DeviceError, LinkError, OutOfMemory, UnknownName, Unsupported
+from ztorch.errors import (
+    ConfigError,
+    DeviceError,
+    LinkError,
+    OutOfMemory,
+    ShapeError,
+    UnknownName,
+    Unsupported,
+)
 from ztorch.library.device_library import DeviceLibrary
 
 
@@ -64,7 +72,7 @@ def test_buffers_of_others_and_bytes_outside() -> None:
         other.copy(buffer, buffer.at(8), 32)
     with pytest.raises(ConfigError, match="in C order that can be written"):
         cpu.download(cpu.alloc(64), np.zeros((2, 2)).T[::2])
-    with pytest.raises(ConfigError, match="a buffer of -1 bytes"):
+    with pytest.raises(ConfigError, match="the bytes of a buffer must be an integer of at least 0, not -1"):
         cpu.alloc(-1)
     with pytest.raises(OutOfMemory):
         cpu.alloc(1 << 50)
@@ -209,4 +217,51 @@ def test_wrong_code() -> None:
     with pytest.raises(DeviceError, match="this code was loaded on opencl:0"):
         cpu.launch(code, "add", [])
     with pytest.raises(ConfigError, match="a grid has up to three sizes"):
-        opencl.launch(code, "add", [], (0,))
+        opencl.launch(code, "add", [part.buffer] * 2, (-1,))
+    opencl.launch(code, "add", [part.buffer] * 2, (0,))  # and nothing happens
+    with pytest.raises(DeviceError, match="exceeds the 2,147,483,647 that drivers count"):
+        opencl.launch(code, "add", [part.buffer] * 2, (1 << 40,))
+    with pytest.raises(DeviceError, match="is not a stream of this object"):
+        opencl.launch(code, "add", [part.buffer] * 2, stream=cpu.stream())
+    with pytest.raises(DeviceError, match="this code was loaded on opencl:0"):
+        cpu.unload(code)
+
+
+@sampled
+def test_a_kernel_takes_as_many_buffers_as_its_text_says(name: str) -> None:
+    """A wrong number would have it read addresses that nobody gave."""
+    own = library(name)
+    code, buffer = loaded(own, name), own.alloc(256)
+    for given in (0, 1, 3):
+        with pytest.raises(DeviceError, match=f"kernel 'add' takes 2 buffers, not {given}"):
+            own.launch(code, "add", [buffer] * given)
+
+
+def test_wrong_operands() -> None:
+    own = library("cpu")
+    buffer = own.alloc(64)
+    four = buffer.tensor((4,))
+    images = buffer.tensor((1, 2, 2, 1))
+    calls: list[tuple[Callable[[], Any], str]] = [
+        (lambda: own.unary("exp", buffer, four), "unary exp: x is not a tensor in a buffer"),
+        (lambda: own.softmax(four, np.zeros(4)), "softmax: y is not a tensor in a buffer"),
+        (lambda: own.attention(four, four, four, None), "attention: y is not a tensor"),
+        (lambda: own.fused_adam_step([four], [four], [four], [None], step=1), r"v\[0\] is not a tensor"),
+        (lambda: own.fused_adam_step([four], [four], [four], [four], step=1.5), "step must be a positive integer"),
+        (lambda: own.gemm(2.5, 2, 2, buffer, buffer, buffer), "gemm: m must be an integer of at least 0, not 2.5"),
+        (lambda: own.gemm(2, 2, 2, buffer, buffer, buffer, ldc=2.5), "ldc must be an integer"),
+        (lambda: own.gemm(1, 1, 1, buffer, buffer, buffer, dtype="int8", alpha=1000), "alpha=1000 is not a factor of int8"),
+        (lambda: own.gemm(1, 1, 1, buffer, buffer, buffer, dtype="uint8", beta=-1), "beta=-1 is not a factor of uint8"),
+        (lambda: own.conv2d_forward(images, images, images, buffer.tensor((2,))),
+         r"bias has shape \(2,\), and must have \(1,\)"),
+        (lambda: own.upload(buffer, ["text"]), "upload copies numbers, not NumPy's <U4"),
+        (lambda: own.upload(buffer, [[1], [1, 2]]), "upload: setting an array element"),
+        (lambda: own.copy(buffer, buffer, 1.5), "the bytes of a copy must be an integer"),
+        (lambda: own.free(buffer.at(4)), "free takes a buffer, not"),
+        (lambda: buffer.tensor("ab"), "a shape has whole numbers, not 'ab'"),
+        (lambda: buffer.at(1.5), "an offset has whole numbers"),
+        (lambda: own.stream().wait(None), "a stream waits for an event, not for None"),
+        (lambda: own.load(None, ["f"]), "load takes text or bytes, not NoneType")]
+    for call, message in calls:
+        with pytest.raises((ConfigError, ShapeError), match=message):
+            call()

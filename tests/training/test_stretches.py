@@ -14,8 +14,13 @@ import pytest
 import ztorch as zt
 from tests.programs import same_states
 from ztorch import layers as L
+from ztorch.backends.workers import workers
 from ztorch.callbacks import LambdaCallback
+from ztorch.compile.pipeline import build
+from ztorch.dtypes import f32
 from ztorch.errors import NonFiniteLoss
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
 from ztorch.runtime import executable, native_call, steps, worker_trials
 from ztorch.runtime.steps import HostSteps
 from ztorch.runtime.worker_trials import WorkerTrials
@@ -199,3 +204,26 @@ def test_the_fastest_number_of_workers_is_found_again_and_again(monkeypatch: pyt
     slow = sum(whole for w, whole in chosen[24:] if w == 2)
     assert 0 < slow < 0.03 * sum(whole for _, whole in chosen[24:])
     assert WorkerTrials(2, 2, 1e9, 1.0)._untried == []  # large steps follow the rule
+
+
+def test_a_trial_of_single_calls_outlasts_the_waking_of_workers() -> None:
+    """The first runs of a number of workers wait for those that sleep; they are not the judgement."""
+    trials = WorkerTrials(rule=1, most=2, cycles=70_000, guess=0.0, runs=3)
+    for seconds in (*[2e-5] * 20, 3e-4, 1e-4, *[1e-5] * 4):
+        trials.took(seconds, seconds)
+    assert trials.workers == 2
+
+
+def test_a_run_by_one_worker_does_not_wake_the_others() -> None:
+    """After a shared run, too: it would share the work outside of the pool's lock."""
+    x = np.ones((64, 64), np.float32)
+    program = build({"call": Graph({"y": leaf("input", "x", x.shape, f32) * 2.0})}, "cpu", "t", 2, "float32", True)
+    call = program.bind("call")
+    call.inputs["x"][...] = x
+    call.workers = 2
+    call.run()
+    block = workers(2, program.library).block.copy()
+    call.workers = 1
+    call.run()
+    assert workers(2, program.library).block["generation"] == block["generation"]
+    np.testing.assert_array_equal(call.outputs["y"], 2 * x)

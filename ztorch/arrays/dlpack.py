@@ -19,7 +19,7 @@ from ztorch.backends import dlpack as backend_dlpack
 from ztorch.backends.dlpack import Description, described, packed_strides, taken
 from ztorch.backends.gpu import GpuDevice
 from ztorch.compile.python_calls import python_calls
-from ztorch.dtypes import ALL, DType, bf16
+from ztorch.dtypes import ALL, DType, bf16, to_storage
 from ztorch.errors import DataError, DeviceError, Unsupported
 
 CPU = 1
@@ -78,11 +78,29 @@ def capsule_of(x: Any, stream: Any, max_version: Any, dl_device: Any, copy: Any)
     if here[0] != CPU:
         return lent(x.realize().to(x.device, copy=copies).node, stream, versioned)
     if x.dtype is bf16:
-        raise BufferError("NumPy's DLPack has no bfloat16; use .astype('float32')")
+        return lent_bfloat16(x, versioned, copies)
     if not versioned:
         return x.numpy().copy().__dlpack__(stream=stream)
     return x.numpy().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device,
                                 copy=copies)
+
+
+def lent_bfloat16(x: Any, versioned: bool, copies: bool) -> Any:
+    """A capsule with a bfloat16 tensor of the CPU, a dtype that NumPy's DLPack does not have."""
+    if not copies:
+        raise BufferError("NumPy's DLPack has no bfloat16, so it is copied; leave copy=False out")
+    words = to_storage(bf16, x._readable())
+    description = Description(words.__array_interface__["data"][0], (CPU, 0), *_code(bf16), 1,
+                              words.shape, packed_strides(words.shape))
+    return backend_dlpack.lent(description, words, versioned, _library())
+
+
+def _library() -> bytes:
+    library = python_calls()
+    if library is None:
+        raise Unsupported("DLPack of bfloat16 and of GPUs needs a processor that LLVM makes code "
+                          "for")
+    return library
 
 
 def lent(node: TensorNode, stream: Any, versioned: bool) -> Any:
@@ -103,12 +121,9 @@ def lent(node: TensorNode, stream: Any, versioned: bool) -> Any:
     assert isinstance(pool, DevicePool) and isinstance(block, Allocation)
     if stream != _NO_SYNC:
         pool.device.synchronise()
-    library = python_calls()
-    if library is None:
-        raise Unsupported("DLPack of GPUs needs a processor that LLVM makes code for")
     description = Description(block.handle.handle, (number, ordinal), *_code(own.dtype), 1,
                               own.shape, packed_strides(own.shape))
-    return backend_dlpack.lent(description, block, versioned, library)
+    return backend_dlpack.lent(description, block, versioned, _library())
 
 
 def _code(d: DType) -> tuple[int, int]:

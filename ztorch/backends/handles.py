@@ -99,6 +99,11 @@ class Launch(NamedTuple):
     barrier: bool = True  # whether it depends on a launch since the last barrier
 
 
+def wrong_count(device: str, kernel: str, wanted: int, count: int) -> str:
+    """The message for a launch with too many or too few buffers."""
+    return f"{device}: kernel {kernel!r} takes {wanted} buffer{'s' * (wanted != 1)}, not {count}"
+
+
 @dataclass
 class DeviceModule:
     """Code on a device."""

@@ -91,7 +91,7 @@ def seen(name: str) -> tuple[list[DeviceInfo], str]:
 
 def _warn_of_unknown(chosen: Choices) -> None:
     """Warns of unknown names: a misspelled one would silently hide devices."""
-    named = {*(chosen.enabled or ()), *chosen.disabled, *chosen.devices, *chosen.platforms}
+    named = {*(chosen.enabled or ()), *chosen.sections, *chosen.devices, *chosen.platforms}
     for name in sorted(n for n in named - {"cpu", "c"} if not known(n)):
         near = nearest(name, [*names(), "cpu", "c"])
         warnings.warn(f"the configuration (its file or the environment) names a backend {name!r}, "

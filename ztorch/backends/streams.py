@@ -11,7 +11,7 @@ import time
 from typing import Protocol
 
 from ztorch.backends.handles import Recording
-from ztorch.errors import DeviceError
+from ztorch.errors import ConfigError, DeviceError
 
 
 class Queue(Protocol):
@@ -77,6 +77,8 @@ class Stream:
 
     def wait(self, event: Event) -> None:
         """Makes later work of this stream wait for the event."""
+        if not isinstance(event, Event):
+            raise ConfigError(f"{self.device.id}: a stream waits for an event, not for {event!r}")
         if event.stream.device is not self.device:
             raise DeviceError(f"{self.device.id}: an event of {event.stream.device.id} is on "
                               "another device; wait for it on the host with its synchronise()")

@@ -18,6 +18,7 @@ class LoadedKernels:
 
     pipelines: list[Any] = field(default_factory=list)  # compute pipelines
     layouts: list[tuple[Any, Any]] = field(default_factory=list)  # of descriptor set and pipeline
+    bindings: list[int] = field(default_factory=list)  # buffers that it binds
 
 
 class Pipelines:
@@ -40,6 +41,7 @@ class Pipelines:
                 modules.append(self._calls.make("ShaderModule", info))
                 stage, size = self._stage_of(e, modules[-1], needs)
                 stages.append((stage, size))
+                kernels.bindings.append(needs.bindings)
                 kernels.layouts.append(self._layout(needs.bindings))
                 infos.append(api.VkComputePipelineCreateInfo(stage=stage,
                                                              layout=kernels.layouts[-1][1]))

@@ -42,6 +42,7 @@ class Choices(NamedTuple):
     default: str | None = None  # the device that "auto" stands for
     disabled: tuple[str, ...] = ()  # backends whose section says so
     autotune: bool = False  # whether compiling a model measures schedules
+    sections: tuple[str, ...] = ()  # backends that have one in the file
 
     def uses(self, backend: str) -> bool:
         """Whether a backend may be used.
@@ -124,7 +125,7 @@ def _read(path: Path) -> Choices:
         enabled = (*enabled, *(n for n, on in switches.items() if on and n not in enabled))
     return Choices(enabled, devices, platforms, _text(path, data, "default"),
                    tuple(name for name, on in switches.items() if not on),
-                   _flag(path, data.get("autotune", False), "autotune"))
+                   _flag(path, data.get("autotune", False), "autotune"), tuple(sections))
 
 
 def _parsed(path: Path, content: bytes) -> Any:

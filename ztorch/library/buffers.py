@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ztorch.dtypes import DType
 from ztorch.dtypes import dtype as dtype_named
-from ztorch.errors import ConfigError, DeviceError
+from ztorch.errors import ConfigError, DeviceError, ShapeError
 
 Shape = tuple[int, ...]
 
@@ -81,6 +82,7 @@ class BufferPart(NamedTuple):
 def part_of(place: Buffer | BufferPart, offset: int = 0) -> BufferPart:
     """A place in memory, moved by an offset in bytes."""
     buffer = place
+    [offset] = whole_numbers("an offset", (offset,))
     if isinstance(place, BufferPart):
         buffer, offset = place.buffer, place.offset + offset
     if not isinstance(buffer, Buffer):
@@ -97,10 +99,10 @@ class Strided:
 
     def __init__(self, place: Buffer | BufferPart, shape: Sequence[int], dtype: DType | str,
                  strides: Sequence[int] | None = None, offset: int = 0):
-        self.shape: Shape = tuple(int(n) for n in shape)
+        self.shape: Shape = whole_numbers("a shape", shape)
         self.dtype = dtype_named(dtype)
         self.strides: Shape = (dense(self.shape) if strides is None else
-                               tuple(int(n) for n in strides))
+                               whole_numbers("strides", strides))
         self.part = part_of(place, offset)
         if any(n < 0 for n in self.shape):
             raise ConfigError(f"a tensor of shape {self.shape}: sizes are zero or more")
@@ -132,6 +134,36 @@ class Strided:
     def __repr__(self) -> str:
         gaps = "" if self.strides == dense(self.shape) else f", strides {list(self.strides)}"
         return f"{self.dtype}{list(self.shape)}{gaps}"
+
+
+def whole_numbers(label: str, numbers: Sequence[int]) -> Shape:
+    """Numbers as a tuple of ints, or a ConfigError that begins with the label."""
+    try:
+        return tuple(map(operator.index, numbers))
+    except TypeError:
+        raise ConfigError(f"{label} has whole numbers, not {numbers!r}") from None
+
+
+def need_tensors(name: str, *optional: str, **operands: Strided | None) -> None:
+    """Raises a ConfigError for an operand that is not a tensor in a buffer. Only those whose labels
+    are `optional` may be None."""
+    for label, t in operands.items():
+        if not isinstance(t, Strided) and not (t is None and label in optional):
+            raise ConfigError(f"{name}: {label} is not a tensor in a buffer: make one with "
+                              f"buffer.tensor(shape), not {type(t).__name__}")
+
+
+def need_dtypes(name: str, d: DType, **operands: Strided | None) -> None:
+    """Raises a ConfigError for an operand of another dtype."""
+    for label, t in operands.items():
+        if t is not None and t.dtype is not d:
+            raise ConfigError(f"{name}: {label} is {t.dtype}, and must be {d}")
+
+
+def need_shape(name: str, label: str, t: Strided, shape: Sequence[int]) -> None:
+    """Raises a ShapeError for an operand of another shape."""
+    if t.shape != tuple(shape):
+        raise ShapeError(f"{name}: {label} has shape {t.shape}, and must have {tuple(shape)}")
 
 
 def dense(shape: Sequence[int]) -> Shape:

@@ -8,7 +8,7 @@ from typing import Any
 from ztorch.errors import ShapeError, unknown
 from ztorch.graph.op import OPS, REGISTRY, Public
 from ztorch.graph.value import Value
-from ztorch.library.buffers import Strided
+from ztorch.library.buffers import Strided, need_tensors
 from ztorch.library.raw_device import RawDevice, old_name
 from ztorch.library.strides import has_gaps, read, write
 from ztorch.ops import signature
@@ -61,6 +61,7 @@ class Elementwise(RawDevice):
 
     def _elementwise(self, name: str, op: Public, operands: Mapping[str, Strided],
                      result: Strided, attributes: Mapping[str, Any]) -> None:
+        need_tensors(f"{name} {op.name}", **operands, result=result)
         if not result.size:
             return
 

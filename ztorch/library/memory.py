@@ -171,6 +171,17 @@ def need_live(part: BufferPart, owner: str) -> BufferPart:
     return part
 
 
+def numbers_of(label: str, array: Any) -> np.ndarray:
+    """An array of numbers; a ConfigError for text, for Python's objects and for ragged lists."""
+    try:
+        numbers = np.asarray(array)
+    except ValueError as error:
+        raise ConfigError(f"{label}: {error}") from None
+    if numbers.dtype.kind in "OSUmM":
+        raise ConfigError(f"{label} copies numbers, not NumPy's {numbers.dtype}")
+    return numbers
+
+
 def contiguous(label: str, out: Any) -> np.ndarray:
     """An array that bytes can be copied into."""
     if not isinstance(out, np.ndarray) or not out.flags.c_contiguous or not out.flags.writeable:

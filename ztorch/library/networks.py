@@ -9,9 +9,9 @@ from ztorch.dtypes import boolean
 from ztorch.errors import ConfigError, ShapeError, unknown
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
-from ztorch.library.buffers import Strided
+from ztorch.library.buffers import Strided, need_dtypes, need_shape, need_tensors, whole_numbers
 from ztorch.library.elementwise import result_of
-from ztorch.library.raw_device import RawDevice, need_dtypes, need_shape
+from ztorch.library.raw_device import RawDevice
 from ztorch.library.strides import read
 
 # The axes of NHWC and of HWIO, by their places in each layout.
@@ -60,12 +60,16 @@ class Networks(RawDevice):
                                     ("kernel layout", kernel_layout, KERNELS)):
             if chosen not in known:
                 raise unknown(kind, chosen, known)
+        need_tensors("conv2d_forward", "bias", x=x, kernel=kernel, y=y, bias=bias)
         self._need_dtype("conv2d_forward", x.dtype)
         need_dtypes("conv2d_forward", x.dtype, kernel=kernel, y=y, bias=bias)
         for label, t in (("x", x), ("kernel", kernel), ("y", y)):
             if len(t.shape) != 4:
                 raise ShapeError(f"conv2d_forward: {label} has shape {t.shape}, and must have four "
                                  "axes")
+        if bias is not None:
+            filters = kernel.shape[KERNELS[kernel_layout][3]]
+            need_shape("conv2d_forward", "bias", bias, (filters,))
         if not y.size:
             return
         if not (x.size and kernel.size):
@@ -115,6 +119,7 @@ class Networks(RawDevice):
             >>> y.reshape(-1).tolist()
             [1.0, 2.0]
         """
+        need_tensors("attention", "mask", q=q, k=k, v=v, y=y, mask=mask)
         self._need_dtype("attention", q.dtype)
         need_dtypes("attention", q.dtype, k=k, v=v, y=y)
         if mask is not None:
@@ -164,6 +169,8 @@ class Networks(RawDevice):
             >>> x.tolist(), m.tolist()
             ([[-1.0], [1.0]], [1.0])
         """
+        need_tensors("batch_norm", "scale", "offset", x=x, y=y, mean=mean, variance=variance,
+                     scale=scale, offset=offset)
         self._need_dtype("batch_norm", x.dtype)
         need_dtypes("batch_norm", x.dtype, y=y)
         need_shape("batch_norm", "y", y, x.shape)
@@ -201,10 +208,10 @@ class Networks(RawDevice):
 
 
 def _pair(x: Pair) -> tuple[int, int]:
-    sizes = (x, x) if isinstance(x, int) else tuple(x)
+    sizes = (x, x) if isinstance(x, int) else whole_numbers("stride or dilation", x)
     if len(sizes) != 2:
         raise ConfigError(f"{x!r} must be a number, or one for rows and one for columns")
-    return int(sizes[0]), int(sizes[1])
+    return sizes
 
 
 def _padding(x: int | str | Sequence[Any]) -> Any:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ztorch.backends.handles import Binding, DeviceModule, KernelEntry, Launch
+from ztorch.backends.handles import Binding, DeviceModule, KernelEntry, Launch, wrong_count
 from ztorch.backends.library import entry, load_library
 from ztorch.backends.streams import Stream
 from ztorch.codegen.assemblers import assembled
@@ -15,9 +15,10 @@ from ztorch.codegen.elf import link
 from ztorch.codegen.targets import target
 from ztorch.codegen.templates import own_c
 from ztorch.errors import ConfigError, DeviceError, Unsupported, ZtorchError, unknown
-from ztorch.library.buffers import Buffer, BufferPart, Strided
+from ztorch.library.buffers import Buffer, BufferPart, Strided, whole_numbers
 from ztorch.library.memory import DeviceStore
 from ztorch.library.raw_device import RawDevice
+from ztorch.library.signatures import memories_of
 from ztorch.machines.backends import languages_of
 
 KEPT_LAUNCHES = 256  # prepared launches that a module keeps for the next time
@@ -34,6 +35,7 @@ class Code(NamedTuple):
         device: Name of the device.
         language: The language of the source.
         kernels: The workgroup of each, by name.
+        memories: How many buffers each takes; None where only the driver knows.
         handle: The driver's module, or the library of the CPU.
         prepared: Launches that may be run again.
     """
@@ -41,6 +43,7 @@ class Code(NamedTuple):
     device: str
     language: str
     kernels: dict[str, Grid]
+    memories: dict[str, int | None]
     handle: Any
     prepared: OrderedDict[Any, Any]
 
@@ -81,6 +84,9 @@ class OwnCode(RawDevice):
         store = self._store
         backend = self._memory_name.partition(":")[0]
         known = languages_of(backend)
+        kernels = [kernels] if isinstance(kernels, str) else kernels
+        if not isinstance(code, (str, bytes, bytearray)):
+            raise ConfigError(f"load takes text or bytes, not {type(code).__name__}")
         data = code.encode() if isinstance(code, str) else bytes(code)
         is_spirv = data[:4] == SPIRV_MAGIC.to_bytes(4, "little")
         language = language or ("spirv" if is_spirv else known[0] if known else backend)
@@ -91,10 +97,12 @@ class OwnCode(RawDevice):
                   for name in kernels}
         if not groups:
             raise ConfigError("load takes the name of at least one kernel")
+        memories = {name: memories_of(language, data.decode(errors="replace"), name)
+                    for name in groups}
         if isinstance(store, DeviceStore):
             module = store.device.load(data, [KernelEntry(name, 0, len(data), group)
                                               for name, group in groups.items()])
-            return Code(self.name, language, groups, module, OrderedDict())
+            return Code(self.name, language, groups, memories, module, OrderedDict())
         if not data.isascii():
             raise ConfigError("C text must be ASCII")
         try:
@@ -102,7 +110,7 @@ class OwnCode(RawDevice):
         except ZtorchError as error:
             raise DeviceError(f"{self.name} does not take this code: {error}") from None
         library = load_library(link(compiled, soname="own.so", exports=[*groups]), "own")
-        return Code(self.name, language, groups, library, OrderedDict())
+        return Code(self.name, language, groups, memories, library, OrderedDict())
 
     def unload(self, code: Code) -> None:
         """Unloads kernels; on the CPU their code goes with the last reference to `code`.
@@ -110,8 +118,9 @@ class OwnCode(RawDevice):
         Args:
             code: The result of `load`.
         """
-        code.prepared.clear()
         store = self._store
+        self._need_own(code)
+        code.prepared.clear()
         if isinstance(store, DeviceStore):
             store.device.unload(code.handle)
 
@@ -126,19 +135,26 @@ class OwnCode(RawDevice):
             kernel: The kernel's name.
             buffers: Its arguments in order: buffers, parts or tensors of them. A part begins at a
                 multiple of `capabilities().limits["buffer_align"]` bytes, where there is one.
-            grid: Workgroups along up to three axes; in C, what the function is told. Default:
-                `(1, 1, 1)`.
+            grid: Workgroups along up to three axes; in C, what the function is told. With a size
+                of zero nothing happens. Default: `(1, 1, 1)`.
             stream: The stream to run it in; `None` means after all that was submitted before.
                 Default: `None`.
         """
+        store = self._store
+        self._need_own(code)
         if kernel not in code.kernels:
             raise unknown("kernel", kernel, code.kernels)
-        if code.device != self.name:
-            raise DeviceError(f"{self.name}: this code was loaded on {code.device}")
+        device = store.device if isinstance(store, DeviceStore) else store
+        if stream is not None and getattr(stream, "device", None) is not device:
+            raise DeviceError(f"{self.name}: {stream!r} is not a stream of this object")
+        wanted = code.memories[kernel]
+        if wanted is not None and wanted != len(buffers):
+            raise DeviceError(wrong_count(self.name, kernel, wanted, len(buffers)))
         parts = [self._part(b.part if isinstance(b, Strided) else b, 0) for b in buffers]
-        sizes = _sizes("grid", grid)
+        sizes = _sizes("grid", grid, least=0)
+        if 0 in sizes:
+            return
         key = kernel, sizes, tuple((id(p.buffer.handle), p.offset) for p in parts)
-        store = self._store
         align = dict(store.device.info.limits).get("buffer_align", 1) if isinstance(
             store, DeviceStore) else 1
         for k, p in enumerate(parts):
@@ -162,6 +178,12 @@ class OwnCode(RawDevice):
                     store.device.drop(oldest)
         (stream or store).run(launch)
 
+    def _need_own(self, code: Code) -> None:
+        if not isinstance(code, Code):
+            raise ConfigError(f"{self.name}: {code!r} is not code that load gave")
+        if code.device != self.name:
+            raise DeviceError(f"{self.name}: this code was loaded on {code.device}")
+
     def _recorded(self, store: DeviceStore, module: DeviceModule, number: int, grid: Grid,
                   parts: Sequence[BufferPart]) -> Any:
         bindings = tuple(Binding(p.buffer.handle, p.offset, p.nbytes, True) for p in parts)
@@ -181,9 +203,10 @@ def _run(function: Callable[..., None], arguments: tuple[int, ...], held: Any) -
     function(*arguments)
 
 
-def _sizes(label: str, sizes: Sequence[int]) -> Grid:
+def _sizes(label: str, sizes: int | Sequence[int], least: int = 1) -> Grid:
     """Up to three sizes, with 1 for those that are not given."""
-    if len(sizes) > 3 or any(not isinstance(n, int) or n < 1 for n in sizes):
-        raise ConfigError(f"a {label} has up to three sizes of 1 or more, not {sizes!r}")
-    x, y, z = (*sizes, 1, 1, 1)[:3]
+    numbers = whole_numbers(f"a {label}", (sizes,) if isinstance(sizes, int) else sizes)
+    if len(numbers) > 3 or any(n < least for n in numbers):
+        raise ConfigError(f"a {label} has up to three sizes of {least} or more, not {sizes!r}")
+    x, y, z = (*numbers, 1, 1, 1)[:3]
     return x, y, z

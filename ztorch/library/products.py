@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 
+import numpy as np
+
+from ztorch.config import positive, whole
 from ztorch.dtypes import DType
 from ztorch.dtypes import dtype as dtype_named
 from ztorch.errors import ConfigError, unknown
@@ -136,14 +140,13 @@ class Products(RawDevice):
             >>> y
             array([3., 7.])
         """
-        d = dtype_named(dtype)
+        d, m, n = dtype_named(dtype), whole("gemv: m", m), whole("gemv: n", n)
         rows, columns = (n, m) if transpose_a else (m, n)
         if not rows:
             return
         matrix = _matrix("a", a, None, rows, columns, d, transpose_a, lda, None, layout)
         for label, step in (("incx", incx), ("incy", incy)):
-            if step < 1:
-                raise ConfigError(f"gemv: {label}={step} must be 1 or more")
+            positive(f"gemv: {label}", step)
         vector = Strided(x, (columns,), d, (incx,))
         self._combine("gemv", matrix, vector, Strided(y, (rows,), d, (incy,)), alpha, beta)
 
@@ -152,7 +155,8 @@ class Products(RawDevice):
                  factors: tuple[float, float], transposed: tuple[bool, bool],
                  leading: tuple[int | None, ...], steps: tuple[int | None, ...],
                  layout: str) -> None:
-        m, n, k = size
+        m, n, k = (whole(f"{name}: {label}", x) for label, x in zip("mnk", size, strict=True))
+        batch = None if batch is None else whole(f"{name}: batch", batch)
         if 0 in (m, n, batch):
             return
         d = dtype_named(dtype)
@@ -170,8 +174,8 @@ class Products(RawDevice):
         d = c.dtype
         self._need_dtype(name, d)
         for label, factor in (("alpha", alpha), ("beta", beta)):
-            if not d.is_float and factor != int(factor):
-                raise ConfigError(f"{name}: {label}={factor} is not a factor of {d}")
+            if not _is_factor(factor, d):
+                raise ConfigError(f"{name}: {label}={factor!r} is not a factor of {d}")
         multiplies = bool(alpha and a.size)
         reads = {"a": a, "b": b} if multiplies else {}
         numbers = {label: Number(factor, d) for label, factor, plain in (
@@ -197,16 +201,27 @@ class Products(RawDevice):
         self._run(name, (multiplies, bool(beta), shared), function, reads, {"c": c}, numbers)
 
 
+def _is_factor(factor: object, d: DType) -> bool:
+    """Whether a matrix of a dtype can be multiplied by a number.
+
+    >>> from ztorch.dtypes import float32, int8
+    >>> [_is_factor(x, int8) for x in (2.0, -1, 0.5, 200)], _is_factor(0.5, float32)
+    ([True, True, False, False], True)
+    """
+    if not isinstance(factor, Real) or d.is_float:
+        return isinstance(factor, Real)
+    bounds, value = np.iinfo(d.working), float(factor)
+    return bounds.min <= value <= bounds.max and value.is_integer()
+
+
 def _matrix(label: str, place: Place, batch: int | None, rows: int, columns: int, d: DType,
             transposed: bool, ld: int | None, step: int | None, layout: str) -> Strided:
     """(rows, columns) of a product, or (batch, rows, columns), as they are in memory."""
     if layout not in LAYOUTS:
         raise unknown("layout", layout, LAYOUTS)
-    if min(rows, columns, batch or 0) < 0:
-        raise ConfigError(f"a matrix {label} of {rows} x {columns}: sizes are zero or more")
     by_rows = (layout == "row") != transposed
     dense = columns if by_rows else rows
-    ld = dense if ld is None else ld
+    ld = dense if ld is None else whole(f"ld{label}", ld)
     if ld < dense:
         raise ConfigError(f"ld{label}={ld} is less than the {dense} elements of {label} that lie "
                           "side by side")
@@ -214,5 +229,5 @@ def _matrix(label: str, place: Place, batch: int | None, rows: int, columns: int
     if batch is None:
         return Strided(place, (rows, columns), d, strides)
     apart = ld * (rows if by_rows else columns)
-    step = apart if step is None else step
+    step = apart if step is None else whole(f"stride_{label}", step)
     return Strided(place, (batch, rows, columns), d, (step, *strides))

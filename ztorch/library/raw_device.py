@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ztorch.backends import registry
 from ztorch.backends.streams import Stream
+from ztorch.config import whole
 from ztorch.dtypes import DType, need_no_mask
 from ztorch.errors import ConfigError, DeviceError, OutOfMemory, ShapeError, Unsupported
 from ztorch.library.buffers import Buffer, BufferPart, Strided, part_of
-from ztorch.library.memory import DeviceStore, HostStore, Store, contiguous, need_live
+from ztorch.library.memory import (
+    DeviceStore,
+    HostStore,
+    Store,
+    contiguous,
+    need_live,
+    numbers_of,
+)
 from ztorch.library.programs import Build, Extent, Number, Options, Programs
 from ztorch.library.strides import has_gaps
 from ztorch.locks import new_rlock
@@ -96,8 +104,7 @@ class RawDevice:
             >>> zt.backends.get("cpu").alloc(1024)
             <buffer of 1,024 bytes on cpu>
         """
-        if not isinstance(nbytes, int) or nbytes < 0:
-            raise ConfigError(f"{self.name}: a buffer of {nbytes!r} bytes; it takes a whole number")
+        nbytes = whole(f"{self.name}: the bytes of a buffer", nbytes)
         store = self._store
         with self._guard:
             if self.memory_limit is not None and self.allocated + nbytes > self.memory_limit:
@@ -130,7 +137,7 @@ class RawDevice:
         """
         if not isinstance(self._store, HostStore):
             raise DeviceError(f"{self.name} has memory of its own; use alloc and upload")
-        flat = contiguous("wrap", array).reshape(-1).view(np.uint8)
+        flat = numbers_of("wrap", contiguous("wrap", array)).reshape(-1).view(np.uint8)
         return Buffer(self._memory_name, array.nbytes, flat)
 
     def free(self, buffer: Buffer) -> None:
@@ -142,6 +149,8 @@ class RawDevice:
         Raises:
             DeviceError: It was freed before, or belongs to another device.
         """
+        if not isinstance(buffer, Buffer):
+            raise ConfigError(f"{self.name}: free takes a buffer, not {buffer!r}")
         need_live(part_of(buffer), self._memory_name)
         buffer.handle = None
         if buffer.finalizer is not None:
@@ -169,7 +178,7 @@ class RawDevice:
             array([1., 2.], dtype=float32)
         """
         need_no_mask("upload", array)
-        stored = np.ascontiguousarray(array)
+        stored = np.ascontiguousarray(numbers_of("upload", array))
         part = self._part(target, stored.nbytes)
         if stored.nbytes:
             self._store.write(part, stored)
@@ -181,7 +190,7 @@ class RawDevice:
             source: A buffer, or `buffer.at(offset)`.
             out: An array in C order, which is filled.
         """
-        part = self._part(source, contiguous("download", out).nbytes)
+        part = self._part(source, numbers_of("download", contiguous("download", out)).nbytes)
         if out.nbytes:
             self._store.read(part, out)
 
@@ -193,6 +202,7 @@ class RawDevice:
             target: A buffer, or `buffer.at(offset)`.
             nbytes: How many bytes.
         """
+        nbytes = whole(f"{self.name}: the bytes of a copy", nbytes)
         here, there = self._part(source, nbytes), self._part(target, nbytes)
         if here.buffer is there.buffer and abs(here.offset - there.offset) < nbytes:
             raise DeviceError(f"{self.name}: a copy within one buffer onto itself")
@@ -281,19 +291,6 @@ class RawDevice:
 def old_name(name: str) -> str:
     """The name of a result's earlier contents in a routine."""
     return f"{name}/old"
-
-
-def need_dtypes(name: str, d: DType, **operands: Strided | None) -> None:
-    """Raises a ConfigError for an operand of another dtype."""
-    for label, t in operands.items():
-        if t is not None and t.dtype is not d:
-            raise ConfigError(f"{name}: {label} is {t.dtype}, and must be {d}")
-
-
-def need_shape(name: str, label: str, t: Strided, shape: Sequence[int]) -> None:
-    """Raises a ShapeError for an operand of another shape."""
-    if t.shape != tuple(shape):
-        raise ShapeError(f"{name}: {label} has shape {t.shape}, and must have {tuple(shape)}")
 
 
 def _is_processor(name: str) -> bool:

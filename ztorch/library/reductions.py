@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from ztorch.errors import ConfigError, ShapeError, unknown
 from ztorch.graph.op import OPS, normal_axes
 from ztorch.graph.value import Value
-from ztorch.library.buffers import Strided
+from ztorch.library.buffers import Strided, need_dtypes, need_shape, need_tensors
 from ztorch.library.elementwise import result_of
-from ztorch.library.raw_device import REDUCTIONS, RawDevice, need_dtypes, need_shape
+from ztorch.library.raw_device import REDUCTIONS, RawDevice
 from ztorch.library.strides import read
 
 NEUTRAL = {"sum": 0, "prod": 1}  # the result of reducing no elements; others have none
@@ -43,6 +43,7 @@ class Reductions(RawDevice):
         """
         if op not in REDUCTIONS:
             raise unknown("reduction", op, REDUCTIONS)
+        need_tensors(f"reduce {op}", x=x, y=y)
         self._need_dtype(f"reduce {op}", x.dtype)
         axes = normal_axes(tuple(axis) if isinstance(axis, Sequence) else axis, len(x.shape))
         positions, rank = op.startswith("arg"), len(x.shape)
@@ -92,6 +93,7 @@ class Reductions(RawDevice):
             >>> x.tolist()
             [[0.25, 0.25, 0.25, 0.25]]
         """
+        need_tensors("softmax", x=x, y=y)
         self._need_dtype("softmax", x.dtype)
         need_dtypes("softmax", x.dtype, y=y)
         need_shape("softmax", "y", y, x.shape)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
+from ztorch.config import elements, positive
 from ztorch.dtypes import DType
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
-from ztorch.library.buffers import Strided
+from ztorch.library.buffers import Strided, need_dtypes, need_shape, need_tensors
 from ztorch.library.elementwise import result_of
 from ztorch.library.memory import DeviceStore
 from ztorch.library.programs import Gathered, Number
-from ztorch.library.raw_device import RawDevice, need_dtypes, need_shape
+from ztorch.library.raw_device import RawDevice
 from ztorch.library.strides import has_gaps, read
 
 
@@ -51,12 +52,14 @@ class Updates(RawDevice):
             >>> float(w[0].round(4))
             0.5
         """
+        lists = {"w": weights, "g": gradients, "m": m, "v": v}
+        for label, tensors in lists.items():
+            for k, t in enumerate(elements(f"fused_adam_step({label}=...)", tensors)):
+                need_tensors("fused_adam_step", **{f"{label}[{k}]": t})
         if not len(weights) == len(gradients) == len(m) == len(v):
             raise ConfigError(f"fused_adam_step: {len(weights)} weights, {len(gradients)} "
                               f"gradients, {len(m)} m and {len(v)} v; there is one of each")
-        if step < 1:
-            raise ConfigError(f"fused_adam_step: step={step} must be 1 or more")
-        lists = {"w": weights, "g": gradients, "m": m, "v": v}
+        positive("fused_adam_step: step", step)
         sized = [k for k, w in enumerate(weights) if w.size]
         operands: dict[str, Strided] = {}
         for k in sized:

@@ -80,10 +80,7 @@ class NativeCall:
             if self.workers == 1:
                 once()
                 return
-            try:
-                self._run_shared(once)
-            finally:
-                self._frame[4] = None  # for calls of one worker
+            self._run_shared(once)
 
         return run
 

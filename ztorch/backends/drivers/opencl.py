@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 import warnings
 from typing import Any
@@ -13,12 +14,13 @@ from ztorch.abi import BUFFER_ALIGN, CACHE_LINE, align_up
 from ztorch.backends import spirv
 from ztorch.backends.backend import Backend
 from ztorch.backends.device import Device
-from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
+from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch, wrong_count
 from ztorch.errors import DeviceError, OutOfMemory, Unsupported
 from ztorch.host.memory import aligned
 from ztorch.host.settings import current
 
 SPIRV = "spirv"  # the chip name of SPIR-V code
+MOST_GROUPS = (1 << 31) - 1  # of a launch: drivers count them in 32 bits
 FLOAT64 = 10  # SPIR-V capability: the only one of our modules that is optional in OpenCL
 
 
@@ -217,6 +219,12 @@ class OpenCLDevice(Device):
             entry = module.entries[launch.entry]
             kernel = self._try("clCreateKernel", cl.Kernel, module.handle[launch.entry],
                                entry.name)
+            if kernel.num_args != len(launch.bindings):
+                raise DeviceError(wrong_count(self.id, entry.name, kernel.num_args,
+                                              len(launch.bindings)))
+            if math.prod(launch.grid) > MOST_GROUPS:
+                raise DeviceError(f"{self.id}: a grid of {launch.grid} workgroups exceeds the "
+                                  f"{MOST_GROUPS:,} that drivers count")
             parts = [self._try("clCreateSubBuffer", b.buffer.handle.get_sub_region, b.at,
                                b.nbytes) for b in launch.bindings]
             self._try("clSetKernelArg", kernel.set_args, *parts)

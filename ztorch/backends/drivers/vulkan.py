@@ -14,7 +14,7 @@ import numpy as np
 from ztorch.backends import vulkan_devices
 from ztorch.backends.backend import Backend
 from ztorch.backends.device import Device
-from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
+from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch, wrong_count
 from ztorch.backends.vulkan_devices import Physical, vk
 from ztorch.backends.vulkan_memory import STAGE, Held, Memories, VulkanCalls
 from ztorch.backends.vulkan_pipelines import LoadedKernels, Pipelines
@@ -215,7 +215,7 @@ class VulkanDevice(Device):
         pool = self._calls.make("DescriptorPool", api.VkDescriptorPoolCreateInfo(
             maxSets=max(len(launches), 1), poolSizeCount=1, pPoolSizes=[sizes]))
         try:
-            sets = self._sets(pool, kernels, launches)
+            sets = self._sets(pool, module, launches)
             commands = self._commands()
         except DeviceError:
             self._calls.destroy("DescriptorPool", pool)
@@ -235,11 +235,15 @@ class VulkanDevice(Device):
         self._recorded(commands, body)
         return Commands(commands, pool, submission(commands))
 
-    def _sets(self, pool: Any, kernels: LoadedKernels, launches: tuple[Launch, ...]) -> list[Any]:
+    def _sets(self, pool: Any, module: DeviceModule, launches: tuple[Launch, ...]) -> list[Any]:
         """A descriptor set for each launch, with the buffer ranges that it binds."""
-        api, sets = vk(), []
+        api, kernels, sets = vk(), module.handle, []
         for launch in launches:
             self._within_limits(launch)
+            wanted = kernels.bindings[launch.entry]
+            if wanted != len(launch.bindings):
+                raise DeviceError(wrong_count(self.id, module.entries[launch.entry].name, wanted,
+                                              len(launch.bindings)))
             layouts = [kernels.layouts[launch.entry][0]]
             info = api.VkDescriptorSetAllocateInfo(descriptorPool=pool, descriptorSetCount=1,
                                                    pSetLayouts=layouts)

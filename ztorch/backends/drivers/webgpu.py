@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from ztorch.abi import PORT_ALIGN
 from ztorch.backends.backend import Backend
 from ztorch.backends.device import Device
-from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
+from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch, wrong_count
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.host.settings import where_unset
 
@@ -21,6 +22,9 @@ WANTED = ("max-buffer-size", "max-storage-buffer-binding-size",
           "max-storage-buffers-per-shader-stage", "max-compute-workgroup-storage-size",
           "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x",
           "min-storage-buffer-offset-alignment")
+
+
+BINDING = re.compile(r"@binding\(\s*(\d+)")
 
 
 @functools.cache
@@ -163,16 +167,19 @@ class WebGPUDevice(Device):
         return total - self.allocated, total
 
     def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
+        """The pipeline of each kernel, and the buffers that its text binds."""
         return [self._pipeline(code[e.at:e.at + e.size].decode(errors="replace"), e)
                 for e in entries]
 
-    def _pipeline(self, text: str, entry: KernelEntry) -> Any:
-        count = text.count("@binding(")
+    def _pipeline(self, text: str, entry: KernelEntry) -> tuple[Any, int]:
+        count = 1 + max(map(int, BINDING.findall(text)), default=-1)
         module = self._try("createShaderModule", self._device.create_shader_module, code=text)
         layout = self._try("createPipelineLayout", self._device.create_pipeline_layout,
                            bind_group_layouts=[self._layout(count)])
-        return self._try("createComputePipeline", self._device.create_compute_pipeline,
-                         layout=layout, compute={"module": module, "entry_point": entry.name})
+        pipeline = self._try("createComputePipeline", self._device.create_compute_pipeline,
+                             layout=layout,
+                             compute={"module": module, "entry_point": entry.name})
+        return pipeline, count
 
     def _layout(self, count: int) -> Any:
         import wgpu
@@ -190,12 +197,16 @@ class WebGPUDevice(Device):
     def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> Any:
         ready = []
         for launch in launches:
+            pipeline, count = module.handle[launch.entry]
+            if count != len(launch.bindings):
+                raise DeviceError(wrong_count(self.id, module.entries[launch.entry].name, count,
+                                              len(launch.bindings)))
             rows = [{"binding": k, "resource": {"buffer": b.buffer.handle, "offset": b.at,
                                                 "size": _fours(b.nbytes)}}
                     for k, b in enumerate(launch.bindings)]
             group = self._try("createBindGroup", self._device.create_bind_group,
                               layout=self._layout(len(rows)), entries=rows)
-            ready.append((module.handle[launch.entry], group, launch.grid))
+            ready.append((pipeline, group, launch.grid))
         return ready
 
     def _drop(self, handle: Any) -> None:
