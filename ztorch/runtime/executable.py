@@ -21,7 +21,7 @@ from ztorch.locks import new_lock
 from ztorch.runtime.native_call import NativeCall
 from ztorch.runtime.running import BoundCall, MemoryCall, NativeSteps, Running
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec
-from ztorch.runtime.worker_trials import TRIAL_RUNS, TRIED_CYCLES, WorkerTrials
+from ztorch.runtime.worker_trials import TRIED_CYCLES, WorkerTrials
 
 # Both numbers are in cycles of one worker, as lowering estimates them. A barrier takes about 100 to
 # 300 cycles while workers are awake, and tens of microseconds where one of them sleeps.
@@ -159,7 +159,7 @@ class Executable(HostProgram):
         if self.threads == 1 or not low <= function.cycles < TRIED_CYCLES:
             return None
         return WorkerTrials(self.workers_for(function), self.threads, function.cycles, 0.0,
-                            TRIAL_RUNS)
+                            single=True)
 
 
 def check_processor(spec: ProgramSpec) -> None:

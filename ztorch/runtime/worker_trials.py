@@ -13,9 +13,12 @@ from time import perf_counter
 TRIED_CYCLES = 4e7  # of one worker, some 10 ms: steps with more work follow the rule alone
 AWAKE_CYCLES = 40_000  # work of a step for each further worker that is awake: some 10 microseconds
 TRIAL_SECONDS = 4e-4
-TRIAL_RUNS = 3  # at least, of single calls: the first one wakes workers that sleep
+# At least, of single calls: the first one wakes workers that sleep, and it takes the system a few
+# milliseconds to move one that it woke on the core of the caller.
+SINGLE_RUNS, SINGLE_SECONDS = 3, 2e-3
 TRIALS_SHARE = 0.01  # of the time, for numbers that were slower
 SLOW_SHARE = 0.25  # that a slower run counts: something else may have had the core for a moment
+SLOW_SECONDS = 0.05  # of single calls that count as much together
 SLOW_MOST = 2.0  # times the known figure: it counts as no slower than that
 
 
@@ -27,8 +30,7 @@ class WorkerTrials:
         most: How many there are.
         cycles: The estimated work of a run.
         guess: Seconds of a run, before any was measured.
-        runs: Of at least how many stretches a trial is. With more than one it also lasts for
-            `TRIAL_SECONDS`. Default: `1`.
+        single: Whether stretches are single calls, several of which are a trial. Default: `False`.
 
     Examples:
         >>> trials = WorkerTrials(rule=1, most=2, cycles=1e5, guess=1e-3)
@@ -38,12 +40,16 @@ class WorkerTrials:
         2
     """
 
-    def __init__(self, rule: int, most: int, cycles: float, guess: float, runs: int = 1):
+    def __init__(self, rule: int, most: int, cycles: float, guess: float,
+                 single: bool = False):
         counts = {rule: None}  # in the order of trials
         if most > 1 and cycles < TRIED_CYCLES:
             counts |= {max(1, min(most, int(cycles / AWAKE_CYCLES) + 1)): None, 1: None}
         self._untried = list(counts)[1:]
-        self._runs, self._ran = runs, 0  # stretches of a trial, and of this one so far
+        # Stretches and seconds of a trial, at least, and how many stretches there were so far.
+        self._least = (SINGLE_RUNS, SINGLE_SECONDS) if single else (1, 0.0)
+        self._moment = SLOW_SECONDS if single else TRIAL_SECONDS
+        self._ran = 0
         self.workers = rule
         self.seconds = guess  # of a step
         self.trial = True  # whether the next stretch is a short one
@@ -57,11 +63,12 @@ class WorkerTrials:
         now, last = perf_counter(), self.workers
         known = self._seconds.get(last, seconds)
         slower = max(0.0, min(seconds, SLOW_MOST * known) - known)
-        self._seconds[last], self._tried[last] = min(seconds, known) + SLOW_SHARE * slower, now
+        share = SLOW_SHARE * min(1.0, whole / self._moment)
+        self._seconds[last], self._tried[last] = min(seconds, known) + share * slower, now
         if self.trial:
             self._cost += whole
             self._ran += 1
-            if self._ran < self._runs or (self._runs > 1 and self._cost < TRIAL_SECONDS):
+            if self._ran < self._least[0] or self._cost < self._least[1]:
                 return
             self._costs[last], self._cost, self._ran = self._cost, 0.0, 0
         self.workers = self._untried.pop(0) if self._untried else self._choice(now)
