@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import ztorch as zt
 from tests import references
 from ztorch import initializers
 from ztorch.errors import ConfigError, UnknownName
@@ -82,3 +83,19 @@ def test_names_and_faults():
             lambda: get("orthogonal")((3,)), lambda: get("identity")((3,)), lambda: get(1.0)):
         with pytest.raises(ConfigError):
             make()
+
+
+def test_initializers_written_as_in_keras():
+    class Doubled(zt.initializers.Initializer):
+        def __call__(self, shape, dtype=None):
+            return zt.ops.eye(*shape, dtype=dtype or "float32") * 2
+
+    class Flat(zt.initializers.Initializer):
+        def __call__(self, shape):
+            return np.ones(3)
+
+    x = zt.layers.Input((3,))
+    model = zt.Model(x, zt.layers.Dense(3, kernel_initializer=Doubled())(x))
+    np.testing.assert_array_equal(model.get_weights()[0], 2 * np.eye(3))
+    with pytest.raises(ConfigError, match=r"Flat made values of shape \(3,\) for a weight of shape \(3, 2\)"):
+        zt.Model(x, zt.layers.Dense(2, kernel_initializer=Flat())(x)).get_weights()

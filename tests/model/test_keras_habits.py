@@ -100,6 +100,8 @@ def test_the_optimizer_of_a_model_in_callbacks_and_beside_them():
     assert len(halve.losses) == 6 and optimizer.learning_rate == 0.125
     assert (optimizer.iterations, optimizer.momentum, optimizer.name) == (6, 0.5, "SGD")
     assert optimizer.get_config()["learning_rate"] == 0.125
+    optimizer.learning_rate.assign(0.25)
+    assert optimizer.learning_rate == optimizer.learning_rate.numpy() == 0.25
     with pytest.raises(ConfigError, match="compiled into the step"):
         optimizer.momentum = 0.9
     with pytest.raises(ConfigError, match="cannot train before it is compiled"):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 
 import numpy as np
 
 from ztorch.config import Named
+from ztorch.errors import ConfigError
 
 Shape = tuple[int, ...]
 
@@ -57,6 +59,28 @@ class Initializer(Named, family="initializer", such_as="zeros"):
         if self.seed is not None or random is None:
             random = stream(self.seed or 0, type(self).__name__)
         return np.asarray(self.fill(tuple(shape), random), np.float64)
+
+    def first_values(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
+        """The initial values of a weight in a model. A subclass may be written as in Keras, with
+        `__call__(self, shape, dtype=None)`.
+
+        Args:
+            shape: Shape of the weight.
+            random: Source of random numbers.
+
+        Returns:
+            A float64 array.
+        """
+        if type(self).__call__ is Initializer.__call__:
+            return self(shape, random)
+        parameters = inspect.signature(self.__call__).parameters
+        more = {"dtype": "float32"} if "dtype" in parameters else (
+            {"random": random} if "random" in parameters else {})
+        drawn = np.asarray(self(shape, **more), np.float64)
+        if drawn.shape != tuple(shape):
+            raise ConfigError(f"initializer {type(self).__name__} made values of shape "
+                              f"{drawn.shape} for a weight of shape {tuple(shape)}")
+        return drawn
 
     def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
         """Values of this shape, drawn from `random`."""

@@ -111,7 +111,8 @@ class Weight(StandIn):
         return self._drawn() if self._home is None and self._value is None else self.value
 
     def _drawn(self) -> np.ndarray:
-        drawn = self.initializer(self.shape, stream(self.layer.model_seed, self.path))
+        drawn = self.initializer.first_values(
+            self.shape, stream(self.layer.model_seed, self.path))
         return drawn.astype(np.float32)
 
     @property

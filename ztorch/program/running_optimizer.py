@@ -50,6 +50,32 @@ class OptimizerVariable:
         return f"<variable {self.name} of an optimizer {self.shape}>"
 
 
+class LearningRate(float):
+    """The learning rate of a program: a number, which is assigned to as a variable of Keras is.
+
+    Args:
+        program: The program.
+    """
+
+    def __new__(cls, program: Any) -> LearningRate:
+        return super().__new__(cls, program.learning_rate)
+
+    def __init__(self, program: Any):
+        self._program = program
+
+    def assign(self, rate: float) -> None:
+        """Sets the rate of the next steps.
+
+        Args:
+            rate: A number that is not negative.
+        """
+        self._program.learning_rate = rate
+
+    def numpy(self) -> np.ndarray:
+        """The rate as an array, as Keras' variables give it."""
+        return np.array(float(self), np.float32)
+
+
 class RunningOptimizer:
     """The optimizer that is compiled into the step of a program: its rate may change, its other
     settings are code.
@@ -66,9 +92,9 @@ class RunningOptimizer:
         vars(self)["_config"] = {} if declared is None else dict(declared.config)
 
     @property
-    def learning_rate(self) -> float:
+    def learning_rate(self) -> LearningRate:
         """The learning rate, which may be set unless it follows a schedule."""
-        return float(self._program.learning_rate)
+        return LearningRate(self._program)
 
     def scheduled_rate(self) -> float | None:
         """The rate of the next step by the schedule of the optimizer; None if it has none."""
