@@ -31,11 +31,11 @@ WEIGHTS = random.random(60).astype(np.float32)
 
 # Name, ours, arguments of Keras' where they differ, targets, predictions.
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None, np.ndarray, np.ndarray]] = {
+    "count of scores at the threshold": ("TruePositives", {"thresholds": 0.5}, None, YES, np.full_like(SCORES, 0.5)),
     **{name: (name, {}, None, YES, SCORES) for name in (
         "TruePositives", "FalsePositives", "TrueNegatives", "FalseNegatives", "Precision",
         "Recall", "AUC")},
     "count at 0.3": ("TruePositives", {"thresholds": 0.3}, None, YES, SCORES),
-    "count of scores at the threshold": ("TruePositives", {"thresholds": 0.5}, None, YES, np.full_like(SCORES, 0.5)),
     "precision at 0.7": ("Precision", {"thresholds": [0.7]}, None, YES, SCORES),
     "precision of nothing": ("Precision", {"thresholds": 1.0}, None, YES, SCORES),
     "recall of a class": ("Recall", {"class_id": 1}, None, YES, SCORES),
