@@ -15,7 +15,7 @@ AWAKE_CYCLES = 40_000  # work of a step for each further worker that is awake: s
 TRIAL_SECONDS = 4e-4
 # At least, of single calls: the first one wakes workers that sleep, and it takes the system a few
 # milliseconds to move one that it woke on the core of the caller.
-SINGLE_RUNS, SINGLE_SECONDS = 3, 2e-3
+SINGLE_RUNS, SINGLE_SECONDS = 3, 8e-3
 TRIALS_SHARE = 0.01  # of the time, for numbers that were slower
 SLOW_SHARE = 0.25  # that a slower run counts: something else may have had the core for a moment
 SLOW_SECONDS = 0.05  # of single calls that count as much together
