@@ -227,6 +227,19 @@ def test_a_second_input_without_a_batch(first: Any, second: int, message: str, t
     np.testing.assert_array_equal(zt.onnx.load_layer(path)([zt.tensor(x), zt.tensor(z)]).numpy(), x @ z)
 
 
+def test_a_row_by_its_number(tmp_path: Path) -> None:
+    """A batch of one row does not fit; the message says so, and a fixed batch computes it."""
+    x, one = KERNEL[:3], tensor("one", np.array([1], np.int64))
+    path = written(model_of([helper.make_node("Gather", ["x", "one"], ["r"], name="pick"),
+                             helper.make_node("Sub", ["x", "r"], ["y"])],
+                            [port("x", x, "n")], [port("y", x, "n")], [one]), tmp_path / "m.onnx")
+    with pytest.raises(Unsupported, match=r"node Gather 'pick'.*but not of one: rows are picked by "
+                                          r"their numbers.*sizes=\{'n': 64\} fixes the batch"):
+        load(path)
+    program = load(path, sizes={"n": 3}).compile("cpu", batch_size=3)
+    np.testing.assert_array_equal(program.predict(x), x - x[1])
+
+
 def test_a_model_with_large_rows_becomes_a_file_again(tmp_path: Path) -> None:
     """To find the batch it is traced for so many rows that no machine could hold them."""
     w = np.ones((4, 1 << 16), np.float32)

@@ -138,6 +138,48 @@ def test_texts_of_any_length(decomposed: bool, tmp_path: Path) -> None:
             near(results[name], expected, f"{name} of {length}")
 
 
+def test_products_of_groups_of_rows(tmp_path: Path) -> None:
+    """Experts of transformers, which calls an operator of its own where PyTorch's takes no
+    float32; expert k has the rows up to its end."""
+    @torch.library.custom_op("transformers::grouped_mm_fallback", mutates_args=(),
+                             schema="(Tensor input, Tensor weight, Tensor offs) -> Tensor")
+    def own(x: Any, weight: Any, ends: Any) -> Any:
+        return torch.cat([x[begin:end] @ w for begin, end, w in zip(
+            [0, *ends.tolist()], ends.tolist(), weight, strict=False)])
+
+    own.register_fake(lambda x, weight, ends: x.new_empty(x.shape[0], weight.shape[2]))
+
+    class Experts(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            rows, weight = x.reshape(-1, 8), torch.arange(-96, 96).reshape(3, 8, 8) % 7 - 3.0
+            ends = (x[:, 0, 0] > 1).cumsum(0, dtype=torch.int32) * 2 + torch.tensor([0, 1, 6])
+            ends = torch.cat([ends[:2], torch.full((1,), 12)]).int()
+            results = own(rows, weight, ends), torch._grouped_mm(
+                rows.bfloat16(), weight.bfloat16(), offs=ends).float()
+            return [y.reshape(x.shape) for y in results]
+
+    torch.manual_seed(1)
+    x = torch.randn(3, 4, 8).round()  # exact in bfloat16
+    path = saved(Experts(), tmp_path / "experts.pt2", x, axes={})
+    near_all(zt.torch_export.load(path).trace(batch_size=3).functions["predict"], x, Experts()(x))
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_transforms_along_an_open_axis(decomposed: bool, tmp_path: Path) -> None:
+    class Mixer(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return (torch.fft.fftn(x, dim=(1, 2)).real,
+                    torch.fft.ifft(torch.complex(x, x + 1), n=x.shape[1] + 2, dim=1).imag)
+
+    net = Mixer()
+    path = saved(net, tmp_path / "mixer.pt2", torch.randn(3, 7, 4),
+                 axes={0: "batch", 1: "time"}, decomposed=decomposed)
+    model = zt.torch_export.load(path)
+    for length in (5, 8):
+        x = torch.randn(3, length, 4)
+        near_all(model.trace(batch_size=3, sizes=length).functions["predict"], x, net(x))
+
+
 def test_recurrent_layers(tmp_path: Path) -> None:
     torch.manual_seed(0)
     net, ids = reader(), torch.randint(0, 20, (3, 5))

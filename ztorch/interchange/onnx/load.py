@@ -15,7 +15,14 @@ import numpy as np
 from ztorch.arguments import checked
 from ztorch.config import flag, positive
 from ztorch.dtypes import to_storage
-from ztorch.errors import ConfigError, ShapeError, Unsupported, unknown
+from ztorch.errors import (
+    ArtifactError,
+    ConfigError,
+    ShapeError,
+    Unsupported,
+    ZtorchError,
+    unknown,
+)
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.contents import OnnxFile, StoredCodes
@@ -33,6 +40,8 @@ from ztorch.layers.naming import checked_name
 from ztorch.layers.real_positions import Padding
 from ztorch.model.model import Model
 from ztorch.model.sequential import Sequential
+
+MANY_ROWS = 64  # of a batch that shows whether a fault is of too few rows
 
 
 @checked
@@ -232,8 +241,12 @@ def _imported(graph: BatchedGraph, rows: Sequence[tuple[int, ...]], batch: int =
     graph.stored.clear()
     try:
         results = graph.run(x, context)
-    except ShapeError as error:
+    except (ArtifactError, ShapeError) as error:
         if graph.fixed:
+            raise
+        if batch < MANY_ROWS and _fits(graph, rows, begin):
+            raise _reads_rows(graph.file, error) from error
+        if isinstance(error, ArtifactError):
             raise
         raise ShapeError(f"{error}. These are shapes of a batch of one row, the first axis of each "
                          "input; zt.onnx.load_layer(path) takes files without a batch") from error
@@ -247,6 +260,26 @@ def _imported(graph: BatchedGraph, rows: Sequence[tuple[int, ...]], batch: int =
             if declared.name == name:
                 _need_alike(path, declared, y.shape)
     return results
+
+
+def _fits(graph: BatchedGraph, rows: Sequence[tuple[int, ...]],
+          begin: Callable[[list[Value]], Padding] | None) -> bool:
+    """Whether all nodes fit a batch of many rows."""
+    try:
+        _imported(graph, rows, MANY_ROWS, begin=begin)
+    except ZtorchError:
+        return False
+    return True
+
+
+def _reads_rows(file: OnnxFile, error: ZtorchError) -> Unsupported:
+    """The error of nodes that a small batch does not fit: `error`, and larger ones do."""
+    axis = file.inputs[0].dims[0]
+    way_out = f"sizes={{{axis!r}: {MANY_ROWS}}} fixes the batch" if axis else (
+        "export it with a fixed batch")
+    return Unsupported(f"{error}. It fits batches of {MANY_ROWS} rows, but not of one: rows are "
+                       f"picked by their numbers, as by x[1], and a batch may be of any size; "
+                       f"{way_out}")
 
 
 def _need_alike(path: str, declared: Port, shape: tuple[int, ...]) -> None:

@@ -22,7 +22,8 @@ def translated() -> str:
     for key, translator in (*CALLS.items(), *COMPLEX_CALLS.items()):
         space, name, *_ = key.split(".")
         family = translator.__module__.rpartition(".")[2]
-        families.setdefault(family, set()).add(name if space == "aten" else f"operator.{name}")
+        families.setdefault(family, set()).add(
+            name if space == "aten" else f"{space.removeprefix('_')}.{name}")
     rows = [f"| {family} | {', '.join(f'`{name}`' for name in sorted(names))} |"
             for family, names in sorted(families.items())]
     return "\n".join(["| family | operators |", "| --- | --- |", *rows])

@@ -65,7 +65,7 @@ def call(*operators: str, of_complex: bool = False) -> Callable[[Translator], Tr
 
     def register(function: Translator) -> Translator:
         for name in operators:
-            key = name if name.startswith("_operator") else (
+            key = name if name.startswith(("_operator.", "transformers.")) else (
                 f"aten.{name}" if "." in name else f"aten.{name}.default")
             assert key not in registry, f"{key} is registered twice"
             registry[key] = function

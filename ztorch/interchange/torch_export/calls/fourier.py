@@ -6,26 +6,34 @@ import math
 
 import numpy as np
 
+from ztorch.dtypes import i64
 from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
 
+Length = int | CallTensor | None  # of a whole signal: computed from shapes, or of an open axis
 
-def _transformed(c: OperatorCall, x: str, axis: int, length: int, inverse: bool,
+
+def _transformed(c: OperatorCall, x: str, axis: int, length: Length, inverse: bool,
                  onesided: bool = False) -> str:
     """The transform along an axis of pairs, or of numbers as an axis of one; `length` is that of
     the whole signal. The inverse is divided by it."""
-    return c.node("DFT", x, c.constant(np.int64(length)), c.constant(np.int64(axis)),
-                  inverse=int(inverse), onesided=int(onesided))
+    known = "" if length is None else c.number(length, i64)
+    return c.node("DFT", x, known, c.constant(np.int64(axis)), inverse=int(inverse),
+                  onesided=int(onesided))
 
 
-def _scaled(c: OperatorCall, y: str, lengths: list[int], inverse: bool, norm: str) -> str:
+def _scaled(c: OperatorCall, y: str, lengths: list[Length], inverse: bool, norm: str) -> str:
     """Divided as `norm` says."""
-    count = math.prod(lengths)
-    factors = {"backward": 1.0, "ortho": count ** (0.5 if inverse else -0.5),
+    if norm == "backward":
+        return y
+    known = [n for n in lengths if isinstance(n, int)]
+    if len(known) < len(lengths):
+        c.unsupported(f"norm={norm!r} of a transform along an axis that is open")
+    count = math.prod(known)
+    factors = {"ortho": count ** (0.5 if inverse else -0.5),
                "forward": float(count) if inverse else 1.0 / count}
     if norm not in factors:
         c.unsupported(f"norm={norm!r}")
-    factor = factors[norm]
-    return y if factor == 1.0 else c.node("Mul", y, c.number(factor, c.result.dtype))
+    return c.node("Mul", y, c.number(factors[norm], c.result.dtype))
 
 
 _FORMS = ("", "2", "n")  # along one axis, the last two, or several
@@ -63,24 +71,24 @@ def _parts_of_fourier(c: OperatorCall) -> Result:
     x, halved = c.tensor(), c.op == "_fft_c2r" or bool(c.get("onesided", False))
     inverse = c.op == "_fft_c2r" or not c.get("forward", True)
     axes = [axis % x.rank for axis in c.integers("dim")]
-    lengths = [x.dims[axis] for axis in axes]
+    sizes = [x.dims[axis] for axis in axes]
+    lengths: list[Length] = [n if isinstance(n, int) else None for n in sizes]
     if c.op == "_fft_c2r":
         lengths[-1] = c.get("last_dim_size")
-    if not all(isinstance(n, int) for n in lengths):
-        c.unsupported("a transform along an axis that is open; export it with a fixed size")
-    order = list(zip(axes, [int(n) for n in lengths], strict=True))
+    order = list(zip(axes, lengths, strict=True))
     y = x.name if x.is_complex else c.node("Unsqueeze", x.name, c.ints(-1))
-    for k, (axis, n) in enumerate(order if inverse else reversed(order)):
+    for k, (axis, length) in enumerate(order if inverse else reversed(order)):
         last = k == (len(order) - 1 if inverse else 0)
-        y = _transformed(c, y, axis, n, inverse, halved and last)
+        y = _transformed(c, y, axis, length, inverse, halved and last)
     y = c.node("Squeeze", y, c.ints(-1)) if c.op == "_fft_c2r" else y
     norms = ("backward", "ortho", "forward")  # of no divisor, of the root, of all
-    return _scaled(c, y, [n for _, n in order], inverse,
+    return _scaled(c, y, lengths, inverse,
                    norms[::-1 if inverse else 1][c.get("normalization")])
 
 
-def _axes(c: OperatorCall, x: CallTensor, halved: bool) -> tuple[list[int], list[int]]:
+def _axes(c: OperatorCall, x: CallTensor, halved: bool) -> tuple[list[int], list[Length]]:
     """The axes that are transformed, and the length of the signal along each."""
+    lengths: list[Length]
     if c.op.endswith("fft"):
         axes, lengths = [c.get("dim", -1)], [c.get("n")]
     else:
@@ -93,8 +101,6 @@ def _axes(c: OperatorCall, x: CallTensor, halved: bool) -> tuple[list[int], list
     for k, size in enumerate(sizes):
         if lengths[k] is None and isinstance(size, int):
             lengths[k] = 2 * (size - 1) if halved and k == len(sizes) - 1 else size
-    if not all(isinstance(n, int) for n in lengths):
-        c.unsupported("a transform along an axis that is open; export it with a fixed size")
     return axes, lengths
 
 

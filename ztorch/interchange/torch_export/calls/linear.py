@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ztorch.dtypes import i64
 from ztorch.interchange.torch_export.calls.reduction import norm_of
 from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
 
@@ -20,6 +21,27 @@ def _product_of_several(c: OperatorCall) -> Result:
     for x in rest:
         y = c.node("MatMul", y, x.name)
     return y
+
+
+@call("_grouped_mm", "transformers.grouped_mm_fallback.default")
+def _experts(c: OperatorCall) -> Result:
+    """The matrix of each expert times its rows, which end at `offs`. All matrices multiply all
+    rows, for data decide how many are whose."""
+    own = c.op == "grouped_mm_fallback"
+    x, weight, ends = (c.tensor(name) for name in (
+        ("input", "weight", "offs") if own else ("self", "mat2", "offs")))
+    if x.rank != 2 or weight.rank != 3 or c.get("bias") is not None:
+        c.unsupported(f"groups of {x.rank} and {weight.rank} axes, or a bias")
+    d, zero = ends.dtype, c.number(0, ends.dtype)
+    rows = c.node("Squeeze", c.node("Shape", x.name, start=0, end=1), c.ints(0))
+    row = c.node("Range", zero, c.cast(CallTensor(rows, i64, ()), d), c.number(1, d))
+    end = c.node("Unsqueeze", ends.name, c.ints(1))
+    begin = c.node("Concat", c.constant(np.zeros((1, 1), d.numpy)), c.node(
+        "Slice", end, c.ints(0), c.ints(-1), c.ints(0)), axis=0)
+    of_expert = c.node("And", c.node("LessOrEqual", begin, row), c.node("Less", row, end))
+    y = c.node("MatMul", c.node("Unsqueeze", x.name, c.ints(0)), weight.name)
+    kept = c.node("Where", c.node("Unsqueeze", of_expert, c.ints(2)), y, c.number(0, x.dtype))
+    return c.node("ReduceSum", kept, c.ints(0), keepdims=0)
 
 
 @call("linear")
