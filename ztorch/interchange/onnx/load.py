@@ -275,11 +275,9 @@ def _fits(graph: BatchedGraph, rows: Sequence[tuple[int, ...]],
 def _reads_rows(file: OnnxFile, error: ZtorchError) -> Unsupported:
     """The error of nodes that a small batch does not fit: `error`, and larger ones do."""
     axis = file.inputs[0].dims[0]
-    way_out = f"sizes={{{axis!r}: {MANY_ROWS}}} fixes the batch" if axis else (
-        "export it with a fixed batch")
-    return Unsupported(f"{error}. It fits batches of {MANY_ROWS} rows, but not of one: rows are "
-                       f"picked by their numbers, as by x[1], and a batch may be of any size; "
-                       f"{way_out}")
+    size = f"sizes={{{axis!r}: {MANY_ROWS}}}" if axis else "a number in the file"
+    return Unsupported(f"{error}. Batches of {MANY_ROWS} rows fit, and one row does not, as where "
+                       f"x[1] is read, but a batch may be of any size; {size} fixes it")
 
 
 def _need_alike(path: str, declared: Port, shape: tuple[int, ...]) -> None:
