@@ -163,7 +163,7 @@ def _imported(name: str, dynamo: bool, files: Path) -> dict[str, Any]:
                 for y, e in zip(results, expected, strict=True))
     nodes = sum(len(layer.nodes) for layer in model.layers if hasattr(layer, "nodes"))
     return {"nodes": nodes, "batch": batch, "error": error, "compiling": compiling,
-            "memory": memory}
+            "memory": memory, "load": os.getloadavg()[0]}
 
 
 def _timed(name: str, dynamo: bool, files: Path) -> dict[str, Any]:
@@ -207,7 +207,8 @@ def page(rows: dict[str, dict[str, Any]], facts: dict[str, Any]) -> str:
         "had at its peak, with Python, NumPy and the package onnx. Times of predictions are CPU "
         "time of one thread, in turns with ONNX Runtime's, on a shared machine: others worked "
         "on it (the load average was up to "
-        f"{max(row.get('load', 0) for row in rows.values()):.0f}), and compiling is by the clock.",
+        f"{max(row.get('load', 0) for row in rows.values()):.0f}), and compiling, by the clock, "
+        "waited for them.",
         "",
         f"{len(timed) - len(slower)} of the {len(timed)} files with times take less than in ONNX "
         f"Runtime; slower: {', '.join(slower) or 'none'}." if timed else
