@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -208,3 +209,36 @@ def test_a_frozen_layer_keeps_what_it_was_given() -> None:
     assert (made.get_weights()[0] == 1).all()
     assert [w.path for w in made.trainable_weights] == ["dense_1/kernel", "dense_1/bias"]
     assert made.non_trainable_weights == made.layers[0].weights
+
+
+@pytest.mark.parametrize("kind", ["generator", "loader", "sequence"])
+@pytest.mark.parametrize("asked", [None, 4])
+def test_each_batch_that_data_give_is_a_step_unless_a_size_was_asked_for(kind: str, asked: int | None) -> None:
+    """Steps of plain SGD against NumPy: batches of 3 rows, or cut and joined to 4."""
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(12, 2)).astype(np.float32), np.zeros((2, 1))
+    y = x @ np.array([[1.0], [-2.0]], np.float32)
+    pairs = [(x[i:i + 3], y[i:i + 3]) for i in range(0, 12, 3)]
+    model = zt.Sequential([L.Input((2,)), L.Dense(1, use_bias=False, kernel_initializer="zeros")])
+    model.compile("cpu:scalar", batch_size=asked, optimizer=zt.optimizers.SGD(0.1), loss="mse")
+
+    class Loader:
+        batch_size = 3
+
+        def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            return iter(pairs)
+
+    class Batches(zt.utils.PyDataset):
+        def __len__(self) -> int:
+            return len(pairs)
+
+        def __getitem__(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+            return pairs[k]
+
+    given: dict[str, Callable[[], Any]] = {"generator": lambda: (p for p in pairs * 2), "loader": Loader, "sequence": Batches}
+    model.fit(given[kind](), epochs=1, steps_per_epoch=2, shuffle=False, verbose=0)
+    for i in range(2):
+        a, b = (v[i * (asked or 3):(i + 1) * (asked or 3)].astype(np.float64) for v in (x, y))
+        w -= 0.1 * 2 * a.T @ (a @ w - b) / len(a)
+    np.testing.assert_allclose(model.get_weights()[0], w, rtol=1e-5)
+    assert len(model.predict(given[kind](), steps=2)) == 2 * (asked or 3)

@@ -58,6 +58,22 @@ def row_count(x: Any) -> int | None:
     return len(x) if hasattr(x, "__len__") else None
 
 
+def stream_rows(x: Any) -> int | None:
+    """The rows of the first batch of a stream; None where x gives rows, or cannot tell.
+
+    >>> stream_rows([(np.zeros((2, 4)), np.ones(2))]), stream_rows(np.zeros((2, 4)))
+    (2, None)
+    """
+    if not is_stream(x, None) or is_column(x):
+        return None
+    if isinstance(rows := getattr(x, "batch_size", None), int):
+        return rows
+    if is_indexed(x):
+        return row_count(x[0][0]) if _gives_batches(x[0]) else None
+    item = x[0] if isinstance(x, list) else _first_batch(x)
+    return row_count(item[0] if isinstance(item, (list, tuple)) else item)
+
+
 def stream_targets(x: Any) -> Any:
     """The targets of the first batch of a stream; None where x is not a stream, or gives none.
 
@@ -139,13 +155,19 @@ def _first_batch(x: Any) -> Any:
     return item
 
 
+def _gives_batches(item: Any) -> bool:
+    """Whether an item of a dataset that is read by index is x and y of a batch, not of a row."""
+    parts = item if isinstance(item, (list, tuple)) else (item,)
+    counts = {np.shape(part)[:1] for part in parts[:2] if not isinstance(part, Mapping)}
+    return len(parts) > 1 and len(counts) == 1 and counts != {()}
+
+
 def _of_stream(x: Any) -> Shapes:
     if is_indexed(x):
         item = x[0]
         parts = item if isinstance(item, (list, tuple)) else (item,)
-        counts = {np.shape(part)[:1] for part in parts[:2] if not isinstance(part, Mapping)}
-        if len(parts) > 1 and len(counts) == 1 and counts != {()}:
-            return row_shapes(parts[0])  # x and y of a batch
+        if _gives_batches(item):
+            return row_shapes(parts[0])
         if isinstance(parts[0], Mapping):
             raise ConfigError("the columns of this dataset do not say which are the inputs; call "
                               "model.build with their shapes first, such as {'a': (None, 4)}")

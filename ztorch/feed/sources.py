@@ -38,6 +38,8 @@ def is_column(x: Any) -> bool:
         rows = x[0:1]
     except Exception:  # items of datasets raise what they like
         return False
+    if isinstance(rows, list) and rows and isinstance(rows[0], tuple):  # (x, y), not a row
+        return False
     return (isinstance(rows, list) or hasattr(rows, "__array__")) and len(rows) == min(len(x), 1)
 
 

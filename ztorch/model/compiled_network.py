@@ -25,6 +25,7 @@ class CompiledNetwork(TunedNetwork, abstract=True):
     """A network that keeps its program."""
 
     _late: LateCompile | None = None  # a compile that waits for data
+    _takes_given = False  # whether batches that data give are steps, as no other size was asked for
 
     def compile(self, *args: Any, **options: Any) -> Any:
         """Compiles the network, as a Model does."""
@@ -39,6 +40,7 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         """Compiles the network, for arguments of `compile`, once it knows its inputs and the sizes
         of open axes. Returns the program, or the network where it waits for data."""
         self.batch_sizes(arguments["batch_size"])  # a wrong one is refused before data come
+        self._takes_given = arguments["batch_size"] is None and not self.declared_batch_size
         waits = not self.knows_inputs or (arguments["sizes"] is None and bool(self.axis_names))
         if not waits:
             need_some_loss(self, **{name: arguments[name] for name in (
@@ -84,6 +86,14 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         """The rows of a step: what compile was asked for, else what Inputs declare, else 32."""
         return ascending("batch_size", self.declared_batch_size or ROWS
                          if requested is None else requested)
+
+    def rows_given(self, x: Any) -> int | None:
+        """The rows of a step where x gives batches and `compile` was not told a size; None: that
+        of `compile`."""
+        from ztorch.feed.row_shapes import stream_rows
+
+        stateful = self.program is not None and self.program.adapter.stateful
+        return stream_rows(x) if self._takes_given and not stateful else None
 
     def _compiled_optimizer(self) -> Any:
         if self.program is not None and "train" in self.program.executable.functions:

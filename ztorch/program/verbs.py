@@ -49,6 +49,11 @@ class Verbs:
         A program has no other."""
         return None
 
+    def rows_given(self, x: Any) -> int | None:
+        """The rows of a step where x gives batches and `compile` was not told a size; None: that
+        of `compile`. A program cuts what x gives to its own."""
+        return None
+
     def _repr_html_(self) -> str:
         """The summary, for notebooks."""
         lines = [] if self.knows_inputs else [repr(self)]
@@ -75,8 +80,10 @@ class Verbs:
 
         Args:
             x: Rows to train on: an array of shape (rows, *input_shape), anything NumPy reads, or an
-                iterator of (x, y) or (x, y, sample_weight) batches of any size. For a model with
-                several inputs a list in their order, or a dict by their names.
+                iterator of (x, y) or (x, y, sample_weight) batches. A model that was compiled
+                without a batch size takes steps of as many rows as the first batch has, as in
+                Keras; else batches of any size are cut and joined to that size. For a model
+                with several inputs a list in their order, or a dict by their names.
             y: Targets, one for each row of x; for several outputs a list or dict. Left out where x
                 is an iterator. Default: `None`.
             batch_size: The rows of a step; None: those of `compile`. A program takes the sizes that
@@ -130,6 +137,7 @@ class Verbs:
         from ztorch.program.fitting import fit
 
         x, validation_data = can_be_looked_at(x), can_be_looked_at(validation_data)
+        batch_size = self.rows_given(x) if batch_size is None else batch_size
         self.learn_shapes(x, y, "train", batch_size, validation_split)
         if isinstance(validation_data, (tuple, list)) and validation_data:
             self.learn_shapes(validation_data[0], validation_data[1] if len(validation_data) > 1
@@ -187,6 +195,7 @@ class Verbs:
         from ztorch.program.one_batch import as_scores
 
         x = can_be_looked_at(x)
+        batch_size = self.rows_given(x) if batch_size is None and steps else batch_size
         self.learn_shapes(x, y, "evaluate", batch_size)
         from ztorch.feed.row_weights import axes_of_weights
 
