@@ -80,6 +80,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
                             "no column 'day'; did you mean 'dya'"),
     "a text among numbers": (TABLE | {"age": ["20", "old", "", "30"]}, "row 1, column 'age': 'old' is not a number"),
     "another form of dates": (TABLE | {"day": ["1.2.2024"] * 4}, "row 0, column 'day': '1.2.2024'.*2024-12-31"),
+    "no rows": ({k: [] for k in TABLE}, "the table has no rows"),
     "more than float32": (TABLE | {"age": [1e300, 1, 1, 1]}, "more than float32 holds"),
 }
 

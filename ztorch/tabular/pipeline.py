@@ -150,6 +150,8 @@ class Pipeline:
             raise DataError(f"this model takes {self.record.source}, not a table; give them to "
                             "program.predict")
         columns = _columns(table)
+        if not columns.rows:
+            raise DataError(f"{columns.where} has no rows")
         self.unseen = {}
         missing = [c.name for c in self.record.columns if c.name not in columns.by_name]
         if missing and not columns.named:
