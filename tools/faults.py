@@ -64,7 +64,7 @@ FAULTS = [
     Fault("lower", "ztorch/lower/recurring.py", "for e, k, x in kept:", "for e, k, x in kept[:1]:", "lower/test_recurrence.py"),
     Fault("lower", "ztorch/lower/turns.py", "stay = first_values(topological(open_body.roots))", "stay = set()", "lower/test_recurrence.py"),
     Fault("graph", "ztorch/graph/merging.py", "or k == body.proceed}", "}", "arrays/test_control.py"),
-    Fault("graph", "ztorch/graph/loop_gradient.py", "start = 1 if self.body.reverse else 0", "start = 0", "graph/test_loop.py"),
+    Fault("lower", "ztorch/lower/histories.py", "sign = -1 if body.reverse else 1", "sign = 1", "graph/test_loop.py"),
     Fault("lower", "ztorch/lower/placement.py", "if last > home:", "if last > home + 1:", "lower/test_rules.py lower/test_product_rules.py lower/test_any_order.py"),
     Fault("lower", "ztorch/lower/grid_epilogue.py", "self.b.lt(column, self.n) if self.n % self.block.columns", "None if self.n % self.block.columns", "lower/test_grid.py"),
     Fault("lower", "ztorch/lower/grid_strips.py", "if partial else None", "if False else None", "lower/test_grid.py"),

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ztorch.errors import DataError, UnknownName, unknown
 
 
-@dataclass(frozen=True)
-class Codes:
+class Codes(NamedTuple):
     """How arrays hold a float that NumPy lacks: as integers, computed with in float32."""
 
     integers: Any  # NumPy's type of them

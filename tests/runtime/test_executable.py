@@ -168,14 +168,14 @@ def test_a_single_run_tries_other_numbers_of_workers_where_no_rule_can_know() ->
     program = model.compile("cpu", batch_size=4, threads=2)
     call, x = program.executable.bind("predict"), np.ones((4, 30, 8))
     assert call.workers == 1
-    seen, results = [], []
-    for _ in range(3):
+    seen, results = [], {}
+    while 2 not in seen:  # a trial of one worker takes some runs, and milliseconds
         call.inputs["x"][...] = x
         call()
         seen.append(call.workers)
-        results.append(call.outputs["y"].copy())
-    assert seen[:2] == [1, 2]
-    np.testing.assert_array_equal(results[0], results[1])
+        results[call.workers] = call.outputs["y"].copy()
+    assert seen[0] == 1 and len(seen) < 10_000
+    np.testing.assert_array_equal(results[1], results[2])
     call.workers = 1  # whoever sets a number has it
     call()
     call()

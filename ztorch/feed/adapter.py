@@ -16,7 +16,6 @@ from ztorch.feed.ports import InputPort, TargetPort
 from ztorch.feed.sequences import Ragged
 from ztorch.feed.texts import TextReader
 from ztorch.runtime.buckets import BATCH, Buckets, open_axes_of
-from ztorch.tabular.rows import inputs_of, is_table, targets_of
 
 if TYPE_CHECKING:
     from ztorch.runtime.running import BoundCall
@@ -131,22 +130,27 @@ class DataAdapter(NamedTuple):
 
     # -- inputs -----------------------------------------------------------------------------------
 
+    @property
+    def _tables(self) -> Any:
+        from ztorch.tabular import rows  # only now: few programs read tables
+
+        return rows
+
     def reads_table(self, value: Any) -> bool:
         """Whether x is a table that the program's pipeline reads."""
-        return self.pipeline is not None and is_table(self.pipeline, value)
+        return self.pipeline is not None and self._tables.is_table(self.pipeline, value)
 
     def with_targets(self, x: Any, y: Any) -> tuple[Any, Any]:
         """x and y; where x is a table, its targets as numbers."""
         if self.pipeline is None or not self.reads_table(x):
             return x, y
-        return x, targets_of(self.pipeline, x, y)
+        return x, self._tables.targets_of(self.pipeline, x, y)
 
     def inputs(self, value: Any, suffix: str = "") -> Columns:
         """x as arrays of rows of the inputs' shapes. Errors call it x, followed by `suffix`."""
         first = self.input_ports[0]
         if self.reads_table(value):
-            assert self.pipeline is not None
-            value = inputs_of(self.pipeline, value)
+            value = self._tables.inputs_of(self.pipeline, value)
         if not self.several_inputs:
             if isinstance(value, tuple):
                 raise DataError(f"x{suffix} is a tuple of {len(value)}; pass its parts one by one, "

@@ -204,8 +204,8 @@ class Products(RawDevice):
 def _is_factor(factor: object, d: DType) -> bool:
     """Whether a matrix of a dtype can be multiplied by a number.
 
-    >>> from ztorch.dtypes import float32, int8
-    >>> [_is_factor(x, int8) for x in (2.0, -1, 0.5, 200)], _is_factor(0.5, float32)
+    >>> from ztorch.dtypes import f32, i8
+    >>> [_is_factor(x, i8) for x in (2.0, -1, 0.5, 200)], _is_factor(0.5, f32)
     ([True, True, False, False], True)
     """
     if not isinstance(factor, Real) or d.is_float:

@@ -106,9 +106,11 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         if step is not None:
             step.measure(self, y_true, y_pred, sample_weight)
             return
-        if isinstance(y_pred, Value):  # of a function that computes no scores, such as predict
-            return
         operands = [y_true, y_pred, *([] if sample_weight is None else [sample_weight])]
+        if isinstance(y_pred, Value):  # of a function that computes no scores, such as predict
+            if all(isinstance(x, Value) for x in operands):
+                self._sums_of_numbers(*operands)  # wrong shapes are errors in any case
+            return
         added = on_numbers(f"metric {self.name!r}", self, self._sums_of_numbers, operands)
         for name, x in added.items():
             self.totals[name] = self.totals.get(name, 0.0) + np.asarray(x.numpy(), np.float64)
