@@ -10,12 +10,13 @@ import pytest
 from tests import references
 from tests.layers.running import Traced, same
 from tests.layers.torch_attention import attention_arrays, loaded
+from ztorch import Model
 from ztorch import layers as L
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, first_value, leaf
-from ztorch.layers import Context, Layer, States
+from ztorch.layers import Context, Input, Layer, States
 from ztorch.model.sequential import Sequential
 
 random = np.random.default_rng(8)
@@ -197,3 +198,21 @@ def test_calls_by_keras_names_and_masks_of_integers() -> None:
     layer, seen = L.MultiHeadAttention(2, 4), np.tril(np.ones((1, 4, 4), np.int32))
     np.testing.assert_array_equal(layer(query=x, value=x, key=x, attention_mask=seen),
                                   layer(x, x, x, attention_mask=seen > 0))
+
+
+def test_the_weights_of_heads_are_those_of_keras() -> None:
+    keras = references.keras()
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 4, 8)).astype(np.float32), rng.normal(size=(2, 6, 8)).astype(np.float32)
+    ours, theirs = L.MultiHeadAttention(2, 4), keras.layers.MultiHeadAttention(2, 4)
+    for options in ({}, {"use_causal_mask": True}):
+        want = theirs(x, y, return_attention_scores=True, **options)
+        if not ours.built:
+            ours(x, y)
+            ours.set_weights(theirs.get_weights())
+        for mine, other in zip(ours(x, y, return_attention_scores=True, **options), want, strict=True):
+            np.testing.assert_allclose(mine, np.asarray(other.detach()), rtol=1e-5, atol=1e-6)
+    query, value = Input((4, 8)), Input((6, 8))
+    result, weights = ours(query, value, return_attention_scores=True)
+    model = Model([query, value], [result, weights])
+    assert [v.shape for v in model.predict([x, y])] == [(2, 4, 8), (2, 2, 4, 6)]

@@ -34,8 +34,9 @@ class MultiHeadAttention(Layer):
     """Multi-head attention: each position gathers values from the positions that its query matches.
 
     In a `Sequential` it attends to its own input. In a `Model` it is called on `(query, value, key,
-    attention_mask)`; `key` and `attention_mask` may be left out. `attend` does the same to tensors
-    of the graph.
+    attention_mask)`; `key` and `attention_mask` may be left out. With
+    `return_attention_scores=True` the call gives `(y, weights)`, with the weights of each head as
+    `(batch, heads, length, source length)`. `attend` does the same to tensors of the graph.
 
     Weights have Keras' shapes: `(features, heads, dim)` for query, key and value, and `(heads, dim,
     features)` for the output.
@@ -148,9 +149,11 @@ class MultiHeadAttention(Layer):
             self.built = True
 
     def call(self, x: Value, context: Context, value: Value | None = None, key: Value | None = None,
-             attention_mask: Value | None = None, use_causal_mask: bool = False) -> Value:
-        return self.attend(x, x if value is None else value, key, attention_mask, use_causal_mask,
-                           context)
+             attention_mask: Value | None = None, use_causal_mask: bool = False,
+             return_attention_scores: bool = False) -> Any:
+        y, weights = self._attended(x, x if value is None else value, key, attention_mask,
+                                    use_causal_mask, context)
+        return (y, weights) if return_attention_scores else y
 
     def attend(self, query: Value, value: Value, key: Value | None = None,
                attention_mask: Value | None = None, use_causal_mask: bool = False,
@@ -178,7 +181,13 @@ class MultiHeadAttention(Layer):
             >>> MultiHeadAttention(2).attend(words, image).shape
             (1, 5, 8)
         """
-        context = context if context is not None else Context()
+        return self._attended(query, value, key, attention_mask, use_causal_mask,
+                              context if context is not None else Context())[0]
+
+    def _attended(self, query: Value, value: Value, key: Value | None,
+                  attention_mask: Value | None, use_causal_mask: bool,
+                  context: Context) -> tuple[Value, Value]:
+        """What `attend` gives, and the weight of each key for each query."""
         key = value if key is None else key
         with layer_scope(self.path):
             if not self.built:
@@ -206,14 +215,14 @@ class MultiHeadAttention(Layer):
             if decoding is not None:
                 attention_mask, causal = decoding.seen(), False
             attention_mask = _both(attention_mask, *(masks if decoding is None else ()))
-            weights = OPS.attention_weights(q, k, attention_mask, causal)
+            weights = kept = OPS.attention_weights(q, k, attention_mask, causal)
             if context.training and self.dropout:
                 seed, step, stream = context.random(self.seed)
-                weights = OPS.dropout(weights, self.dropout, seed, step, stream)
-            together = OPS.transpose(OPS.matmul(weights, repeated_heads(v, q)), (0, 2, 1, 3))
+                kept = OPS.dropout(weights, self.dropout, seed, step, stream)
+            together = OPS.transpose(OPS.matmul(kept, repeated_heads(v, q)), (0, 2, 1, 3))
             y = self._projected("output", OPS.reshape(
                 together, (*together.shape[:2], together.shape[2] * together.shape[3])), context)
-            return context.padding.declare(y, context.padding.of(query))
+            return context.padding.declare(y, context.padding.of(query)), weights
 
     def _heads(self, name: str, x: Value, context: Context) -> Value:
         """x as (batch, heads, length, dim)."""
