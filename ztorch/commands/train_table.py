@@ -82,7 +82,10 @@ def _apart(table: TypedTable, options: TableOptions, val: str | None,
 
         assert val is not None
         return table, data.table(val, options.target, **options.kinds)
-    return table.split(share, seed)
+    try:
+        return table.split(share, seed)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; --val sets it") from None
 
 
 def _say_rare(table: TypedTable, options: TableOptions) -> None:

@@ -132,7 +132,8 @@ class Batches:
         """
         count = int(len(self._rows) * fraction("split(...)", share))
         if not 0 < count < len(self._rows):
-            raise ConfigError(f"a share of {share} of {len(self._rows)} rows leaves one side empty")
+            raise ConfigError(f"a share of {share} of {len(self._rows)} rows leaves one side "
+                              "empty; take more rows, or another share, such as 0.5")
         order = shuffled(0, 0, len(self._rows))
         return (self._part(np.sort(self._rows[order[count:]]), self.seed),
                 self._part(np.sort(self._rows[order[:count]]), None))

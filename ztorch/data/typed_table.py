@@ -141,7 +141,8 @@ class TypedTable:
         test = [group[:round(share * len(group))] for group in groups]
         rows = np.sort(np.concatenate(test))
         if not 0 < len(rows) < self.rows:
-            raise ConfigError(f"a share of {share} of {self.rows} rows leaves one side empty")
+            raise ConfigError(f"a share of {share} of {self.rows} rows leaves one side empty; take "
+                              "more rows, or another share, such as 0.5")
         rest = np.setdiff1d(np.arange(self.rows), rows)
         return self._part(rest), self._part(rows)
 
