@@ -59,7 +59,8 @@ def row_count(x: Any) -> int | None:
 
 
 def stream_rows(x: Any) -> int | None:
-    """The rows of the first batch of a stream; None where x gives rows, or cannot tell.
+    """The rows of the first batch of a stream; None where x gives rows, or cannot tell without
+    beginning a pass over its data.
 
     >>> stream_rows([(np.zeros((2, 4)), np.ones(2))]), stream_rows(np.zeros((2, 4)))
     (2, None)
@@ -68,9 +69,14 @@ def stream_rows(x: Any) -> int | None:
         return None
     if isinstance(rows := getattr(x, "batch_size", None), int):
         return rows
-    if is_indexed(x):
-        return row_count(x[0][0]) if _gives_batches(x[0]) else None
-    item = x[0] if isinstance(x, list) else _first_batch(x)
+    if isinstance(x, LookedAt):
+        item = x.first()
+    elif isinstance(x, list) or is_indexed(x):
+        item = x[0]
+    else:
+        return None
+    if is_indexed(x) and not _gives_batches(item):
+        return None
     return row_count(item[0] if isinstance(item, (list, tuple)) else item)
 
 

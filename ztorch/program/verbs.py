@@ -81,9 +81,10 @@ class Verbs:
         Args:
             x: Rows to train on: an array of shape (rows, *input_shape), anything NumPy reads, or an
                 iterator of (x, y) or (x, y, sample_weight) batches. A model that was compiled
-                without a batch size takes steps of as many rows as the first batch has, as in
-                Keras; else batches of any size are cut and joined to that size. For a model
-                with several inputs a list in their order, or a dict by their names.
+                without a batch size takes steps of as many rows as the first batch of a
+                generator, a dataset or a loader has, as in Keras; else batches of any size are
+                cut and joined to the size of steps. For a model with several inputs a list in
+                their order, or a dict by their names.
             y: Targets, one for each row of x; for several outputs a list or dict. Left out where x
                 is an iterator. Default: `None`.
             batch_size: The rows of a step; None: those of `compile`. A program takes the sizes that
