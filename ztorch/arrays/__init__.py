@@ -1,2 +1,2 @@
-"""Tensors: arrays on a device, with NumPy's verbs, which record operations and compute them when
-a value is needed."""
+"""Tensors: arrays on a device with NumPy's methods. Operations are recorded, and computed when a
+value is needed."""

@@ -1,4 +1,4 @@
-"""Applies ops to tensors: finds the call that the arguments mean, and records it."""
+"""Applies ops to tensors: finds the call for the given arguments and records it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from ztorch.graph.op import ALIASES
 from ztorch.graph.value import Value
 from ztorch.ops import signature
 
-# Calls by the arguments they were recorded with. Operators on tensors look here first.
+# Calls by the arguments they were recorded with. Operators on tensors check this table first.
 recorded: Recent[tuple[Any, ...], Call] = Recent(1 << 12)
 _transfers: ContextVar[bool] = ContextVar("transfers", default=False)
 
 
 def apply(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """The results of an op on tensors and numbers.
+    """Applies an op to tensors and numbers.
 
     Args:
         name: The op.
@@ -38,8 +38,8 @@ def apply(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         attrs: Its keyword arguments.
 
     Returns:
-        A node, or a list of them if the op has several results; a value of a graph, or what the op
-        returns for it, if an argument is one.
+        A node, or a list of nodes if the op has several results. If an argument is a value of a
+        graph, the result of the op on that value.
     """
     key, operands, has_tensors, has_arrays = _sorted(name, args, attrs)
     call = _remembered(key)
@@ -49,8 +49,8 @@ def apply(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
 
 
 def apply_again(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """The result of `apply`, if there is a tensor among the arguments and the op was applied to
-    arguments like these before; else None."""
+    """The result of `apply` if one argument is a tensor and the op was applied to arguments of the
+    same kinds before; else None."""
     for x in args:
         if isinstance(x, (Handle, list, tuple)):
             key, operands, has_tensors, has_arrays = _sorted(name, args, attrs)
@@ -61,9 +61,9 @@ def apply_again(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     return None
 
 
-# The arguments of an op, sorted as far as that is possible without its signature: the key of their
-# call, or None if it must not be remembered; the operands (nodes of tensors, arrays, numbers);
-# whether there is a tensor among them, and whether an array of NumPy.
+# The arguments of an op, sorted as far as possible without its signature: the key of their call
+# (None if the call must not be cached), the operands (nodes of tensors, arrays, numbers), whether
+# one of them is a tensor, and whether one is a NumPy array.
 _Sorted = tuple[tuple[Any, ...] | None, list[Any], bool, bool]
 
 
@@ -73,7 +73,7 @@ def _sorted(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> _Sorted:
     key: list[Any] = [name]
     positions, rest, names = tensor_places(name)
     if len(args) == rest + 1 and isinstance(args[rest], (list, tuple)):
-        args = (*args[:rest], *args[rest])  # a list of tensors stands for all of them
+        args = (*args[:rest], *args[rest])  # a single list of tensors is unpacked
     for k, x in enumerate(args):
         if isinstance(x, Handle):
             node = x.node
@@ -93,7 +93,7 @@ def _sorted(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> _Sorted:
             return None, operands, has_tensors, has_arrays
     for label, x in attrs.items():
         if isinstance(x, Handle) or (label in names and x is not None):
-            return None, operands, has_tensors, has_arrays  # an operand by name
+            return None, operands, has_tensors, has_arrays  # an operand passed by name
         key.append((label, type(x), x))
     if not has_tensors:
         key.append(memory_of(default_device()))
@@ -101,16 +101,16 @@ def _sorted(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> _Sorted:
 
 
 def _remembered(key: tuple[Any, ...] | None) -> Call | None:
-    """The call that is remembered for a key, if there is one."""
+    """The cached call of a key, or None."""
     try:
         return None if key is None else recorded.get(key)
-    except TypeError:  # a list, which cannot be hashed
+    except TypeError:  # a list is not hashable
         return None
 
 
 def _placed(call: Call, operands: list[Any], copy: bool) -> list[Any]:
-    """The operands of a call with nodes for arrays. Beside tensors, the call runs later, and arrays
-    may change till then."""
+    """The operands of a call, with nodes for arrays. With `copy`, arrays are copied: the call runs
+    later, and they may change before that."""
     return [node_of_array(x, s.dtype, s.memory, copy=copy)
             if type(x) is np.ndarray and isinstance(s, Spec) else x
             for x, s in zip(operands, call.operands, strict=True)]
@@ -123,7 +123,7 @@ def _recorded(call: Call, operands: Sequence[Any]) -> Any:
 
 def _apply_first(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
                  key: tuple[Any, ...] | None) -> Any:
-    """Binds the arguments of an op as a function's are, and remembers the call under a key."""
+    """Binds the arguments of an op to its signature, and cache the call under a key."""
     if any(map(holds_complex, (*args, *attrs.values()))):
         return dispatch.on_complex(name, args, attrs)
     name = ALIASES.get(name, name)
@@ -131,7 +131,7 @@ def _apply_first(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
     if any(isinstance(x, Value) for x in bound.operands):
         return getattr(ops, name)(*args, **attrs)  # in a model, tensors are constants
     place = common_memory(f"zt.ops.{name}", bound.labels, bound.operands)
-    later = any(isinstance(x, Handle) for x in bound.operands)  # until then, arrays may change
+    later = any(isinstance(x, Handle) for x in bound.operands)  # arrays may change
     operands = tuple(
         _number(x) if weak and isinstance(x, NUMBERS) and not isinstance(x, np.generic) else
         operand_of(f"zt.ops.{name}: {label}", x, place, copy=later)
@@ -140,23 +140,23 @@ def _apply_first(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
     call = call_for(bound, kinds, place)
     zeros = any(isinstance(x, float) and x == 0 for x in bound.attributes.values())
     moves = any(isinstance(x, Handle) and x.node.spec.memory != place for x in bound.operands)
-    # A number that becomes a tensor does so each time.
+    # A number that becomes a tensor becomes a new one at each call.
     converts = any(type(x) in NUMBERS and isinstance(o, TensorNode)
                    for x, o in zip(bound.operands, operands, strict=True))
-    if key is not None and not (zeros or moves or converts):  # 0.0 and -0.0 would be one key
-        with contextlib.suppress(TypeError):  # a list, which cannot be hashed
+    if key is not None and not (zeros or moves or converts):  # 0.0 and -0.0 are equal as keys
+        with contextlib.suppress(TypeError):  # a list is not hashable
             recorded.put(key, call)
     return _recorded(call, operands)
 
 
 def _number(x: Any) -> Any:
-    """One of Python's numbers, for one of a subclass."""
+    """A plain Python number for an instance of a subclass."""
     return x if type(x) in NUMBERS else float(x) if isinstance(x, float) else int(x)
 
 
 @contextlib.contextmanager
 def allow_transfers() -> Iterator[None]:
-    """Inside a `with` block, ops copy tensors to the device of the first one.
+    """In a `with` block, let ops copy tensors to the device of their first tensor operand.
 
     Examples:
         >>> import ztorch as zt
@@ -172,15 +172,15 @@ def allow_transfers() -> Iterator[None]:
 
 
 def common_memory(name: str, labels: Sequence[str], operands: Sequence[Any]) -> str:
-    """The memory that a function works in: that of its tensors, or the default one.
+    """The memory that a function computes in: the memory of its tensors, or the default memory.
 
     Args:
-        name: The function, for the error.
-        labels: The names of its arguments in errors.
-        operands: Its arguments, tensors among them.
+        name: The function's name, for the error.
+        labels: The names of its arguments, for errors.
+        operands: The arguments; some are tensors.
 
     Raises:
-        DeviceError: Tensors are on several devices, outside of `allow_transfers`.
+        DeviceError: The tensors are on several devices, outside of `allow_transfers`.
     """
     places = [(x.node.spec.memory, label) for label, x in zip(labels, operands, strict=True)
               if isinstance(x, Handle)]
@@ -196,8 +196,8 @@ def common_memory(name: str, labels: Sequence[str], operands: Sequence[Any]) -> 
 
 
 def apply_to_arrays(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """The results of an op on what users have: nodes if there is a tensor among it, or nothing that
-    could be one; else arrays."""
+    """The results of an op on users' arguments: nodes if one of them is a tensor, or if the op
+    takes no tensors; else NumPy arrays."""
     result = apply(name, args, attrs)
     has_tensors = any(isinstance(x, Handle) for x in _flat((*args, *attrs.values())))
     if has_tensors or not signature(name)[1]:
@@ -207,7 +207,7 @@ def apply_to_arrays(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> 
     if isinstance(result, list) and all(isinstance(n, TensorNode) for n in result):
         realize(result)
         return tuple(map(array_of, result))
-    return result  # a value: it belongs to a model that is being traced
+    return result  # a value of a model that is being traced
 
 
 def _flat(arguments: Iterable[Any]) -> Iterator[Any]:

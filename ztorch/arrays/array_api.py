@@ -1,8 +1,9 @@
-"""`zt.array_api`: the array API standard 2024.12 on tensors, by its names, arguments and defaults.
+"""`zt.array_api`: the array API standard 2024.12 for tensors, with its names, arguments and
+defaults.
 
-Of the next version it has `broadcast_shapes` and `isin`.
-Other libraries get it from a tensor, by `x.__array_namespace__()`. docs/guides/arrays.md lists the
-parts of the standard that this module lacks, and why.
+`broadcast_shapes` and `isin` come from the next version of the standard. Libraries get this module
+from a tensor with `x.__array_namespace__()`. docs/guides/arrays.md lists the missing parts and the
+reasons.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.op import broadcast_shapes as _broadcast_shapes
 
 __array_api_version__ = "2024.12"
-_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")  # each contains those before it
+_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")  # each contains the earlier ones
 e, inf, nan, newaxis, pi = math.e, math.inf, math.nan, None, math.pi
 
 Dtype = AnyDType | str | None
@@ -66,17 +67,17 @@ def __array_namespace_info__() -> Info:
 
 
 def namespace(api_version: str | None = None) -> ModuleType:
-    """This module, which `Tensor.__array_namespace__` gives.
+    """This module, which is the result of `Tensor.__array_namespace__`.
 
     Raises:
-        ConfigError: It is not the standard's version that was asked for.
+        ConfigError: Another version of the standard was requested.
     """
     if api_version not in (None, *_VERSIONS):
         raise ConfigError(f"array_api is {__array_api_version__}, not {api_version!r}")
     return sys.modules[__name__]
 
 
-# -- functions that ops compute as they are --------------------------------------------------------
+# -- functions that are ops with the same arguments ------------------------------------------------
 
 _UNARY = """abs acos acosh asin asinh atan atanh bitwise_invert conj cos cosh exp expm1 imag
     isfinite isinf isnan log log10 log1p log2 logical_not matrix_transpose positive real reciprocal
@@ -112,7 +113,7 @@ for _signature, _names in _FUNCTIONS.items():
         globals()[_name] = on_tensors(_name, inspect.signature(_signature), __name__)
 
 
-# -- functions that are not ops, or take other arguments than theirs -------------------------------
+# -- functions that are not ops, or have other arguments than the op -------------------------------
 
 
 def negative(x: Tensor, /) -> Tensor:
@@ -189,14 +190,14 @@ def _axis(name: str, x: Tensor, axis: int | None) -> int:
 
 
 def sum(x: Tensor, /, *, axis: Any = None, dtype: Dtype = None, keepdims: Any = False) -> Tensor:
-    """The sum along axes; of integers in 64 bits."""
+    """The sum along axes; integers are summed in 64 bits."""
     y: Tensor = compute("sum", (x,), {"axis": axis, "dtype": total_dtype(x, dtype),
                                       "keepdims": keepdims})
     return y
 
 
 def prod(x: Tensor, /, *, axis: Any = None, dtype: Dtype = None, keepdims: Any = False) -> Tensor:
-    """The product along axes; of integers in 64 bits."""
+    """The product along axes; integers are multiplied in 64 bits."""
     y: Tensor = compute("prod", (x,), {"axis": axis, "dtype": total_dtype(x, dtype),
                                        "keepdims": keepdims})
     return y
@@ -204,7 +205,7 @@ def prod(x: Tensor, /, *, axis: Any = None, dtype: Dtype = None, keepdims: Any =
 
 def cumulative_sum(x: Tensor, /, *, axis: int | None = None, dtype: Dtype = None,
                    include_initial: Any = False) -> Tensor:
-    """The sums of all elements up to each; of integers in 64 bits."""
+    """The running sum, one result for each element; integers are summed in 64 bits."""
     y: Tensor = compute("cumsum", (x,), {"axis": _axis("cumulative_sum", x, axis),
                                          "dtype": total_dtype(x, dtype),
                                          "include_initial": include_initial})
@@ -213,7 +214,7 @@ def cumulative_sum(x: Tensor, /, *, axis: int | None = None, dtype: Dtype = None
 
 def cumulative_prod(x: Tensor, /, *, axis: int | None = None, dtype: Dtype = None,
                     include_initial: Any = False) -> Tensor:
-    """The products of all elements up to each; of integers in 64 bits."""
+    """The running product, one result for each element; integers are multiplied in 64 bits."""
     y: Tensor = compute("cumprod", (x,), {"axis": _axis("cumulative_prod", x, axis),
                                           "dtype": total_dtype(x, dtype),
                                           "include_initial": include_initial})
@@ -225,24 +226,24 @@ def cumulative_prod(x: Tensor, /, *, axis: int | None = None, dtype: Dtype = Non
 
 def asarray(obj: Any, /, *, dtype: Dtype = None, device: Device = None,
             copy: Any = None) -> Tensor:
-    """A tensor of the data, which shares its memory where that is possible."""
+    """A tensor of the data. It shares the memory of the data where possible."""
     return creation.asarray(obj, dtype, device, copy)
 
 
 def from_dlpack(x: Any, /, *, device: Device = None, copy: Any = None) -> Tensor:
-    """A tensor of an array of another library."""
+    """A tensor of another library's array."""
     return creation.from_dlpack(x, device, copy)
 
 
 def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype: Dtype = None,
            device: Device = None) -> Tensor:
-    """Numbers from a start, in equal steps, to below a stop."""
+    """Evenly spaced numbers from `start` up to, but not including, `stop`."""
     return ranges.arange(start, stop, step, dtype, device)
 
 
 def linspace(start: complex, stop: complex, /, num: int, *, dtype: Dtype = None,
              device: Device = None, endpoint: Any = True) -> Tensor:
-    """Numbers at equal distances."""
+    """A number of evenly spaced values between two bounds."""
     kind = "complex64" if isinstance(start, complex) or isinstance(stop, complex) else "float32"
     return ranges.linspace(start, stop, num, endpoint, dtype or kind, device)
 
@@ -254,13 +255,13 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Dtype =
 
 
 def full(shape: Any, fill_value: complex, *, dtype: Dtype = None, device: Device = None) -> Tensor:
-    """A tensor with one number everywhere."""
+    """A tensor filled with one number."""
     return creation.full(shape, fill_value, dtype, device)
 
 
 def full_like(x: Tensor, /, fill_value: complex, *, dtype: Dtype = None,
               device: Device = None) -> Tensor:
-    """A tensor of the shape of x, with one number everywhere."""
+    """A tensor of the same shape as x, filled with one number."""
     return ranges.full_like(x, fill_value, dtype, device)
 
 

@@ -1,4 +1,4 @@
-"""The dtypes of the array API, and questions about them."""
+"""The dtypes of the array API, and functions that inspect them."""
 
 from __future__ import annotations
 
@@ -38,18 +38,19 @@ complex64, complex128 = COMPLEX
 int8, int16, int32, int64 = i8, i16, i32, i64
 uint8, uint16, uint32, uint64 = u8, u16, u32, u64
 
-_OWN = (boolean, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64)  # those that the standard has
+_OWN = (boolean, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64)  # the dtypes of the standard
 _KINDS = {"bool": "b", "signed integer": "s", "unsigned integer": "u", "integral": "su",
           "real floating": "f", "complex floating": "c", "numeric": "sufc"}
 
 
 def any_dtype(x: Any) -> AnyDType:
-    """A dtype, of real or of complex numbers, by its name or as it is."""
+    """A real or complex dtype, from its name or from the dtype itself."""
     return complex_dtype(x) or dtype_named(x)
 
 
 def isdtype(dtype: AnyDType, kind: Any) -> Any:
-    """Whether a dtype is of a kind: another dtype, a name of the standard, or a tuple of those."""
+    """Whether a dtype matches a kind: another dtype, a name from the standard, or a tuple of
+    these."""
     if isinstance(kind, tuple):
         return any(isdtype(dtype, each) for each in kind)
     if isinstance(kind, str) and kind in _KINDS:
@@ -60,7 +61,8 @@ def isdtype(dtype: AnyDType, kind: Any) -> Any:
 
 
 def result_type(*arrays_and_dtypes: Any) -> AnyDType:
-    """The dtype of an operation on tensors, dtypes and numbers; numbers of Python adapt to it."""
+    """The dtype of an operation on tensors, dtypes and numbers; Python numbers adapt to the
+    others."""
     dtypes = [x.dtype if isinstance(x, (Tensor, ComplexTensor)) else x for x in arrays_and_dtypes]
     strong = [d for d in dtypes if isinstance(d, (DType, ComplexDType))]
     if not strong:
@@ -76,7 +78,7 @@ def result_type(*arrays_and_dtypes: Any) -> AnyDType:
 
 
 def can_cast(from_: Any, to: AnyDType, /) -> Any:
-    """Whether promotion may turn a dtype, or that of a tensor, into another."""
+    """Whether promotion may convert a dtype, or the dtype of a tensor, to another dtype."""
     return result_type(from_, to) is to
 
 
@@ -104,46 +106,47 @@ _LEAST_EXPONENT = {"f16": -14, "bf16": -126, "f32": -126, "f64": -1022}
 
 
 def finfo(type: Any, /) -> FloatInfo:
-    """The limits of a float dtype, or of that of a tensor; of complex numbers, of their parts."""
+    """The limits of a float dtype or of a tensor's dtype; for a complex dtype, those of its
+    parts."""
     own = type.dtype if isinstance(type, (Tensor, ComplexTensor)) else any_dtype(type)
     d = own.part if isinstance(own, ComplexDType) else own
     if not d.is_float:
-        raise ConfigError(f"finfo tells of float dtypes; {d} has iinfo or none")
+        raise ConfigError(f"finfo takes float dtypes, not {d}; use iinfo for integers")
     least = _LEAST_EXPONENT[d.name]
     largest = (2.0 - 2.0 ** (1 - d.significand)) * 2.0 ** (1 - least)
     return FloatInfo(d.bits, 2.0 ** (1 - d.significand), largest, -largest, 2.0**least, d)
 
 
 def iinfo(type: Any, /) -> IntegerInfo:
-    """The limits of an integer dtype, or of that of a tensor."""
+    """The limits of an integer dtype or of a tensor's dtype."""
     d = type.dtype if isinstance(type, Tensor) else dtype_named(type)
     if not d.is_int:
-        raise ConfigError(f"iinfo tells of integer dtypes; {d} has finfo or none")
+        raise ConfigError(f"iinfo takes integer dtypes, not {d}; use finfo for floats")
     low, high = integer_range(d)
     return IntegerInfo(d.bits, high, low, d)
 
 
 class Info:
-    """The capabilities of the namespace: answers of the array API's inspection."""
+    """The capabilities of the namespace, as the array API's inspection functions return them."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Shapes may depend on numbers, but not in functions that are being compiled."""
+        """Shapes may depend on values, except in functions that are being compiled."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
 
     def default_device(self) -> str:
-        """Where tensors are made."""
+        """The device on which tensors are created."""
         return default_device()
 
     def devices(self) -> list[str]:
-        """The devices of this machine that compute."""
+        """The devices of this machine."""
         return [d.id for d in devices() if d.available and d.kind != "virtual"]
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, AnyDType]:
-        """The dtype of Python's numbers, and of positions."""
+        """The dtype of Python numbers, and of indices."""
         return {"real floating": f32, "complex floating": complex64, "integral": i64,
                 "indexing": i32}
 
     def dtypes(self, *, device: str | None = None, kind: Any = None) -> dict[str, AnyDType]:
-        """The standard's dtypes that there are, or those of a kind."""
+        """The supported dtypes of the standard, or those of one kind."""
         own: tuple[AnyDType, ...] = (*(d for d in ALL if d in _OWN), *COMPLEX)
         return {d.long: d for d in own if kind is None or isdtype(d, kind)}

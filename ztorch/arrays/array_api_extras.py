@@ -1,6 +1,5 @@
-"""Functions of `zt.array_api` of which the standard wants more than the ops do: spreads, repeated
-elements, slices, and positions that count from the end.
-"""
+"""Functions of `zt.array_api` that need more than one op: variances, repeated elements, slices, and
+indices that count from the end."""
 
 from __future__ import annotations
 
@@ -11,26 +10,26 @@ from ztorch.arrays.tensor import Tensor, compute
 
 
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
-    """Each element repeated: as often as a number says, or each as often as a tensor says, which is
-    computed for that."""
+    """Each element repeated: all the same number of times, or each a number of times that a tensor
+    holds. The values of that tensor are computed first."""
     counts = repeats.tolist() if isinstance(repeats, Tensor) else repeats
     y: Tensor = compute("repeat", (x, counts), {"axis": axis})
     return y
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
-    """Elements of x along an axis, at integer positions of their own; negative ones count from the
-    end."""
+    """Elements of x along an axis, at the positions in an integer tensor; negative positions count
+    from the end."""
     at = from_start(indices, x.shape[axis])
     y: Tensor = compute("take_along_axis", (x, at), {"axis": axis})
     return y
 
 
 def from_start(indices: Tensor, size: int) -> Tensor:
-    """Positions, of which negative ones count from the end, counted from the start."""
+    """Positions counted from the start; negative ones count from the end in the input."""
     if indices.dtype.kind == "u":
         return indices
-    if indices.dtype.bits < 32:  # which may not hold the size
+    if indices.dtype.bits < 32:  # a narrower dtype may not hold the size
         indices = compute("cast", (indices, "int32"), {})
     negative = compute("less", (indices, 0), {})
     y: Tensor = compute("where", (negative, compute("add", (indices, size), {}), indices), {})

@@ -1,4 +1,4 @@
-"""`zt.array_api.fft`: the Fourier transforms of the array API standard on tensors."""
+"""`zt.array_api.fft`: the Fourier transforms of the array API standard for tensors."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Dtype = DType | str | None
 
 
 def _transform(name: str, signature: inspect.Signature, real: bool) -> Callable[..., Any]:
-    """A transform as a function of the standard. Those of real numbers have forms of their own,
-    since `zt.ops.rfft` gives pairs."""
+    """A transform as a function of the standard. Transforms of real numbers are wrapped separately,
+    because `zt.ops.rfft` returns pairs."""
     form = f"{name}_of_real" if real else name
 
     def call(x: Any, /, *args: Any, **attrs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`zt.array_api.linalg`: the linear algebra of the array API standard on tensors."""
+"""`zt.array_api.linalg`: the linear algebra of the array API standard for tensors."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def eigh(x: Tensor, /) -> EighResult:
 
 
 def matrix_rank(x: Tensor, /, *, rtol: Any = None) -> Tensor:
-    """The number of singular values above a share of the largest, which may be one for each
-    matrix: `zt.ops.matrix_rank`."""
+    """The number of singular values above `rtol` times the largest one: `zt.ops.matrix_rank`.
+    `rtol` may be a tensor with one value for each matrix."""
     if not isinstance(rtol, Tensor):
         y: Tensor = compute("matrix_rank", (x,), {"rtol": rtol})
         return y
@@ -72,12 +72,12 @@ def matrix_rank(x: Tensor, /, *, rtol: Any = None) -> Tensor:
 
 
 def pinv(x: Tensor, /, *, rtol: Any = None) -> Tensor:
-    """The pseudoinverse; singular values up to a share of the largest, which may be one for each
-    matrix, count as 0: `zt.ops.pinv`."""
+    """The pseudoinverse: `zt.ops.pinv`. Singular values up to `rtol` times the largest one count as
+    0; `rtol` may be a tensor with one value for each matrix."""
     if not isinstance(rtol, Tensor):
         y: Tensor = compute("pinv", (x,), {"rtol": rtol})
         return y
-    if isinstance(x, ComplexTensor):  # of the real matrix [[a, -b], [b, a]]
+    if isinstance(x, ComplexTensor):  # computed from the real matrix [[a, -b], [b, a]]
         rows = [compute("concat", parts, {"axis": -1}) for parts in (
             (x.real, -x.imag), (x.imag, x.real))]
         whole = pinv(compute("concat", tuple(rows), {"axis": -2}), rtol=rtol)
@@ -93,7 +93,7 @@ def pinv(x: Tensor, /, *, rtol: Any = None) -> Tensor:
 
 
 def _above(s: Tensor, rtol: Tensor) -> Tensor:
-    """Which singular values are above a share of the largest of their matrix."""
+    """A mask of the singular values above `rtol` times the largest one of their matrix."""
     if not s.size:
         return s > 0
     above: Tensor = s > s.max(axis=-1, keepdims=True) * rtol.astype(s.dtype)[..., None]
@@ -116,7 +116,7 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
 
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
-    """The sum of a diagonal of each matrix; of integers in 64 bits."""
+    """The sum of a diagonal of each matrix; integers are summed in 64 bits."""
     d = total_dtype(x, dtype)
     y: Tensor = compute("trace", (x if x.dtype is d else x.astype(d),), {"offset": offset})
     return y

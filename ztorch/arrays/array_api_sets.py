@@ -1,7 +1,8 @@
-"""Sets and searches of the array API whose results have shapes that depend on numbers.
+"""Set and search functions of the array API. The shapes of their results depend on values.
 
-Such shapes are known when the numbers are, so these functions compute them; a function that is
-being compiled cannot call them. Elements are sorted, so there are 65,536 of them at most.
+Such a shape is known only after the values are computed, so these functions compute them at once
+and cannot be called in a function that is being compiled. They sort the elements, so a tensor may
+have at most 65,536.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
 
 
 def unique_values(x: Tensor, /) -> Tensor:
-    """The different elements, in ascending order; each NaN is different.
+    """The distinct elements, in ascending order; each NaN counts as distinct.
 
     Args:
         x: A tensor.
@@ -74,7 +75,7 @@ def unique_values(x: Tensor, /) -> Tensor:
 
 
 def unique_counts(x: Tensor, /) -> UniqueCountsResult:
-    """The different elements, and how often each occurs.
+    """The distinct elements, and the number of times each occurs.
 
     Args:
         x: A tensor.
@@ -89,7 +90,7 @@ def unique_counts(x: Tensor, /) -> UniqueCountsResult:
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverseResult:
-    """The different elements, and which of them each element is.
+    """The distinct elements, and for each element of x its index among them.
 
     Args:
         x: A tensor.
@@ -104,8 +105,8 @@ def unique_inverse(x: Tensor, /) -> UniqueInverseResult:
 
 
 def unique_all(x: Tensor, /) -> UniqueAllResult:
-    """The different elements, where each occurs first, which of them each element is, and how often
-    each occurs.
+    """The distinct elements, the index of each one's first occurrence, for each element of x its
+    index among them, and the number of times each occurs.
 
     Args:
         x: A tensor.
@@ -128,7 +129,7 @@ def unique_all(x: Tensor, /) -> UniqueAllResult:
 
 
 def _order(flat: Any) -> Tensor:
-    """The positions of elements in ascending order; of complex ones by their real parts first."""
+    """The indices that sort the elements; complex ones are sorted by their real parts first."""
     if not isinstance(flat, ComplexTensor):
         order: Tensor = compute("argsort", (flat,), {})
         return order

@@ -1,4 +1,4 @@
-"""`x.at[key].set(values)`: a tensor with other numbers at the places that a key chooses."""
+"""`x.at[key].set(values)`: a copy of a tensor with other values at the indexed positions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ztorch.errors import ShapeError
 
 
 class At:
-    """The result of `x.at`, which is indexed with a key as the tensor is.
+    """The result of `x.at`. Index it with the same keys as the tensor.
 
     Args:
         x: The tensor.
@@ -28,7 +28,7 @@ class At:
 
 
 class Places:
-    """The places of a tensor that a key chooses.
+    """The positions of a tensor that a key selects.
 
     Args:
         x: The tensor.
@@ -41,11 +41,11 @@ class Places:
         self.x, self.key = x, key
 
     def set(self, values: Any) -> Any:
-        """The tensor with other numbers at these places, as `x[key] = values` of NumPy has it; of
-        those for one place the last one stays.
+        """Returns the tensor with these positions replaced, like NumPy's `x[key] = values`. If a
+        position occurs more than once, its last value stays.
 
         Args:
-            values: The numbers, which broadcast to the shape of `x[key]`.
+            values: The new values, which broadcast to the shape of `x[key]`.
 
         Returns:
             Another tensor of the same shape and dtype.
@@ -58,10 +58,11 @@ class Places:
         return self._changed(values, None)
 
     def add(self, values: Any) -> Any:
-        """The tensor with numbers added at these places; all of those for one place are.
+        """Returns the tensor with values added at these positions. If a position occurs more than
+        once, all its values are added.
 
         Args:
-            values: The numbers, which broadcast to the shape of `x[key]`.
+            values: The values to add, which broadcast to the shape of `x[key]`.
 
         Returns:
             Another tensor of the same shape and dtype.
@@ -105,12 +106,12 @@ class Places:
 
 
 def _tensor_of(data: Any, x: Any) -> Any:
-    """Numbers as a tensor where x lies."""
+    """Numbers as a tensor in the memory of x."""
     return data if hasattr(data, "apply_op") else type(x)(data, None, x.device)
 
 
 def _broadcast(values: Any, shape: tuple[int, ...]) -> Any:
-    """Values of a shape; leading axes of 1 that it lacks are left out, as NumPy has it."""
+    """Values broadcast to a shape; extra leading axes of size 1 are dropped, as in NumPy."""
     extra = len(values.shape) - len(shape)
     if extra > 0 and set(values.shape[:extra]) == {1}:
         values = values.reshape(values.shape[extra:])
@@ -118,7 +119,7 @@ def _broadcast(values: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _mask_of(key: Any, x: Any) -> Any:
-    """The key, if it is one array of bools for leading axes of x, as a tensor."""
+    """The key as a tensor, if it is one bool array that masks leading axes of x."""
     if isinstance(key, list):
         key = np.asarray(key)
     kind = getattr(getattr(key, "dtype", None), "kind", "")
@@ -131,8 +132,8 @@ def _mask_of(key: Any, x: Any) -> Any:
 
 
 def _block(key: Any, x: Any) -> tuple[Sequence[int], tuple[int, ...], tuple[int, ...]] | None:
-    """Where a block of neighbours begins, how many there are along each axis, and the shape of
-    what the key chooses; None if it chooses no such block."""
+    """If the key selects a contiguous block: the start of the block, its size along each axis, and
+    the shape of `x[key]`. Else None."""
     parts = [plain(k, lambda k: hasattr(k, "apply_op"))
              for k in (key if isinstance(key, tuple) else (key,))]
     if not all(k is None or k is Ellipsis or isinstance(k, (int, slice)) for k in parts):

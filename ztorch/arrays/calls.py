@@ -1,7 +1,7 @@
-"""Calls of ops on tensors: checked and typed once for each combination of shapes and dtypes.
+"""Calls of ops on tensors, checked and typed once for each combination of shapes and dtypes.
 
-A `Call` is an op with its attributes, for operands of certain shapes and dtypes. There is one of
-each, so recorded computations are compared by the identity of their calls.
+A `Call` is an op with its attributes, for operands of certain shapes and dtypes. Equal calls are
+one object, so recorded computations are compared by the identity of their calls.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ztorch.ops.absent import ARGUMENTS
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "less": operator.lt, "less_equal": operator.le, "greater": operator.gt,
     "greater_equal": operator.ge, "equal": operator.eq, "not_equal": operator.ne}
-NUMBERS = (bool, int, float)  # Python's: as operands they take the dtype of the tensors beside them
+NUMBERS = (bool, int, float)  # Python's: as operands they take the dtype of the tensor operands
 
 Operand = Spec | type  # a tensor, or the type of a number
 Build = Callable[[Sequence[Value]], Any]  # values of the operands -> the values of the results
@@ -44,13 +44,13 @@ class Call:
         operands: Spec of each tensor operand, type of each number.
         dtypes: The dtype that each operand is computed in.
         results: Spec of each result.
-        result: The first of them.
-        aliases: For each result, which operand it is, or None: some reshapes change nothing.
-        single: Whether the op gives one result, not a tuple.
-        integers: Places and ranges of numbers that must fit an integer dtype.
-        quick: Whether recording it takes no more than a node: one result, nothing to check.
-        reshapes: Whether its result is another shape of its only operand.
-        natives: What computes nodes of which it is the last call; `programs.py` adds what it knows.
+        result: The first of these specs.
+        aliases: For each result, the index of an operand that it equals (a no-op), or None.
+        single: Whether the op returns one result rather than a tuple.
+        integers: Positions and ranges of the numbers that must fit an integer dtype.
+        quick: Whether recording only needs to create a node: one result, nothing to check.
+        reshapes: Whether the result is a reshape of the only operand.
+        natives: Native functions for nodes whose last call this is; `programs.py` adds them.
     """
 
     __slots__ = ("__weakref__", "_build", "aliases", "dtypes", "integers", "name", "natives",
@@ -91,10 +91,10 @@ class Call:
 
     def fitting(self, operands: tuple[Any, ...]) -> tuple[Call, tuple[Any, ...]]:
         """The call and operands to record for these operands. They differ only for a comparison
-        with a number that the integer dtype cannot hold: its result is known.
+        with a number that the integer dtype cannot hold: its result is constant.
 
         Raises:
-            DataError: Another op has such a number.
+            DataError: An op other than a comparison has such a number.
         """
         for k, low, high in self.integers:
             if not low <= operands[k] <= high:
@@ -112,25 +112,25 @@ class Call:
 
 @functools.lru_cache(1024)
 def _known_comparison(result: Spec, operand: Spec, answer: bool) -> Call:
-    """The call for a comparison that has one answer, whatever the tensor holds."""
+    """The call for a comparison with a constant result, whatever the tensor holds."""
     return Call("full", (operand,), (operand.dtype,),
                 lambda values: OPS.full(result.shape, answer, result.dtype), result.memory)
 
 
-# -- how the arguments of an op are bound ----------------------------------------------------------
+# -- binding the arguments of an op ----------------------------------------------------------------
 
 
 class TensorPlaces(NamedTuple):
-    """Where an op takes tensors."""
+    """The tensor parameters of an op."""
 
-    positions: frozenset[int]  # of positional arguments that are tensors
-    rest: int  # all positional arguments from here on are tensors
-    names: frozenset[str]  # of parameters that are tensors
+    positions: frozenset[int]  # positional arguments that are tensors
+    rest: int  # all positional arguments from this index on are tensors
+    names: frozenset[str]  # parameters that are tensors
 
 
 @functools.cache
 def tensor_places(name: str) -> TensorPlaces:
-    """Where the op of that name takes tensors by position."""
+    """The tensor parameters of the op of this name."""
     declared, tensors = signature(ALIASES.get(name, name))
     positions, rest = set(), 1 << 30
     for k, p in enumerate(declared.parameters.values()):
@@ -142,17 +142,17 @@ def tensor_places(name: str) -> TensorPlaces:
 
 
 class Bound(NamedTuple):
-    """A call of an op with its arguments sorted."""
+    """The arguments of an op, bound to its signature."""
 
-    name: str  # of the op
-    operands: list[Any]  # tensor arguments as they came
+    name: str  # the op's name
+    operands: list[Any]  # tensor arguments as the user passed them
     labels: list[str]  # the name of each operand in errors
-    counts: dict[str, int | None]  # operands of each tensor parameter; None: a single one
+    counts: dict[str, int | None]  # number of operands of each tensor parameter; None: a single one
     attributes: dict[str, Any]  # the other arguments
 
     def takes_numbers(self) -> list[bool]:
-        """For each operand, whether a number takes the dtype of the tensors beside it. An index
-        does not."""
+        """For each operand, whether a number takes the dtype of the tensor operands. An index does
+        not."""
         declared, _ = signature(self.name)
         weak: list[bool] = []
         for parameter, count in self.counts.items():
@@ -163,11 +163,11 @@ class Bound(NamedTuple):
 
 def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
          form: tuple[inspect.Signature, frozenset[str]] | None = None) -> Bound:
-    """Sorts the arguments of an op, or of another form of it, into tensors and attributes.
+    """Binds the arguments of an op, or of another form of it, to tensors and attributes.
 
     Raises:
-        TypeError: They do not fit the op's signature.
-        DataError: A tensor is None where there must be one.
+        TypeError: The arguments do not fit the op's signature.
+        DataError: A required tensor is None.
         ConfigError: An attribute is not a plain value.
     """
     declared, tensors = form or signature(name)
@@ -207,16 +207,16 @@ def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
 
 # Weak: a call lives as long as a recorded node or a compiled program refers to it.
 _calls: weakref.WeakValueDictionary[tuple[Any, ...], Call] = weakref.WeakValueDictionary()
-_lock = new_lock()  # held while one is added
+_lock = new_lock()  # held while a call is added
 
 
 def _only(key: tuple[Any, ...], call: Call) -> Call:
-    with _lock:  # another thread may have made one meanwhile
+    with _lock:  # another thread may have added it meanwhile
         return _calls.setdefault(key, call)
 
 
 def call_for(bound: Bound, operands: tuple[Operand, ...], memory: str) -> Call:
-    """The one Call of an op for these operands.
+    """The unique Call of an op for these operands.
 
     Raises:
         ZtorchError: The op does not take such shapes or dtypes.
@@ -236,13 +236,13 @@ def call_for(bound: Bound, operands: tuple[Operand, ...], memory: str) -> Call:
 
 
 def one_call(key: tuple[Any, ...], name: str, operands: tuple[Spec, ...], build: Build) -> Call:
-    """The one Call of a function of tensors in one memory, each in its own dtype.
+    """The unique Call of a function of tensors in one memory, each in its own dtype.
 
     Args:
         key: Identifies the function.
         name: The name of its programs.
         operands: The tensors.
-        build: The function, of values.
+        build: The function, which takes and returns graph values.
     """
     known = _calls.get((key, operands))
     if known is None:
@@ -259,7 +259,7 @@ def _builder(public: Public, bound: Bound) -> Build:
     def build(values: Sequence[Value]) -> Any:
         remaining: Iterator[Value] = iter(values)
         arguments: dict[str, Any] = {}
-        for parameter in declared.parameters:  # in this order, as BoundArguments wants them
+        for parameter in declared.parameters:  # BoundArguments needs this order
             if parameter in attributes:
                 arguments[parameter] = attributes[parameter]
             elif parameter in counts:
@@ -286,7 +286,7 @@ def _shown(bound: Bound, operands: Sequence[Operand]) -> str:
 
 
 def as_attribute(label: str, x: Any) -> Any:
-    """An argument that is no tensor, as plain Python values, which can be part of a key."""
+    """A non-tensor argument as plain Python values, which can be part of a key."""
     x = x.tolist() if isinstance(x, (np.generic, np.ndarray)) else x
     if isinstance(x, (list, tuple)):
         return tuple(as_attribute(label, item) for item in x)
@@ -295,6 +295,6 @@ def as_attribute(label: str, x: Any) -> Any:
     if x is None or x is Ellipsis or isinstance(x, (int, float, complex, str, AnyDType)):
         return x
     try:
-        return dtype(x)  # np.float32 and the like
+        return dtype(x)  # np.float32 and similar
     except UnknownName:
         raise ConfigError(f"{label} takes plain values, not {x!r}") from None

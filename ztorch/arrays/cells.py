@@ -1,7 +1,7 @@
 """Cells: state that functions of tensors read and change, such as the slots of an optimizer.
 
-In a function that is being compiled, a cell that is read becomes an input of it, and one that is
-changed an output: the compiled function reads and changes the cell at each call.
+While a function is compiled, each cell that it reads becomes an input, and each cell that it
+changes becomes an output. The compiled function reads and updates the cells at each call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ztorch.arrays.node import TensorNode, placeholder
 
 
 class Cell:
-    """One tensor that is replaced from time to time."""
+    """One tensor that can be replaced."""
 
     __slots__ = ("node",)
 
@@ -22,12 +22,13 @@ class Cell:
         self.node = node
 
     def get(self) -> TensorNode:
-        """The tensor now; in a function that is being compiled, the one at its call."""
+        """The current tensor; in a function that is being compiled, the one at the time of the
+        call."""
         trace = _trace.get()
         return self.node if trace is None else trace.get(self)
 
     def set(self, node: TensorNode) -> None:
-        """Replaces the tensor by one of the same spec."""
+        """Replaces the tensor with one of the same spec."""
         trace = _trace.get()
         if trace is None:
             self.node = node
@@ -39,8 +40,8 @@ class Trace:
     """The cells that a function reads and changes while it is being compiled."""
 
     def __init__(self) -> None:
-        self.read: dict[Cell, TensorNode] = {}  # with the placeholder of each
-        self.written: dict[Cell, TensorNode] = {}  # with the new tensor of each
+        self.read: dict[Cell, TensorNode] = {}  # by cell: its placeholder
+        self.written: dict[Cell, TensorNode] = {}  # by cell: its new tensor
 
     def get(self, cell: Cell) -> TensorNode:
         if cell in self.written:
@@ -55,7 +56,7 @@ _trace: ContextVar[Trace | None] = ContextVar("trace", default=None)
 
 @contextmanager
 def tracing() -> Iterator[Trace]:
-    """Inside, a function is being compiled; yields what it does with cells."""
+    """Compiles a function inside this `with` block; yields the trace of the cells that it uses."""
     trace = Trace()
     token = _trace.set(trace)
     try:

@@ -1,5 +1,5 @@
-"""Ops on complex tensors: each is one call of a composition of real ops, with their parts as its
-operands and results."""
+"""Ops on complex tensors. Each is one call of a composition of real ops, whose operands and results
+are the real and imaginary parts."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from ztorch.graph.value import Value
 from ztorch.locks import new_lock
 from ztorch.ops.complex_values import ComplexOp, ComplexValue, complex_form
 
-MOST_SQUARES = 64  # a power of Python's integers up to here is a product
+MOST_SQUARES = 64  # powers up to this integer exponent are products
 _ONE = (ComplexTensor, 2, (LEAF, LEAF))  # the tree of a complex tensor
-_APART = ("broadcast_arrays", "meshgrid")  # each result has the dtype of its own operand
+_APART = ("broadcast_arrays", "meshgrid")  # each result keeps the dtype of its operand
 
 
 class CallOfParts(Call):
-    """A call whose operands and results are real tensors and parts of complex ones.
+    """A call whose operands and results are real tensors and the parts of complex tensors.
 
     Attributes:
-        tree: The shape of the tree of its results.
+        tree: The structure of its results.
     """
 
     __slots__ = ("tree",)
     tree: Any
 
 
-_recorded: Recent[tuple[Any, ...], CallOfParts] = Recent(1 << 12)  # by arguments as they came
-# Weak: as those of other ops, a call lives as long as the nodes recorded with it.
+_recorded: Recent[tuple[Any, ...], CallOfParts] = Recent(1 << 12)  # by arguments as passed
+# Weak, like the table of the other ops: a call lives as long as the nodes recorded with it.
 _calls: weakref.WeakValueDictionary[tuple[Any, ...], CallOfParts] = weakref.WeakValueDictionary()
 _lock = new_lock()
 
 
 def on_complex(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """The results of an op of which an argument is complex: tensors, or arrays of NumPy if there
-    is no tensor among its arguments.
+    """The results of an op with a complex argument: tensors, or NumPy arrays if no argument is a
+    tensor.
 
     Args:
         name: The op.
@@ -70,7 +70,7 @@ def on_complex(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     if key is not None:
         try:
             call = _recorded.get(key)
-        except TypeError:  # a list, which cannot be hashed
+        except TypeError:  # a list is not hashable
             call = key = None
         if call is not None:
             nodes = record(call, tuple(operands))
@@ -87,7 +87,7 @@ def on_complex(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
 
 def _sorted(name: str, args: tuple[Any, ...], attrs: dict[str, Any]
             ) -> tuple[tuple[Any, ...] | None, list[Any]]:
-    """The key of a call's plan, and its operands; None where it must be bound anew."""
+    """The key of a call's plan, and its operands; None if the arguments must be bound again."""
     places = _places(name)
     key: list[Any] = [name]
     operands: list[Any] = []
@@ -119,7 +119,7 @@ def _sorted(name: str, args: tuple[Any, ...], attrs: dict[str, Any]
 
 @functools.cache
 def _places(name: str) -> frozenset[int | str]:
-    """The positions and the names of complex parameters."""
+    """The positions and names of the complex parameters."""
     form = complex_form(name)
     if form is None:
         return frozenset()
@@ -146,7 +146,7 @@ def _apply_first(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
              for _ in range(1 if count is None else count)]
     parts: list[Any] = []  # of all operands
     labels: list[str] = []
-    layout: list[int] = []  # the parts of each operand; 0: it stays real
+    layout: list[int] = []  # number of parts of each operand; 0: it stays real
     for x, label, takes in zip(bound.operands, bound.labels, kinds, strict=True):
         own = _parts(f"zt.ops.{name}: {label}", x) if takes else (x,)
         layout.append(len(own) if takes else 0)
@@ -197,11 +197,11 @@ def _parts(label: str, x: Any) -> tuple[Any, ...]:
 
 def _call(form: ComplexOp, bound: Bound, key: tuple[Any, ...], layout: Sequence[int],
           dtypes: Sequence[DType]) -> CallOfParts:
-    """The one call of a composition for operands of such shapes and dtypes."""
+    """The unique call of a composition for operands with these shapes and dtypes."""
     call = _calls.get(key)
     if call is not None:
         return call
-    bound = bound._replace(operands=[])  # a call outlives the tensors that it is first for
+    bound = bound._replace(operands=[])  # a call outlives the tensors it was first made for
     trees: list[Any] = []
 
     def build(values: Sequence[Value]) -> list[Value]:
@@ -221,7 +221,7 @@ def _call(form: ComplexOp, bound: Bound, key: tuple[Any, ...], layout: Sequence[
                           f"({type(error).__name__}: {error}); it is {bound.name}{form.signature}"
                           ) from error
     call.tree = trees[0]
-    with _lock:  # another thread may have made one meanwhile
+    with _lock:  # another thread may have added it meanwhile
         return _calls.setdefault(key, call)
 
 
@@ -252,7 +252,7 @@ def _arranged(form: ComplexOp, bound: Bound, layout: Sequence[int],
 
 
 def _of_tensors(tree: Any) -> Any:
-    """The shape of a tree with complex tensors in place of complex values."""
+    """The structure of a tree, with complex tensors in place of complex values."""
     if not isinstance(tree, tuple):
         return tree
     kind, keys, parts = tree
@@ -260,7 +260,7 @@ def _of_tensors(tree: Any) -> Any:
 
 
 def _apart(name: str, xs: list[Any], attrs: dict[str, Any]) -> Any:
-    """An op of several tensors that moves each by itself, on their real and imaginary parts."""
+    """An op that moves each of several tensors separately, applied to real and imaginary parts."""
     real = compute(name, tuple(x.real for x in xs), attrs)
     imag = compute(name, tuple(x.imag for x in xs), attrs)
     return tuple(ComplexTensor(r, i) if isinstance(x, ComplexTensor) else r

@@ -1,4 +1,4 @@
-"""The complex ones among the arguments of functions of tensors."""
+"""Finds complex numbers among the arguments of functions of tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _REAL = {bool, int, float}
 
 
 def holds_complex(x: Any) -> bool:
-    """Whether x is or holds complex numbers, or names a dtype of them.
+    """Whether x holds complex numbers, is one, or names a complex dtype.
 
     >>> holds_complex(1j), holds_complex([1.0, [2j]]), holds_complex("complex64"), holds_complex(2)
     (True, True, True, False)

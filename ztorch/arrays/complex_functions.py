@@ -1,4 +1,4 @@
-"""Functions of `zt.ops` between real tensors and complex ones."""
+"""Functions of `zt.ops` that convert between real and complex tensors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ztorch.errors import DataError, ShapeError
 
 
 def complex(real: Any, imag: Any) -> ComplexTensor:
-    """A complex tensor of its parts.
+    """Combines real and imaginary parts into a complex tensor.
 
     Args:
         real: The real parts: a tensor, an array or a number.
-        imag: The imaginary parts, of a shape that both broadcast to.
+        imag: The imaginary parts; both broadcast to a common shape.
 
     Returns:
-        A complex tensor: complex64, or complex128 of float64 and wide integers.
+        A complex tensor: complex64, or complex128 if the parts are float64 or wide integers.
 
     Examples:
         >>> complex(np.zeros(2, np.float32), np.float32(1)).tolist()
@@ -34,14 +34,14 @@ def complex(real: Any, imag: Any) -> ComplexTensor:
 
 
 def polar(abs_: Any, angle: Any) -> ComplexTensor:
-    """A complex tensor of sizes and angles.
+    """A complex tensor from absolute values and angles.
 
     Args:
-        abs_: The sizes: a tensor, an array or a number.
+        abs_: The absolute values: a tensor, an array or a number.
         angle: The angles in radians.
 
     Returns:
-        A complex tensor of the shape that both broadcast to.
+        A complex tensor of the broadcast shape.
 
     Examples:
         >>> polar(np.float64(2.0), np.float64(np.pi)).real.item()
@@ -52,7 +52,7 @@ def polar(abs_: Any, angle: Any) -> ComplexTensor:
 
 
 def view_as_complex(x: Any) -> ComplexTensor:
-    """A complex tensor of a real one, whose last axis holds the two parts.
+    """Views a real tensor as complex; its last axis holds the real and imaginary parts.
 
     Args:
         x: A real tensor or array with a last axis of size 2.
@@ -72,7 +72,7 @@ def view_as_complex(x: Any) -> ComplexTensor:
 
 
 def view_as_real(x: Any) -> Tensor:
-    """The parts of a complex tensor, as a last axis of size 2.
+    """Views a complex tensor as real; the parts become a last axis of size 2.
 
     Args:
         x: A complex tensor or array.

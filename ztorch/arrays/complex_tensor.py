@@ -1,4 +1,4 @@
-"""`zt.ComplexTensor`: complex numbers on a device, as two tensors."""
+"""`zt.ComplexTensor`: complex numbers on a device, stored as two tensors."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _OF_PARTS = {d.part: d for d in COMPLEX}
 
 
 class ComplexTensor(StandIn, TreeBranch):
-    """Complex numbers on a device: two tensors of one shape and dtype. `zt.tensor` makes one of
-    complex data, `zt.ops.complex` of two tensors.
+    """Complex numbers on a device: two tensors of one shape and dtype. `zt.tensor` creates one from
+    complex data, `zt.ops.complex` from two tensors.
 
-    What is computed with it is computed with its parts: recorded, compiled and run as that of all
-    tensors. Derivatives are those of real functions of the parts: the gradient of a loss is
-    `dL/dreal + i dL/dimag`, as in PyTorch, the direction in which it grows.
+    Operations are recorded, compiled and run like those of real tensors. Derivatives are those of
+    real functions of the parts: the gradient of a loss is `dL/dreal + i dL/dimag`, the direction of
+    steepest ascent, as in PyTorch.
 
     Args:
         real: The real parts, a tensor of float32 or float64.
@@ -50,14 +50,14 @@ class ComplexTensor(StandIn, TreeBranch):
     imag: Tensor
 
     def __new__(cls, real: Any, imag: Any) -> Any:
-        if isinstance(real, np.ndarray):  # a function of arrays gives arrays
+        if isinstance(real, np.ndarray):  # a function of arrays returns arrays
             return joined(real, imag)
         return object.__new__(cls)
 
     def __init__(self, real: Any, imag: Any):
         self.real, self.imag = real, imag
 
-    # -- what it is --------------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -81,7 +81,7 @@ class ComplexTensor(StandIn, TreeBranch):
 
     @property
     def nbytes(self) -> int:
-        """The memory that its elements take, in bytes."""
+        """The size of its elements in bytes."""
         return 2 * self.real.nbytes
 
     def __len__(self) -> int:
@@ -104,32 +104,32 @@ class ComplexTensor(StandIn, TreeBranch):
     def __format__(self, how: str) -> str:
         return format(self.item(), how) if how and not self.shape else format(str(self), how)
 
-    # -- its elements ------------------------------------------------------------------------------
+    # -- elements ----------------------------------------------------------------------------------
 
     def realize(self) -> ComplexTensor:
-        """Computes both parts now, at once, if that is still to be done."""
+        """Computes both parts now, if they are not computed yet."""
         realize((self.real.node, self.imag.node))
         return self
 
     def numpy(self) -> np.ndarray:
-        """Its elements as an array of NumPy: a copy, since the parts lie apart."""
+        """The elements as a NumPy array: always a copy, because the parts are separate arrays."""
         self.realize()
         return joined(self.real.numpy(), self.imag.numpy())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError("the parts of a complex tensor lie apart: an array of it is a copy")
+            raise ValueError("the parts of a complex tensor are separate: an array of it is a copy")
         return self.numpy() if dtype is None else self.numpy().astype(dtype)
 
     def item(self) -> complex:
-        """Its only element, as one of Python's numbers."""
+        """The only element, as a Python number."""
         if self.size != 1:
             raise ShapeError(f"item() takes a tensor of one element, not of shape {self.shape}")
         number: complex = self.numpy().item()
         return number
 
     def tolist(self) -> Any:
-        """Its elements as nested lists of Python's numbers."""
+        """The elements as nested lists of Python numbers."""
         return self.numpy().tolist()
 
     def __bool__(self) -> bool:
@@ -150,14 +150,14 @@ class ComplexTensor(StandIn, TreeBranch):
     def __iter__(self) -> Iterator[ComplexTensor]:
         return (self[k] for k in range(len(self)))
 
-    # -- elsewhere ---------------------------------------------------------------------------------
+    # -- other devices and libraries ---------------------------------------------------------------
 
     def to(self, device: str, copy: bool = False) -> ComplexTensor:
-        """The tensor on a device; copied even if it lies there, with `copy`."""
+        """The tensor on a device; with `copy`, a copy even if it is already there."""
         return ComplexTensor(self.real.to(device, copy), self.imag.to(device, copy))
 
     def to_device(self, device: str, /, *, stream: None = None) -> ComplexTensor:
-        """The tensor on a device, by the name of the array API."""
+        """The tensor on a device; the array API's name for `to`."""
         return self.to(device)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
@@ -166,11 +166,11 @@ class ComplexTensor(StandIn, TreeBranch):
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
                    copy: Any = None) -> Any:
         if copy is False:
-            raise BufferError("the parts of a complex tensor lie apart: DLPack gets a copy")
+            raise BufferError("the parts of a complex tensor are separate: DLPack gets a copy")
         return self.numpy().__dlpack__(max_version=max_version, dl_device=dl_device)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0  # the CPU, which gets a copy
+        return 1, 0  # the CPU, which receives a copy
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ComplexTensor, (self.real, self.imag)
@@ -186,7 +186,7 @@ class ComplexTensor(StandIn, TreeBranch):
         return REGISTRY, ALIASES
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """NumPy's functions of elements give tensors where there is such an op, else arrays."""
+        """NumPy's elementwise functions return tensors where an op exists, else arrays."""
         name = ALIASES.get(ufunc.__name__, ufunc.__name__)
         if method == "__call__" and not options and name in REGISTRY:
             return dispatch.on_complex(name, inputs, {})
@@ -214,26 +214,26 @@ class ComplexTensor(StandIn, TreeBranch):
 
 
 def of_parts(real: Tensor, imag: Tensor) -> ComplexTensor:
-    """A complex tensor of two that are known to be alike; quicker than the class."""
+    """A complex tensor of two parts that are known to match; faster than the class."""
     z: ComplexTensor = object.__new__(ComplexTensor)
     z.real, z.imag = real, imag
     return z
 
 
 def joined(real: np.ndarray, imag: np.ndarray) -> np.ndarray:
-    """Two arrays as one of complex numbers."""
+    """Combines two real arrays into one complex array."""
     array = np.empty(real.shape, np.result_type(real.dtype, np.complex64))
     array.real, array.imag = real, imag
     return array
 
 
 def is_complex(x: Any) -> bool:
-    """Whether x is one of Python's complex numbers, or an array of such."""
+    """Whether x is a Python complex number or a complex array."""
     return isinstance(x, complex) or getattr(getattr(x, "dtype", None), "kind", "") == "c"
 
 
 def in_parts(x: Any) -> Any:
-    """A complex number or array as a complex tensor; the parts of Python's stay numbers."""
+    """A complex number or array as a complex tensor; the parts of a Python number stay numbers."""
     if not is_complex(x):
         return x
     return complex_tensor(x) if hasattr(x, "dtype") else ComplexTensor(x.real, x.imag)
@@ -241,18 +241,17 @@ def in_parts(x: Any) -> Any:
 
 def complex_tensor(data: Any, dtype: Any = None, device: str | None = None,
                    copy: bool | None = None) -> ComplexTensor:
-    """A complex tensor of anything that holds numbers.
+    """A complex tensor of any numeric data.
 
     Args:
         data: A tensor, an array, a number, or nested lists of numbers.
-        dtype: The dtype; `None` means that of an array, complex64 for Python's numbers. Default:
+        dtype: The dtype; `None` means the array's dtype, or complex64 for Python numbers. Default:
             `None`.
-        device: The device that holds it; `None` means that of a tensor, or the default one.
-            Default: `None`.
+        device: The device; `None` means the tensor's device, or the default one. Default: `None`.
         copy: Whether the numbers must be copied; False raises an error. Default: `None`.
 
     Raises:
-        ConfigError: `copy` is False: the parts lie apart, which takes a copy.
+        ConfigError: `copy` is False: separating the parts requires a copy.
     """
     d = complex_dtype(dtype) if dtype is not None else None
     if dtype is not None and d is None:
@@ -263,7 +262,7 @@ def complex_tensor(data: Any, dtype: Any = None, device: str | None = None,
         moved: ComplexTensor = z if device is None else z.to(device)
         return moved
     if copy is False:
-        raise ConfigError("complex numbers cannot be shared with a tensor, whose parts lie apart; "
+        raise ConfigError("complex numbers cannot be shared with a tensor: its parts are separate; "
                           "leave copy=False out")
     array = as_host_array("a tensor's data", data, complex_too=True)
     if d is None:

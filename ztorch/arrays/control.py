@@ -1,7 +1,7 @@
-"""Loops and branches over tensors: `zt.ops.scan`, `while_loop` and `cond`.
+"""Loops and branches on tensors: `zt.ops.scan`, `while_loop` and `cond`.
 
-The user's functions run once, on tensors that have no values. The ops that they record become one
-call, whose graph has the loop: a program of its own, whatever the number of turns.
+The user's functions run once, on tensors without values. The ops that they record become one call
+with the loop in its graph, so a loop is one program, whatever the number of iterations.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ztorch.graph.tracing import traced
 from ztorch.graph.trees import Shape, flatten, unflatten
 from ztorch.graph.value import Value
 
-CAPACITY = 1024  # loops that are kept
+CAPACITY = 1024  # cached loops
 
 
 def on_loop(kind: str, *arguments: Any) -> Any:
@@ -34,7 +34,7 @@ def on_loop(kind: str, *arguments: Any) -> Any:
 
     Args:
         kind: `"scan"`, `"while_loop"`, `"cond"` or `"checkpoint"`.
-        *arguments: Those of the op, checked.
+        *arguments: The checked arguments of the op.
     """
     return _KINDS[kind](*arguments)
 
@@ -73,19 +73,19 @@ def _checkpoint(f: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
 
 
 class _Function(NamedTuple):
-    """The record of a user's function."""
+    """The recorded ops of a user's function."""
 
-    key: tuple[Any, ...]  # the structure, from its arguments and from what else it reads
-    sources: int  # number of its arguments, as leaves
-    slots: tuple[int, ...]  # of its results, in the structure
-    tree: Shape  # of its results
-    first: int  # number of the loop's operand that is the first of what else it reads
-    leaves: int  # how many tensors it reads
-    numbers: int  # and how many numbers, behind them
+    key: tuple[Any, ...]  # the structure, from the arguments and the other tensors that it reads
+    sources: int  # number of leaves in its arguments
+    slots: tuple[int, ...]  # of the results, in the structure
+    tree: Shape  # of the results
+    first: int  # index of the loop operand that is the first of the other tensors
+    leaves: int  # number of tensors that it reads
+    numbers: int  # number of numbers that it reads; they follow the tensors
 
 
 class _Loop:
-    """A loop while it is recorded."""
+    """A loop that is being recorded."""
 
     def __init__(self, name: str, arguments: tuple[Any, ...], options: tuple[Any, ...]):
         self.name = f"zt.ops.{name}"
@@ -98,11 +98,11 @@ class _Loop:
         self.dtypes = [n.spec.dtype for n in self.operands]
         self.arguments = len(self.operands)
         self._nodes = {id(x): n for x, n in zip(leaves, self.operands, strict=True)}
-        self._leaves = leaves  # keeps their ids
+        self._leaves = leaves  # keeps the leaves alive, so that their ids stay valid
         self.functions: list[_Function] = []
 
     def inside(self, tree: Any, rows: bool = False) -> Any:
-        """Tensors without values in the place of arguments, or of the elements of sequences."""
+        """Tensors without values in place of arguments, or of single rows of sequences."""
         leaves, shape = flatten(tree)
         specs = [self._nodes[id(x)].spec for x in leaves]
         return unflatten(shape, iter([tensor_of(placeholder(spec(
@@ -130,11 +130,11 @@ class _Loop:
         return new
 
     def run(self, build: Callable[..., Any]) -> Any:
-        """The results: tensors, or arrays if nothing was a tensor.
+        """The results: tensors, or arrays if no argument was a tensor.
 
         Args:
-            build: `build(arguments, call)` makes the loop of values; `call(function, arguments)`
-                makes what a function recorded.
+            build: `build(arguments, call)` creates the loop from graph values; `call(function,
+                arguments)` returns the results of a recorded function.
         """
         kinds: tuple[Spec | type, ...] = tuple(
             o.spec if isinstance(o, TensorNode) else type(o) for o in self.operands)
@@ -151,7 +151,7 @@ class _Loop:
 
 
 class _LoopCall:
-    """The call that a loop is recorded as, and the tree of its results."""
+    """The recorded call of a loop, and the structure of its results."""
 
     def __init__(self, loop: _Loop, build: Callable[..., Any], kinds: tuple[Spec | type, ...]):
         arguments, tree = loop.arguments, loop.tree

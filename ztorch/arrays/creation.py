@@ -1,4 +1,4 @@
-"""Functions that make tensors: from arrays and lists, from one number, from ranges."""
+"""Functions that create tensors from arrays, lists, numbers and other libraries' arrays."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Shape = int | Sequence[int]
 
 @explained
 def tensor(data: Any, dtype: AnyDType | str | None = None, device: str | None = None) -> Tensor:
-    """A tensor with a copy of the data.
+    """Creates a tensor with a copy of the data.
 
     Args:
-        data: Numbers: an array of any framework, a number, or nested lists of them.
-        dtype: The dtype; `None` means that of an array, float32 for Python's floats, int64 for its
-            integers, complex64 for its complex numbers. Default: `None`.
-        device: The device that holds it; `None` means the default one. Default: `None`.
+        data: The numbers: an array of any framework, a number, or nested lists of numbers.
+        dtype: The dtype; `None` means the array's dtype, float32 for Python floats, int64 for
+            Python integers and complex64 for Python complex numbers. Default: `None`.
+        device: The device; `None` means the default one. Default: `None`.
 
     Returns:
-        The tensor; a `zt.ComplexTensor` of complex numbers.
+        The tensor; a `zt.ComplexTensor` if the numbers are complex.
 
     Raises:
         DataError: `data` is not an array of numbers.
@@ -57,7 +57,8 @@ def tensor(data: Any, dtype: AnyDType | str | None = None, device: str | None = 
 
 
 def _of_complex(data: Any, dtype: Any, device: str | None, copy: bool | None) -> Any:
-    """A complex tensor from data that no real one can hold; the error again if none is complex."""
+    """A complex tensor of data that no real tensor can hold; the same error again if none is
+    complex."""
     if holds_complex(data) or complex_dtype(dtype):
         return complex_tensor(data, dtype, device, copy)
     raise
@@ -66,19 +67,19 @@ def _of_complex(data: Any, dtype: Any, device: str | None, copy: bool | None) ->
 @explained
 def asarray(data: Any, dtype: AnyDType | str | None = None, device: str | None = None,
             copy: bool | None = None) -> Tensor:
-    """A tensor of the data, which shares its memory where that is possible: a later change of the
-    data changes the tensor then. An integrated GPU shares only arrays that start at a multiple of
+    """Creates a tensor that shares the memory of the data where possible. A later change of the
+    data then changes the tensor. An integrated GPU shares only arrays that start at a multiple of
     64 bytes.
 
     Args:
         data: A tensor, an array of any framework, a number, or nested lists of numbers.
-        dtype: The dtype; `None` means that of the data. Default: `None`.
-        device: The device that holds it; `None` means the default one. Default: `None`.
-        copy: True always copies, False raises an error where sharing is impossible. `None` copies
-            where it must. Default: `None`.
+        dtype: The dtype; `None` means the dtype of the data. Default: `None`.
+        device: The device; `None` means the default one. Default: `None`.
+        copy: True always copies, False raises an error if sharing is impossible, `None` copies only
+            if needed. Default: `None`.
 
     Returns:
-        The tensor; a `zt.ComplexTensor` of complex numbers.
+        The tensor; a `zt.ComplexTensor` if the numbers are complex.
 
     Raises:
         ConfigError: `copy` is False, and the memory cannot be shared.
@@ -102,7 +103,7 @@ def asarray(data: Any, dtype: AnyDType | str | None = None, device: str | None =
 
 
 def _shares(node: TensorNode, data: Any) -> bool:
-    """Whether a node shares the memory of the object it was made from."""
+    """Whether a node shares the memory of the object it was created from."""
     place = node.spec.memory
     if not node.spec.size:
         return True
@@ -113,18 +114,19 @@ def _shares(node: TensorNode, data: Any) -> bool:
 
 @explained
 def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> Tensor:
-    """A tensor of an array of another framework, by DLPack. Its memory is shared where possible.
+    """Creates a tensor from another framework's array with DLPack. The memory is shared where
+    possible.
 
     Args:
         x: An array with `__dlpack__`.
-        device: The device that holds the tensor; `None` means the default one. Default: `None`.
+        device: The device of the tensor; `None` means the default one. Default: `None`.
         copy: True always copies, False never. Default: `None`.
 
     Returns:
         The tensor.
 
     Raises:
-        DataError: `x` has no `__dlpack__`, or its elements are in no memory of ours.
+        DataError: `x` has no `__dlpack__`, or its memory cannot be used here.
 
     Examples:
         >>> import numpy as np, ztorch as zt
@@ -140,20 +142,20 @@ def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> 
 @explained
 def full(shape: Shape, fill_value: complex, dtype: AnyDType | str | None = None,
          device: str | None = None) -> Tensor:
-    """A tensor with one number everywhere.
+    """Creates a tensor filled with one number.
 
     Args:
-        shape: Size of each axis, or of the only one.
+        shape: The size of each axis, or one size for a vector.
         fill_value: The number.
         dtype: The dtype; `None` means float32 for a float, int64 for an integer, complex64 for a
             complex number, else bool. Default: `None`.
-        device: The device that holds it; `None` means the default one. Default: `None`.
+        device: The device; `None` means the default one. Default: `None`.
 
     Returns:
         The tensor.
 
     Raises:
-        ShapeError: The shape is none.
+        ShapeError: The shape is invalid.
         DataError: The dtype cannot hold the number.
 
     Examples:
@@ -179,19 +181,19 @@ def full(shape: Shape, fill_value: complex, dtype: AnyDType | str | None = None,
         if number in (0, 1) or is_tracing():
             attrs = {"shape": sizes, "value": number.item(), "dtype": kind}
             result: Tensor = compute("full", (), attrs)
-        else:  # the number is an input, since many may come
+        else:  # the number is an input, so that other numbers reuse the program
             result = compute("broadcast_to", (Tensor(number, kind), sizes), {})
     return result
 
 
 @explained
 def zeros(shape: Shape, dtype: AnyDType | str = "float32", device: str | None = None) -> Tensor:
-    """A tensor of zeros.
+    """Creates a tensor of zeros.
 
     Args:
-        shape: Size of each axis, or of the only one.
+        shape: The size of each axis, or one size for a vector.
         dtype: The dtype. Default: `"float32"`.
-        device: The device that holds it; `None` means the default one. Default: `None`.
+        device: The device; `None` means the default one. Default: `None`.
 
     Returns:
         The tensor.
@@ -206,12 +208,12 @@ def zeros(shape: Shape, dtype: AnyDType | str = "float32", device: str | None = 
 
 @explained
 def ones(shape: Shape, dtype: AnyDType | str = "float32", device: str | None = None) -> Tensor:
-    """A tensor of ones.
+    """Creates a tensor of ones.
 
     Args:
-        shape: Size of each axis, or of the only one.
+        shape: The size of each axis, or one size for a vector.
         dtype: The dtype. Default: `"float32"`.
-        device: The device that holds it; `None` means the default one. Default: `None`.
+        device: The device; `None` means the default one. Default: `None`.
 
     Returns:
         The tensor.
@@ -226,12 +228,12 @@ def ones(shape: Shape, dtype: AnyDType | str = "float32", device: str | None = N
 
 @explained
 def empty(shape: Shape, dtype: AnyDType | str = "float32", device: str | None = None) -> Tensor:
-    """A tensor whose elements are not specified; here they are zeros, since tensors never change.
+    """Creates a tensor with unspecified elements. They are zeros: tensors never change.
 
     Args:
-        shape: Size of each axis, or of the only one.
+        shape: The size of each axis, or one size for a vector.
         dtype: The dtype. Default: `"float32"`.
-        device: The device that holds it; `None` means the default one. Default: `None`.
+        device: The device; `None` means the default one. Default: `None`.
 
     Returns:
         The tensor.

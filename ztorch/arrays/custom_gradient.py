@@ -1,8 +1,8 @@
-"""`zt.custom_gradient`: functions whose gradient users write themselves.
+"""`zt.custom_gradient`: functions with a gradient that the user defines.
 
-The function runs on arguments that let no gradient through, and `backward` once on tensors without
-values. The ops that it records are the gradient; they may use anything that the function computed,
-and are differentiated like all others.
+The function runs on arguments that block gradients, and `backward` runs once on tensors without
+values. The ops that `backward` records are the gradient. They may use anything that the function
+computed, and can be differentiated again.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from ztorch.graph.value import Value
 
 
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a function a gradient of its own: a decorator, as in TensorFlow and Keras.
+    """Defines the gradient of a function: a decorator, as in TensorFlow and Keras.
 
-    The gradient with respect to what the function refers to, other than its arguments, is the
-    usual one.
+    Tensors that the function reads without taking them as arguments keep their usual gradient.
 
     Args:
-        function: Takes tensors, or dicts and lists of them. Returns `(result, backward)`.
-            `backward(upstream)` takes the gradient of the result, or one for each of several
-            results, and returns that of each argument that holds tensors: a tensor of its shape, a
-            tree for a tree, None for none. It may use values that the function computed.
+        function: Takes tensors, or dicts and lists of tensors. Returns `(result, backward)`.
+            `backward(upstream)` takes the gradient of the result, or one gradient for each of
+            several results. It returns the gradient of each argument that holds tensors: a tensor
+            of the same shape, a tree for a tree, or None. It may use values that the function
+            computed.
 
     Returns:
         A function that returns the result.
@@ -72,7 +72,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Custom:
-    """One call of a function with a gradient of its own."""
+    """One call of a function with a custom gradient."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]):
         self.name = getattr(function, "__name__", "function")
@@ -80,11 +80,11 @@ class _Custom:
         self._args = args
         self._named = named
         self._leaves, self._tree = flatten(args)
-        self._places = [k for k, x in enumerate(self._leaves)  # of the tensors among the leaves
+        self._places = [k for k, x in enumerate(self._leaves)  # leaves that are tensors
                         if isinstance(x, (Value, Tensor, np.ndarray))]
 
     def on_values(self) -> Any:
-        """The result as values of a graph."""
+        """The result as graph values."""
         args = [x if isinstance(x, Value) else OPS.cast(x, x.dtype)
                 for x in (self._leaves[k] for k in self._places)]
         inside = [OPS.stop_gradient(x) for x in args]
@@ -101,7 +101,7 @@ class _Custom:
         args = [operand_of(f"{self.name}: {labels[k]}", self._leaves[k], place, copy=True)
                 for k in self._places]
         inside = [compute("stop_gradient", (tensor_of(x),), {}) for x in args]
-        with operands_kept():  # so that the gradient of the gradient sees them
+        with operands_kept():  # so that the second derivative sees them
             ys, tree, backward = self._run(inside, Tensor)
         upstreams = [placeholder(y.node.spec) for y in ys]
         with tracing() as trace:
@@ -115,7 +115,7 @@ class _Custom:
         return unflatten(tree, map(tensor_of, nodes))
 
     def _run(self, inside: Sequence[Any], kind: type) -> tuple[list[Any], Any, Callable[..., Any]]:
-        """The leaves of the function's result, their tree, and `backward`."""
+        """The leaves of the function's result, their structure, and `backward`."""
         leaves = list(self._leaves)
         for k, x in zip(self._places, inside, strict=True):
             leaves[k] = x
@@ -131,7 +131,7 @@ class _Custom:
 
     def _slopes(self, backward: Callable[..., Any], upstreams: Sequence[Any], kind: type,
                 args: Sequence[Any]) -> list[Any]:
-        """The result of backward for each tensor; None for none."""
+        """The gradient that `backward` returns for each tensor, or None."""
         made = backward(*upstreams)
         holds = [any(isinstance(x, (Value, Tensor, np.ndarray)) for x in flatten(a)[0])
                  for a in self._args]
@@ -177,13 +177,13 @@ class _Custom:
         return [slope] if isinstance(argument, (Value, Tensor, np.ndarray)) else []
 
 
-_calls: Recent[Any, Call] = Recent(1024)  # by structure of the gradient and specs of operands
+_calls: Recent[Any, Call] = Recent(1024)  # by the gradient's structure and the specs of operands
 
 
 def _attached(ys: Sequence[TensorNode], args: Sequence[TensorNode], inside: Sequence[TensorNode],
               upstreams: Sequence[TensorNode],
               slopes: Sequence[TensorNode | None]) -> list[TensorNode]:
-    """The results, with slopes as their gradient."""
+    """The results, with the given gradients attached."""
     roots = [s for s in slopes if s is not None]
     sources = [*upstreams, *inside]
     pending = walk(roots, sources, within=dependents(roots, sources))

@@ -1,8 +1,8 @@
-"""Derivatives of recorded nodes, as calls that are recorded themselves.
+"""Derivatives of recorded nodes; they are recorded as calls themselves.
 
-A function runs on watched tensors. The ops from these to its results become one call, which
+A function runs on watched tensors. The ops from these to the results become one call, which
 computes results and derivatives; it is compiled with all other pending ops when a value is needed.
-The function may branch on values and call itself: it runs as Python.
+The function runs as ordinary Python, so it may branch on values and call itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class WatchedRun(NamedTuple):
 
     result: Any  # its return value
     watched: list[TensorNode]  # the tensors to differentiate with respect to
-    trees: list[Any]  # their arguments' shapes, as trees
+    trees: list[Any]  # the structures of their arguments
 
 
 def run_watched(function: Callable[..., Any], args: Sequence[Any],
@@ -64,12 +64,13 @@ def _watch(node: TensorNode, argument: int, number: int) -> TensorNode:
 
 @functools.lru_cache(1024)
 def _watch_call(s: Spec, number: int) -> Call:
-    """The call for a spec. Each tensor has its own, since one may be watched twice."""
+    """The call for a spec and a number. Each watched tensor has its own, because one may be watched
+    twice."""
     return Call("watched", (s,), (s.dtype,), lambda values: WATCHED(values[0]), s.memory)
 
 
 class Recorded:
-    """The ops from watched tensors to some results."""
+    """The ops from watched tensors to results."""
 
     def __init__(self, results: Sequence[TensorNode], watched: Sequence[TensorNode]):
         within = dependents(results, watched)
@@ -84,8 +85,8 @@ class Recorded:
 
         Args:
             name: The name of the operation.
-            rule: `rule(results, watched, extra)`, on values, returns what to compute.
-            extra: Further tensors that it takes. Default: `()`.
+            rule: `rule(results, watched, extra)` takes graph values and returns those to compute.
+            extra: More tensors for the rule. Default: `()`.
         """
         leaves, numbers = self.pending.leaves, self.pending.numbers
         operands = (*leaves, *numbers, *extra)
@@ -134,8 +135,8 @@ def vjp_rule(results: Sequence[Value], watched: Sequence[Value],
 
 def jvp_rule(results: Sequence[Value], watched: Sequence[Value],
              tangents: Sequence[Value]) -> list[Value]:
-    """The results, and how each changes along the tangents: the transpose of its gradient, which is
-    the gradient of the gradient with respect to the cotangent."""
+    """The results, and how each changes along the tangents. The Jacobian is transposed by
+    differentiating the gradient with respect to the cotangent."""
     changes = []
     for y in results:
         cotangent = WATCHED(OPS.ones_like(y))
@@ -157,7 +158,7 @@ def hessian_rule(results: Sequence[Value], watched: Sequence[Value],
 
 
 def tensors_of(label: str, tree: Any) -> tuple[list[TensorNode], Any]:
-    """The nodes of a tree of tensors, and its shape."""
+    """The nodes of a tree of tensors, and its structure."""
     leaves, shape = flatten(tree)
     for x in leaves:
         if not isinstance(x, Tensor):

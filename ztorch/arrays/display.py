@@ -1,4 +1,4 @@
-"""How tensors look in notebooks: a table, or text where there are more axes."""
+"""Tensors in notebooks: a table, or text if there are more than two axes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import html
 
 import numpy as np
 
-MOST = 10  # rows and columns of a table that fit a screen beside other cells
-EDGE = 4  # rows and columns at each end, where there are more
+MOST = 10  # rows and columns of a table that fit a screen
+EDGE = 4  # rows and columns shown at each end of a longer axis
 
 
 def table(array: np.ndarray, title: str) -> str:
@@ -15,7 +15,7 @@ def table(array: np.ndarray, title: str) -> str:
 
     Args:
         array: Its numbers.
-        title: The line above them.
+        title: The caption.
     """
     head = f"<div><code>{html.escape(title)}</code></div>"
     if array.ndim not in (1, 2) or not array.size:
@@ -26,13 +26,13 @@ def table(array: np.ndarray, title: str) -> str:
 
 
 def _cells(rows: np.ndarray, r: int | None) -> list[str]:
-    """A row of the table; all dots where rows are left out."""
+    """A row of the table; all dots for omitted rows."""
     return [f"<td>{'…' if r is None or c is None else html.escape(_number(rows[r, c]))}</td>"
             for c in _shown(rows.shape[1])]
 
 
 def _shown(count: int) -> list[int | None]:
-    """The numbers of the rows or columns that are shown; None stands for those left out.
+    """The indices of the shown rows or columns; None marks the omitted ones.
 
     >>> _shown(3), _shown(20)
     ([0, 1, 2], [0, 1, 2, 3, None, 16, 17, 18, 19])

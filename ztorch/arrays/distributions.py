@@ -1,5 +1,5 @@
-"""The functions of `keras.random`, which users reach as `zt.random`: the draws of `draws.py`, and
-those of gamma, beta and binomial distributions."""
+"""The functions of `keras.random`, available as `zt.random`: those of `draws.py`, and the gamma,
+beta and binomial distributions."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from ztorch.errors import Unsupported
 __all__ = ["SeedGenerator", "beta", "binomial", "categorical", "dropout", "gamma", "normal",
            "randint", "shuffle", "truncated_normal", "uniform"]
 
-ROUNDS = 12  # of draws that may be rejected, as one in 20 is: fewer than one in 10 ** 15 is left
-MOST_TRIALS = 4096  # of a binomial draw: each trial is drawn
+ROUNDS = 12  # draws per element: one in 20 is rejected, and all of them with p < 1e-15
+MOST_TRIALS = 4096  # limit of a binomial draw: each trial is drawn
 
 
 @explained
 def gamma(shape: Any, alpha: Any, dtype: DType | str | None = None, seed: Seed = None) -> Any:
-    """Numbers of a gamma distribution, whose scale is 1.
+    """Draws from a gamma distribution with scale 1.
 
     Args:
         shape: The size of each axis.
@@ -54,12 +54,13 @@ def gamma(shape: Any, alpha: Any, dtype: DType | str | None = None, seed: Seed =
 @explained
 def beta(shape: Any, alpha: Any, beta: Any, dtype: DType | str | None = None,
          seed: Seed = None) -> Any:
-    """Numbers of a beta distribution, from 0 to 1.
+    """Draws from a beta distribution; numbers are between 0 and 1.
 
     Args:
         shape: The size of each axis.
-        alpha: How near 1 they are: a number above 0, or a tensor that broadcasts.
-        beta: How near 0 they are, likewise.
+        alpha: The first shape parameter: a number above 0, or a tensor that broadcasts. Larger
+            values move the draws towards 1.
+        beta: The second shape parameter, likewise. Larger values move the draws towards 0.
         dtype: A float dtype; `None` means float32. Default: `None`.
         seed: As for `normal`. Default: `None`.
 
@@ -80,12 +81,12 @@ def beta(shape: Any, alpha: Any, beta: Any, dtype: DType | str | None = None,
 @explained
 def binomial(shape: Any, counts: Any, probabilities: Any, dtype: DType | str | None = None,
              seed: Seed = None) -> Any:
-    """How many of some trials succeed.
+    """Draws from a binomial distribution: the number of trials that succeed.
 
     Args:
         shape: The size of each axis.
-        counts: Number of trials: a number, or an array that broadcasts.
-        probabilities: The probability that one succeeds, or a tensor that broadcasts.
+        counts: The number of trials: a number, or an array that broadcasts.
+        probabilities: The probability of success: a number, or a tensor that broadcasts.
         dtype: A float dtype; `None` means float32. Default: `None`.
         seed: As for `normal`. Default: `None`.
 
@@ -109,7 +110,7 @@ def binomial(shape: Any, counts: Any, probabilities: Any, dtype: DType | str | N
 
 
 def _gamma(sizes: tuple[int, ...], alpha: Any, dtype: DType | str | None, seed: Seed) -> Any:
-    """By the method of Marsaglia and Tsang, the first of several draws that is not refused."""
+    """Marsaglia and Tsang's method: the first of several draws that is not rejected."""
     drawn = normal((2 * ROUNDS + 1, *sizes), dtype=dtype, seed=seed)
     z, u, more = drawn[:ROUNDS], _uniform(drawn[ROUNDS:-1]), _uniform(drawn[-1])
     shape = ops.broadcast_to(_tensor(alpha, dtype), sizes)
@@ -125,7 +126,7 @@ def _gamma(sizes: tuple[int, ...], alpha: Any, dtype: DType | str | None, seed: 
 
 
 def _uniform(z: Any) -> Any:
-    """Numbers between 0 and 1, of normally distributed ones."""
+    """Numbers between 0 and 1 from normally distributed numbers."""
     return 0.5 * ops.erfc(z * -math.sqrt(0.5))
 
 

@@ -1,9 +1,9 @@
-"""DLPack: tensors lent to other libraries of this process, and theirs to us. Tensors on the CPU
+"""DLPack: lends tensors to other libraries in this process, and borrows theirs. Tensors on the CPU
 go through NumPy.
 
-A tensor never changes, others that are recorded may still read it, and DLPack's flag that memory
-must not be written is one that PyTorch does not heed. So the consumer gets a copy, which is its
-own; memory itself is lent only to who asks for `copy=False`.
+A tensor never changes, and recorded operations may still read it. PyTorch ignores DLPack's
+read-only flag, so the consumer gets a copy by default; the memory itself is lent only with
+`copy=False`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from ztorch.dtypes import ALL, DType, bf16, to_storage
 from ztorch.errors import DataError, DeviceError, Unsupported
 
 CPU = 1
-BACKENDS = {2: "cuda", 10: "rocm"}  # whose buffers are addresses that another library can use
+BACKENDS = {2: "cuda", 10: "rocm"}  # their buffers are addresses, usable by other libraries
 TYPES = {name: number for number, name in BACKENDS.items()}
-_CODES = {"s": 0, "u": 1, "f": 2, "b": 6}  # of kinds of dtypes
+_CODES = {"s": 0, "u": 1, "f": 2, "b": 6}  # DLPack's code of each kind of dtype
 _BFLOAT = 4
-_NO_SYNC = -1  # as a stream: the consumer waits by itself
+_NO_SYNC = -1  # stream argument: the consumer synchronises by itself
 
 
 def device_of(place: str) -> tuple[int, int]:
-    """DLPack's type and number of the device that a memory belongs to.
+    """DLPack's device type and index for a memory.
 
     Raises:
-        DeviceError: Other libraries cannot use that memory.
+        DeviceError: Other libraries cannot use this memory.
     """
     backend, _, ordinal = place.partition(":")
     if place == "cpu":
@@ -46,11 +46,11 @@ def device_of(place: str) -> tuple[int, int]:
 
 
 def device_of_tensor(x: Any) -> tuple[int, int]:
-    """DLPack's type and number of the device that another library finds a tensor on: the CPU, if
-    its device works in memory that the host sees.
+    """DLPack's device type and index for a tensor, as another library sees it: the CPU if the
+    device works in memory that the host can read.
 
     Raises:
-        DeviceError: Other libraries cannot use its memory.
+        DeviceError: Other libraries cannot use the tensor's memory.
     """
     if x.device != "cpu" and x.device.partition(":")[0] not in TYPES:
         node = x.realize().node
@@ -60,9 +60,9 @@ def device_of_tensor(x: Any) -> tuple[int, int]:
 
 
 def capsule_of(x: Any, stream: Any, max_version: Any, dl_device: Any, copy: Any) -> Any:
-    """The result of a tensor's `__dlpack__`; the arguments are its own, and as DLPack has them."""
+    """The result of a tensor's `__dlpack__`; the arguments are those of `__dlpack__`."""
     if dl_device is not None and dl_device[0] == CPU and x.device.partition(":")[0] not in TYPES:
-        here = CPU, 0  # it comes through NumPy, wherever it lies
+        here = CPU, 0  # goes through NumPy, whatever the device
     else:
         here = device_of_tensor(x)
     if dl_device is not None and tuple(dl_device) != here:
@@ -86,7 +86,7 @@ def capsule_of(x: Any, stream: Any, max_version: Any, dl_device: Any, copy: Any)
 
 
 def lent_bfloat16(x: Any, versioned: bool, copies: bool) -> Any:
-    """A capsule with a bfloat16 tensor of the CPU, a dtype that NumPy's DLPack does not have."""
+    """A capsule with a bfloat16 tensor of the CPU; NumPy's DLPack does not support this dtype."""
     if not copies:
         raise BufferError("NumPy's DLPack has no bfloat16, so it is copied; leave copy=False out")
     words = to_storage(bf16, x._readable())
@@ -104,15 +104,15 @@ def _library() -> bytes:
 
 
 def lent(node: TensorNode, stream: Any, versioned: bool) -> Any:
-    """A capsule with the memory of a computed tensor of a GPU, which is finished by now.
+    """A capsule with the memory of a computed GPU tensor.
 
     Args:
         node: The tensor.
-        stream: The consumer's stream. We wait for our own work here, so any will do.
-        versioned: Whether the consumer knows version 1, which can say that it must not write.
+        stream: The consumer's stream. All work on the tensor is finished, so any stream is valid.
+        versioned: Whether the consumer knows DLPack version 1, which has a read-only flag.
 
     Raises:
-        BufferError: The stream is none.
+        BufferError: The stream is invalid.
     """
     own, block = node.spec, node.block
     number, ordinal = device_of(own.memory)
@@ -127,12 +127,13 @@ def lent(node: TensorNode, stream: Any, versioned: bool) -> Any:
 
 
 def _code(d: DType) -> tuple[int, int]:
-    """DLPack's number of a kind of dtypes, and the bits of an element."""
+    """DLPack's code of a dtype's kind, and the number of bits of an element."""
     return _BFLOAT if d is bf16 else _CODES[d.kind], 8 if d.kind == "b" else d.bits
 
 
 def _need_stream(backend: str, stream: Any) -> None:
-    """As DLPack has it: on CUDA 0 could mean two streams, on ROCm 1 and 2 are none."""
+    """Raises for streams that DLPack excludes: 0 on CUDA is ambiguous, 1 and 2 do not exist on
+    ROCm."""
     wrong = (0,) if backend == "cuda" else (1, 2)
     if stream is not None and (type(stream) is not int or stream < _NO_SYNC or stream in wrong):
         raise BufferError(f"stream={stream!r} is not a stream of {backend}; use -1 to wait by "
@@ -140,7 +141,7 @@ def _need_stream(backend: str, stream: Any) -> None:
 
 
 def lent_by(x: Any) -> str | None:
-    """The memory of a GPU that something, which is not a tensor of ours, lends; None if none."""
+    """The GPU memory that an object of another library exposes, or None."""
     device = None if type(x) is np.ndarray else getattr(x, "__dlpack_device__", None)
     if device is None:
         return None
@@ -152,13 +153,13 @@ def borrowed(label: str, x: Any, place: str) -> TensorNode:
     """A tensor on GPU memory that another library lends, without a copy.
 
     Args:
-        label: Its name in errors.
+        label: The object's name in errors.
         x: An object with `__dlpack__`.
-        place: The memory of a GPU that it lends.
+        place: The GPU memory that it is in.
 
     Raises:
-        DataError: We cannot use that device, or its elements are not in C order.
-        Unsupported: Its dtype is none of ours.
+        DataError: The device cannot be used here, or the elements are not in C order.
+        Unsupported: There is no such dtype here.
     """
     try:
         pool = memory(place)
@@ -170,7 +171,7 @@ def borrowed(label: str, x: Any, place: str) -> TensorNode:
     stream = pool.device.queue_address
     try:
         capsule = x.__dlpack__(stream=stream, max_version=(1, 0))
-    except TypeError:  # from before version 1
+    except TypeError:  # an object older than DLPack version 1
         capsule = x.__dlpack__(stream=stream)
     theirs = described(capsule)
     if theirs is None:

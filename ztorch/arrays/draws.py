@@ -1,7 +1,7 @@
-"""Draws by the names of `keras.random`: users reach them as `zt.random`.
+"""Random draws with the names of `keras.random`, available as `zt.random`.
 
-On its own a function gives a tensor. In the `call` of a layer, or in a `train_step`, it gives new
-numbers at each step of the program.
+Called directly, a function returns a tensor. In the `call` of a layer or in a `train_step`, it
+draws new numbers at each step of the program.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Seed = Any  # an integer, a SeedGenerator or None
 
 
 class SeedGenerator:
-    """A seed that gives new random numbers at each use.
+    """A seed that produces new random numbers at each use.
 
     Args:
-        seed: An integer from 0 to below 2**64; `None` draws one. Default: `None`.
+        seed: An integer from 0 to below 2**64; `None` draws a seed. Default: `None`.
         name: Has no effect. Default: `None`.
 
     Examples:
@@ -52,12 +52,12 @@ class SeedGenerator:
         self.counter = Counter(self.seed, memory_of(default_device()))
 
     def get_config(self) -> dict[str, Any]:
-        """Its arguments."""
+        """The arguments of the constructor."""
         return {"seed": self.seed}
 
 
 def _source(seed: Seed) -> tuple[Any, Any, int]:
-    """Seed, step and stream of the next draw."""
+    """The seed, step and stream of the next draw."""
     context = cast("Context | None", tracing.get())
     if context is None:
         return (*(seed.counter.next() if isinstance(seed, SeedGenerator) else next_draw(seed)), 0)
@@ -65,13 +65,13 @@ def _source(seed: Seed) -> tuple[Any, Any, int]:
         return context.random(None if seed is None else seed.seed)
     checked_seed(seed)
     words = np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32)
-    step = constant(np.array(0, np.uint32))  # always: each step draws the same, as in Keras
+    step = constant(np.array(0, np.uint32))  # each step draws the same, as in Keras
     return constant(words), step, 0
 
 
 def _checked(shape: Any, last: Any) -> tuple[int, ...]:
-    """A shape as a tuple of sizes. The last of the numbers after it must be none: in NumPy's
-    functions of these names the shape comes there."""
+    """A shape as a tuple of sizes. `last` is the last numeric argument and must be a number:
+    NumPy's functions of the same names take the shape in its position."""
     if isinstance(last, (tuple, list)):
         raise ConfigError(f"the shape comes first in zt.random, as in keras.random; {last!r} is in "
                           "the place of a number")
@@ -81,15 +81,15 @@ def _checked(shape: Any, last: Any) -> tuple[int, ...]:
 @explained
 def normal(shape: Any, mean: float = 0.0, stddev: float = 1.0, dtype: DType | str | None = None,
            seed: Seed = None) -> Any:
-    """Normally distributed numbers.
+    """Draws from a normal distribution.
 
     Args:
         shape: The size of each axis.
-        mean: Their mean. Default: `0.0`.
-        stddev: Their standard deviation. Default: `1.0`.
+        mean: The mean. Default: `0.0`.
+        stddev: The standard deviation. Default: `1.0`.
         dtype: A float dtype; `None` means float32. Default: `None`.
-        seed: An integer, which gives the same numbers each time; a `SeedGenerator`; or `None`.
-            Default: `None`.
+        seed: An integer, which gives the same numbers each time; a `SeedGenerator`; or `None` for
+            new numbers. Default: `None`.
 
     Returns:
         A tensor.
@@ -106,12 +106,12 @@ def normal(shape: Any, mean: float = 0.0, stddev: float = 1.0, dtype: DType | st
 @explained
 def truncated_normal(shape: Any, mean: float = 0.0, stddev: float = 1.0,
                      dtype: DType | str | None = None, seed: Seed = None) -> Any:
-    """Normally distributed numbers, none of which is further from the mean than two deviations.
+    """Draws from a normal distribution truncated at two standard deviations from the mean.
 
     Args:
         shape: The size of each axis.
-        mean: Their mean. Default: `0.0`.
-        stddev: The standard deviation of the distribution that is cut. Default: `1.0`.
+        mean: The mean. Default: `0.0`.
+        stddev: The standard deviation before truncation. Default: `1.0`.
         dtype: A float dtype; `None` means float32. Default: `None`.
         seed: As for `normal`. Default: `None`.
 
@@ -131,11 +131,11 @@ def truncated_normal(shape: Any, mean: float = 0.0, stddev: float = 1.0,
 @explained
 def uniform(shape: Any, minval: float = 0.0, maxval: float = 1.0,
             dtype: DType | str | None = None, seed: Seed = None) -> Any:
-    """Numbers from `minval` to below `maxval`, all equally likely.
+    """Draws uniformly from `minval` (inclusive) to `maxval` (exclusive).
 
     Args:
         shape: The size of each axis.
-        minval: The least. Default: `0.0`.
+        minval: The lower bound. Default: `0.0`.
         maxval: The exclusive upper bound. Default: `1.0`.
         dtype: A dtype; `None` means float32. Default: `None`.
         seed: As for `normal`. Default: `None`.
@@ -157,11 +157,11 @@ def uniform(shape: Any, minval: float = 0.0, maxval: float = 1.0,
 @explained
 def randint(shape: Any, minval: int, maxval: int, dtype: DType | str = "int32",
             seed: Seed = None) -> Any:
-    """Integers from `minval` to below `maxval`, all equally likely.
+    """Draws integers uniformly from `minval` (inclusive) to `maxval` (exclusive).
 
     Args:
         shape: The size of each axis.
-        minval: The least.
+        minval: The lower bound.
         maxval: The exclusive upper bound; less than 2**32 above `minval`.
         dtype: An integer dtype. Default: `"int32"`.
         seed: As for `normal`. Default: `None`.
@@ -170,7 +170,7 @@ def randint(shape: Any, minval: int, maxval: int, dtype: DType | str = "int32",
         A tensor.
 
     Raises:
-        ConfigError: There is no integer to choose, or there are too many.
+        ConfigError: The range is empty or too large.
 
     Examples:
         >>> import ztorch as zt
@@ -187,11 +187,11 @@ def randint(shape: Any, minval: int, maxval: int, dtype: DType | str = "int32",
 @explained
 def categorical(logits: Any, num_samples: int, dtype: DType | str = "int32",
                 seed: Seed = None) -> Any:
-    """Numbers of classes, drawn by their probabilities.
+    """Draws class indices according to their probabilities.
 
     Args:
         logits: Unnormalised log-probabilities: `(batch, classes)`.
-        num_samples: How many to draw for each row.
+        num_samples: The number of draws for each row.
         dtype: An integer dtype. Default: `"int32"`.
         seed: As for `normal`. Default: `None`.
 
@@ -206,7 +206,7 @@ def categorical(logits: Any, num_samples: int, dtype: DType | str = "int32",
     logits = _tensor(logits)
     rows, classes = logits.shape
     drawn = ops.random_uniform((rows, num_samples, classes), *_source(seed))
-    noise = -ops.log(-ops.log(ops.maximum(drawn, 1e-30)))  # of Gumbel's distribution
+    noise = -ops.log(-ops.log(ops.maximum(drawn, 1e-30)))  # Gumbel noise
     return ops.cast(ops.argmax(ops.expand_dims(logits, 1) + noise, axis=-1), dtype)
 
 
@@ -216,9 +216,9 @@ def dropout(inputs: Any, rate: float, noise_shape: Any = None, seed: Seed = None
 
     Args:
         inputs: A tensor or an array of floats.
-        rate: Share of the elements that become zero.
-        noise_shape: Shape of the decisions, which broadcasts to that of the inputs; `None` means
-            that shape. Default: `None`.
+        rate: The fraction of elements to set to zero.
+        noise_shape: The shape of the mask, which broadcasts to the shape of the inputs; `None`
+            means the shape of the inputs. Default: `None`.
         seed: As for `normal`. Default: `None`.
 
     Returns:
@@ -235,7 +235,7 @@ def dropout(inputs: Any, rate: float, noise_shape: Any = None, seed: Seed = None
 
 @explained
 def shuffle(x: Any, axis: int = 0, seed: Seed = None) -> Any:
-    """The parts of x along an axis, in a random order.
+    """Shuffles the slices of x along an axis.
 
     Args:
         x: A tensor or an array.
@@ -256,6 +256,6 @@ def shuffle(x: Any, axis: int = 0, seed: Seed = None) -> Any:
 
 
 def _tensor(x: Any) -> Any:
-    """The argument that a function draws for: a tensor of an array, or a value of a graph as it
-    is."""
+    """An argument of a draw as a tensor, if it is an array; values of a graph are returned
+    unchanged."""
     return x if isinstance(x, (Value, Tensor)) else tensor(x)

@@ -1,4 +1,4 @@
-"""Elements of tensors as arrays of NumPy, and arrays as tensors."""
+"""Converts tensors to NumPy arrays and arrays to tensors."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ztorch.backends.python_calls import skipped
 from ztorch.dtypes import DType
 from ztorch.errors import DataError, DeviceError
 
-# A tensor from this size on is lent between host and device without a copy. Launches are prepared
-# anew for each new buffer, which takes longer than to copy a smaller tensor.
+# Arrays and tensors from this size on are shared between host and device without a copy. Smaller
+# ones are copied: preparing launches for a new buffer takes longer than the copy.
 LENT_BYTES = 1 << 20
-RETURNED_BYTES = 1 << 16  # from which on memory of a result is reused: new pages cost more
+RETURNED_BYTES = 1 << 16  # results from this size on reuse memory: mapping new pages costs more
 
 
 class _View:
-    """A block of memory, which it keeps alive, by NumPy's array interface. The host's view of a
-    device's block is kept too: it stays when the device is closed."""
+    """A block of memory with NumPy's array interface; it keeps the block alive. The host's view of
+    a device's block is kept too, so that it stays valid when the device is closed."""
 
     __slots__ = ("__array_interface__", "block", "seen")
 
@@ -40,13 +40,13 @@ class _View:
 
 
 def stored_array(node: TensorNode) -> np.ndarray:
-    """A node's elements as memory holds them. The array can only be read; where the host sees that
-    memory, it is that."""
+    """A node's elements in their storage dtype, as a read-only array. The array shares the block's
+    memory if the host can read it."""
     if node.block is None:
         realize((node,))
     own = node.spec
     if own.memory == "cpu":
-        block = node.block  # another thread that computes it too may replace the node's
+        block = node.block  # another thread that computes the node may replace its block
         assert block is not None
         if isinstance(block, bytes):
             return np.ndarray(own.shape, own.dtype.numpy, block, skipped(block))
@@ -62,18 +62,18 @@ def stored_array(node: TensorNode) -> np.ndarray:
 
 
 def array_of(node: TensorNode) -> np.ndarray:
-    """The elements of a node that nothing else refers to, as an array that can be written."""
+    """The elements of a node without other references, as a writable array."""
     own = node.spec
     realize((node,))
     if own.memory != "cpu":
         return shown(stored_array(node).copy(), own.dtype)
     block = node.block
-    if not isinstance(block, Allocation) or (pool := block.memory) is None:  # not a pool's
+    if not isinstance(block, Allocation) or (pool := block.memory) is None:  # not in a pool
         return shown(stored_array(node).copy(), own.dtype)
     elements = block.detached()
     if block.nbytes < RETURNED_BYTES:
         array = elements[:own.nbytes].view(own.dtype.numpy).reshape(own.shape)
-    else:  # the block goes back to its pool when nothing has the array any more
+    else:  # the block returns to its pool when the array is freed
         returning = Allocation(pool, block.nbytes, elements, block.place)
         array = np.asarray(_View(returning, own, writable=True))
     return shown(array, own.dtype)
@@ -85,14 +85,14 @@ def node_of_array(array: np.ndarray, d: DType, place: str, copy: bool) -> Tensor
     Args:
         array: The array.
         d: The dtype of the node.
-        place: The memory that holds it.
-        copy: Whether the elements must be copied, since the array may change.
+        place: The memory of the node.
+        copy: Whether to copy the elements, because the array may change.
     """
     pool = memory(place)
     elements = stored(array, d)
     block = None
     if isinstance(pool, HostPool) and (not copy or not np.may_share_memory(elements, array)):
-        block = pool.lend(elements)  # a device may still read when the array may change again
+        block = pool.lend(elements)  # a device may read the array later, when it may have changed
     return computed(spec(array.shape, d, place), block or pool.upload(elements))
 
 
@@ -100,10 +100,10 @@ def operand_of(label: str, x: Any, place: str, copy: bool) -> TensorNode:
     """An argument of an op as a node in a memory.
 
     Args:
-        label: Its name in errors.
+        label: The argument's name in errors.
         x: The argument.
         place: The memory.
-        copy: Whether an array must be copied, since it may change before it is read.
+        copy: Whether to copy an array, because it may change before it is read.
     """
     if isinstance(x, Handle):
         return moved(x.node, place)
@@ -114,13 +114,13 @@ def operand_of(label: str, x: Any, place: str, copy: bool) -> TensorNode:
 
 
 def node_from(x: Any, d: DType | None, device: str | None, copy: bool) -> TensorNode:
-    """A node of anything that holds numbers.
+    """A node of any numeric data.
 
     Args:
         x: A tensor, an array, a number, or nested lists of numbers.
-        d: The dtype; `None` means that of x.
-        device: The device; `None` means that of a tensor, or the default one.
-        copy: Whether the elements must be copied, since x may change.
+        d: The dtype; `None` means the dtype of x.
+        device: The device; `None` means the tensor's device, or the default one.
+        copy: Whether to copy the elements, because x may change.
     """
     if isinstance(x, Handle) and (d is None or d is x.node.spec.dtype):
         return x.node if device is None else moved(x.node, memory_of(device))
@@ -139,7 +139,7 @@ def node_from(x: Any, d: DType | None, device: str | None, copy: bool) -> Tensor
 
 
 def moved(node: TensorNode, place: str, copy: bool = False) -> TensorNode:
-    """A node in another memory, or the node itself if it is there."""
+    """A copy of a node in another memory; the node itself if it is there and `copy` is false."""
     own = node.spec
     if own.memory == place and not copy:
         return node
@@ -154,8 +154,8 @@ def moved(node: TensorNode, place: str, copy: bool = False) -> TensorNode:
 
 
 def restored(array: np.ndarray, d: DType, device: str) -> TensorNode:
-    """A node from the result of `stored_array`. It comes back to its device, or to the default one
-    where there is no such device."""
+    """A node from the result of `stored_array`, on its original device, or on the default one if
+    this machine has no such device."""
     try:
         place = memory_of(device)
     except DeviceError:

@@ -1,4 +1,4 @@
-"""Arrays of NumPy and of other libraries on their way into tensors and out of them."""
+"""Converts arrays of NumPy and other libraries on the way into tensors and out of them."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ def as_host_array(label: str, x: Any, kind: DType | None = None,
     """A NumPy array: x itself, or the data that x exposes.
 
     Args:
-        label: Its name in errors.
+        label: The array's name in errors.
         x: An array of any framework, a number, or nested lists of numbers.
-        kind: The dtype to come: if it holds integers, numbers must fit. Default: `None`.
-        complex_too: Whether its numbers may be complex. Default: `False`.
+        kind: The target dtype; if it is an integer dtype, the numbers must fit. Default: `None`.
+        complex_too: Whether the numbers may be complex. Default: `False`.
 
     Raises:
         DataError: x is not an array of numbers.
     """
-    if str(getattr(x, "dtype", "")) == "torch.bfloat16":  # which NumPy and DLPack cannot read
+    if str(getattr(x, "dtype", "")) == "torch.bfloat16":  # NumPy and DLPack cannot read it
         return _bits_of_torch(x).view(_bfloat16())
     if not hasattr(x, "__array__") and hasattr(x, "__dlpack__"):
         return np.from_dlpack(x)
     need_no_mask(label, x)
     try:
         array = np.asarray(x)
-    except ValueError as error:  # lists of lists of several lengths
+    except ValueError as error:  # nested lists of different lengths
         raise DataError(f"{label} is not an array: {error}") from None
-    except (TypeError, RuntimeError) as error:  # it is on a device, or has a gradient
+    except (TypeError, RuntimeError) as error:  # it is on a device, or requires a gradient
         raise DataError(f"{label} cannot be read as an array: {error}") from None
     if complex_too and array.dtype.kind == "c":
         return array
@@ -63,7 +63,7 @@ def _bits_of_torch(x: Any) -> np.ndarray:
 
 
 def stored(array: np.ndarray, d: DType) -> np.ndarray:
-    """An array's elements as memory holds them: in another dtype, of the machine's byte order."""
+    """An array's elements in their storage dtype, in native byte order."""
     if d is bf16:
         if dtype_of(array.dtype) is bf16:
             return array.view(np.uint16)
@@ -72,12 +72,12 @@ def stored(array: np.ndarray, d: DType) -> np.ndarray:
 
 
 def shown(array: np.ndarray, d: DType) -> np.ndarray:
-    """An array of memory as users see it: bfloat16 is a dtype of its own."""
+    """A stored array as users see it; bfloat16 gets its own NumPy dtype."""
     return array.view(_bfloat16()) if d is bf16 else array
 
 
 def default_dtype(x: Any, array: np.ndarray) -> DType:
-    """The dtype of a tensor that is made of x: that of an array; of Python's floats, float32."""
+    """The dtype of a tensor created from x: the dtype of an array; float32 for Python floats."""
     own = dtype_of(array.dtype)
     return f32 if own is f64 and not hasattr(x, "dtype") else own
 

@@ -1,4 +1,4 @@
-"""How a kernel, or any function of tensors, is scheduled on a device."""
+"""Explains how a kernel, or any function of tensors, is scheduled on a device."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from ztorch.graph.value import Graph, Value
 @checked
 def explain(function: Callable[..., Any], *arguments: Any, device: str | None = None,
             sizes: Mapping[str, int] | None = None, **named: Any) -> str:
-    """Says which kernels a function of tensors becomes on a device: the schedule of each, what is
-    fused in it, and why it is not one with those that it reads from. Nothing is run.
+    """Lists the kernels that a function compiles to on a device: the schedule of each, the ops
+    fused into it, and the reason why it is not fused with the kernels that it reads from. Nothing
+    is run.
 
     Args:
-        function: Kernels and ops on tensors, a compiled function, or one that `zt.grad` gave.
+        function: Kernels and ops on tensors, a compiled function, or a result of `zt.grad`.
         *arguments: The arguments of the function, each as an array or tensor, or as a type, such as
             `"f32[64, 1024]"`. Numbers and other strings are compiled in.
-        device: The device, which need not be in this machine, such as `"cuda:sm_90"`. `None` means
-            the default one. Default: `None`.
-        sizes: The sizes that names in types stand for. Default: `None`.
-        **named: Arguments of the function by name.
+        device: The device, such as `"cuda:sm_90"`; it need not be in this machine. `None` means the
+            default one. Default: `None`.
+        sizes: The values of the size names in types. Default: `None`.
+        **named: Keyword arguments of the function.
 
     Returns:
-        A line for each kernel, and below it what there is to say of it.
+        A line for each kernel, followed by its details.
 
     Raises:
         ConfigError: An argument has no type.
@@ -46,13 +47,13 @@ def explain(function: Callable[..., Any], *arguments: Any, device: str | None = 
 
 
 def schedules_of(name: str, results: Sequence[Value], on: str | None = None) -> list[str]:
-    """A sentence for each kernel that some values become, and for each hint that one does not
+    """A line for each kernel that the values compile to, and for each hint that a kernel does not
     follow.
 
     Args:
-        name: Of the program.
+        name: The name of the program.
         results: The values.
-        on: The device. `None` means the default. Default: `None`.
+        on: The device; `None` means the default one. Default: `None`.
     """
     graph = Graph({f"y{k}": v for k, v in enumerate(results)})
     return scheduled(name, graph, on or default_device())

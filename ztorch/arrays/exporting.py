@@ -1,4 +1,4 @@
-"""`zt.export`: a function of tensors, compiled ahead of time and written to a file."""
+"""`zt.export`: compiles a function of tensors ahead of time and writes it to a file."""
 
 from __future__ import annotations
 
@@ -35,24 +35,25 @@ _COMPILED_IN = (bool, int, float, str, tuple, type(None))
 def export(function: Callable[..., Any], path: str | os.PathLike[str], *arguments: Any,
            device: str = "auto", format: str | None = None,
            sizes: Mapping[str, int] | None = None, **named: Any) -> list[Path]:
-    """Compiles a function of tensors for a device, and writes it to a file that needs no source.
+    """Compiles a function of tensors for a device and writes it to a file, which runs without the
+    function's source.
 
     Args:
         function: A kernel, a compiled function, or any function of tensors. It returns a tensor, or
             a list, tuple or dict of tensors.
-        path: The file, NAME.zt, which `zt.load_function` loads; for C a folder.
+        path: The file, NAME.zt, for `zt.load_function`; a folder for C.
         *arguments: The arguments of the function, each as a type, such as `"f32[64, 1024]"` or
             `"f32[]"`, or as an array or tensor of that shape and dtype. Numbers and other strings
-            are compiled in. A kernel with a signature needs `sizes` alone.
-        device: The device, which need not be in this machine, such as `"cuda:sm_90"`. Default:
+            are compiled in. A kernel with a signature needs only `sizes`.
+        device: The device, such as `"cuda:sm_90"`; it need not be in this machine. Default:
             `"auto"`.
         format: `"zt"`, or `"c"` for a C library: NAME.h, libNAME.so, libNAME.a and an example; for
-            the device `"c"`, C source. `None`: the one that the path implies. Default: `None`.
-        sizes: The sizes that names in types stand for. Default: `None`.
-        **named: Arguments of the function by name.
+            the device `"c"`, C source. `None` derives it from the path. Default: `None`.
+        sizes: The values of the size names in types. Default: `None`.
+        **named: Keyword arguments of the function.
 
     Returns:
-        The paths of the files.
+        The paths of the written files.
 
     Raises:
         ConfigError: An argument has no type, or the function keeps state.
@@ -93,10 +94,11 @@ def call_trace(function: Callable[..., Any], name: str, arguments: tuple[Any, ..
 
     Args:
         function: The function.
-        name: Its name, for errors.
-        arguments: Its arguments: types, or arrays and tensors of the same shapes and dtypes.
-        named: Likewise, by name.
-        sizes: The sizes that names in types stand for.
+        name: The function's name in errors.
+        arguments: The positional arguments: types, or arrays and tensors of the same shapes and
+            dtypes.
+        named: The keyword arguments, likewise.
+        sizes: The values of the size names in types.
     """
     if sizes is not None and not isinstance(sizes, Mapping):
         raise ConfigError(f"{name}: sizes={sizes!r} must give a size to each name in a type, such "
@@ -109,7 +111,7 @@ def call_trace(function: Callable[..., Any], name: str, arguments: tuple[Any, ..
         elif isinstance(x, TensorNode):
             names[id(x)] = n
     leaves, shape = flatten((bound.args, bound.kwargs))
-    with default("cpu"):  # what the function makes is beside its arguments
+    with default("cpu"):  # tensors that the function creates, besides its arguments
         trace = function_trace(function, name, leaves, shape)
     return trace, tuple(names[id(x)] for x in leaves if isinstance(x, TensorNode))
 
@@ -118,7 +120,7 @@ def _bound(function: Callable[..., Any], name: str, arguments: tuple[Any, ...],
            named: dict[str, Any], sizes: dict[str, int]) -> inspect.BoundArguments:
     """The arguments of the call to trace: a node for each tensor."""
     signature = inspect.signature(function)
-    own = getattr(function, "signature", None)  # of a kernel
+    own = getattr(function, "signature", None)  # a kernel's signature
     if own is not None and not arguments and not named:
         arguments = own.arguments
     try:
@@ -141,7 +143,7 @@ def _bound(function: Callable[..., Any], name: str, arguments: tuple[Any, ...],
 
 
 def _need_named(name: str, sizes: Mapping[str, int], arguments: Iterable[Any]) -> None:
-    """Raises a ConfigError if a size is that of no name in a type."""
+    """Raises a ConfigError if `sizes` has a name that no type uses."""
     names = {d for x in arguments for d in _dims(x) if isinstance(d, str)}
     if unknown := [n for n in sizes if n not in names]:
         raise ConfigError(f"{name}: the types of its arguments have no size {unknown[0]!r}; "
@@ -155,7 +157,7 @@ def _dims(x: Any) -> Iterable[int | str]:
 
 
 def _spec(label: str, x: Any, sizes: Mapping[str, int]) -> Spec | None:
-    """The shape and dtype of a tensor that is an argument; None if it is compiled in."""
+    """The shape and dtype of an argument that is a tensor; None if it is compiled in."""
     if isinstance(x, Handle):
         return spec(x.node.spec.shape, x.node.spec.dtype, "cpu")
     if isinstance(x, str) and "[" in x:
@@ -190,7 +192,7 @@ def _sized(label: str, kind: ArrayType, sizes: Mapping[str, int]) -> Spec:
 
 
 def results_of(name: str, trace: FunctionTrace, ports: Sequence[str]) -> list[Value]:
-    """The results of a function for each port of its input: tensors, then states of its own."""
+    """The results of a function for each input port: first the tensors, then the states."""
     pending = trace.pending
     tensors = pending.leaves[:len(ports)]
     inputs = [leaf("input", port, n.spec.shape, n.spec.dtype)

@@ -1,4 +1,4 @@
-"""The graph of a function of tensors: it is called once, with tensors that have no values."""
+"""Traces a function of tensors: calls it once, with tensors that have no values."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ztorch.graph.trees import flatten, unflatten
 class FunctionTrace(NamedTuple):
     """The graph of a function for arguments of certain shapes and dtypes."""
 
-    tree: Any  # shape of the tree of results
-    nodes: list[TensorNode]  # leaves of that tree, then the new tensors of cells
+    tree: Any  # structure of the results
+    nodes: list[TensorNode]  # the leaves of the results, then the new tensors of cells
     cells: Trace  # the cells that it reads and changes
-    pending: Pending  # all that these nodes depend on
-    captured: list[TensorNode]  # computed tensors that the function refers to
+    pending: Pending  # all nodes that the result nodes depend on
+    captured: list[TensorNode]  # computed tensors that the function reads from its closure
 
 
 def function_trace(function: Callable[..., Any], name: str, arguments: Sequence[Any],
@@ -30,13 +30,13 @@ def function_trace(function: Callable[..., Any], name: str, arguments: Sequence[
 
     Args:
         function: The function.
-        name: Its name, for errors.
+        name: The function's name in errors.
         arguments: The leaves of its arguments: nodes of tensors, and constants that are compiled
             in.
-        shape: The shape of the tree of its arguments: a tuple, and a dict of those by name.
+        shape: The structure of its arguments: a tuple, and a dict of the keyword arguments.
 
     Raises:
-        NotTraced: It does not give tensors, or wants their values.
+        NotTraced: It does not return tensors, or it needs their values.
     """
     inside = [placeholder(a.spec) if isinstance(a, TensorNode) else a for a in arguments]
     tree = unflatten(shape, iter([tensor_of(a) if isinstance(a, TensorNode) else a
@@ -57,5 +57,5 @@ def function_trace(function: Callable[..., Any], name: str, arguments: Sequence[
 
 
 def _spread(function: Callable[..., Any]) -> Callable[[Any], Any]:
-    """A function of one tree of all arguments."""
+    """The same function with one tree of all arguments as its argument."""
     return lambda tree: function(*tree[0], **tree[1])

@@ -1,4 +1,4 @@
-"""`zt.compiled`: a function of tensors as one native call."""
+"""`zt.compiled`: compiles a function of tensors into one native call."""
 
 from __future__ import annotations
 
@@ -35,21 +35,22 @@ from ztorch.errors import ConfigError
 from ztorch.graph.trees import TreeBranch, flatten, map_tree, unflatten
 from ztorch.locks import new_lock
 
-CAPACITY = 256  # versions of a function that are kept
+CAPACITY = 256  # cached versions of a function
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a function of tensors one native call: a decorator.
+    """Compiles a function of tensors into one native call: a decorator.
 
     The function is called once for each set of shapes and dtypes, with tensors that have no values
-    yet. The ops that it calls are compiled, and run from then on. Python's floats are inputs too;
-    integers, strings and the like are compiled in.
+    yet. The ops that it calls are compiled, and later calls run the compiled code. Python floats
+    are inputs too; integers, strings and similar arguments are compiled in.
 
     Args:
-        function: Takes tensors, or dicts and lists of them, and returns such.
+        function: Takes and returns tensors, or dicts and lists of tensors.
 
     Returns:
-        A function that takes and returns tensors; given arrays of NumPy alone, it returns such.
+        A function that takes and returns tensors; if all arguments are NumPy arrays, it returns
+        arrays.
 
     Raises:
         ConfigError: `function` is not callable.
@@ -68,13 +69,13 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     name = getattr(function, "__name__", "function")
     versions: Recent[Any, _Version] = Recent(CAPACITY)
     natives = natives_of_function()
-    of_specs: Recent[Any, _Version] = Recent(CAPACITY)  # for calls with tensors alone: a fast path
+    of_specs: Recent[Any, _Version] = Recent(CAPACITY)  # fast path, for calls with only tensors
     find, lock = of_specs.find, new_lock()
 
     @functools.wraps(function)
     def run(*args: Any, **named: Any) -> Any:
         if is_tracing() or keeps_operands():
-            return function(*args, **named)  # a part of another function
+            return function(*args, **named)  # inside another traced function
         if not named and device_of_block() is None:
             for run_native, live in natives:
                 results = (run_native(args, *[cell.node for cell in live]) if live else
@@ -116,8 +117,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _sorted_out(tree: Any, nodes: list[TensorNode], kinds: list[Any]) -> bool:
-    """Appends the node of each tensor in a tree, in the order of `flatten`, and the kinds by which
-    trees are told apart. Returns whether the tree holds tensors alone."""
+    """Appends the node of each tensor in a tree, in the order of `flatten`, and the kinds that
+    identify the tree. Returns whether all leaves are tensors."""
     for x in tree:
         kind = type(x)
         if kind is Tensor:
@@ -143,7 +144,7 @@ def _sorted_out(tree: Any, nodes: list[TensorNode], kinds: list[Any]) -> bool:
 
 
 def _remade(native: Native, tree: Any) -> Native:
-    """A native function, with the branches of its tree in place of the tuples that it makes."""
+    """A native function that returns the branches of the original tree instead of tuples."""
     def run(*args: Any) -> Any:
         results = native(*args)
         return results if results is NotImplemented else unflatten(tree, iter(flatten(results)[0]))
@@ -152,7 +153,7 @@ def _remade(native: Native, tree: Any) -> Native:
 
 
 def _argument(label: str, x: Any, place: str) -> Any:
-    """An argument as a node, or as it is if it is compiled in."""
+    """An argument as a node, or unchanged if it is compiled in."""
     if isinstance(x, float) and not isinstance(x, np.generic):
         kind = f64 if place == "cpu" else f32
         block = memory(place).upload(kind.numpy.type(x))
@@ -164,24 +165,24 @@ def _argument(label: str, x: Any, place: str) -> Any:
 
 @dataclass(slots=True, eq=False)
 class _Version:
-    """A function for arguments of certain shapes and dtypes."""
+    """A function compiled for arguments of certain shapes and dtypes."""
 
     program: ArrayProgram
-    numbers: list[Any]  # Python's numbers, which it was compiled for
-    tree: Any  # shape of the tree of results
-    results: list[Spec]  # of the leaves of that tree, then of the cells that change
-    captured: list[TensorNode]  # computed tensors that the function refers to
+    numbers: list[Any]  # Python numbers that it was compiled for
+    tree: Any  # structure of the results
+    results: list[Spec]  # of the leaves of the results, then of the cells that change
+    captured: list[TensorNode]  # computed tensors that the function reads from its closure
     read: list[Cell]  # cells that it reads
     written: list[Cell]  # cells that it changes
-    place: str  # the memory that all of it is in
-    learned: bool = False  # whether it was asked for its native function
+    place: str  # memory of all its tensors
+    learned: bool = False  # whether its native function was requested
 
     def run(self, arguments: Sequence[TensorNode]) -> list[TensorNode]:
         """The leaves of its results."""
         leaves = arguments
         if self.read or self.captured:
             leaves = [*arguments, *[cell.node for cell in self.read], *self.captured]
-        blocks, places = [], []  # blocks: so that no other thread frees one
+        blocks, places = [], []  # `blocks` keeps them alive, against other threads
         for leaf in leaves:
             block = leaf.block
             if block is None:
@@ -200,8 +201,8 @@ class _Version:
         return nodes[:count]
 
     def native(self, args: tuple[Any, ...]) -> tuple[Native, list[Cell]] | None:
-        """A native function for arguments like these, tensors in trees, and the cells whose nodes
-        it takes after them; None if there is none, or if this was asked before. It ran."""
+        """A native function for arguments like these, with tensors in trees, and the cells whose
+        nodes it takes after them. None if there is none, or if it was requested before."""
         if self.learned:
             return None
         self.learned = True
@@ -221,7 +222,7 @@ class _Version:
 
 def _trace(function: Callable[..., Any], name: str, arguments: Sequence[Any], shape: Any,
            place: str) -> _Version:
-    """Compiles what a function does with tensors like these."""
+    """Compiles the ops that a function calls for tensors like these."""
     trace = function_trace(function, name, arguments, shape)
     pending, cells = trace.pending, trace.cells
     slots = tuple(pending.slots[n] for n in trace.nodes)

@@ -21,24 +21,24 @@ from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.errors import ConfigError, ShapeError, Unsupported
 from ztorch.graph.trees import flatten, unflatten
 
-HESSIAN_ELEMENTS = 64  # at most: each is a gradient of its own in the code
+HESSIAN_ELEMENTS = 64  # limit: the code has one gradient for each element
 
 Argnums = int | Sequence[int]
 
 
 def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0,
                    has_aux: bool = False) -> Callable[..., Any]:
-    """A function that returns the value of another one and its gradient.
+    """A function that returns the value and the gradient of another function.
 
     Args:
-        function: Takes tensors, or dicts and lists of them; returns a tensor of one number.
+        function: Takes tensors, or dicts and lists of tensors; returns a tensor with one element.
         argnums: The argument, or the arguments, to differentiate with respect to. Default: `0`.
-        has_aux: Whether `function` returns a pair, of which only the first is differentiated.
-            Default: `False`.
+        has_aux: Whether `function` returns a pair, of which only the first element is
+            differentiated. Default: `False`.
 
     Returns:
-        A function that returns `(value, gradient)`. The gradient has the shape of the argument: a
-        dict for a dict; it is a tuple of those where `argnums` is one.
+        A function that returns `(value, gradient)`. The gradient has the structure of the argument,
+        such as a dict for a dict. If `argnums` is a tuple, it is a tuple of gradients.
 
     Examples:
         >>> import ztorch as zt
@@ -59,10 +59,10 @@ def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0,
                           _positions(numbers, len(args)))
         if has_aux and not (isinstance(ran.result, tuple) and len(ran.result) == 2):
             raise ShapeError("with has_aux, a function must return a pair: a tensor of one number, "
-                             f"and what else there is, not {ran.result!r}")
+                             f"and an auxiliary result, not {ran.result!r}")
         value, aux = ran.result if has_aux else (ran.result, None)
         _need_number(function, value)
-        extra, aux_tree = tensors_of("what a function returns beside its value", aux)
+        extra, aux_tree = tensors_of("the auxiliary result of a function", aux)
         recorded = Recorded([value.node, *extra], ran.watched)
         first, *rest = map(tensor_of, recorded.derive("gradient", gradient_rule))
         leaves: Iterator[Tensor] = iter(rest)
@@ -76,13 +76,13 @@ def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0,
 
 def grad(function: Callable[..., Any], argnums: Argnums = 0,
          has_aux: bool = False) -> Callable[..., Any]:
-    """A function that returns the gradient of another one.
+    """A function that returns the gradient of another function.
 
     Args:
-        function: Takes tensors, or dicts and lists of them; returns a tensor of one number.
+        function: Takes tensors, or dicts and lists of tensors; returns a tensor with one element.
         argnums: The argument, or the arguments, to differentiate with respect to. Default: `0`.
-        has_aux: Whether `function` returns a pair, of which only the first is differentiated.
-            Default: `False`.
+        has_aux: Whether `function` returns a pair, of which only the first element is
+            differentiated. Default: `False`.
 
     Returns:
         A function that returns the gradient; with `has_aux`, `(gradient, aux)`.
@@ -104,15 +104,15 @@ def grad(function: Callable[..., Any], argnums: Argnums = 0,
 
 
 def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """The results of a function, and the function that pulls cotangents of them back.
+    """The results of a function, and a function that pulls their cotangents back.
 
     Args:
-        function: Takes tensors, or dicts and lists of them, and returns such.
-        *primals: Its arguments.
+        function: Takes and returns tensors, or dicts and lists of tensors.
+        *primals: The arguments of the function.
 
     Returns:
         `(results, pullback)`. `pullback(cotangents)` takes a tensor for each result, and returns a
-        tuple with the gradient for each argument.
+        tuple with the gradient of each argument.
 
     Examples:
         >>> import ztorch as zt
@@ -141,15 +141,15 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any
 
 def jvp(function: Callable[..., Any], primals: Sequence[Any],
         tangents: Sequence[Any]) -> tuple[Any, Any]:
-    """The results of a function, and how they change when its arguments move along tangents.
+    """The results of a function, and their directional derivatives along tangents.
 
     Args:
-        function: Takes tensors, or dicts and lists of them, and returns such.
-        primals: Its arguments.
-        tangents: A direction for each argument, of its shape.
+        function: Takes and returns tensors, or dicts and lists of tensors.
+        primals: The arguments of the function.
+        tangents: A tangent of the same shape for each argument.
 
     Returns:
-        `(results, changes)`, two trees of one shape.
+        `(results, derivatives)`, two trees of the same structure.
 
     Examples:
         >>> import ztorch as zt
@@ -174,13 +174,13 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any],
 
 
 def hessian(function: Callable[..., Any]) -> Callable[[Any], Tensor]:
-    """A function that returns the matrix of second derivatives of another one.
+    """A function that returns the matrix of second derivatives of another function.
 
     Args:
-        function: Takes one small tensor, and returns a tensor of one number.
+        function: Takes one small tensor, and returns a tensor with one element.
 
     Returns:
-        A function that returns a tensor of the argument's shape, twice.
+        A function that returns a tensor whose shape is the argument's shape repeated twice.
 
     Raises:
         Unsupported: The argument has more than 64 elements.
@@ -208,11 +208,11 @@ def hessian(function: Callable[..., Any]) -> Callable[[Any], Tensor]:
 
 
 def _positions(argnums: Sequence[int], count: int) -> list[int]:
-    """The numbers of arguments, counted from the first."""
+    """The indices of arguments, with negative ones counted from the end."""
     for k in argnums:
         if not -count <= k < count:
-            raise ConfigError(f"argnums={k}, but there are {count} arguments; those to "
-                              "differentiate come by position")
+            raise ConfigError(f"argnums={k}, but there are {count} positional arguments; "
+                              "pass arguments to differentiate by position")
     positions = [k % count for k in argnums]
     if len({*positions}) < len(positions):
         raise ConfigError(f"argnums={tuple(argnums)} names an argument twice")

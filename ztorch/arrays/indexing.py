@@ -1,11 +1,11 @@
-"""NumPy's indexing: integers, slices, None and Ellipsis choose; arrays of integers gather; those
-of bools select the elements they mark.
+"""NumPy's indexing: integers, slices, None and Ellipsis select; integer arrays gather; bool arrays
+select the elements that they mark.
 
-How many elements bools mark is part of the result's shape, so an array of bools must have values;
-in a function that is being compiled it cannot be a tensor that the function computes.
+The number of elements that a bool array marks determines the result's shape, so a bool array must
+have values. In a function that is being compiled, it cannot be a tensor that the function computes.
 
-Integers and slices are compiled in. A loop over rows or batches comes with another one each time:
-after a few of them, the positions on the leading axis become an input.
+Integers and slices are compiled in. A loop over rows or batches uses a different position each
+time, so after a few positions the start on the leading axis becomes an input.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from ztorch.arrays.exchange import dtype_of
 from ztorch.arrays.node import Handle
 from ztorch.errors import ShapeError
 
-Compute = Callable[..., Any]  # compute(op, args, attrs): calls an op
+Compute = Callable[..., Any]  # compute(op, args, attrs) applies an op
 
-STATIC = 4  # positions on the leading axis that are compiled in, for keys of one pattern
-PATTERNS = 4096  # patterns of keys that are remembered
+STATIC = 4  # positions on the leading axis that are compiled in, for each pattern
+PATTERNS = 4096  # cached patterns of keys
 
 
 def indexed(x: Any, key: Any, compute: Compute, is_tensor: Callable[[Any], bool]) -> Any:
-    """The elements of a tensor that a key chooses.
+    """The elements of a tensor that a key selects.
 
     Args:
         x: The tensor.
-        key: The index expression between the brackets.
-        compute: Calls an op.
-        is_tensor: Whether something is a tensor.
+        key: The index expression in the brackets.
+        compute: Applies an op.
+        is_tensor: Whether an object is a tensor.
 
     Raises:
         ShapeError: The key does not fit the tensor's shape, or a position is out of range.
     """
     if not isinstance(key, (tuple, np.bool_)) and getattr(key, "shape", None) == () and (
-            key.dtype == bool or getattr(key.dtype, "kind", "") == "b"):  # all, or none
+            key.dtype == bool or getattr(key.dtype, "kind", "") == "b"):  # selects all or nothing
         return indexed(x, (None,), compute, is_tensor)[:int(bool(key))]
     parts = [plain(k, is_tensor) for k in (key if isinstance(key, tuple) else (key,))]
     keys, split = for_each_axis(parts, x.shape)
@@ -52,7 +52,7 @@ def indexed(x: Any, key: Any, compute: Compute, is_tensor: Callable[[Any], bool]
 
 
 def plain(k: Any, is_tensor: Callable[[Any], bool]) -> Any:
-    """A part of a key: an integer, a slice, None, Ellipsis, an array, or a tensor of integers."""
+    """A normalised part of a key: integer, slice, None, Ellipsis, array, or integer tensor."""
     if k is None or k is Ellipsis or type(k) is int:
         return k
     if isinstance(k, slice):
@@ -85,8 +85,8 @@ def _need_positions(dtype: Any, fits: bool) -> None:
 
 
 def for_each_axis(parts: list[Any], shape: tuple[int, ...]) -> tuple[list[Any], int]:
-    """Keys with a slice for each axis that they leave out, and arrays of positions for bools; and
-    how many of them come before the Ellipsis."""
+    """The key with a slice for each axis that it leaves out, and integer positions instead of
+    bools; also the number of parts before the Ellipsis."""
     sizes = [k.ndim if _is_mask(k) else int(k is not None and k is not Ellipsis) for k in parts]
     used = sum(sizes)
     if used > len(shape):
@@ -124,7 +124,7 @@ def _is_mask(k: Any) -> bool:
 
 
 def _chosen(x: Any, keys: list[Any], compute: Compute) -> Any:
-    """The elements that integers, slices and None choose."""
+    """The elements that integers, slices and None select."""
     size = x.shape[0] if x.shape else 0
     first, *rest = keys or [None]
     if isinstance(first, int):
@@ -141,8 +141,8 @@ def _chosen(x: Any, keys: list[Any], compute: Compute) -> Any:
 
 
 def _sliced(x: Any, keys: list[Any], compute: Compute) -> Any:
-    """The elements that integers, slices and None choose, as a slice with a step and a reshape:
-    their attributes can be hashed, so that recording finds them soon."""
+    """The elements that integers, slices and None select, computed by a strided slice and a
+    reshape. Their attributes are hashable, so the recorded call is found quickly."""
     shape = x.shape
     start, step, size, result = [], [], [], []
     axis = 0
@@ -167,17 +167,17 @@ def _sliced(x: Any, keys: list[Any], compute: Compute) -> Any:
 
 
 def placed(positions: np.ndarray, x: Any) -> Handle:
-    """Positions as a tensor where x lies."""
+    """Positions as a tensor in the memory of x."""
     handle = Handle()
     handle.node = node_of_array(positions, dtype_of(positions.dtype), x.device, copy=False)
     return handle
 
 
-_starts: dict[Any, set[int]] = {}  # the first few positions of each pattern of keys
+_starts: dict[Any, set[int]] = {}  # the first few start positions of each pattern of keys
 
 
 def _varies(pattern: Any, start: int) -> bool:
-    """Whether a pattern has come with many positions."""
+    """Whether a pattern has occurred with many positions."""
     if len(_starts) >= PATTERNS:
         _starts.clear()
     starts = _starts.setdefault(pattern, set())
@@ -191,8 +191,8 @@ def _varies(pattern: Any, start: int) -> bool:
 
 def _gathered(x: Any, keys: list[Any], split: int, compute: Compute,
               is_tensor: Callable[[Any], bool]) -> Any:
-    """The elements that arrays choose, with integers, slices and None beside them. Where something
-    stands between arrays, be it an Ellipsis for no axis, their axes come first."""
+    """The elements that arrays select, together with integers, slices and None. If another part
+    separates the arrays, even an Ellipsis for no axis, their axes come first in the result."""
     gathers = [isinstance(k, (int, np.ndarray)) or is_tensor(k) for k in keys]
     basic = [slice(None) if gather else k for k, gather in zip(keys, gathers, strict=True)]
     x = _sliced(x, basic, compute)
@@ -214,7 +214,7 @@ def _gathered(x: Any, keys: list[Any], split: int, compute: Compute,
 
 
 def _flat_of_arrays(arrays: list[Any], sizes: list[int]) -> np.ndarray:
-    """Positions along several axes as positions along all of them joined."""
+    """Positions along several axes as positions along the flattened axes."""
     narrow = np.int32 if math.prod(sizes) < 1 << 31 else np.int64
     if len(arrays) == 1:
         return _checked(arrays[0], sizes[0]).astype(narrow, copy=False)
@@ -229,7 +229,7 @@ def _flat_of_arrays(arrays: list[Any], sizes: list[int]) -> np.ndarray:
 
 
 def _checked(positions: np.ndarray, size: int) -> np.ndarray:
-    """Positions counted from the start; an error if one is out of range."""
+    """Positions counted from the start; raises if one is out of range."""
     if positions.size and (positions.min() < -size or positions.max() >= size):
         outside = (positions < -size) | (positions >= size)
         raise ShapeError(f"index {positions[outside][0]} is out of range for an axis of size "
@@ -239,8 +239,8 @@ def _checked(positions: np.ndarray, size: int) -> np.ndarray:
 
 
 def _flat(arrays: list[Any], sizes: list[int], compute: Compute) -> Any:
-    """As `_flat_of_arrays`, for tensors among them. Those are not checked: what is out of range is
-    taken to the nearest end of each axis."""
+    """Like `_flat_of_arrays`, if some of the arrays are tensors. These are not checked: positions
+    out of range are clamped to the axis."""
     flat: Any = None
     narrow = "int32" if math.prod(sizes) < 1 << 31 else "int64"
     for k, n in zip(arrays, sizes, strict=True):

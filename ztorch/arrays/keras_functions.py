@@ -1,4 +1,4 @@
-"""Functions of `zt.ops` that are not ops: they take functions, or anything that holds numbers."""
+"""Functions of `zt.ops` that are not ops: they take functions, or any numeric data."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from ztorch.graph.value import Value, stand_in
 
 
 def named(name: str) -> Callable[..., Any]:
-    """The function of `zt.ops` that has this name."""
+    """The function of `zt.ops` with this name."""
     function: Callable[..., Any] = globals()[name]
     return function
 
 
 def array(x: Any, dtype: DType | str | None = None) -> Any:
-    """x as a tensor.
+    """Converts x to a tensor.
 
     Args:
         x: A tensor, an array, a number, or nested lists of numbers.
-        dtype: Its dtype; `None` means that of x. Default: `None`.
+        dtype: The dtype; `None` means the dtype of x. Default: `None`.
 
     Examples:
         >>> array([1.0]).shape
@@ -49,7 +49,7 @@ def array(x: Any, dtype: DType | str | None = None) -> Any:
 
 
 def copy(x: Any) -> Any:
-    """x as a tensor. Tensors never change, so that a copy is the tensor itself.
+    """Converts x to a tensor. Tensors never change, so the copy of a tensor is the tensor itself.
 
     Args:
         x: A tensor, an array, a number, or nested lists of numbers.
@@ -62,7 +62,7 @@ def copy(x: Any) -> Any:
 
 
 def convert_to_numpy(x: Any) -> np.ndarray:
-    """The numbers of a tensor as an array of NumPy.
+    """Converts a tensor to a NumPy array.
 
     Args:
         x: A tensor, an array, a number, or nested lists of numbers.
@@ -89,7 +89,7 @@ def dtype(x: Any) -> str:
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
-    """For each element the first choice whose condition holds.
+    """For each element, the choice of the first condition that holds.
 
     Args:
         condlist: Bool tensors.
@@ -111,12 +111,12 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """The result of one of several functions.
+    """Calls one of several functions, chosen by an index.
 
     Args:
-        index: Which: an integer tensor of one element; the nearest one if it is out of range.
-        branches: Functions of the operands, whose results are alike.
-        *operands: Tensors, or dicts, lists and tuples of them.
+        index: The index: an integer tensor with one element. It is clamped to the valid range.
+        branches: Functions of the operands, whose results have the same structure.
+        *operands: Tensors, or dicts, lists and tuples of tensors.
 
     Examples:
         >>> float(switch(np.int32(1), [lambda x: x, lambda x: -x], np.float32(3.0)))
@@ -130,13 +130,13 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
 
 
 def fori_loop(lower: int, upper: int, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
-    """Calls a function for each integer from one to below another, with a state from call to call.
+    """Calls a function for each integer in a range, and passes a state from call to call.
 
     Args:
         lower: The first integer.
-        upper: The one after the last.
+        upper: The exclusive upper bound.
         body_fun: `body_fun(k, state)` returns the next state, of the same shapes and dtypes.
-        init_val: The first state: a tensor, or dicts, lists and tuples of them.
+        init_val: The initial state: a tensor, or dicts, lists and tuples of tensors.
 
     Examples:
         >>> float(fori_loop(0, 4, lambda k, x: x * 2.0, np.float32(1.0)))
@@ -147,11 +147,11 @@ def fori_loop(lower: int, upper: int, body_fun: Callable[[Any, Any], Any], init_
 
 
 def map(f: Callable[[Any], Any], xs: Any) -> Any:
-    """A function of each row of tensors, one after the other.
+    """Applies a function to each row of tensors, one after the other.
 
     Args:
         f: Takes a row, or a tree of rows, and returns tensors.
-        xs: A tensor, or dicts, lists and tuples of them, with the rows as their first axis.
+        xs: A tensor, or dicts, lists and tuples of tensors, with the rows along their first axis.
 
     Examples:
         >>> map(lambda x: x * 2.0, np.array([1.0, 2.0])).tolist()
@@ -162,12 +162,12 @@ def map(f: Callable[[Any], Any], xs: Any) -> Any:
 
 def associative_scan(f: Callable[[Any, Any], Any], elems: Any, reverse: bool = False,
                      axis: int = 0) -> Any:
-    """All that a function makes of the first elements, in a few steps for many of them.
+    """Computes all prefixes under an associative function, in a logarithmic number of steps.
 
     Args:
-        f: `f(a, b)` of slices, where `f(f(a, b), c)` is `f(a, f(b, c))`.
-        elems: A tensor, or dicts, lists and tuples of them.
-        reverse: Whether it begins at the end. Default: `False`.
+        f: An associative function `f(a, b)` of slices: `f(f(a, b), c)` equals `f(a, f(b, c))`.
+        elems: A tensor, or dicts, lists and tuples of tensors.
+        reverse: Whether to start at the end. Default: `False`.
         axis: The axis of the elements. Default: `0`.
 
     Examples:
@@ -189,11 +189,12 @@ def associative_scan(f: Callable[[Any, Any], Any], elems: Any, reverse: bool = F
 
 
 def vectorized_map(function: Callable[[Any], Any], elements: Any) -> Any:
-    """A function of all rows of tensors at once.
+    """Applies a function to all rows of tensors at once.
 
     Args:
         function: Takes a row, or a tree of rows, and returns tensors.
-        elements: A tensor, or dicts, lists and tuples of them, with the rows as their first axis.
+        elements: A tensor, or dicts, lists and tuples of tensors, with the rows along their first
+            axis.
 
     Examples:
         >>> vectorized_map(lambda x: x * 2.0, Tensor([1.0, 2.0])).tolist()
@@ -204,10 +205,10 @@ def vectorized_map(function: Callable[[Any], Any], elements: Any) -> Any:
 
 def vectorize(pyfunc: Callable[..., Any], *, excluded: Any = None,
               signature: str | None = None) -> Callable[..., Any]:
-    """Makes a function of numbers one of tensors, which are broadcast together.
+    """Extends a function of numbers to tensors, which are broadcast together.
 
     Args:
-        pyfunc: Takes tensors of one element, and returns one.
+        pyfunc: Takes tensors with one element, and returns one.
         excluded: Must be `None`. Default: `None`.
         signature: Must be `None`. Default: `None`.
 
@@ -231,24 +232,25 @@ def elastic_transform(images: Any, alpha: float = 20.0, sigma: float = 5.0,
                       interpolation: str = "bilinear", fill_mode: str = "reflect",
                       fill_value: float = 0.0, seed: Any = None,
                       data_format: str | None = None) -> Any:
-    """Images whose pixels are moved at random, those nearby alike.
+    """Displaces the pixels of images at random; neighbouring pixels move together.
 
     Args:
         images: An image `(rows, columns, channels)`, or a batch of them.
-        alpha: How far pixels move. Default: `20.0`.
-        sigma: How far from each other pixels move alike. Default: `5.0`.
+        alpha: The strength of the displacement. Default: `20.0`.
+        sigma: The smoothness of the displacement: the standard deviation of its Gaussian filter.
+            Default: `5.0`.
         interpolation: "nearest" or "bilinear". Default: `"bilinear"`.
-        fill_mode: How pixels outside of an image are filled: "constant", "nearest", "wrap",
+        fill_mode: How pixels outside of the image are filled: "constant", "nearest", "wrap",
             "mirror" or "reflect". Default: `"reflect"`.
-        fill_value: The value of pixels outside with "constant". Default: `0.0`.
-        seed: As that of `zt.random.normal`. Default: `None`.
+        fill_value: The value of pixels outside of the image with "constant". Default: `0.0`.
+        seed: As for `zt.random.normal`. Default: `None`.
         data_format: "channels_last" or "channels_first". Default: `None`.
 
     Returns:
         The images.
 
     Raises:
-        Unsupported: The images are of a model, where `layers.RandomElasticTransform` moves pixels.
+        Unsupported: The images belong to a model; use `layers.RandomElasticTransform` there.
 
     Examples:
         >>> elastic_transform(np.ones((4, 6, 3), np.float32), sigma=0.5).shape
@@ -263,7 +265,7 @@ def elastic_transform(images: Any, alpha: float = 20.0, sigma: float = 5.0,
     moves = normal((*x.shape[:-3], rows, columns, 2), 0.0, sigma, seed=seed)
     size = int(6 * sigma) | 1
     moves = ops.gaussian_blur(moves, (size, size), (sigma, sigma)) * alpha
-    moves = ops.moveaxis(moves, -1, 0)  # along the columns, along the rows
+    moves = ops.moveaxis(moves, -1, 0)  # displacements along the columns, then along the rows
     moves = ops.expand_dims(moves, -3 if first else -1)
     row = x.ndim - (2 if first else 3)
     places = []

@@ -1,4 +1,4 @@
-"""Kernels on tensors and arrays: each is recorded as one call, whose graph the kernel becomes."""
+"""Kernels on tensors and arrays. Each is recorded as one call with the kernel in its graph."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from ztorch.dtypes import f32, f64
 from ztorch.errors import KernelError
 from ztorch.graph.value import Value
 
-CAPACITY = 1024  # kernels with their shapes that are kept
+CAPACITY = 1024  # cached kernels with their shapes
 _PLAIN = {bool, int, str, type(None)}
-_COMPILED_IN = (bool, int, str, tuple, type(None))  # arguments that are not inputs
+_COMPILED_IN = (bool, int, str, tuple, type(None))  # types of arguments that are not inputs
 
 _calls: Recent[Any, tuple[Call, bool]] = Recent(CAPACITY)  # by kernel, shapes and dtypes
-_written: Recent[Any, tuple[Call, bool]] = Recent(CAPACITY)  # by calls as written
+_written: Recent[Any, tuple[Call, bool]] = Recent(CAPACITY)  # by calls as the user wrote them
 
 
 def on_known_kernel(kernel: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """The results of a kernel on tensors of which it was called alike before, or None: without a
-    look at its parameters.
+    """The results of a kernel on tensors, if it was called in the same way before; else None. This
+    fast path does not bind the kernel's parameters.
 
-    Args:
+    kernel: The kernel.
         kernel: The kernel.
         args: The positional arguments of a call.
         named: Its keyword arguments.
@@ -43,7 +43,7 @@ def on_known_kernel(kernel: Any, args: tuple[Any, ...], named: dict[str, Any]) -
 
 def _as_written(kernel: Any, args: tuple[Any, ...], named: dict[str, Any]
                 ) -> tuple[tuple[Any, ...], list[Any]] | None:
-    """The key of a call in `_written`, and its operands; None if it has none."""
+    """The key of a call in `_written`, and its operands; None if it is not cached by key."""
     operands: list[Any] = []
     key: list[Any] = [kernel, *named]
     for x in (*args, *named.values()) if named else args:
@@ -68,14 +68,14 @@ def _results(call: tuple[Call, bool], operands: tuple[Any, ...]) -> Any:
 
 def on_kernel(kernel: Any, arguments: dict[str, Any], on: str | None = None,
               written: tuple[tuple[Any, ...], dict[str, Any]] | None = None) -> Any:
-    """The results of a kernel: tensors if a tensor is among the arguments, else arrays.
+    """The results of a kernel: tensors if an argument is a tensor, else arrays.
 
     Args:
         kernel: The kernel.
         arguments: Tensors, arrays and numbers, by name.
-        on: The device that arrays of NumPy go to. `None` means the default. Default: `None`.
-        written: The arguments by place and by name, as a call gave them, so that the next one like
-            it is known. Default: `None`.
+        on: The device for NumPy arrays; `None` means the default one. Default: `None`.
+        written: The positional and keyword arguments as the user passed them, to cache the call for
+            `on_known_kernel`. Default: `None`.
     """
     if on is not None:
         with device(on):
@@ -98,7 +98,7 @@ def on_kernel(kernel: Any, arguments: dict[str, Any], on: str | None = None,
         single = [False]
         numbers = [n for n, o in zip(inputs, operands, strict=True) if type(o) is float]
         dtypes = [o.spec.dtype for o in operands if isinstance(o, TensorNode)]
-        floating = f64 if f64 in dtypes else f32  # of Python's floats
+        floating = f64 if f64 in dtypes else f32  # the dtype of Python floats
 
         def build(values: Sequence[Value]) -> list[Value]:
             result = kernel.trace({**known, **dict(zip(inputs, values, strict=True))}, numbers)

@@ -1,7 +1,7 @@
-"""Keys between a tensor's brackets, recorded quickly.
+"""Fast recording of indexing: `x[key]`.
 
-The calls of an earlier key are found by the parts of the key. Tensors of positions are
-operands of one call, whatever it takes to use them.
+The calls of an earlier key are found by the parts of the key. Index tensors are operands of a
+single call, however many ops the indexing needs.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from ztorch.arrays.specs import Spec, spec
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 
-Compute = Callable[..., Any]  # compute(op, args, attrs): calls an op
+Compute = Callable[..., Any]  # compute(op, args, attrs) applies an op
 
-_BOUNDS = (int, type(None))  # of slices, as far as they are compared by value
+_BOUNDS = (int, type(None))  # bounds of slices that are compared by value
 _recorded: Recent[tuple[Any, ...], tuple[Call, ...]] = Recent(1 << 12)
 _find = _recorded.find
 
 
 def chosen(x: Handle, key: Any, compute: Compute) -> TensorNode:
-    """The elements of a tensor that a key chooses.
+    """The elements of a tensor that a key selects.
 
     Args:
         x: The tensor.
-        key: The index expression between the brackets.
-        compute: Calls an op on tensors.
+        key: The index expression in the brackets.
+        compute: Applies an op to tensors.
     """
     node = x.node
     again = _recorded_again(node, key)
@@ -90,7 +90,7 @@ def chosen(x: Handle, key: Any, compute: Compute) -> TensorNode:
 
 
 def _recorded_again(node: TensorNode, key: Any) -> TensorNode | None:
-    """The shortest way for one integer or one slice, by one call that was recorded before."""
+    """The fast path for one integer or one slice: a single call that was recorded before."""
     if type(key) is slice:
         start, stop, step = bounds = key.start, key.stop, key.step
         if not (type(start) in _BOUNDS and type(stop) in _BOUNDS and type(step) in _BOUNDS):
@@ -114,12 +114,12 @@ def _node(x: Handle) -> TensorNode:
 
 
 def _calls_between(source: TensorNode, result: TensorNode) -> tuple[Call, ...] | None:
-    """The calls by which a result was recorded from one tensor alone; None where there are other
-    operands, or some of it is computed."""
+    """The calls that lead from one tensor to a result, if there are no other operands and none of
+    the intermediate nodes is computed; else None."""
     calls: list[Call] = []
     node = result
     while node is not source:
-        operands, call = node.operands, node.call  # in this order; see `settle`
+        operands, call = node.operands, node.call  # read in this order; see `settle`
         if call is None or len(operands) != 1:
             return None
         calls.append(call)
@@ -128,14 +128,14 @@ def _calls_between(source: TensorNode, result: TensorNode) -> tuple[Call, ...] |
 
 
 def _on_values(op: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Value:
-    """An op on values, and on the positions that integers of a key are."""
+    """Applies an op to graph values, and to the index values of a key."""
     result: Value = getattr(OPS, op)(*[constant(x) if isinstance(x, np.ndarray) else x
                                        for x in args], **attrs)
     return result
 
 
 def _gathering(parts: Sequence[Any], specs: Sequence[Spec]) -> Call:
-    """The call for a key of these parts, in which specs stand for tensors of positions."""
+    """The call for a key with these parts, where specs stand for index tensors."""
     def build(values: Sequence[Value]) -> Value:
         positions = iter(values[1:])
         key = tuple(next(positions) if isinstance(k, Spec) else

@@ -1,4 +1,4 @@
-"""Functions of `zt.ops` whose results have a shape that depends on numbers."""
+"""Functions of `zt.ops` whose result shapes depend on values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ztorch.graph.value import StandIn, Value, stand_in
 
 
 def is_tensor(x: Any) -> bool:
-    """Whether x is a tensor: of numbers, of a graph, or of a model that is being declared.
+    """Whether x is a tensor: computed, pending, a graph value, or part of a model's declaration.
 
     Args:
         x: Anything.
@@ -32,11 +32,11 @@ def is_tensor(x: Any) -> bool:
 
 def convert_to_tensor(x: Any, dtype: DType | str | None = None, sparse: bool | None = None,
                       ragged: bool | None = None) -> Any:
-    """x as a tensor.
+    """Converts x to a tensor.
 
     Args:
         x: A tensor, an array, a number, or nested lists of numbers.
-        dtype: Its dtype; `None` means that of x. Default: `None`.
+        dtype: The dtype; `None` means the dtype of x. Default: `None`.
         sparse: Has no effect: tensors are dense. Default: `None`.
         ragged: Has no effect: rows have one length. Default: `None`.
 
@@ -50,8 +50,7 @@ def convert_to_tensor(x: Any, dtype: DType | str | None = None, sparse: bool | N
 
 
 def nonzero(x: Any) -> tuple[Tensor, ...]:
-    """The positions of the elements that are not zero: a vector for each axis. The numbers are
-    computed for that.
+    """The indices of the nonzero elements: a vector for each axis. Computes x.
 
     Args:
         x: A tensor or array with one axis or more.
@@ -66,24 +65,27 @@ def nonzero(x: Any) -> tuple[Tensor, ...]:
 def unique(x: Any, sorted: bool = True, return_index: bool = False, return_inverse: bool = False,
            return_counts: bool = False, axis: int | None = None, size: int | None = None,
            fill_value: Any = None) -> Any:
-    """The different elements, in ascending order. The numbers are computed for that.
+    """The distinct elements, in ascending order. Computes x.
 
     Args:
         x: A tensor or array.
-        sorted: Has no effect: they are. Default: `True`.
-        return_index: Whether to tell where each occurs first. Default: `False`.
-        return_inverse: Whether to tell which of them each element is. Default: `False`.
-        return_counts: Whether to tell how often each occurs. Default: `False`.
+        sorted: Has no effect: the result is always sorted. Default: `True`.
+        return_index: Whether to return the index of each element's first occurrence. Default:
+            `False`.
+        return_inverse: Whether to return, for each element of x, its index in the result. Default:
+            `False`.
+        return_counts: Whether to return the number of occurrences. Default: `False`.
         axis: Must be `None`. Default: `None`.
-        size: How many there are in the result; `None`: all. Default: `None`.
-        fill_value: The number that fills it up; `None`: the smallest one. Default: `None`.
+        size: The number of elements in the result; `None` means all. Default: `None`.
+        fill_value: The padding value if `size` is larger; `None` means the smallest element.
+            Default: `None`.
 
     Examples:
         >>> unique([3, 1, 3]).tolist()
         [1, 3]
     """
     if axis is not None:
-        raise Unsupported("ops.unique compares single elements; axis= is not here")
+        raise Unsupported("ops.unique compares single elements and has no axis=")
     different = unique_all(convert_to_tensor(x))
     parts = [different.values, *(part for part, wanted in (
         (different.indices, return_index), (different.inverse_indices, return_inverse),
@@ -97,12 +99,12 @@ def unique(x: Any, sorted: bool = True, return_index: bool = False, return_inver
 
 
 def bincount(x: Any, weights: Any = None, minlength: int = 0, sparse: bool = False) -> Tensor:
-    """How often each integer from 0 on occurs. The numbers are computed for that.
+    """Counts the occurrences of each integer from 0 up. Computes x.
 
     Args:
-        x: Integers of 0 or more: a vector, or rows of them.
-        weights: The weight of each number; `None`: 1. Default: `None`.
-        minlength: The least length of the result. Default: `0`.
+        x: Non-negative integers: a vector, or rows of them.
+        weights: A weight for each integer; `None` means 1. Default: `None`.
+        minlength: The minimum length of the result. Default: `0`.
         sparse: Has no effect: tensors are dense. Default: `False`.
 
     Examples:
@@ -119,21 +121,21 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, sparse: bool = Fal
 
 
 def eig(x: Any) -> tuple[ComplexTensor, ComplexTensor]:
-    """The eigenvalues and eigenvectors of square matrices, which are complex in general.
+    """The eigenvalues and eigenvectors of square matrices; in general they are complex.
 
-    NumPy computes them on the host: no kernel does. `ops.eigh` of symmetric matrices is an op, with
-    gradients.
+    NumPy computes them on the host; there is no kernel. `ops.eigh`, for symmetric matrices, is an
+    op with gradients.
 
     Args:
         x: Matrices `(..., n, n)`: an array, or a tensor, which is computed now.
 
     Returns:
-        `(eigenvalues, eigenvectors)`: `(..., n)`, and `(..., n, n)` with an eigenvector of length 1
-        in each column.
+        `(eigenvalues, eigenvectors)` of shapes `(..., n)` and `(..., n, n)`. The columns of the
+        second are eigenvectors of length 1.
 
     Raises:
-        Unsupported: x is a tensor of a model or of a function that is compiled.
-        DataError: x has numbers that are not finite.
+        Unsupported: x belongs to a model or to a function that is being compiled.
+        DataError: x has values that are not finite.
 
     Examples:
         >>> values, vectors = eig(np.array([[0.0, -1.0], [1.0, 0.0]]))

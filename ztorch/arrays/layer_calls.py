@@ -32,33 +32,33 @@ from ztorch.layers.own_policy import rounding_of
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight
 
-VERSIONS = 256  # specs of inputs that a layer is kept for
+VERSIONS = 256  # cached input specs of a layer
 
 
 class _Traced(NamedTuple):
-    """A layer for inputs of certain specs."""
+    """A layer traced for inputs of certain specs."""
 
     call: Call  # (weights, inputs, masks, counters) -> (outputs, new weights, masks, new counters)
-    tree: Any  # shape of the tree of outputs
-    masked: tuple[int, ...]  # numbers of the outputs that have a mask
+    tree: Any  # structure of the outputs
+    masked: tuple[int, ...]  # indices of the outputs that have a mask
     counters: list[Cell]  # seed and step of random numbers, and states of stateful layers
-    changed: list[Cell]  # those of them that each call changes
-    keepers: list[tuple[Layer, int]]  # stateful layers, and the rows of their states
+    changed: list[Cell]  # the cells that each call changes
+    keepers: list[tuple[Layer, int]]  # stateful layers, and the batch size of their states
 
 
 class _Memory:
-    """The states of a stateful layer. It takes another batch only after a reset."""
+    """The states of a stateful layer. Another batch size needs a reset first."""
 
     def __init__(self) -> None:
-        self.rows: int | None = None  # of the batches since the last reset
+        self.rows: int | None = None  # batch size since the last reset
         self.cells: dict[tuple[str, Spec], Cell] = {}  # by name and spec of the state
 
 
 _traced: weakref.WeakKeyDictionary[Layer, Recent[Any, _Traced]] = weakref.WeakKeyDictionary()
-# The weights that the call of a layer assigns.
+# The weights that a layer's call assigns.
 _assigned: weakref.WeakKeyDictionary[Layer, frozenset[Weight]] = weakref.WeakKeyDictionary()
 _memories: weakref.WeakKeyDictionary[Layer, _Memory] = weakref.WeakKeyDictionary()
-# The mask of a tensor that a layer returned, for the next layer. It does not pass operations.
+# The mask of a tensor that a layer returned, for the next layer. Ops do not propagate it.
 _masks: weakref.WeakKeyDictionary[TensorNode, TensorNode] = weakref.WeakKeyDictionary()
 # The tensor of each weight, with the array that it holds.
 _tensors: weakref.WeakKeyDictionary[Weight, dict[str, tuple[np.ndarray, TensorNode]]] = (
@@ -67,7 +67,7 @@ _tensors: weakref.WeakKeyDictionary[Weight, dict[str, tuple[np.ndarray, TensorNo
 
 def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool = False,
                **keywords: Any) -> Any:
-    """The output of a layer for tensors or arrays, with its weights as they are; see
+    """The output of a layer for tensors or arrays, with its current weights; see
     `Layer.__call__`."""
     fixed = {name: x for name, x in keywords.items() if isinstance(x, (bool, str))}
     leaves, tree = flatten((tuple(inputs), {name: x for name, x in keywords.items()
@@ -88,7 +88,7 @@ def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool = False,
 
 
 def reset_states(layer: Layer) -> None:
-    """Makes the states of stateful layers zero; see `Layer.reset_states`."""
+    """Sets the states of stateful layers to zero; see `Layer.reset_states`."""
     for _, inner in layer.walk():
         memory = _memories.get(inner)
         if memory is not None:
@@ -103,7 +103,7 @@ def _zeros(kind: Spec) -> TensorNode:
 
 def stateless_call(layer: Layer, trainable: Sequence[Any], non_trainable: Sequence[Any],
                    inputs: tuple[Any, ...], training: bool) -> tuple[Any, list[Tensor]]:
-    """The output of a layer for weights that are given; see `Layer.stateless_call`."""
+    """The output of a layer with the given weights; see `Layer.stateless_call`."""
     for weights in (trainable, non_trainable):
         if not isinstance(weights, (list, tuple)):
             raise WeightsError(f"layer {layer.name!r} takes its weights as lists of tensors, not "
@@ -136,15 +136,15 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def _build(layer: Layer, arguments: _Arguments, fixed: Mapping[str, Any] = _NOTHING) -> None:
-    """Makes the weights of a layer, by a trace that computes nothing. `fixed` are keywords that are
-    no tensors."""
+    """Creates the weights of a layer, with a trace that computes nothing. `fixed` holds the keyword
+    arguments that are not tensors."""
     context = Context(states=States(data=False, root=layer.path))
     inputs, keywords = _values(arguments)
     layer(*inputs, context=context, **keywords, **fixed)
 
 
 def _values(arguments: _Arguments) -> _Arguments:
-    """Inputs of a graph in place of tensors."""
+    """Graph inputs in place of tensors."""
     leaves, tree = flatten(arguments)
     values: _Arguments = unflatten(tree, iter(
         [leaf("input", f"x{k}", x.shape, x.dtype) for k, x in enumerate(leaves)]))
@@ -189,7 +189,8 @@ def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments, 
 
 def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool, place: str,
            masked: tuple[int, ...], fixed: Mapping[str, Any]) -> _Traced:
-    """The layer for inputs of these specs, of which those of the numbers `masked` have a mask."""
+    """The layer traced for inputs of these specs; `masked` are the indices of inputs with a
+    mask."""
     count, inputs_end = len(layer.weights), len(specs) - len(masked)
     computed = next((s.dtype for s in specs[count:] if s.dtype.is_float), f32)
     rounding = rounding_of(layer, computed)
@@ -227,7 +228,7 @@ def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool, place
 
 
 def _need_same_rows(keepers: Sequence[tuple[Layer, int]]) -> None:
-    """Raises where a stateful layer remembers states of another batch."""
+    """Raises if a stateful layer has states of another batch size."""
     for keeper, rows in keepers:
         memory = _memories.setdefault(keeper, _Memory())
         if memory.rows not in (None, rows):
@@ -238,7 +239,7 @@ def _need_same_rows(keepers: Sequence[tuple[Layer, int]]) -> None:
 
 
 def _remembered(keeper: LayerNode, state: Value, place: str) -> Cell:
-    """The cell of a state that a layer remembers, zero at first."""
+    """The cell of a layer's state, initially zero."""
     cells = _memories.setdefault(cast(Layer, keeper), _Memory()).cells
     key = state.attrs["name"].rpartition("/")[2], spec(state.shape, state.dtype, place)
     if key not in cells:
@@ -247,6 +248,6 @@ def _remembered(keeper: LayerNode, state: Value, place: str) -> Cell:
 
 
 def _counter(state: Value, place: str) -> Cell:
-    """The cell of a counter, with its first value."""
+    """The cell of a counter with its initial value."""
     array = first_value(state).reshape(state.shape)
     return Cell(node_of_array(array, state.dtype, place, copy=True))

@@ -1,7 +1,7 @@
-"""Where tensors lie: blocks of the host's memory or of a device's, kept for reuse when freed.
+"""The memory of tensors: blocks of host or device memory, kept for reuse after they are freed.
 
-Blocks of a size that was freed before are handed out again: a loop allocates nothing after its
-first turn, and the pages of a large block need not be mapped again.
+A new block reuses a freed block of the same size. So a loop allocates nothing after its first
+iteration, and the pages of large blocks are not mapped again.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from ztorch.backends.python_calls import contents
 from ztorch.host.memory import aligned
 from ztorch.locks import new_lock
 
-KEPT_BYTES = 1 << 28  # of freed blocks that a memory keeps for reuse
-# Smaller blocks have one of eight sizes in each power of two, so that those of a program of a
-# shape that never returns serve others.
+KEPT_BYTES = 1 << 28  # limit on the freed blocks that a pool keeps for reuse
+# Small blocks are rounded up to one of eight sizes per power of two, so that blocks of a shape that
+# never recurs can be reused for other shapes.
 ROUNDED_BYTES = 1 << 20
 
 
 class Allocation:
-    """A piece of memory that tensors own. It returns to its memory when nothing refers to it."""
+    """A block of memory that tensors own. It returns to its pool when nothing refers to it."""
 
     __slots__ = ("handle", "memory", "nbytes", "place")
 
     def __init__(self, memory: Pool | LentMemory | None, nbytes: int, handle: Any, place: Any):
         self.memory = memory  # None: the handle's owner frees it
         self.nbytes = nbytes
-        self.handle = handle  # of the host: an array of bytes; of a device: its buffer
-        self.place = place  # as programs take it: an address of the host, or a buffer of a device
+        self.handle = handle  # host: a byte array; device: its buffer
+        self.place = place  # as programs take it: a host address, or a device buffer
 
     def detached(self) -> Any:
-        """Its handle, which does not return to the memory any more."""
+        """The handle, which does not return to the pool any more."""
         self.memory = None
         return self.handle
 
@@ -48,8 +48,8 @@ class Allocation:
             pool.take_back(self.nbytes, self.handle, self.place)
 
 
-# Where a tensor lies. A small one of the host is in a bytes object, which Python makes and frees
-# in less time than a pool takes; nobody sees it before compiled code has filled it.
+# The memory of a tensor. A small one on the host is a bytes object, because Python allocates and
+# frees those faster than a pool does. Compiled code fills it before anybody else sees it.
 Block = Allocation | bytes
 
 
@@ -59,12 +59,12 @@ def place_of(block: Block) -> Any:
 
 
 def is_own(block: Block) -> bool:
-    """Whether a block is of memory that nobody else has lent, and so may write to."""
+    """Whether a block was allocated here and not borrowed, so that it may be written."""
     return type(block) is bytes or isinstance(block.memory, Pool)  # type: ignore[union-attr]
 
 
 def _block_size(nbytes: int) -> int:
-    """The size of a block for so many bytes."""
+    """The rounded block size for a number of bytes."""
     step = max(BUFFER_ALIGN, 1 << nbytes.bit_length() >> 4) if nbytes < ROUNDED_BYTES else (
         BUFFER_ALIGN)
     return align_up(nbytes, step) or step
@@ -73,20 +73,20 @@ def _block_size(nbytes: int) -> int:
 class Pool(ABC):
     """The memory of one device."""
 
-    closed = False  # whether nothing can be done with it any more
+    closed = False  # whether it can no longer be used
 
     def __init__(self, name: str):
         self.name = name
         self._free: dict[int, list[Any]] = {}  # (handle, place) of freed blocks, by size
-        self._kept = 0  # bytes of them
+        self._kept = 0  # total bytes in `_free`
 
     def alloc(self, nbytes: int) -> Allocation:
-        """A block of unspecified contents."""
+        """A block with unspecified contents."""
         return self._take(_block_size(nbytes))
 
     def allocator(self, nbytes: int) -> Callable[[], Allocation]:
-        """A function that gives a new block of so many bytes, of unspecified contents, each
-        time."""
+        """A function that returns a new block of `nbytes` bytes, with unspecified contents, at each
+        call."""
         return partial(self._take, _block_size(nbytes))
 
     def _take(self, size: int) -> Allocation:
@@ -99,7 +99,7 @@ class Pool(ABC):
         return Allocation(self, size, handle, place)
 
     def take_back(self, nbytes: int, handle: Any, place: Any) -> None:
-        """Keeps a freed block for reuse; if too much is kept, everything kept is released."""
+        """Keeps a freed block for reuse; above the limit, releases all kept blocks."""
         kept = self._kept + nbytes
         if kept > KEPT_BYTES:
             self.release()
@@ -114,7 +114,7 @@ class Pool(ABC):
             self._free.setdefault(nbytes, []).append((handle, place))
 
     def release(self) -> None:
-        """Gives all freed blocks back to the system."""
+        """Returns all freed blocks to the system."""
         free, self._free, self._kept = self._free, {}, 0
         for handles in free.values():
             with contextlib.suppress(IndexError):  # another thread may take the last one
@@ -128,26 +128,26 @@ class Pool(ABC):
         return block
 
     def copied(self, block: Allocation, nbytes: int) -> Allocation:
-        """A block with a copy of the beginning of another one in this memory."""
+        """A block with a copy of the first `nbytes` bytes of another block in this memory."""
         array = np.empty(nbytes, np.uint8)
         self.download(block, array)
         return self.upload(array)
 
     @abstractmethod
     def lend(self, array: np.ndarray) -> Allocation | None:
-        """A block that is the array itself, or None if compiled code cannot read it in place."""
+        """A block that shares the array's memory; None if compiled code cannot read it in place."""
 
     def seen(self, block: Allocation, nbytes: int) -> np.ndarray | None:
-        """The beginning of a block as the host sees it in place; None if it does not."""
+        """The first `nbytes` bytes of a block in host memory; None if the host cannot access it."""
         return None
 
     @abstractmethod
     def write(self, block: Allocation, array: np.ndarray) -> None:
-        """Copies an array's elements, in C order, to the beginning of a block."""
+        """Copies an array's elements, in C order, to the start of a block."""
 
     @abstractmethod
     def download(self, block: Allocation, out: np.ndarray) -> None:
-        """Copies the beginning of a block into a contiguous array."""
+        """Copies the start of a block into a contiguous array."""
 
     @abstractmethod
     def _alloc(self, nbytes: int) -> Any: ...
@@ -179,7 +179,7 @@ class HostPool(Pool):
         return aligned(nbytes)
 
     def _release(self, handle: Any) -> None:
-        pass  # its owner is the array
+        pass  # the array owns the memory
 
     def _place(self, handle: np.ndarray) -> int:
         address: int = handle.__array_interface__["data"][0]
@@ -187,7 +187,7 @@ class HostPool(Pool):
 
 
 class DevicePool(Pool):
-    """The memory of a device that has its own."""
+    """The memory of a device other than the CPU."""
 
     def __init__(self, name: str):
         super().__init__(name)
@@ -219,7 +219,7 @@ class DevicePool(Pool):
 
     @property
     def closed(self) -> bool:  # type: ignore[override]
-        """Whether its device is closed, which freed all that lay there."""
+        """Whether the device is closed, which freed all of its memory."""
         return self.device.closed
 
     def _alloc(self, nbytes: int) -> Any:
@@ -231,13 +231,13 @@ class DevicePool(Pool):
 
 
 class LentMemory:
-    """Where a borrowed block returns to: its owner."""
+    """Takes borrowed blocks back and releases them to their owner."""
 
     def __init__(self, pool: DevicePool):
         self._device = pool.device
 
     def take_back(self, nbytes: int, handle: Any, place: Any) -> None:
-        """Gives the block back."""
+        """Releases the block."""
         if not self._device.closed:
             self._device.free(handle)
 
@@ -247,7 +247,7 @@ _making = new_lock()
 
 
 def memory(name: str) -> Pool:
-    """The memory called "cpu", or that of a device, such as "vulkan:0"."""
+    """The memory called "cpu", or the memory of a device such as "vulkan:0"."""
     known = _memories.get(name)
     if known is None or known.closed:
         with _making:

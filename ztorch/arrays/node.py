@@ -1,4 +1,4 @@
-"""Nodes: tensors that are computed, or recorded and not yet computed."""
+"""Nodes: tensors that are computed, or recorded and pending."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class TensorNode:
-    """A tensor as the recorder sees it: memory that holds it, or the call that gives it.
+    """A tensor inside the recorder: the memory that holds it, or the call that computes it.
 
-    There is no `__init__`, since calling one takes longer than the rest of recording; nodes come
-    from the functions below.
+    There is no `__init__`: calling one takes longer than the rest of recording. The functions below
+    create nodes.
 
     Attributes:
-        spec: Its shape, dtype and memory.
-        block: Where its elements lie; None while it is pending.
+        spec: The shape, dtype and memory.
+        block: The memory of its elements; None while it is pending.
         call: The call that computes it; None if it is computed.
-        operands: Nodes and numbers that the call takes.
-        index: Which of the call's results it is.
-        depth: Pending calls between it and what is computed, at most.
-        siblings: Weak references to all results of its call; None if it is the only one.
+        operands: The nodes and numbers that are operands of the call.
+        index: The index among the call's results.
+        depth: The length of the longest chain of pending calls that it depends on.
+        siblings: Weak references to all results of the call; None if there is only one.
     """
 
     __slots__ = ("__weakref__", "block", "call", "depth", "index", "operands", "siblings", "spec")
@@ -42,7 +42,7 @@ class TensorNode:
     siblings: list[weakref.ref[TensorNode]] | None
 
     def settle(self, block: Block) -> None:
-        """Says where its elements lie now, and lets go of its operands."""
+        """Sets the memory of its elements and drops its operands."""
         self.block = block  # other threads read the block first, then the operands, then the call
         self.call = None
         self.operands = ()
@@ -74,7 +74,7 @@ def pending(spec: Spec, call: Call, operands: tuple[Any, ...], index: int,
 
 
 def placeholder(spec: Spec) -> TensorNode:
-    """An argument of a function that is being compiled: it has no value."""
+    """An argument of a function that is being compiled; it has no value."""
     node = TensorNode()
     node.spec = spec
     node.block = node.call = node.siblings = None
@@ -84,8 +84,8 @@ def placeholder(spec: Spec) -> TensorNode:
 
 
 class Handle:
-    """A user's handle of a node: the base of `Tensor`, for code that must know tensors when it sees
-    one."""
+    """A user's handle of a node. It is the base class of `Tensor`, for modules that must recognise
+    tensors but cannot import it."""
 
     __slots__ = ("node",)
     node: TensorNode
@@ -97,7 +97,8 @@ keeps_operands = _keeps_operands.get  # whether a function is being differentiat
 
 @contextlib.contextmanager
 def operands_kept() -> Iterator[None]:
-    """Inside, computed tensors keep the calls that computed them, for differentiation."""
+    """In this `with` block, computed tensors keep the calls that computed them, for
+    differentiation."""
     token = _keeps_operands.set(True)
     try:
         yield

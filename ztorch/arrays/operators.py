@@ -1,7 +1,7 @@
-"""Python's operators on tensors: the quickest way to record an op.
+"""Python's operators on tensors: the fastest way to record an op.
 
 The call of an operator is found by the specs of its operands, or the types of numbers. A call that
-was not recorded before, or that needs checks, goes the way of all ops.
+was not recorded before, or that needs checks, takes the general path.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ztorch.arrays.node import Handle, TensorNode, computed, keeps_operands
 from ztorch.arrays.recording import MAX_DEPTH, eager, record, record_quick
 from ztorch.graph.operators import BINARY, COMPARISONS, UNARY
 
-# An op, its arguments -> results.
+# Applies an op to arguments.
 Compute = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
 
 EQUALITY = {"eq": "equal", "ne": "not_equal"}
 
 
 def set_operators(tensor: type[Handle], compute: Compute) -> None:
-    """Gives tensors their operators.
+    """Defines the operators of tensors.
 
     Args:
         tensor: The class of tensors.
-        compute: The way of all ops.
+        compute: The general path for all ops.
     """
     for python, op in UNARY.items():
         setattr(tensor, f"__{python}__", _unary(tensor, op, _wrapping(compute)))
@@ -78,7 +78,7 @@ def _binary(tensor: type[Handle], op: str, compute: Compute) -> Callable[[Handle
         if not call.quick or depth >= MAX_DEPTH or eager:
             result.node, = record(call, (x, y))
             return result
-        result.node = node = TensorNode()  # as `record_quick` does: calling it takes as long
+        result.node = node = TensorNode()  # `record_quick`, inlined: a call takes as long
         node.spec = call.result
         node.block = node.siblings = None
         node.call = call
@@ -91,13 +91,13 @@ def _binary(tensor: type[Handle], op: str, compute: Compute) -> Callable[[Handle
 
 
 def _unless_none(compute: Compute) -> Compute:
-    """The same, but a comparison with None records nothing: None may be beside tensors in a
-    list."""
+    """The same function, but a comparison with None records nothing: a list may hold both tensors
+    and None."""
     return lambda op, args, attrs: NotImplemented if args[1] is None else compute(op, args, attrs)
 
 
 def _wrapping(compute: Compute) -> Compute:
-    """The same, but unsigned integers have a negative, modulo their range."""
+    """The same function, but unsigned integers have a negative, modulo their range."""
     return lambda op, args, attrs: (
         compute("sub", (0, *args), attrs) if op == "neg" and args[0].dtype.kind == "u" else
         compute(op, args, attrs))
@@ -120,11 +120,11 @@ def _reflected(tensor: type[Handle], op: str, compute: Compute) -> Callable[[Han
 
 
 def reshaping(tensor: type[Handle], general: Callable[..., Any]) -> Callable[..., Any]:
-    """The method `reshape`, by the shortest way where it was recorded before.
+    """The method `reshape`, with a fast path for reshapes that were recorded before.
 
     Args:
         tensor: The class of tensors.
-        general: The method as it is for all that has operators.
+        general: The general method.
     """
     find, new = recorded.find, object.__new__
 
@@ -133,7 +133,7 @@ def reshaping(tensor: type[Handle], general: Callable[..., Any]) -> Callable[...
         sizes = shape[0] if len(shape) == 1 and type(shape[0]) is tuple else shape
         try:
             call = find(("reshape", x.spec, (tuple, sizes)))
-        except TypeError:  # a list, which cannot be hashed
+        except TypeError:  # a list is not hashable
             call = None
         if call is None or not call.quick:
             return general(self, *shape)
@@ -150,11 +150,11 @@ def reshaping(tensor: type[Handle], general: Callable[..., Any]) -> Callable[...
 
 def method_of_ops(tensor: type[Handle], general: Callable[[str], FunctionType]
                   ) -> Callable[[str], FunctionType]:
-    """Makes a method of an op. Without arguments, as in `x.sum()`, it takes the shortest way.
+    """Creates a method that calls an op. Without arguments, as in `x.sum()`, it takes a fast path.
 
     Args:
         tensor: The class of tensors.
-        general: Makes a method that goes the way of all ops.
+        general: Creates a method that takes the general path.
     """
     def method_of(name: str) -> FunctionType:
         way = general(name)
@@ -171,13 +171,13 @@ def method_of_ops(tensor: type[Handle], general: Callable[[str], FunctionType]
 
 
 def way_of_ops(tensor: type[Handle], tensor_of: Callable[[TensorNode], Any]) -> Compute:
-    """A function that gives the results of an op, from its name and its arguments, if it was
-    applied to such tensors before; else None. Up to three arguments, the first a tensor, take the
-    shortest way.
+    """A function that returns the results of an op, if it was applied to tensors of the same specs
+    before; else None. Calls with up to three arguments, the first of them a tensor, take a fast
+    path.
 
     Args:
         tensor: The class of tensors.
-        tensor_of: Makes one of a node.
+        tensor_of: Creates a tensor from a node.
     """
     find, new = recorded.find, object.__new__
 
@@ -203,7 +203,7 @@ def way_of_ops(tensor: type[Handle], tensor_of: Callable[[TensorNode], Any]) -> 
     def again(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         count = len(args)
         if count == 1 and type(args[0]) in (list, tuple) and tensor_places(name).rest == 0:
-            args = tuple(args[0])  # a list of tensors stands for all of them
+            args = tuple(args[0])  # a single list of tensors is unpacked
             count = len(args)
         if 0 < count < 4 and type(args[0]) is tensor:
             x = args[0].node
@@ -230,11 +230,11 @@ def way_of_ops(tensor: type[Handle], tensor_of: Callable[[TensorNode], Any]) -> 
                 key += tuple([(label, type(value), value) for label, value in attrs.items()])
             try:
                 call = find(key)
-            except TypeError:  # a list, which cannot be hashed
+            except TypeError:  # a list is not hashable
                 return None
             if call is not None and call.quick and depth < MAX_DEPTH and not eager:
                 result = new(tensor)
-                result.node = node = TensorNode()  # as `record_quick` does
+                result.node = node = TensorNode()  # like `record_quick`, inlined
                 node.spec = call.result
                 node.block = node.siblings = None
                 node.call = call

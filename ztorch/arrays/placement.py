@@ -1,4 +1,4 @@
-"""The default device: where tensors are made, and which code computes those of the CPU."""
+"""The default device: the device of new tensors, and the SIMD level of CPU code."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ztorch.runtime.devices import best_device, resolve
 
 _DTYPES = frozenset(name for d in ALL for name in (d.name, d.long))
 _chosen: ContextVar[str | None] = ContextVar("device", default=None)
-device_of_block = _chosen.get  # that of the enclosing `with zt.device(...)`, or None
+device_of_block = _chosen.get  # device of the enclosing `with zt.device(...)`, or None
 _process_wide: list[str] = []  # the last argument of set_default_device, if any
 
-when_default_changes: list[Callable[[], None]] = []  # called when it was set
+when_default_changes: list[Callable[[], None]] = []  # called after the default device changes
 
 
 def set_default_device(device: str) -> None:
-    """Sets where tensors are made from now on, in all threads.
+    """Sets the default device of new tensors, in all threads.
 
     Args:
         device: The device, such as "cpu" or "vulkan:0".
@@ -41,11 +41,11 @@ def set_default_device(device: str) -> None:
 
 
 def device(name: str) -> AbstractContextManager[None]:
-    """Makes tensors on a device, inside a `with` block.
+    """Creates tensors on a device, inside a `with` block.
 
     Args:
-        name: The device, such as "cpu" or "vulkan:0". A SIMD level, such as "cpu:scalar", chooses
-            the code that computes tensors of the CPU.
+        name: The device, such as "cpu" or "vulkan:0". A SIMD level, such as "cpu:scalar", selects
+            the code for tensors on the CPU.
 
     Raises:
         DeviceError: There is no such device here.
@@ -70,8 +70,9 @@ def _chosen_device(name: str) -> Iterator[None]:
 
 
 def default_device() -> str:
-    """The device of the enclosing `with zt.device(...)`, else of `set_default_device`, else what
-    "auto" means: ZTORCH_DEVICE, the configuration file, or the best device of this machine."""
+    """The device of the enclosing `with zt.device(...)`; else the one from `set_default_device`;
+    else that of "auto": ZTORCH_DEVICE, the configuration file, or the best device of this
+    machine."""
     chosen = _chosen.get()
     if chosen is not None:
         return chosen
@@ -80,12 +81,12 @@ def default_device() -> str:
 
 @functools.cache  # asked once: it reads files and looks for drivers
 def _configured() -> str:
-    resolve("auto")  # whose error says where the choice comes from
+    resolve("auto")  # its error names the setting
     return best_device()
 
 
 def memory_of(device: str) -> str:
-    """The memory that tensors of a device are in: "cpu" for all levels of the CPU.
+    """The memory of a device's tensors: "cpu" for all SIMD levels of the CPU.
 
     >>> memory_of("cpu:scalar")
     'cpu'
@@ -108,7 +109,8 @@ def _memory_of(device: str) -> str:
 
 
 def code_for(memory: str) -> str:
-    """The device whose code computes on a memory: the default one if the memory is its own."""
+    """The device whose code computes on a memory: the default device if the memory belongs to
+    it."""
     return _code_for(default_device(), memory)
 
 

@@ -1,5 +1,5 @@
-"""Programs and functions from files on tensors: `program.predict(tensor)` reads and writes the
-memory of tensors; nothing leaves the device."""
+"""Calls programs and functions from files on tensors: `program.predict(tensor)` reads and writes
+the tensors' memory, so no data leave the device."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def call_function(running: Running, arguments: Mapping[str, Any]) -> dict[str, T
 
 
 def _outputs(call: MemoryCall, inputs: Sequence[TensorNode], place: str) -> dict[str, TensorNode]:
-    """The outputs of a native call by port, for nodes in the memory it runs on."""
+    """The outputs of a native call by port, for nodes in its memory."""
     realize(inputs)
     pool = memory(place)
     outputs = {port: computed(spec(t.shape, t.dtype, place), pool.alloc(t.nbytes))
@@ -80,7 +80,7 @@ def _call(running: Running, function: str) -> MemoryCall:
 
 
 def _sizes(adapter: Any, columns: Mapping[str, Tensor]) -> dict[str, int]:
-    """The size of rows along each open axis, by name; the same for all of them."""
+    """The size of each open axis, by name; all inputs must agree."""
     sizes = dict.fromkeys(adapter.open_axes, 0)
     for p in adapter.input_ports:
         label = f"x{p.name and f'[{p.name!r}]'}"
@@ -89,24 +89,24 @@ def _sizes(adapter: Any, columns: Mapping[str, Tensor]) -> dict[str, int]:
             adapter.buckets.need_size(name, size, label)
             if sizes[name] not in (0, size):
                 raise DataError(f"{label} has size {size} along axis {name!r}, and another input "
-                                f"has {sizes[name]}; they must be as many")
+                                f"has {sizes[name]}; the sizes must be equal")
             sizes[name] = size
     return sizes
 
 
 def _batch(call: MemoryCall, columns: Mapping[str, Tensor], sizes: Mapping[str, int],
            open_axes: Mapping[str, str], place: str) -> dict[str, Tensor]:
-    """The outputs for at most a batch of rows, all of the same sizes along open axes."""
+    """The outputs for one batch of rows or less, whose open axes all have the same sizes."""
     inputs = []
     rows = len(next(iter(columns.values())))
     for port, t in call.function.inputs.items():
-        if port not in columns:  # the sizes of rows
+        if port not in columns:  # an input for the sizes of rows
             lengths = np.full(t.shape, sizes[port.partition("/")[2]], np.int32)
             inputs.append(node_of_array(lengths, i32, place, copy=True))
             continue
         column = columns[port]
         for axis, n in enumerate(t.shape[1:], 1):
-            if column.shape[axis] < n:  # the last element fills up each row
+            if column.shape[axis] < n:  # the last element pads each row
                 last = node_of_array(np.minimum(np.arange(n), column.shape[axis] - 1).astype(
                     np.int32), i32, place, copy=True)
                 column = compute("take", (column, tensor_of(last)), {"axis": axis})
@@ -145,13 +145,13 @@ def _columns(adapter: Any, x: Any, place: str) -> dict[str, Tensor]:
             raise DataError(f"inputs have {' and '.join(map(str, sorted(counts)))} rows; each row "
                             "needs all inputs")
         return columns
-    arrays = {port: _even(a) for port, a in adapter.inputs(x).items()}  # checked as any array
+    arrays = {port: _even(a) for port, a in adapter.inputs(x).items()}  # checked like any array
     return {p.port: tensor_of(moved(node_of_array(arrays[p.port], p.dtype, "cpu", copy=False),
                                     place)) for p in adapter.input_ports}
 
 
 def _even(rows: Any) -> np.ndarray:
-    """Rows of one size as an array."""
+    """Rows of equal size as an array."""
     if isinstance(rows, np.ndarray):
         return rows
     if any(n.min() != n.max() for n in rows.sizes.values()):
@@ -162,7 +162,7 @@ def _even(rows: Any) -> np.ndarray:
 
 
 def _by_port(adapter: Any, x: Any) -> dict[str, Any]:
-    """The parts of x, as they are, by port."""
+    """The parts of x by port, unchanged."""
     names = {p.port: p.name for p in adapter.input_ports}
     if len(names) == 1:
         return dict.fromkeys(names, x)

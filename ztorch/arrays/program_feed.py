@@ -1,7 +1,6 @@
-"""Programs on a device are fed with tensors that are there: rows never leave the device.
+"""Feeds programs with tensors that are already on their device: rows never leave the device.
 
-Numbers of rows, weights of rows, scores and the answer whether all data are good cross to the host,
-and nothing else.
+Only numbers of rows, weights of rows, scores and the result of the data check cross to the host.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ _calls: weakref.WeakKeyDictionary[Running, dict[str, MemoryCall]] = weakref.Weak
 
 
 def feed(program: Any, x: Any) -> Feed | None:
-    """The feed of a program, if all of x are tensors in its device's own memory; else None."""
-    if program.metadata.open_axes:  # sequences of several sizes pass through the host
+    """The feed of a program if all of x are tensors in its device's memory; else None."""
+    if program.metadata.open_axes:  # sequences of different lengths go through the host
         return None
     place = memory_of(program.device)
     leaves = flatten(x)[0]
@@ -44,7 +43,7 @@ def feed(program: Any, x: Any) -> Feed | None:
 
 
 class Feed:
-    """Tensors for one program: its columns, and calls that read them."""
+    """Tensors for one program: its columns, and the calls that read them."""
 
     def __init__(self, program: Any, place: str):
         self._running = program.executable
@@ -52,7 +51,7 @@ class Feed:
         self._place = place
 
     def columns(self, x: Any, y: Any) -> Columns:
-        """x and y as tensors by input and target, checked as arrays are."""
+        """x and y as tensors by input and target, with the same checks as for arrays."""
         parts = {**_by_port(self.adapter.input_ports, x),
                  **_by_port(self.adapter.target_ports, y)}
         ports = [*self.adapter.input_ports, *self.adapter.target_ports]
@@ -72,7 +71,7 @@ class Feed:
         return columns
 
     def _from_host(self, x: Any, y: Any) -> Columns:
-        """The columns through the host: for arrays beside tensors, and for errors."""
+        """The columns by way of the host: for a mix with arrays, and for error messages."""
         arrays = self.adapter.inputs(x)
         arrays |= self.adapter.targets(y, arrays)
         dtypes = self.adapter.dtypes
@@ -82,7 +81,7 @@ class Feed:
 
     def weights(self, sample_weight: Any, class_weight: Mapping[int, float] | None,
                 columns: Columns) -> np.ndarray | None:
-        """One weight per row, as `DataAdapter.weights` gives them."""
+        """One weight per row, as in `DataAdapter.weights`."""
         labels = {} if class_weight is None else {
             p.port: columns[p.port].numpy() for p in self.adapter.target_ports}
         weights: np.ndarray | None = self.adapter.weights(
@@ -95,7 +94,7 @@ class Feed:
 
 
 class TensorCalls:
-    """The calls of a function in several buckets, each made when it is first needed."""
+    """The calls of a function in several buckets, each created on first use."""
 
     def __init__(self, running: Running, buckets: Buckets, verb: str, place: str):
         self._running, self._buckets = running, buckets
@@ -114,9 +113,9 @@ class TensorCalls:
 
 
 class TensorCall:
-    """A call of a function that scores, on tensors: fill `inputs`, call, read `outputs`."""
+    """A call of a scoring function on tensors: fill `inputs`, call, read `outputs`."""
 
-    overlaps = False  # reading a score waits for all that was handed over
+    overlaps = False  # reading a score waits for all submitted work
 
     def __init__(self, call: MemoryCall, place: str):
         self._call = call
@@ -140,7 +139,7 @@ class Staging(dict[str, Tensor]):
         self._inputs = inputs
 
     def fill(self, columns: Columns, rows: np.ndarray, weights: np.ndarray, real: int) -> None:
-        """A batch of these rows, each with its weight, the first `real` of which count."""
+        """Gathers a batch of rows with their weights; only the first `real` rows count."""
         numbers = self._moved(rows)
         for port, spec in self._inputs.items():
             if port in ("w", "real"):
@@ -162,17 +161,17 @@ class _Score:
         self._value = np.empty(t.shape, t.dtype.numpy)
 
     def item(self) -> float:
-        """The number, once it is computed."""
+        """The number, after it is computed."""
         return float(self.__array__().item())
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
-        """The numbers, once they are computed."""
+        """The numbers, after they are computed."""
         self._pool.download(self.block, self._value.reshape(-1))
         return self._value
 
 
 def _by_port(ports: Any, value: Any) -> dict[str, Any]:
-    """The parts of x or y, as they are, by port."""
+    """The parts of x or y by port, unchanged."""
     names = {p.port: p.name for p in ports}
     if isinstance(value, Mapping):
         return {port: value.get(name) for port, name in names.items()}
@@ -182,8 +181,8 @@ def _by_port(ports: Any, value: Any) -> dict[str, Any]:
 
 
 def _fitted(t: Tensor, row: tuple[int, ...]) -> Tensor | None:
-    """The tensor with rows of this shape; a last axis of 1 is added or dropped. None if no such
-    rows are in it."""
+    """The tensor with rows of this shape; a last axis of size 1 is added or dropped. None if the
+    rows do not fit."""
     if not t.size or not t.shape or (t.shape[1:] not in (row, (*row, 1)) and
                                      (*t.shape[1:], 1) != row):
         return None
@@ -191,7 +190,7 @@ def _fitted(t: Tensor, row: tuple[int, ...]) -> Tensor | None:
 
 
 def _conditions(port: Any, t: Tensor) -> list[Tensor]:
-    """The check of good data for an input or a target."""
+    """Conditions that hold for valid data of an input or a target."""
     bounds: tuple[float, float] | None = None
     whole = port.dtype.is_int
     if getattr(port, "range", None) is not None:
@@ -210,4 +209,4 @@ def _conditions(port: Any, t: Tensor) -> list[Tensor]:
     return good
 
 
-TOLERANCE = 1e-5  # how far rounding may take a probability below 0 or above 1
+TOLERANCE = 1e-5  # rounding error allowed for probabilities below 0 or above 1

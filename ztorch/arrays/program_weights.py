@@ -1,4 +1,4 @@
-"""Weights of programs as tensors, on the device of the program."""
+"""The weights of programs as tensors on the program's device."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ztorch.errors import WeightsError
 
 
 def weight(program: Any, name: str) -> Tensor:
-    """A weight as it is now: in place, or copied on the device. Training on does not change
-    the tensor."""
+    """The current value of a weight: shared or copied on the device. Further training does not
+    change the tensor."""
     executable, place = program.executable, memory_of(program.device)
     state, pool = executable.states[name], memory(place)
     lent = executable.lent_state(name)
@@ -31,8 +31,8 @@ def weight(program: Any, name: str) -> Tensor:
 
 
 def set_weight(program: Any, name: str, value: Any) -> None:
-    """Sets a weight to a tensor of any device, or an array. A tensor of the program's own device
-    does not leave it."""
+    """Sets a weight to an array or to a tensor on any device. A tensor on the program's device is
+    copied there directly."""
     state, place = program.executable.states[name], memory_of(program.device)
     tensor = tensor_of(node_from(value, None, None, copy=False))
     if tensor.shape != tuple(state.shape):

@@ -1,7 +1,7 @@
-"""Compiled computations on tensors, kept by their structure.
+"""Compiled computations on tensors, cached by their structure.
 
-A number such as the 2 of `x * 2` is compiled into the code. If the same structure comes with
-another number, as a learning rate that changes does, that number becomes an input.
+A number, such as the 2 of `x * 2`, is compiled into the code. If the same structure occurs with
+another number, such as a changing learning rate, that number becomes an input.
 """
 
 from __future__ import annotations
@@ -29,46 +29,46 @@ from ztorch.locks import new_lock
 from ztorch.runtime.executable import HostMemoryCall
 from ztorch.runtime.running import MemoryCall
 
-CAPACITY = 1024  # programs that are kept at most
-CAPACITY_BYTES = 1 << 28  # memory of all kept programs; the newest is kept whatever it takes
+CAPACITY = 1024  # maximum number of cached programs
+CAPACITY_BYTES = 1 << 28  # memory of all cached programs; the newest one is always kept
 
 
 class ArrayProgram:
-    """One structure, compiled; compiled again when a number turns out to vary."""
+    """One compiled structure; it is recompiled when a number turns out to vary."""
 
     def __init__(self, key: tuple[Any, ...], results: tuple[int, ...], device: str,
                  name: str = ""):
-        """`results` are the slots of the computed nodes, `device` is the one to compile for.
-        Without a name it has that of its last op."""
+        """`results` are the slots of the computed nodes, `device` is the device to compile for. An
+        empty name means the name of the last op."""
         self._name = name
-        self.nbytes = 0  # memory it holds
+        self.nbytes = 0  # memory that it holds
         self._lock = new_lock()  # one thread at a time compiles, sets numbers and runs
         self._key = key
         self._results = results
         self._pool: Pool | None = None  # the memory it was compiled for
         self._device = device
         self._number_dtypes = number_dtypes(key)
-        self._numbers: list[Any] = []  # those it was compiled for, or ran with last
-        self._signed = False  # whether a zero among them has a sign
-        self._varying: dict[int, Allocation] = {}  # which of them are inputs, and where these lie
-        self._leaves_read: list[int] | None = None  # leaves that are inputs, in the order of the
-        # function; None if all are, as they come
-        self._numbers_read: list[Any] = []  # memory of the numbers that are inputs, likewise
-        self._sized: list[int] | None = None  # results that are not empty; None if all are
+        self._numbers: list[Any] = []  # the numbers that it was compiled for, or last ran with
+        self._signed = False  # whether the sign of a zero among them matters
+        self._varying: dict[int, Allocation] = {}  # which of them are inputs, with their memory
+        # The leaves that are inputs, in the function's order; None: all, in their order.
+        self._leaves_read: list[int] | None = None
+        self._numbers_read: list[Any] = []  # memory of the numbers that are inputs, in order
+        self._sized: list[int] | None = None  # results that are not empty; None if all are not
         self._call: Any = None  # the compiled function; None if all its results are empty
-        self._memory_call: MemoryCall | None = None  # the same, of which `_call` is the quick way
-        self.is_quick = False  # whether a native function may run it: nothing of it varies
+        self._memory_call: MemoryCall | None = None  # the same function, with more detail
+        self.is_quick = False  # whether a native function may run it: no number varies
 
     def run(self, pool: Pool, leaves: Sequence[TensorNode], places: list[Any],
             numbers: list[Any], outputs: list[Any]) -> None:
         """Computes the results.
 
         Args:
-            pool: The memory that all of it is in.
+            pool: The memory of all tensors.
             leaves: The computed nodes of the structure.
-            places: Where they lie. The caller keeps them from being freed.
+            places: The addresses of the leaves. The caller keeps their memory alive.
             numbers: The numbers of the structure.
-            outputs: Where the results go.
+            outputs: The addresses of the results.
         """
         with self._lock:
             if pool is not self._pool:  # not compiled yet, or for a device that was closed
@@ -91,14 +91,14 @@ class ArrayProgram:
     def native(self, numbers: Sequence[Any], matching: Matching, outputs: Sequence[Output],
                tensor: type[Handle] | None = None, building: Building | None = None
                ) -> Native | None:
-        """How to run it without this object, as a native function.
+        """A native function that runs the program without this object.
 
         Args:
-            numbers: Python's numbers, which the function is for.
-            matching: How the function looks at its arguments, with those numbers.
+            numbers: The Python numbers that the function is for.
+            matching: How the function matches its arguments, given those numbers.
             outputs: The results.
             tensor: The class of tensors. Default: `None`.
-            building: The tree of tensors that it returns. Default: `None`.
+            building: The structure of the tensors that it returns. Default: `None`.
         """
         with self._lock:
             call, pool = self._memory_call, self._pool
@@ -109,7 +109,8 @@ class ArrayProgram:
             return native_call(call, matching, outputs, pool, tensor, building)
 
     def _adapt(self, numbers: list[Any], leaves: Sequence[TensorNode]) -> None:
-        """Makes inputs of the numbers that have changed, and sets all that are inputs."""
+        """Turns numbers that changed into inputs, and sets the values of all numbers that are
+        inputs."""
         pool = self._pool
         assert pool is not None
         self._pool = None  # until it is done: a failure must not leave old numbers behind
@@ -136,7 +137,7 @@ class ArrayProgram:
         self._pool, self._numbers, self._signed = pool, numbers, 0.0 in numbers
 
     def _build(self, nodes: Mapping[int, Value], sized: list[int], leaves: int) -> None:
-        """Compiles the results that are not empty. There are so many leaves."""
+        """Compiles the results that are not empty; `leaves` is the number of leaves."""
         self._sized = None if len(sized) == len(self._results) else sized
         graph = Graph({f"y{k}": nodes[self._results[k]] for k in sized})
         ops = (call.name for call in self._key if isinstance(call, Call))
@@ -153,19 +154,19 @@ class ArrayProgram:
 
 
 def _same(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    """Whether numbers are the same, of which some may be 0.0 and -0.0."""
+    """Whether two lists of numbers are the same; 0.0 and -0.0 differ."""
     return a == b and (0.0 not in a or repr(a) == repr(b))
 
 
-_of_calls: dict[tuple[str, Call], ArrayProgram] = {}  # those of one call on operands of its own
-_programs: OrderedDict[tuple[Any, ...], ArrayProgram] = OrderedDict()  # by their structure
+_of_calls: dict[tuple[str, Call], ArrayProgram] = {}  # programs of one call
+_programs: OrderedDict[tuple[Any, ...], ArrayProgram] = OrderedDict()  # by structure
 _lock = new_lock()  # guards _programs
-_with_natives: set[Call] = set()  # calls that know native functions
-MOST_NATIVES = 16  # of one call at one depth; the oldest go
+_with_natives: set[Call] = set()  # calls with native functions
+MOST_NATIVES = 16  # limit for each call and depth; the oldest are dropped
 
 
 def program_for(key: tuple[Any, ...], results: tuple[int, ...], device: str) -> ArrayProgram:
-    """The program of a structure, which may not be compiled yet.
+    """The program of a structure; it may not be compiled yet.
 
     Args:
         key: The structure.
@@ -174,7 +175,7 @@ def program_for(key: tuple[Any, ...], results: tuple[int, ...], device: str) -> 
     """
     name = (device, results, key)
     known = _programs.get(name)
-    if known is None or len(_programs) > CAPACITY // 2:  # until then, order does not matter
+    if known is None or len(_programs) > CAPACITY // 2:  # until then, the order does not matter
         with _lock:
             known = _programs.get(name)
             if known is None:
@@ -185,10 +186,10 @@ def program_for(key: tuple[Any, ...], results: tuple[int, ...], device: str) -> 
 
 
 def program_of(call: Call, device: str) -> ArrayProgram:
-    """The program of one call, whose tensors are computed.
+    """The program of one call whose operands are computed.
 
     Args:
-        call: The call, of one result.
+        call: The call, with one result.
         device: The device to compile for.
     """
     known = _of_calls.get((device, call))
@@ -200,20 +201,20 @@ def program_of(call: Call, device: str) -> ArrayProgram:
 
 
 def may_know_natives() -> bool:
-    """Whether programs are so few that none is dropped soon."""
+    """Whether the cache has room, so that no program is dropped soon."""
     return len(_programs) <= CAPACITY // 2
 
 
 def set_known(call: Call, key: Any, native: Native) -> None:
-    """From now on pending nodes are computed without looking up their program.
+    """Registers a native function, so that pending nodes are computed without a program lookup.
 
     Args:
-        call: The call of the first of them.
-        key: Its depth, and how many they are if there are several.
-        native: Computes them, if their structure is its own.
+        call: The call of the first node.
+        key: The node's depth, and the number of nodes if there are several.
+        native: A function that computes them if their structure matches.
     """
     with _lock:
-        # Another list, since a thread may go through the old one.
+        # A new list, because another thread may iterate over the old one.
         call.natives[key] = [native, *call.natives.get(key, [])[:MOST_NATIVES - 1]]
         _with_natives.add(call)
 
@@ -227,8 +228,8 @@ def find_calls_again() -> None:
 
 
 def _evict() -> None:
-    """Drops the least recently used programs where there are too many."""
-    if len(_programs) > CAPACITY // 2:  # order matters from now on
+    """Drops the least recently used programs above the limits."""
+    if len(_programs) > CAPACITY // 2:  # the order matters from now on
         find_calls_again()
     while len(_programs) > 1 and (len(_programs) > CAPACITY or sum(
             p.nbytes for p in _programs.values()) > CAPACITY_BYTES):
@@ -236,7 +237,7 @@ def _evict() -> None:
 
 
 def forget() -> None:
-    """Drops all programs that are kept.
+    """Drops all cached programs.
 
     >>> forget()
     >>> len(_programs)
@@ -248,7 +249,8 @@ def forget() -> None:
 
 
 def _after_fork() -> None:
-    """In a forked child no other thread runs: none releases a lock or finishes a program."""
+    """In a forked child no other thread runs, so nothing would release a lock or finish a
+    program."""
     find_calls_again()
     _programs.clear()
 
