@@ -39,14 +39,24 @@ _NUMBERS = ("stack", "inputs", "outputs", "entries", "given", "steps", "results"
             "node_siblings", "tensor_node", "block_place", "cell_node")
 _POINTERS = ("code", "params", "arena", "as_address", "new_bytes", "keep", "give_up", "dict_get",
              "dict_size", "dict_set", "new_object", "new_tuple", "new_list", "new_dict", "equal",
-             "unlock", "lock", "bytes_type", "float_type", "node_type", "tensor_type", "none",
-             "yes", "other", "empty", "zero")
+             "unlock", "lock", "sharing", "bytes_type", "float_type", "node_type", "tensor_type",
+             "none", "yes", "other", "empty", "zero")
 PYTHON_RECORD = {**dict.fromkeys(_NUMBERS, "i64"), **dict.fromkeys(_POINTERS, "ptr")}
 # The steps by which it reads its arguments, and builds its result.
 PYTHON_STEPS = {name: k for k, name in enumerate((
     "slot", "constant", "key", "same", "entry", "kind", "tuple", "list", "dict", "number",
     "references", "block"))}
 PYTHON_BUILDS = {name: k for k, name in enumerate(("leaf", "tuple", "list", "dict"))}
+# What it knows of the workers that may share its runs: their control block, C's clock_gettime, how
+# often it ran, how often in a row it found workers asleep, for how many runs it leaves them alone
+# now and the next time, nanoseconds that they saved, and nanoseconds of a run by one thread.
+SHARING = {"control": "ptr", "clock": "ptr", **dict.fromkeys(
+    ("runs", "misses", "rest", "penalty", "gained", "seconds"), "i64")}
+# Workers that are awake share its runs. Sleeping ones are woken once in so many runs; of a cycle of
+# runs the last few are by one thread, to compare; then how many times the seconds of such a run may
+# be lost before sharing rests, for how many runs, and how much of what was gained counts.
+SHARING_RULE = {"most_misses": 16, "cycle": 1024, "compared": 4, "most_lost": 16,
+                "least_rest": 64, "most_rest": 1 << 16, "most_gained": 1024}
 # DLPack's deleters of what we lend, before version 1 and since, and where its structures have a
 # context, in bytes.
 DLPACK_DELETERS = {"zt.give_back": 48, "zt.give_back_versioned": 8}
@@ -96,6 +106,7 @@ _FIELDS = (
     ControlField("spin", "i64", 3, "turns that a waiting thread spins before it sleeps"),
     ControlField("syscall", "address", 3, "the C library's syscall(), for sleeping and waking"),
     ControlField("waker", "u32", 3, "the core of the thread that last woke others"),
+    ControlField("busy", "i32", 3, "whether a run that Python started is under way; `BUSY`"),
     ControlField("body", "address", 4, "what the current run calls on each worker"),
     ControlField("inputs", "address", 4, "arguments of the body: addresses of the inputs,"),
     ControlField("outputs", "address", 4, "addresses of the outputs,"),
@@ -128,6 +139,8 @@ def _placed() -> tuple[PlacedField, ...]:
     return tuple(fields)
 
 
+# The last: threads that were started, and may need the interpreter's lock before they wait.
+BUSY = {"no": 0, "yes": 1, "starting": 2}
 CONTROL_FIELDS = _placed()
 CONTROL_BYTES = align_up(CONTROL_FIELDS[-1].offset + CONTROL_FIELDS[-1].nbytes, CACHE_LINE)
 CONTROL_OFFSETS = {f.name: f.offset for f in CONTROL_FIELDS}

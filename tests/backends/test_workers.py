@@ -112,7 +112,7 @@ def test_fields_lie_where_they_are_aligned_and_apart() -> None:
 def test_saved_artifacts_find_the_fields_where_they_were() -> None:
     assert abi.CONTROL_OFFSETS == {
         "generation": 0, "arrived": 64, "phase": 128, "sleepers": 192, "workers": 200, "spin": 208,
-        "syscall": 216, "waker": 224, "body": 256, "inputs": 264, "outputs": 272, "params": 280,
+        "syscall": 216, "waker": 224, "busy": 228, "body": 256, "inputs": 264, "outputs": 272, "params": 280,
         "arena": 288}
     assert abi.WORKER_ENTRY == "zt_worker"
 

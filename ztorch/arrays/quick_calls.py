@@ -28,6 +28,7 @@ MOST_BYTES = 120 << 10
 SEVERAL_BYTES = 1 << 15
 
 MOST_CYCLES = 150_000  # that other threads of Python wait: some 50 microseconds
+MOST_SHARED_CYCLES = 800_000  # the same of a run that workers share: some 150 microseconds
 MOST_STACK = 1 << 13  # bytes of memory to work in that are on the stack, as small arrays of C do
 SETTLES = -1  # instead of a number of results: they are those of the nodes that it is given
 
@@ -43,10 +44,11 @@ class Output(NamedTuple):
 
 
 def may_be_native(call: HostMemoryCall) -> bool:
-    """Whether a program may be called by a native function: it is short and needs one thread, or no
-    two runs of it work in the same memory."""
-    return call.runs_alone and has_python_functions() and (
-        call.function.cycles <= MOST_CYCLES or call.program.spec.arena_bytes <= MOST_STACK
+    """Whether a program may be called by a native function: it is short, or it needs one thread and
+    no two runs of it work in the same memory."""
+    short = call.function.cycles <= (MOST_CYCLES if call.runs_alone else MOST_SHARED_CYCLES)
+    return has_python_functions() and (
+        short or (call.runs_alone and call.program.spec.arena_bytes <= MOST_STACK)
     ) and python_calls() is not None
 
 
@@ -75,19 +77,21 @@ def native_call(call: HostMemoryCall, matching: Matching, outputs: Sequence[Outp
     sizes = [o.spec.nbytes for o in outputs]
     table = [word for o, n in zip(outputs, sizes, strict=True)
              for word in (room_for(n) if n <= most else 0, id(o.spec), id(o.cell))]
+    long = call.runs_alone and call.function.cycles > MOST_CYCLES
+    sharing = None if long else call.sharing()
     node, build = slot_places(TensorNode), building or Building()
     numbers = {
         "code": code, "params": params, "arena": arena.__array_interface__["data"][0],
+        "sharing": 0 if sharing is None else sharing.ctypes.data,
         "stack": stack, "inputs": matching.inputs, "outputs": len(outputs),
         "entries": matching.entries, "given": matching.arguments, "steps": len(matching.words) // 3,
         "results": SETTLES if building is None else sum(o.cell is None for o in outputs),
         "builds": len(build.words) // 3, **{f"node_{name}": at for name, at in node.items()},
         "tensor_node": slot_places(Handle)["node"], "cell_node": slot_places(Cell)["node"],
         "block_place": slot_places(Allocation)["place"]}
-    owner = (call, arena, matching.objects, build.objects, [*outputs])
+    owner = (call, arena, sharing, matching.objects, build.objects, [*outputs])
     native = python_function(library, numbers, {"node_type": TensorNode, "tensor_type": tensor},
-                             call.function.cycles > MOST_CYCLES,
-                             [*table, *matching.words, *build.words], owner)
+                             long, [*table, *matching.words, *build.words], owner)
     large = [pool.allocator(n) for n in sizes if n > most]
     if not large:
         return native

@@ -13,7 +13,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ztorch.abi import CONTROL_BLOCK, WORKER_ENTRY
+import numpy as np
+
+from ztorch.abi import BUSY, CONTROL_BLOCK, CONTROL_OFFSETS, SHARING, SHARING_RULE, WORKER_ENTRY
 from ztorch.backends.library import LoadedLibrary, runs_ended
 from ztorch.host.memory import aligned
 from ztorch.host.settings import current
@@ -31,6 +33,8 @@ class Workers:
         self.block["spin"] = current().spin
         self.block["syscall"] = ctypes.cast(ctypes.CDLL(None).syscall, ctypes.c_void_p).value or 0
         self.control = ctypes.c_void_p(self.block.ctypes.data)
+        self._busy = ctypes.c_int32.from_address(self.block.ctypes.data + CONTROL_OFFSETS["busy"])
+        self._busy.value = BUSY["starting"]
         self.library = library  # in whose code the workers wait between runs
         run = library[WORKER_ENTRY]
         run.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
@@ -39,18 +43,31 @@ class Workers:
             threading.Thread(target=run, args=(self.control, number, 0), daemon=True,
                              name=f"ztorch-worker-{number}").start()
 
-
     def run(self, library: LoadedLibrary, once: Callable[[], object], frame: Any) -> None:
         """One run of a function of a library by all workers; `frame` has a place for the control
         block."""
         with self.lock:
             library.pools.add(id(self))
+            self._busy.value = BUSY["yes"]
             frame[4] = self.control.value
             try:
                 once()
             finally:  # also where Ctrl-C is heard when the native call has returned
                 frame[4] = None  # a run by one worker must not find them
+                self._busy.value = BUSY["no"]
                 runs_ended[id(self)] = runs_ended.get(id(self), 0) + 1
+
+    def sharing(self) -> np.ndarray:
+        """A record by which a native function of Python's kind has these workers share its runs. It
+        runs with the interpreter's lock held, and so needs no other one."""
+        clock = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
+        fields = {"control": self.block.ctypes.data, "clock": clock,
+                  "penalty": SHARING_RULE["least_rest"]}
+        return np.array([fields.get(name, 0) for name in SHARING], np.int64)
+
+    def forget(self) -> None:
+        """Keeps native functions from waiting for these workers, which are no more."""
+        self._busy.value = BUSY["yes"]
 
 
 _pools: dict[int, Workers] = {}
@@ -70,6 +87,8 @@ def workers(count: int, library: ctypes.CDLL) -> Workers:
 
 def _forget_after_fork() -> None:
     """A forked child has no worker threads: it starts its own."""
+    for pool in _pools.values():
+        pool.forget()
     _pools.clear()
     runs_ended.clear()
 

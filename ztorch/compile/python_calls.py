@@ -7,7 +7,9 @@ import functools
 
 from ztorch.abi import (
     BUFFER_ALIGN,
+    BUSY,
     BYTES_HEAD,
+    CONTROL_OFFSETS,
     DLPACK_DELETERS,
     ITEMS_AT,
     LENGTH_AT,
@@ -18,6 +20,8 @@ from ztorch.abi import (
     PYTHON_CALL,
     PYTHON_RECORD,
     PYTHON_STEPS,
+    SHARING,
+    SHARING_RULE,
     TYPE_AT,
 )
 from ztorch.codegen.assemble import assemble, llvm_identity
@@ -44,7 +48,8 @@ def python_calls() -> bytes | None:
             "items_at": ITEMS_AT, "list_at": LIST_AT, "align": BUFFER_ALIGN, "page": PAGE,
             "paged": PAGED_BYTES, "fields": PYTHON_RECORD, "steps": PYTHON_STEPS,
             "builds": PYTHON_BUILDS, "deleters": DLPACK_DELETERS, "triple": target.llvm_triple,
-            "cpu": target.llvm_cpu}
+            "cpu": target.llvm_cpu, "sharing": SHARING, "control": CONTROL_OFFSETS, "busy": BUSY,
+            **SHARING_RULE}
 
     def linked() -> bytes:
         from ztorch.codegen.templates import environment  # not for code that is in the cache

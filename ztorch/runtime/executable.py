@@ -30,6 +30,8 @@ SHARED_KERNEL_CYCLES = 6_000  # mean work of a kernel from which its barrier is 
 # for memory, or for a core that others use, may be slower with each further worker.
 TRIED_KERNEL_CYCLES = 1_000
 WORKER_CYCLES = 150_000  # work that each further worker should save: some 50 microseconds
+# The same where workers are awake, for native functions of Python, which find out what is faster.
+AWAKE_CYCLES = 20_000
 # Of a state that is lent in place. A smaller one is copied in less than 0.1 ms; a program that
 # lent one copies all of its params before the next change.
 LENT_BYTES = 1 << 20
@@ -153,6 +155,14 @@ class Executable(HostProgram):
             return 1
         return max(1, min(self.threads, int(function.cycles / WORKER_CYCLES) + 1))
 
+    def awake_workers(self, function: FunctionSpec) -> int:
+        """How many workers may share a short run where they are awake: a power of two, since each
+        number has threads of its own."""
+        if function.cycles < SHARED_KERNEL_CYCLES * function.runs:
+            return 1
+        most = min(self.threads, int(function.cycles / AWAKE_CYCLES) + 1)
+        return int(1 << (most.bit_length() - 1))
+
     def _trials(self, function: FunctionSpec) -> WorkerTrials | None:
         """Trials of how many workers make a run fastest, where no rule can know."""
         low = max(TRIED_KERNEL_CYCLES * function.runs, WORKER_CYCLES)
@@ -248,6 +258,18 @@ class HostMemoryCall(MemoryCall):
             native.inputs[:] = inputs
         native.outputs[:] = outputs
         native.run()
+
+    def sharing(self) -> np.ndarray | None:
+        """A record by which a native function of Python's kind has the workers that are awake share
+        its runs; None if that is not worth it."""
+        program = self.program
+        assert isinstance(program, Executable)
+        count = program.awake_workers(self.function)
+        if count == 1:
+            return None
+        from ztorch.backends.workers import workers  # not needed by programs of one worker
+
+        return workers(count, program.library).sharing()
 
     def alone(self) -> Callable[[Sequence[int], Sequence[int]], None]:
         super().alone()
