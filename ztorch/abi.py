@@ -48,14 +48,15 @@ PYTHON_STEPS = {name: k for k, name in enumerate((
     "references", "block"))}
 PYTHON_BUILDS = {name: k for k, name in enumerate(("leaf", "tuple", "list", "dict"))}
 # What it knows of the workers that may share its runs: their control block, C's clock_gettime, how
-# often it ran, how often in a row it found workers asleep, for how many runs it leaves them alone
-# now and the next time, nanoseconds that they saved, and nanoseconds of a run by one thread.
+# often it ran, nanoseconds of runs that found workers asleep, for how many runs it leaves them
+# alone now and the next time, nanoseconds that they saved, and nanoseconds of a run by one thread.
 SHARING = {"control": "ptr", "clock": "ptr", **dict.fromkeys(
-    ("runs", "misses", "rest", "penalty", "gained", "seconds"), "i64")}
-# Workers that are awake share its runs. Sleeping ones are woken once in so many runs; of a cycle of
-# runs the last few are by one thread, to compare; then how many times the seconds of such a run may
-# be lost before sharing rests, for how many runs, and how much of what was gained counts.
-SHARING_RULE = {"most_misses": 16, "cycle": 1024, "compared": 4, "most_lost": 16,
+    ("runs", "missed", "rest", "penalty", "gained", "seconds"), "i64")}
+# Workers that are awake share its runs. Sleeping ones are woken once in so many nanoseconds of
+# runs, some ten times what that takes. Of a cycle of runs the last few are by one thread, to
+# compare. Then how many times the seconds of such a run may be lost before sharing rests, for how
+# many runs, and how much of what was gained counts.
+SHARING_RULE = {"most_missed": 100_000, "cycle": 1024, "compared": 4, "most_lost": 16,
                 "least_rest": 64, "most_rest": 1 << 16, "most_gained": 1024}
 # DLPack's deleters of what we lend, before version 1 and since, and where its structures have a
 # context, in bytes.
