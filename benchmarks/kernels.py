@@ -141,7 +141,8 @@ def run(threads: list[int], effort: Effort, names: Sequence[str] = ()) -> Sectio
                 "copy of as many bytes as it reads and writes reaches, and of multiply-adds in "
                 "registers; convolutions of 3 x 3 do fewer than are counted. Beside the limits "
                 "stands how many times as long torch.compile takes as that copy and these "
-                "multiply-adds: who does as many cannot be faster than it by more.")
+                "multiply-adds: who does as many cannot be faster than it by more. Triton is no "
+                "peer: its packages compile for GPUs alone.")
     for n in threads:
         peers.set_threads(n)
         with settings.using(threads=n):

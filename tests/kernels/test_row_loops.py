@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,13 @@ from tests.cases.device_programs import all_agree
 from tests.cases.gallery import leaves_of
 from tests.parity import GROUPS, HERE, NARROW, C, Job, Module, agree, interpreted
 from ztorch.errors import KernelError
+from ztorch.graph.thread_kernel import kernel_of
 from ztorch.graph.value import Graph
+from ztorch.ir.interpret import interpret
+from ztorch.ir.limits import Limits
+from ztorch.ir.verify import verify
+from ztorch.lower.turns_in_lanes import turns_in_lanes
+from ztorch.lower.worker_blocks import on_workers
 
 STARTS = np.array([0, 4, 4, 9, 11, 12], np.int32)
 X = np.random.default_rng(0).normal(size=12)
@@ -102,7 +109,26 @@ def outside(x, starts, places):
     return out
 
 
-EVERY: list[Any] = [transposed, in_order, counted, backwards, whole, at_the_top]
+@zt.kernel
+def in_lanes(x, starts, places):
+    """Turns that a processor computes in lanes: sums of all kinds, single elements, neighbours."""
+    rows = starts.shape[0] - 1
+    out, sums, tops, bits = np.zeros_like(x), np.empty(rows), np.empty(rows), np.empty(rows, np.int32)
+    for r in zt.grid(rows):
+        total, top, low, bit = 0.0, -math.inf, 1.0, 5
+        for k in range(starts[r], starts[r + 1]):
+            total -= x[places[k]] * x[max(k - 1, 0)] + k
+            top = max(top, x[k])
+            low *= x[k]
+            bit ^= places[k] + r
+        for k in range(starts[r], starts[r + 1] - 1):
+            out[k] = math.exp(x[k] - top)
+            total += out[k]
+        sums[r], tops[r], bits[r] = total + low, top, bit
+    return out, sums, tops, bits
+
+
+EVERY: list[Any] = [transposed, in_order, counted, backwards, whole, at_the_top, in_lanes]
 
 
 def job(kernel: Any, floats: str = "float32") -> Job:
@@ -133,6 +159,28 @@ def test_on_every_machine(machine: str) -> None:
         got = module.run(k, threads=2) if module else interpreted(
             one, NARROW if machine == "workers" else GROUPS, workers=2)
         agree(one, got, terms=20)
+
+
+def test_turns_in_lanes_follow_the_rules() -> None:
+    """What they read and write is inside of arrays, and was written before."""
+    one = job(in_lanes)
+    [node] = [v for v in one.graph.nodes() if v.op.kind == "threads"]
+    kernel = replace(on_workers(kernel_of(node.attrs["program"])), exact=False)
+    lanes = turns_in_lanes(kernel, Limits(512, 32, True, mask_registers=True))
+    loads = [i for i in lanes.body if i.opcode == "load" and len(i.args) > 1]
+    assert {i.dest.lanes for i in loads} == {4, 16}  # a gather takes single elements
+    verify(lanes)
+    results = []
+    for k in (kernel, lanes):
+        given = {a: one.feeds[a] for a in node.args if a in one.feeds}
+        buffers = {m.name: given[a].copy() if a in given else np.zeros(m.size, m.dtype.numpy)
+                   for m, a in zip(k.memories, node.args, strict=False)}
+        interpret(k, buffers, races=False)
+        results.append(buffers)
+    for name, array in results[0].items():
+        np.testing.assert_allclose(results[1][name], array, rtol=1e-5)
+    assert turns_in_lanes(replace(kernel, exact=True), Limits(512, 32, True)).variables == (
+        kernel.variables)  # sums keep their order there
 
 
 def test_outside_of_arrays() -> None:

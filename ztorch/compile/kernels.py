@@ -14,9 +14,11 @@ from ztorch.codegen.targets import Target
 from ztorch.host.settings import current
 from ztorch.ir.atomic_memories import with_atomic_memories
 from ztorch.ir.kernel import Grid, Kernel
+from ztorch.ir.limits import Limits
 from ztorch.ir.verify import verify
 from ztorch.lower.params import Lowered
 from ztorch.lower.passes import decompose, launched, vectored
+from ztorch.lower.turns_in_lanes import turns_in_lanes
 from ztorch.lower.worker_blocks import on_workers
 from ztorch.remembered import Remembered
 
@@ -40,12 +42,18 @@ def in_words(kernel: Kernel, target: Target, words: Renderer) -> tuple[Kernel, G
     """The kernel that one thread runs, in opcodes that its target has words for, and the grid of
     its launch."""
     grid = target.limits.grid
-    threads = kernel if grid is not None else on_workers(kernel)
+    threads = kernel if grid is not None else _of_workers(kernel, target.limits)
     speakable, size = launched(decompose(threads, words.speaks, target.name))
     if grid is not None:
         speakable = with_atomic_memories(speakable)
         speakable = vectored(speakable, grid.scalar_stores_readable_as_vectors)
     return speakable, size
+
+
+def _of_workers(kernel: Kernel, limits: Limits) -> Kernel:
+    """A kernel of threads as CPU workers run it; others as they are."""
+    shared_out = on_workers(kernel)
+    return kernel if shared_out is kernel else turns_in_lanes(shared_out, limits)
 
 
 class Kernels:

@@ -1,0 +1,255 @@
+"""Loops of a thread whose turns do the same: several turns at once, in the lanes of a vector.
+
+Such are the loops over the elements of rows of different lengths. The last turns are lanes under a
+mask, so that a short row takes one vector or two, and no branch depends on its length. A sum is
+kept in parts, one a lane, which come together behind the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ztorch.dtypes import i32
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Instr, Kernel, Operand, constant
+from ztorch.ir.limits import Limits
+from ztorch.ir.nested import Nested, nested
+from ztorch.ir.opcodes import PURE, identity
+from ztorch.ir.ranges import Range, range_of, ranges
+from ztorch.ir.rewrite import next_id
+
+# How the parts of a variable come together, by the opcode that changes it.
+COMBINED = {"add": "add", "sub": "add", "mul": "mul", "min": "min", "max": "max", "and": "and",
+            "or": "or", "xor": "xor"}
+ALONG = frozenset({"cast", "add", "sub"})  # of a number that grows by one a turn: another one
+ONE_LANE = frozenset({"worker", "workers", "grid_id", "block_id", "extract", "join", "splat",
+                      "iota", "shuffle"})
+LANES_OF_GATHERS = 4  # single loads fill so many as fast as any processor's own gather
+
+
+def turns_in_lanes(kernel: Kernel, limits: Limits) -> Kernel:
+    """The kernel with the turns of innermost loops in lanes, where they are independent but for
+    sums and the like. Exact kernels keep the order of sums.
+
+    >>> from ztorch.dtypes import f32
+    >>> b = Builder("total", exact=False)
+    >>> _ = b.memory("n", b.index, 1), b.memory("x", f32, 64), b.memory("y", f32, 1, access="w")
+    >>> total = b.var(f32, init=0.0)
+    >>> with b.loop(0, b.load("n", 0)) as i:
+    ...     b.set(total, b.add(b.get(total), b.load("x", i)))
+    >>> b.store("y", 0, b.get(total))
+    >>> k = turns_in_lanes(b.kernel(), Limits(512, 32, True, mask_registers=True))
+    >>> next(i.args[2].number for i in k.body if i.opcode == "loop")
+    16
+    """
+    if limits.vector_bits < 256:  # no loads under masks
+        return kernel
+    known = ranges(kernel)
+    b = Builder(kernel.name, kernel.index, kernel.exact, first_id=next_id(kernel))
+    b.memories = {m.name: m for m in kernel.memories}
+    b.variables = list(kernel.variables)
+    top = nested(kernel.body)
+    while_counters = {i.args[0].id for i in kernel.body if i.opcode == "while"}
+
+    def emit(n: Nested) -> None:
+        turns = _turns(n, kernel, limits, known) if n.instr.dest.id not in while_counters else None
+        if turns is not None:
+            turns.emit(b)
+        else:
+            b.body.append(n.instr)
+            for inner in n.yes:
+                emit(inner)
+            if n.otherwise is not None:
+                b.body.append(n.otherwise)
+            for inner in n.no:
+                emit(inner)
+            if n.end is not None:
+                b.body.append(n.end)
+        b.forget()
+
+    for n in top:
+        emit(n)
+    return replace(kernel, variables=tuple(b.variables), body=tuple(b.body))
+
+
+def _plain(nodes: list[Nested]) -> Iterator[Instr | None]:
+    """The instructions of a loop without loops and branches in it; None for any of these."""
+    for n in nodes:
+        if n.instr.opcode == "if" and n.instr.args[0].is_const and n.instr.args[0].number:
+            yield from _plain(n.yes)
+        else:
+            yield None if n.end is not None else n.instr
+
+
+def _turns(n: Nested, kernel: Kernel, limits: Limits, known: Mapping[int, Range]) -> _Turns | None:
+    """The turns of a loop, if they can be in lanes."""
+    i = n.instr
+    if i.opcode != "loop" or i.attrs["kind"] != "serial" or i.args[1].is_const or not (
+            i.args[2].is_const and i.args[2].number == 1):
+        return None
+    body = [*_plain(n.yes)]
+    instructions = [x for x in body if x is not None]
+    if len(instructions) < len(body):
+        return None
+    turns = _Turns(i, instructions, kernel, known, limits)
+    return turns if turns.possible() else None
+
+
+@dataclass
+class _Turns:
+    """An innermost loop."""
+
+    loop: Instr
+    body: list[Instr]
+    kernel: Kernel
+    known: Mapping[int, Range]
+    limits: Limits
+
+    def __post_init__(self) -> None:
+        self.memories = {m.name: m for m in self.kernel.memories}
+        self.along = {self.loop.dest.id}  # values that grow by one from turn to turn
+        self.vary: set[int] = set()  # other values that differ between turns
+        self.updates: dict[int, Instr] = {}  # of variables, by their number
+        self.places: dict[str, Operand] = {}  # where memories are written
+        self.gathers = False
+
+    def possible(self) -> bool:
+        """Whether the turns are alike and independent; finds what kind of value each one is."""
+        changed = {i.args[0].id for i in self.body if i.opcode == "set"}
+        if len(changed) < sum(i.opcode == "set" for i in self.body):
+            return False
+        for i in self.body:
+            if i.opcode == "store" and (len(i.args) > 2 or i.args[0] != self.places.setdefault(
+                    i.attrs["mem"], i.args[0])):
+                return False
+        return all(self._fits(i, changed) for i in self.body) and (
+            {*self.updates} == changed) and self._holds() and bool(changed or self.places)
+
+    def _holds(self) -> bool:
+        """Whether the machine has masks for all accesses, and vectors of all values."""
+        if any(i.dest.lanes > 1 or i.dest.fragment is not None for i in self.body):
+            return False
+        if self.limits.mask_registers:
+            return True
+        touched = {i.attrs["mem"] for i in self.body if "mem" in i.attrs}
+        return not self.places and all(self.memories[n].dtype.bits >= 32 for n in touched)
+
+    def _fits(self, i: Instr, changed: set[int]) -> bool:
+        moving = any(a.id in self.along or a.id in self.vary for a in i.args if not a.is_const)
+        if i.opcode == "get":
+            if i.args[0].id in changed:
+                return self._is_updated(i)
+        elif i.opcode == "set":
+            return i.args[0].id in self.updates
+        elif i.opcode == "store":
+            return i.args[0].id in self.along
+        elif i.opcode == "load" and len(i.args) == 1:
+            mem = i.attrs["mem"]
+            if mem in self.places and i.args[0] != self.places[mem]:
+                return False
+            if moving:
+                self.vary.add(i.dest.id)
+                self.gathers |= i.args[0].id not in self.along
+        elif i.opcode not in PURE or i.opcode in ONE_LANE or i.opcode.startswith("raw_"):
+            return False
+        elif moving and not self._is_update(i):
+            grows = i.opcode in ALONG and i.dest.dtype.is_int and sum(
+                a.id in self.along for a in i.args) == 1 and not any(
+                a.id in self.vary for a in i.args) and (
+                i.opcode != "sub" or i.args[0].id in self.along)
+            (self.along if grows else self.vary).add(i.dest.id)
+        return True
+
+    def _is_updated(self, get: Instr) -> bool:
+        """Whether what is read from a variable only serves to change it, in a way whose parts can
+        come together later; the change is noted."""
+        readers = [i for i in self.body if any(a.id == get.dest.id for a in i.args)]
+        if not readers:
+            return True
+        change, last = readers[0], next(i for i in self.body if i.opcode == "set"
+                                        and i.args[0] == get.args[0])
+        own = [a.id == get.dest.id for a in change.args]
+        if len(readers) > 1 or change.opcode not in COMBINED or sum(own) != 1 or (
+                change.opcode == "sub" and not own[0]) or last.args[1].id != change.dest.id or sum(
+                    a.id == change.dest.id for i in self.body for a in i.args) != 1:
+            return False
+        sums = change.opcode in ("add", "sub", "mul") and change.dest.dtype.is_float
+        if (sums and self.kernel.exact) or get.args[0].id in self.updates:
+            return False
+        self.updates[get.args[0].id] = change
+        return True
+
+    def _is_update(self, i: Instr) -> bool:
+        return any(i is change for change in self.updates.values())
+
+    # -- the new loop ----------------------------------------------------------------------------
+
+    def emit(self, b: Builder) -> None:
+        """The loop in lanes."""
+        widest = max(i.dest.dtype.bits for i in self.body
+                     if i.dest.id in self.vary or i.opcode in ("load", "store") or
+                     self._is_update(i))
+        lanes = LANES_OF_GATHERS if self.gathers else self.limits.vector_bits // widest
+        parts = {v: b.var(i.dest.dtype, lanes, self._neutral(i, lanes))
+                 for v, i in self.updates.items()}
+        start, stop, _ = self.loop.args
+        with b.loop(start, stop, lanes) as counter:
+            left = b.cast(b.min(b.sub(stop, counter), lanes), dtype=i32)
+            self._turn(b, counter, b.lt(b.iota(lanes, i32), left), lanes, parts)
+        for v, i in self.updates.items():
+            how = COMBINED[i.opcode]
+            variable = next(x for x in self.kernel.variables if x.id == v)
+            b.set(variable, b.emit(how, b.get(variable), b.fold(how, b.get(parts[v]))))
+
+    def _neutral(self, i: Instr, lanes: int) -> Operand:
+        d, how = i.dest.dtype, COMBINED[i.opcode]
+        return constant(-0.0 if how == "add" and d.is_float else identity(how, d), d, lanes)
+
+    def _turn(self, b: Builder, counter: Operand, mask: Operand, lanes: int,
+              parts: Mapping[int, Operand]) -> None:
+        new: dict[int, Operand] = {self.loop.dest.id: counter}  # the first lane's, if they grow
+        old: dict[int, int] = {}  # variables, by what was read of them
+        stored: dict[str, Operand] = {}
+
+        def first(a: Operand) -> Operand:
+            return new.get(a.id, a)
+
+        def whole(a: Operand) -> Operand:
+            x = b.splat(first(a), lanes)
+            return b.add(x, b.iota(lanes, x.dtype)) if a.id in self.along else x
+
+        for i in self.body:
+            if i.opcode == "get" and i.args[0].id in parts:
+                old[i.dest.id] = i.args[0].id
+            elif self._is_update(i):
+                v = next(old[a.id] for a in i.args if a.id in old)
+                now = b.get(parts[v])
+                args = [now if a.id in old else whole(a) for a in i.args]
+                b.set(parts[v], b.select(mask, b.emit(i.opcode, *args), now))
+            elif i.opcode == "set":
+                pass
+            elif i.opcode == "store":
+                mem = i.attrs["mem"]
+                stored[mem] = whole(i.args[1])
+                b.store(mem, first(i.args[0]), stored[mem], off=i.attrs["off"], mask=mask)
+            elif i.opcode == "load" and i.args[0].id in (*self.along, *self.vary):
+                new[i.dest.id] = self._loaded(b, i, first(i.args[0]), mask, lanes, stored)
+            elif i.dest.id in self.vary:
+                new[i.dest.id] = b.raw(i.opcode, i.dest.dtype, lanes, tuple(map(whole, i.args)),
+                                       **i.attrs)
+            else:
+                new[i.dest.id] = b.raw(i.opcode, i.dest.dtype, 1, tuple(map(first, i.args)),
+                                       **i.attrs)
+
+    def _loaded(self, b: Builder, i: Instr, at: Operand, mask: Operand, lanes: int,
+                stored: Mapping[str, Operand]) -> Operand:
+        mem, off, d = i.attrs["mem"], i.attrs["off"], i.dest.dtype
+        if mem in stored and stored[mem].dtype == d:
+            return stored[mem]
+        if at.lanes == 1:
+            return b.load(mem, at, off, lanes, d, mask)
+        low, high = range_of(i.args[0], self.known)
+        if low + off < 0 or high + off >= self.memories[mem].size or lanes != LANES_OF_GATHERS:
+            return b.load(mem, at, off, lanes, d, mask)
+        return b.join(*(b.load(mem, b.extract(at, k), off, 1, d) for k in range(lanes)))
