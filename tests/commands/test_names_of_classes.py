@@ -19,10 +19,12 @@ PROGRAM = """
 #include "named.h"
 static const char *const names[] = NAMED_CLASS_NAMES;
 static const char *const columns[] = NAMED_FEATURE_NAMES;
+static const char *const units[] = NAMED_FEATURE_UNITS;
 int main(void)
 {
     for (unsigned k = 0; k < NAMED_OUTPUT_SIZE; k++) printf("%s|", names[k]);
-    for (unsigned k = 0; k < NAMED_INPUT_SIZE; k++) printf("%s|", columns[k]);
+    for (unsigned k = 0; k < NAMED_INPUT_SIZE; k++) printf("%s|%s|", columns[k], units[k]);
+    printf("%s|", NAMED_TARGET_NAME);
     return 0;
 }
 """
@@ -30,7 +32,7 @@ int main(void)
 
 @pytest.fixture
 def artifact(run: Run) -> str:
-    table = zt.data.table({"size": [1.0, 2, 3], "kind": NAMES}, "kind", category=["kind"])
+    table = zt.data.table({"size [mm]": [1.0, 2, 3], "kind": NAMES}, "kind", category=["kind"])
     model = zt.Sequential([zt.layers.Input((1,)), zt.layers.Dense(3, "softmax")], name="named")
     model.pipeline = zt.Pipeline(table)
     model.compile("cpu:scalar", batch_size=1).save("named.zt")
@@ -45,7 +47,7 @@ def test_a_c_program_has_the_names(run: Run, artifact: str) -> None:
     compiler = shutil.which("cc") or pytest.skip("there is no C compiler")
     subprocess.run([compiler, "-Wall", "-Werror", "-std=c99", "main.c", "-o", "main"], cwd="c", check=True)
     text = subprocess.run(["c/main"], capture_output=True, check=True).stdout.decode()
-    assert text.split("|")[:-1] == [*loaded.pipeline.classes, "size"]
+    assert text.split("|")[:-1] == [*loaded.pipeline.classes, "size [mm]", "mm", "kind"]
 
 
 def test_a_page_has_the_names(run: Run, artifact: str) -> None:

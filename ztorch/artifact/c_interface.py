@@ -94,8 +94,8 @@ class CInterface:
     cpuid: tuple[Question, ...]  # how NAME_supported asks the CPU for its features
     xcr0: int  # bits of the register state that the operating system must save
     abi: int  # checksum of everything the header promises
-    features: tuple[str, ...] = ()  # names of the numbers in a row of input, as C literals
-    classes: tuple[str, ...] = ()  # names of those of a prediction, as C literals
+    lists: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  # macro, meaning, C literals
+    texts: tuple[tuple[str, str, str], ...] = ()  # macro, C literal, meaning
     align: int = BUFFER_ALIGN  # bytes, of params and arena
 
     @property

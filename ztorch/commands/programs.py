@@ -54,7 +54,7 @@ def need_trained(name: str, recipe: Recipe, *more: str) -> None:
     data = "" if recipe.data else " --data DATA"
     ways = [f"train it first: ztorch train {name}{data} --out trained.zt, then use trained.zt in "
             "its place", *more]
-    if recipe.small_data:
+    if recipe.small_data and not name.endswith(":small"):
         ways.append(f"take its small variant, {name}:small, which trains on data that are here")
     raise ConfigError(f"{name} has learned nothing yet, its weights are random; "
                       f"{'; or '.join(ways)}")

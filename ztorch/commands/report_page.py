@@ -114,7 +114,7 @@ def _plans(program: Program) -> list[tuple[str, str]]:
             except ConfigError:  # no matplotlib, or the function carries no plan
                 continue
             image = io.BytesIO()
-            figure.savefig(image, format="svg")
+            figure.savefig(image, format="svg", transparent=True)
             encoded = base64.b64encode(image.getvalue()).decode()
             pictures.append((function, f"data:image/svg+xml;base64,{encoded}"))
     return pictures

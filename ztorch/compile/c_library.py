@@ -31,7 +31,7 @@ from ztorch.graph.value import Graph
 from ztorch.host.processor import architecture
 from ztorch.lower.plan import Plan
 from ztorch.runtime.devices import resolve
-from ztorch.tabular.record import PipelineRecord
+from ztorch.tabular.record import PipelineRecord, TargetRecord
 from ztorch.work_line import at
 
 
@@ -90,8 +90,7 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
     spec = describe_program(name, target, plans, params)
     interface = describe(spec, name, _functions_that_write_params(plans))
     if pipeline is not None:
-        interface = replace(interface, features=tuple(map(literal, pipeline.features)),
-                            classes=tuple(map(literal, pipeline.classes)))
+        interface = replace(interface, **_words_of(pipeline))
     any_size = choosers(interface, spec, axes, open_axes or {}, whole_axes,
                         multiples) if axes else ()
     symbols = {function: f.symbol for function, f in spec.functions.items()}
@@ -105,6 +104,20 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
     object_file = assembled(text, target)
     watch.done("object", object_file)
     return CLibrary(interface, target.arch, object_file, values, any_size)
+
+
+def _words_of(pipeline: PipelineRecord) -> dict[str, Any]:
+    """The names and units in a header: those of features, of classes, and of the target."""
+    target = pipeline.target or TargetRecord("")
+    units = pipeline.units if any(pipeline.units) else ()
+    lists = (("FEATURE_NAMES", "Names of the numbers in a row of x", pipeline.features),
+             ("FEATURE_UNITS", "Units of the numbers in a row of x, \"\" for none", units),
+             ("CLASS_NAMES", "Names of the numbers in a prediction", target.classes))
+    texts = (("TARGET_NAME", target.name, "what is predicted"),
+             ("TARGET_UNIT", target.unit, "of a prediction"))
+    return {"lists": tuple((macro, what, tuple(map(literal, words)))
+                           for macro, what, words in lists if words),
+            "texts": tuple((macro, literal(text), what) for macro, text, what in texts if text)}
 
 
 def _need_processor(target: Target) -> None:

@@ -116,6 +116,12 @@ class PipelineRecord(Record):
         return tuple(name for column in self.columns for name in column.features)
 
     @property
+    def units(self) -> tuple[str, ...]:
+        """The units of the features; empty texts for those without one."""
+        return tuple(column.unit if name == column.name else ""
+                     for column in self.columns for name in column.features)
+
+    @property
     def classes(self) -> tuple[str, ...]:
         """The names of the classes; none for a quantity."""
         return self.target.classes if self.target else ()
