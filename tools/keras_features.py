@@ -39,7 +39,6 @@ OTHER_NAMES = {
                     "-: code of another framework; bring its model as ONNX"),
     ("layers", "MaxNumBoundingBoxes"): "-: there are no bounding boxes",
     ("ops", "custom_gradient"): "`zt.custom_gradient`",
-    ("utils", "FeatureSpace"): "`zt.data.table`, `zt.Pipeline`",
     **dict.fromkeys((("utils", f"{verb}_interactive_logging") for verb in ("enable", "disable")),
                     "`fit(verbose=...)`"),
     ("utils", "is_interactive_logging_enabled"): "`fit(verbose=...)`",

@@ -27,6 +27,7 @@ from ztorch.interchange.keras_objects import (
     serialize_keras_object,
 )
 from ztorch.layers.defaults import clear_session, floatx, is_keras_tensor
+from ztorch.layers.feature_space import FeatureSpace
 from ztorch.layers.symbol import as_symbol, upstream
 from ztorch.model.diagram import plot_model
 from ztorch.model.own_steps import unpack_x_y_sample_weight
@@ -34,8 +35,8 @@ from ztorch.progress_bar import Progbar
 from ztorch.settings_of_scripts import ScriptSettings as Config
 
 Sequence = PyDataset  # its older name
-__all__ = ["Config", "CustomObjectScope", "Progbar", "PyDataset", "Sequence", "array_to_img",
-           "clear_session", "custom_object_scope", "deserialize_keras_object",
+__all__ = ["Config", "CustomObjectScope", "FeatureSpace", "Progbar", "PyDataset", "Sequence",
+           "array_to_img", "clear_session", "custom_object_scope", "deserialize_keras_object",
            "get_custom_objects", "get_registered_name", "get_registered_object",
            "get_source_inputs", "image_dataset_from_directory", "img_to_array", "is_keras_tensor",
            "load_img", "normalize", "pack_x_y_sample_weight", "pad_sequences", "plot_model",

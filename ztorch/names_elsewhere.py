@@ -42,7 +42,6 @@ REPLACEMENTS = {
     "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists what is there"}
 
 OF_UTILS = {  # of keras.utils
-    "FeatureSpace": "zt.data.table and zt.Pipeline",
     "enable_interactive_logging": "fit(verbose=...)",
     "disable_interactive_logging": "fit(verbose=...)",
     "is_interactive_logging_enabled": "fit(verbose=...)",
