@@ -245,21 +245,20 @@ def test_losses_of_classes_and_regions_beside_keras():
     keras = references.keras()
     probabilities = np.exp(PREDICTED) / np.exp(PREDICTED).sum(1, keepdims=True)
     yes = 1 / (1 + np.exp(-PREDICTED))
-    for name, arguments, y, p, other in [
-            ("CosineSimilarity", {}, REAL, PREDICTED, {}),
-            ("BinaryFocalCrossentropy", {}, YES, yes, {}),
+    for name, arguments, y, p in [
+            ("CosineSimilarity", {}, REAL, PREDICTED),
+            ("BinaryFocalCrossentropy", {}, YES, yes),
             ("BinaryFocalCrossentropy", {"apply_class_balancing": True, "gamma": 1.5,
-                                         "label_smoothing": 0.1, "alpha": 0.3}, YES, yes, {}),
-            ("BinaryFocalCrossentropy", {"from_logits": True}, YES, PREDICTED, {}),
-            ("CategoricalFocalCrossentropy", {}, SOFT, probabilities, {}),
+                                         "label_smoothing": 0.1, "alpha": 0.3}, YES, yes),
+            ("BinaryFocalCrossentropy", {"from_logits": True}, YES, PREDICTED),
+            ("CategoricalFocalCrossentropy", {}, SOFT, probabilities),
             ("CategoricalFocalCrossentropy", {"from_logits": True, "alpha": 0.5, "gamma": 3.0,
-                                              "label_smoothing": 0.2}, SOFT, PREDICTED, {}),
-            ("CategoricalGeneralizedCrossEntropy", {"q": 0.7}, LABELS, probabilities, {}),
-            ("Circle", {"gamma": 3.0, "margin": 0.3}, LABELS, PREDICTED / np.linalg.norm(PREDICTED, axis=1, keepdims=True),
-             {}),
-            ("Dice", {}, YES, yes, {"axis": (1,)}),
-            ("Tversky", {"alpha": 0.3, "beta": 0.7}, YES, yes, {"axis": (1,)})]:
-        theirs = getattr(keras.losses, name)(**arguments, **other, reduction=None)(y, p)
+                                              "label_smoothing": 0.2}, SOFT, PREDICTED),
+            ("CategoricalGeneralizedCrossEntropy", {"q": 0.7}, LABELS, probabilities),
+            ("Circle", {"gamma": 3.0, "margin": 0.3}, LABELS, PREDICTED / np.linalg.norm(PREDICTED, axis=1, keepdims=True)),
+            ("Dice", {"axis": (1,)}, YES, yes),
+            ("Tversky", {"alpha": 0.3, "beta": 0.7, "axis": (1,)}, YES, yes)]:
+        theirs = getattr(keras.losses, name)(**arguments, reduction=None)(y, p)
         values, gradient = scored(getattr(losses, name)(**arguments), y, p)
         np.testing.assert_allclose(values, keras.ops.convert_to_numpy(theirs), rtol=1e-5,
                                    err_msg=name)

@@ -195,6 +195,9 @@ def test_what_comes_before_compile() -> None:
     assert not made.compiled
     with pytest.raises(ConfigError, match="have changed since it was compiled"):
         made.fit(X, X)
+    assert made.predict(X).shape == (len(X), 4)
+    made.pop()
+    np.testing.assert_allclose(made.predict(X), by_hand(made), atol=1e-6)
     with pytest.raises(ConfigError, match=r"weights alone go to model\.save_weights"):
         made.save("m.h5")
 

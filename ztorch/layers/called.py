@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.errors import ConfigError
 from ztorch.graph.op import leaf
+from ztorch.graph.value import current_layer
 from ztorch.layers.context import Context, States
 from ztorch.layers.symbol import LayerCall, as_symbol, leaves, nested
 
@@ -85,6 +86,20 @@ def never_called(layer: Any, attribute: str) -> NeverCalled:
         f"layer {layer.name!r} was never called on a symbolic tensor, so it has no {attribute}; "
         f"call it on an Input or on another layer's output, or begin the Sequential around it "
         "with an Input")
+
+
+def made_with_model(layer: Any) -> bool:
+    """Builds the model around a layer that has no weights yet, if its inputs are known: as in
+    Keras, `model.layers[0].kernel` is there at once. Whether it did."""
+    if current_layer() or vars(layer).get("built", True):
+        return False
+    model = layer
+    while (outer := vars(model).get("adopter")) is not None:
+        model = outer
+    if model is layer or not getattr(model, "knows_inputs", False):
+        return False
+    model.build()
+    return bool(layer.built)
 
 
 def _alone(x: Any) -> Any:

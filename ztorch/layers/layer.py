@@ -12,7 +12,7 @@ from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value, current_layer, layer_scope
 from ztorch.initializers import Initializer, Shape
 from ztorch.layers.axes import OpenSize, checked_shape
-from ztorch.layers.called import OF_FIRST_CALL, CalledLayer, never_called
+from ztorch.layers.called import OF_FIRST_CALL, CalledLayer, made_with_model, never_called
 from ztorch.layers.calling import check_call, need_adopted, need_floats
 from ztorch.layers.context import Context
 from ztorch.layers.input_spec import check_inputs
@@ -288,6 +288,8 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
         if name in OF_FIRST_CALL and "calls" in vars(self):
             raise never_called(self, name)
         if name != "adopted" and "adopted" in vars(self):
+            if made_with_model(self) and name in vars(self):
+                return vars(self)[name]
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         raise AttributeError(f"a {type(self).__name__} is not a layer yet: begin its __init__ with "
                              "super().__init__(), or super().__init__(**common) to take a name")

@@ -17,8 +17,8 @@ class CTC(Loss, names=("ctc",)):
     class numbers `(batch, labels)` as int32; zeros at the end fill up shorter ones.
 
     Args:
-        max_length: Number of labels of a row of targets. `None` means as many as there are steps.
-            Default: `None`.
+        max_length: Number of labels of a row of targets. `None` means as many as data have, or,
+            where none are known yet, as there are steps. Default: `None`.
 
     Examples:
         >>> from ztorch.dtypes import f32
@@ -29,6 +29,11 @@ class CTC(Loss, names=("ctc",)):
     def __init__(self, max_length: int | None = None):
         self.max_length = None if max_length is None else positive("CTC(max_length=...)",
                                                                    max_length)
+
+    @property
+    def takes_any(self) -> bool:
+        """Whether data tell the number of labels."""
+        return self.max_length is None
 
     def target(self, shape: Shape, d: DType) -> TargetSpec:
         if len(shape) != 3 or shape[-1] < 2:

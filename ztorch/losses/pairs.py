@@ -43,8 +43,21 @@ class Circle(Loss, names=("circle",)):
         return TargetSpec(shape[:1], dtypes.i32)
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
-        count, margin = y_pred.shape[0], self.margin
+        margin = self.margin
         far = OPS.relu(1.0 - y_pred @ OPS.transpose(y_pred))  # 0 where vectors are the same
+        alike, others = self._pairs(y_true)
+        pull = OPS.relu(margin + far) * (far - margin) * self.gamma
+        push = OPS.relu(1.0 + margin - far) * (1.0 - margin - far) * self.gamma
+        return OPS.softplus(_log_of_sum(pull, alike) + _log_of_sum(push, others))
+
+    def counted(self, y_true: Value) -> Value:
+        """The rows that have both a row of their class and one of another, as in Keras."""
+        alike, others = self._pairs(y_true)
+        return OPS.logical_and(OPS.any(alike, axis=1), OPS.any(others, axis=1))
+
+    def _pairs(self, y_true: Value) -> tuple[Value, Value]:
+        """For each row, which rows are of its class, and which of another."""
+        count = y_true.shape[0]
         row, column = (OPS.iota((count, count), axis, "int32") for axis in (0, 1))
         alike = OPS.equal(OPS.reshape(y_true, (-1, 1)), OPS.reshape(y_true, (1, -1)))
         known = OPS.reshape(y_true, (1, -1)) >= 0
@@ -52,9 +65,7 @@ class Circle(Loss, names=("circle",)):
         alike = OPS.logical_and(known, alike)
         if self.remove_diagonal:
             alike = OPS.logical_and(alike, OPS.not_equal(row, column))
-        pull = OPS.relu(margin + far) * (far - margin) * self.gamma
-        push = OPS.relu(1.0 + margin - far) * (1.0 - margin - far) * self.gamma
-        return OPS.softplus(_log_of_sum(pull, alike) + _log_of_sum(push, others))
+        return alike, others
 
 
 def _log_of_sum(x: Value, counts: Value) -> Value:

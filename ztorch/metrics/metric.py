@@ -50,6 +50,8 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         [<variable total of metric largest ()>, <variable count of metric largest ()>]
     """
 
+    dtype = "float32"  # in which users' own metrics compute, as in Keras
+
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         if "__init__" in vars(cls):
@@ -59,9 +61,14 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
                 setattr(cls, method, traced(vars(cls)[method]))
 
     def __init__(self, name: str | None = None):
-        self.name = name or (self.names[0] if self.names else type(self).__name__)
+        self.name = name or self.default_name
         self.variables: list[MetricVariable] = []
         self.totals: dict[str, Any] = {}  # sums of the numbers that `update_state` was given
+
+    @property
+    def default_name(self) -> str:
+        """The name of a metric that is given none."""
+        return self.names[0] if self.names else type(self).__name__
 
     def add_weight(self, name: str | None = None, shape: Any = (), initializer: Any = "zeros",
                    dtype: Any = None) -> MetricVariable:

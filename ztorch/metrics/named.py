@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import count
 from typing import Any
 
 from ztorch.errors import ConfigError, UnknownName, unknown
@@ -78,10 +79,16 @@ def _named(cls: type[Metric], name: str) -> Metric:
 
 
 def resolve(specs: Iterable[Any], target: TargetSpec, prediction: tuple[int, ...]) -> list[Metric]:
-    """All metrics of a model, with names that differ from each other and from "loss"."""
+    """All metrics of a model, with names that differ from each other and from "loss": as in Keras,
+    those that the user did not name are numbered, as auc and auc_1."""
     if isinstance(specs, str) or not isinstance(specs, Iterable):
         specs = [specs]
     metrics = [get(s, target, prediction) for s in specs]
+    taken: set[str] = set()
+    for m in metrics:
+        if m.name in taken and m.name == m.default_name and isinstance(m, Metric):
+            m.name = next(n for n in (f"{m.name}_{k}" for k in count(1)) if n not in taken)
+        taken.add(m.name)
     names = [(False, "loss"), *((isinstance(m, WeightedMetric), m.name) for m in metrics)]
     for weighted, name in names:
         if names.count((weighted, name)) > 1:

@@ -6,7 +6,7 @@ The program computes what a batch adds to the variables, and an epoch adds it up
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ztorch.errors import ConfigError
@@ -31,9 +31,9 @@ class UpdatedMetric(SumMetric, abstract=True):
     def sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
         row_weights = weigh(OPS.full((y_pred.shape[0],), 1.0, y_pred.dtype))
         added = self._added(y_true, y_pred, row_weights)
-        if row_weights in topological(added.values()):
-            return added
-        return self._added_by_row(y_true, y_pred, weigh)
+        weighted = _made_of(row_weights, topological(added.values()))
+        spread = any(v.shape.count(y_pred.shape[0]) > 1 for v in weighted)
+        return added if weighted and not spread else self._added_by_row(y_true, y_pred, weigh)
 
     def _added(self, y_true: Value, y_pred: Value, row_weights: Value) -> dict[str, Value]:
         """The sums that a batch adds to the variables."""
@@ -48,8 +48,9 @@ class UpdatedMetric(SumMetric, abstract=True):
         return added
 
     def _added_by_row(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
-        """The same, where `update_state` ignores the weights: each row is a batch of its own, so
-        that what fills up the last batch can be left out."""
+        """The same, where `update_state` ignores the weights, or multiplies each row by those of
+        all, as (batch, 1) by (batch,): each row is a batch of its own, so that what fills up the
+        last batch can be left out."""
         count = y_pred.shape[0]
         target, prediction = (leaf("input", name, (1, *v.shape[1:]), v.dtype)
                               for name, v in (("y_true", y_true), ("y_pred", y_pred)))
@@ -62,7 +63,16 @@ class UpdatedMetric(SumMetric, abstract=True):
     def result(self, sums: Mapping[str, Value]) -> Value:
         with totals_of(self.variables, sums):
             result = self.metric.result()
-        return result.tensor if isinstance(result, MetricVariable) else result
+            return result.tensor if isinstance(result, MetricVariable) else result
+
+
+def _made_of(x: Value, values: Iterable[Value]) -> set[Value]:
+    """x and those of the values, in their order, that are computed from it."""
+    made: set[Value] = set()
+    for v in values:
+        if v is x or not made.isdisjoint(v.args):
+            made.add(v)
+    return made
 
 
 def as_program_metric(metric: Metric) -> Metric:

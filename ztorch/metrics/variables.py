@@ -62,7 +62,14 @@ class MetricVariable(StandIn):
         self.assign_add(-x)
 
     def assign(self, x: Any) -> None:
-        """Sets the total, outside of programs."""
+        """Sets the total, outside of programs; in `update_state` to itself plus what is added.
+
+        Args:
+            x: A number or an array, or `self.total + batch` of a variable `self.total`.
+        """
+        if isinstance(x, _Increased) and x.variable is self:
+            self.assign_add(x.by)
+            return
         if isinstance(self.total, Value):
             raise Unsupported(f"metric {self.metric!r} assigns to its variable {self.name!r}, and "
                               "programs can only add up what batches give: write "
@@ -71,11 +78,22 @@ class MetricVariable(StandIn):
 
     @staticmethod
     def apply_op(name: str, *args: Any, **attrs: Any) -> Any:
+        if name == "add" and len(args) == 2 and not attrs:
+            for variable, by in (args, args[::-1]):
+                if isinstance(variable, MetricVariable) and variable.updating:
+                    return _Increased(variable, by)
         return getattr(ops, name)(*map(_total, args), **{k: _total(x) for k, x in attrs.items()})
 
     @staticmethod
     def ops() -> Sequence[Mapping[str, Any]]:
         return ()
+
+    def numpy(self) -> np.ndarray:
+        """The total as an array."""
+        return np.asarray(self.tensor)
+
+    def __float__(self) -> float:
+        return float(self.tensor)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         """For ops that begin with a `zt.Tensor`."""
@@ -83,6 +101,16 @@ class MetricVariable(StandIn):
 
     def __repr__(self) -> str:
         return f"<variable {self.name} of metric {self.metric} {self.shape}>"
+
+
+class _Increased:
+    """A variable plus what a batch adds, in `update_state`: it can be assigned, and no more."""
+
+    def __init__(self, variable: MetricVariable, by: Any):
+        self.variable, self.by = variable, by
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.variable.tensor, name)  # which refuses
 
 
 @contextmanager

@@ -25,6 +25,7 @@ class CompiledNetwork(TunedNetwork, abstract=True):
     """A network that keeps its program."""
 
     _late: LateCompile | None = None  # a compile that waits for data
+    _asked: LateCompile | None = None  # the last compile
     _takes_given = False  # whether batches that data give are steps, as no other size was asked for
 
     def compile(self, *args: Any, **options: Any) -> Any:
@@ -39,6 +40,7 @@ class CompiledNetwork(TunedNetwork, abstract=True):
     def compile_when_known(self, **arguments: Any) -> Any:
         """Compiles the network, for arguments of `compile`, once it knows its inputs and the sizes
         of open axes. Returns the program, or the network where it waits for data."""
+        self._asked = LateCompile(arguments)
         self.batch_sizes(arguments["batch_size"])  # a wrong one is refused before data come
         self._takes_given = arguments["batch_size"] is None and not self.declared_batch_size
         waits = not self.knows_inputs or (arguments["sizes"] is None and bool(self.axis_names))

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ztorch.dtypes import f16
 from ztorch.errors import ConfigError
-from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf, shape_error
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.layers.context import Context, States
@@ -17,7 +15,7 @@ from ztorch.layers.real_positions import Padding
 from ztorch.layers.weight import Weight
 from ztorch.losses import TargetSpec
 from ztorch.metrics import Metric
-from ztorch.model.loss_scale import scaled_updates
+from ztorch.model.loss_scale import LossScale
 from ztorch.model.objectives import Objective
 from ztorch.model.row_scores import RowScores, RowWeights, labelled
 from ztorch.optimizers import Optimizer
@@ -85,18 +83,10 @@ class ScoringGraphs:
         step = self.states.leaf("optimizer/step", (), "int32", lambda: 0, kind="counter",
                                 trainable=False)
 
-        def updates(grads: Sequence[Value]) -> dict[Value, Value]:
-            return optimizer.new_values(weights, grads, step, written)
-
-        scale = optimizer.loss_scale_factor
-        if scale is not None:
-            slopes = gradients(scores["loss"] * scale, used)
-            new_values = updates([g / scale for g in slopes])
-        elif self.states.rounding.uses(f16) or optimizer.dynamic_scale:
-            new_values = scaled_updates(scores["loss"], used, self.states, updates,
-                                        *(optimizer.dynamic_scale or ()))
-        else:
-            new_values = updates(gradients(scores["loss"], used))
+        scale = LossScale(self.states, optimizer)
+        slopes = scale.gradients(scores["loss"], used)
+        new_values = scale.kept(optimizer.new_values(weights, slopes, step, written), slopes,
+                                written) | scale.updates()
         new_values = constrained(new_values, self.model.weights, context)
         return Graph(scores, {state.attrs["name"]: value
                               for state, value in {**context.updates, **new_values}.items()},

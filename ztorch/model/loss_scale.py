@@ -6,15 +6,16 @@ divided by it. The scale is halved after an overflow, and doubled after many ste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 import ztorch.ops  # noqa: F401 (fills OPS)
-from ztorch.dtypes import f32, i32
+from ztorch.dtypes import f16, f32, i32
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value, layer_scope
 from ztorch.layers.context import States
+from ztorch.optimizers import Optimizer
 
 FIRST_SCALE = 2.0**15
 STEPS_TO_DOUBLE = 2000  # steps without an overflow after which the scale doubles
@@ -22,37 +23,58 @@ STEPS_TO_DOUBLE = 2000  # steps without an overflow after which the scale double
 Updates = dict[Value, Value]  # a state -> its new value
 
 
-def scaled_updates(loss: Value, weights: Sequence[Value], states: States,
-                   updates: Callable[[Sequence[Value]], Updates],
-                   first_scale: float | None = None,
-                   steps_to_double: int | None = None) -> Updates:
-    """The updates of a training step with loss scaling.
-
-    Where a gradient is infinite or NaN, weights and slots keep their values.
+class LossScale:
+    """The scale of a training step: a fixed one, or one that follows overflows.
 
     Args:
-        loss: The loss that training minimises.
-        weights: The trainable weights.
         states: Holds the scale, and the count of steps since the last overflow.
-        updates: The optimizer: gradients -> new values of weights and slots.
-        first_scale: The scale of the first step; None: `FIRST_SCALE`.
-        steps_to_double: Steps without an overflow after which the scale doubles; None:
-            `STEPS_TO_DOUBLE`.
+        optimizer: That of `compile`; None: nothing is scaled.
     """
-    first = FIRST_SCALE if first_scale is None else first_scale
-    doubling = STEPS_TO_DOUBLE if steps_to_double is None else steps_to_double
-    with layer_scope("loss_scale"):
-        scale = states.leaf("optimizer/loss_scale", (), f32, lambda: first, kind="counter",
-                            trainable=False)
-        calm_steps = states.leaf("optimizer/calm_steps", (), i32, lambda: 0, kind="counter",
-                                 trainable=False)
-        grads = [g / scale for g in gradients(loss * scale, weights)]
-        finite = reduce(OPS.bitwise_and, (OPS.all(OPS.isfinite(g)) for g in grads))
-        new = {old: OPS.where(finite, value, old) for old, value in updates(grads).items()}
-        count = OPS.add(calm_steps, 1)
-        doubles = OPS.bitwise_and(finite, OPS.equal(count, doubling))
-        grown = OPS.where(doubles, scale * 2.0, scale)
-        new[scale] = OPS.where(finite, grown, OPS.maximum(scale * 0.5, 1.0))
-        goes_on = OPS.bitwise_and(finite, OPS.not_equal(count, doubling))
-        new[calm_steps] = OPS.where(goes_on, count, 0)
-        return new
+
+    def __init__(self, states: States, optimizer: Optimizer | None):
+        self._fixed = None if optimizer is None else optimizer.loss_scale_factor
+        self._finite: list[Value] = []  # whether all gradients are, of each application
+        self._states: tuple[Value, Value] | None = None
+        if optimizer is None or self._fixed is not None or not (
+                states.rounding.uses(f16) or optimizer.dynamic_scale is not None):
+            return
+        first, self._doubling = optimizer.dynamic_scale or (FIRST_SCALE, STEPS_TO_DOUBLE)
+        with layer_scope("loss_scale"):
+            self._states = (
+                states.leaf("optimizer/loss_scale", (), f32, lambda: first, kind="counter",
+                            trainable=False),
+                states.leaf("optimizer/calm_steps", (), i32, lambda: 0, kind="counter",
+                            trainable=False))
+
+    def gradients(self, loss: Value, of: Sequence[Value]) -> list[Value]:
+        """The gradients of a loss, computed from the scaled one."""
+        scale = self._fixed if self._states is None else self._states[0]
+        if scale is None:
+            return gradients(loss, of)
+        with layer_scope("loss_scale"):
+            return [g / scale for g in gradients(loss * scale, of)]
+
+    def kept(self, updates: Updates, slopes: Sequence[Value],
+             before: Mapping[Value, Value]) -> Updates:
+        """What an optimizer makes of states, or, where a gradient is infinite or NaN, what they
+        were: `before` has those that the step has changed already."""
+        if self._states is None:
+            return updates
+        with layer_scope("loss_scale"):
+            finite = reduce(OPS.bitwise_and, (OPS.all(OPS.isfinite(g)) for g in slopes))
+            self._finite.append(finite)
+            return {old: OPS.where(finite, new, before.get(old, old))
+                    for old, new in updates.items()}
+
+    def updates(self) -> Updates:
+        """The next scale, once all gradients of the step are known."""
+        if self._states is None or not self._finite:
+            return {}
+        scale, calm_steps = self._states
+        with layer_scope("loss_scale"):
+            finite, count = reduce(OPS.bitwise_and, self._finite), OPS.add(calm_steps, 1)
+            doubles = OPS.bitwise_and(finite, OPS.equal(count, self._doubling))
+            grown = OPS.where(doubles, scale * 2.0, scale)
+            goes_on = OPS.bitwise_and(finite, OPS.not_equal(count, self._doubling))
+            return {scale: OPS.where(finite, grown, OPS.maximum(scale * 0.5, 1.0)),
+                    calm_steps: OPS.where(goes_on, count, 0)}

@@ -93,7 +93,8 @@ def _described(loss: Loss, output: str, y: Value, fed: TargetSpec | None) -> Tar
                           "on numbers")
     if fed is not None and loss.takes_any and (
             math.prod(fed.shape[1:]) != math.prod(y.shape[1:])):
-        return fed  # its numbers may be no classes, such as -1 for none
+        # Numbers for a function may be no classes, such as -1 for none.
+        return fed if target.classes is None else replace(target, shape=fed.shape)
     return target
 
 

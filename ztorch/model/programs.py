@@ -135,3 +135,9 @@ def not_compiled(name: str, verb: str) -> ConfigError:
     """The error for a model that cannot train or evaluate yet."""
     return ConfigError(f"model {name!r} cannot {verb} before it is compiled; write "
                        "model.compile(optimizer='adam', loss='mse'), with your loss")
+
+
+def changed_since(name: str) -> ConfigError:
+    """The error for a model that cannot train or evaluate any more."""
+    return ConfigError(f"the layers of model {name!r} have changed since it was compiled; compile "
+                       "it again")

@@ -17,7 +17,7 @@ from ztorch.layers.network import Network
 from ztorch.layers.real_positions import Padding, spread
 from ztorch.losses.loss import Loss, rows
 from ztorch.metrics import Metric, SumMetric
-from ztorch.metrics.metric import Weigh
+from ztorch.metrics.metric import LossMetric, Weigh
 from ztorch.metrics.weighted import WeightedMetric
 from ztorch.model.objectives import Objective
 from ztorch.runtime.spec import SUMS
@@ -87,6 +87,8 @@ class RowScores:
                 counts = self.weights.of(output) if isinstance(metric, WeightedMetric) else real
                 sums = metric.batch_sums(y_true, y_pred, weigher(mask, counts, self.context))
                 return {f"{SUMS}{label}/{key}": x for key, x in sums.items()}
+            if isinstance(metric, LossMetric):
+                y_true = _known_rows(metric.loss, y_true, real)
             row = metric.per_row(y_true, y_pred, mean=row_means(mask, real, self.context))
         with layer_scope("loss"):
             return {label: OPS.sum(row * share(real, real))}
@@ -105,8 +107,7 @@ class RowScores:
         if of_steps and divisor is own:
             raise Unsupported(f"loss {loss.name!r} with reduction='mean_with_sample_weight' takes "
                               "one weight per row, not one per step")
-        if loss.compares_rows:  # not with rows that fill up a batch
-            y_true = OPS.where(rows > 0.0, y_true, -1)
+        y_true = _known_rows(loss, y_true, rows)
         total, mask = loss.reduction == "sum", self.context.masks.get(y_pred)
         counted = loss.counted(y_true)
         if counted is not None:
@@ -129,6 +130,14 @@ class RowScores:
                 *context.penalties, *(OPS.cast(w.regularizer(OPS.cast(context.current(w), d)), d)
                                       for w in self.model.weights
                                       if w.trains and w.regularizer is not None)]
+
+
+def _known_rows(loss: Loss, y_true: Value, rows: Value) -> Value:
+    """Targets, below zero for rows that fill up a batch where the loss compares rows."""
+    if not loss.compares_rows:
+        return y_true
+    real = OPS.reshape(rows > 0.0, (-1, *(1,) * (y_true.rank - 1)))
+    return OPS.where(real, y_true, -1)
 
 
 def share(weights: Value, divisor: Value) -> Value:

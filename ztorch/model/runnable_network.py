@@ -11,7 +11,7 @@ from ztorch.arguments import checked
 from ztorch.errors import ConfigError
 from ztorch.keras_calls import as_in_keras
 from ztorch.model.compiled_network import CompiledNetwork
-from ztorch.model.programs import not_compiled
+from ztorch.model.programs import changed_since, not_compiled
 from ztorch.program.verbs import Verbs
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         """The program that runs a function on batches of this size, for a `with` block. A model
         that is not compiled is compiled to predict."""
         if self._programs is not None and not self._programs.fit(self):
-            raise ConfigError(f"the layers of model {self.name!r} have changed since it was "
-                              "compiled; compile it again")
+            if function != "predict" or self._asked is None:
+                raise changed_since(self.name)
+            self.compile(**self._asked.to_predict())
         waits = self._late is not None and (self._late.needs_targets or (
             self._late.resume is not None and not self.axis_names))
-        if function == "predict" and waits:
-            assert self._late is not None
+        if function == "predict" and waits and self._late is not None:
             if self._programs is None:
                 self.compile_now(**self._late.to_predict())
         else:

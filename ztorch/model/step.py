@@ -11,9 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ztorch.dtypes import f16
-from ztorch.errors import ConfigError, Unsupported
-from ztorch.graph.autodiff import gradients
+from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, leaf, shape_error
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.running_step import running_step
@@ -24,6 +22,7 @@ from ztorch.layers.weight import Weight
 from ztorch.metrics import Metric
 from ztorch.metrics.updated import as_program_metric
 from ztorch.model.function_graphs import BatchInputs, ScoringGraphs, constrained
+from ztorch.model.loss_scale import LossScale
 from ztorch.model.row_scores import RowScores, labelled
 from ztorch.model.step_metrics import CompiledMetric, KeptSums, Scores, logged, score_name
 from ztorch.optimizers import Optimizer
@@ -37,6 +36,7 @@ class TracedStep:
     context: Context
     batch: BatchInputs
     optimizer: Optimizer | None  # that of compile
+    loss_scale: LossScale
     loss: Value | None = None  # the last result of compute_loss
     losses: Scores = field(default_factory=dict)  # that of each output
     changed: dict[Value, Optimizer] = field(default_factory=dict)  # states of weights, and by whom
@@ -145,8 +145,9 @@ class TracedStep:
             raise shape_error("gradients are those of one number, not of", getattr(
                 loss, "shape", type(loss).__name__), fix="take the mean of the loss: zt.ops.mean")
         several = isinstance(of, (list, tuple))
-        slopes = gradients(loss, [self.context.current(x) if isinstance(x, Weight) else x
-                                  for x in (of if several else [of])])
+        slopes = self.loss_scale.gradients(loss, [
+            self.context.current(x) if isinstance(x, Weight) else x
+            for x in (of if several else [of])])
         return slopes if several else slopes[0]
 
     def apply(self, optimizer: Optimizer, slopes: Sequence[Any],
@@ -160,9 +161,6 @@ class TracedStep:
         if not listed:
             raise ConfigError(f"model {model.name!r} has no trainable weights; set "
                               "layer.trainable = True")
-        if context.states.rounding.uses(f16):
-            raise Unsupported("mixed_float16 scales the loss by itself, which a train_step of "
-                              "one's own cannot see; compile with dtype='mixed_bfloat16'")
         states = [context.stored(w) for w in listed]
         for w, state in zip(listed, states, strict=True):
             if self.changed.setdefault(state, optimizer) is not optimizer:
@@ -171,9 +169,8 @@ class TracedStep:
         optimizer.states_under = self._states_under(optimizer)
         counter = context.states.leaf(f"{optimizer.states_under}/step", (), "int32", lambda: 0,
                                       kind="counter", trainable=False)
-        scale = optimizer.loss_scale_factor
-        new_values = self._of_now(optimizer, counter, states,
-                                  slopes if scale is None else [g / scale for g in slopes])
+        new_values = self.loss_scale.kept(self._of_now(optimizer, counter, states, slopes), slopes,
+                                          context.updates)
         context.updates.update({state: OPS.stop_gradient(value) for state, value in constrained(
             new_values, listed, context).items()})  # later losses are not functions of this one
 
@@ -236,7 +233,8 @@ def traced_step(graphs: ScoringGraphs, method: str, optimizer: Optimizer | None)
     context = graphs.context()
     context.stepped = model
     batch = graphs.batch(context)
-    step = TracedStep(graphs, context, batch, optimizer)
+    step = TracedStep(graphs, context, batch, optimizer, LossScale(context.states, optimizer if (
+        method == "train_step") else None))
     for name, axes in model.open_axes.items():
         context.padding.begin(batch.x[name], {k + 1: axis for k, axis in axes.items()})
     with _running(step):
@@ -247,6 +245,7 @@ def traced_step(graphs: ScoringGraphs, method: str, optimizer: Optimizer | None)
     if not step.changed:
         raise ConfigError(f"{type(model).__name__}.train_step changes no weights; end it with "
                           "self.optimizer.apply(self.gradients(loss, weights), weights)")
+    context.updates.update(step.loss_scale.updates())
     graph = Graph(scores, {state.attrs["name"]: value for state, value in context.updates.items()},
                   tuple(dict.fromkeys(context.recomputed)))
     if not graph.leaves("input"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -46,6 +47,8 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
             otherwise. `None` means nothing. Default: `None`.
         gradient_accumulation_steps: Batches whose gradients are averaged before each step. `None`
             means one. Default: `None`.
+        name: Its name in `get_config`, as in Keras. `None` makes one of its class. Default:
+            `None`.
         **wrong: Collects unknown arguments for the error.
 
     Raises:
@@ -68,8 +71,10 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
                  use_ema: bool = False, ema_momentum: float = 0.99,
                  ema_overwrite_frequency: int | None = None,
                  loss_scale_factor: float | None = None,
-                 gradient_accumulation_steps: int | None = None, **wrong: Any):
+                 gradient_accumulation_steps: int | None = None, name: str | None = None,
+                 **wrong: Any):
         self.refuse(wrong)
+        self.name = name or self._default_name
         self.learning_rate = _rate(type(self).__name__, learning_rate)
         self.weight_decay = weight_decay
         self.clipnorm, self.clipvalue = clipnorm, clipvalue
@@ -242,21 +247,29 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
         return dispatch.update(self, params, grads)
 
     def exclude_from_weight_decay(self, var_names: Sequence[str]) -> None:
-        """Excludes weights from weight decay.
-
-        Args:
-            var_names: Patterns of names, such as `["bias", "gamma"]`. They replace earlier ones.
-        """
+        """Excludes weights whose names match patterns, such as `["bias", "gamma"]`, from weight
+        decay. They replace earlier ones."""
         self.undecayed = tuple(var_names)
 
     def get_config(self) -> dict[str, Any]:
-        base = {k: getattr(self, k) for k in ("weight_decay", "clipnorm", "clipvalue",
-                                              "global_clipnorm")}
+        base = {k: getattr(self, k) for k in (
+            "weight_decay", "clipnorm", "clipvalue", "global_clipnorm")}
         rare = {"use_ema": False, "ema_momentum": 0.99, "ema_overwrite_frequency": None,
                 "loss_scale_factor": None, "gradient_accumulation_steps": None}
         values = {k: getattr(self, k) for k in rare}
-        return {**super().get_config(), **base,
+        takes_name = any(p.name == "name" or p.kind is p.VAR_KEYWORD for p in
+                         inspect.signature(type(self).__init__).parameters.values())
+        return {**({"name": self.name} if takes_name else {}), **super().get_config(), **base,
                 **{k: x for k, x in values.items() if x != rare[k]}}
+
+    @property
+    def _default_name(self) -> str:
+        return self.names[0] if self.names else type(self).__name__
+
+    def __repr__(self) -> str:
+        shown = {k: x for k, x in self.get_config().items()
+                 if k != "name" or x != self._default_name}
+        return f"{type(self).__name__}({', '.join(f'{k}={x!r}' for k, x in shown.items())})"
 
     def _clipped(self, grads: Sequence[Value]) -> list[Value]:
         if self.clipvalue is not None:

@@ -142,6 +142,7 @@ class LossScaleOptimizer(Optimizer, names=("loss_scale_optimizer",)):
         initial_scale: The scale of the first step. Default: `32768.0`.
         dynamic_growth_steps: Steps without an overflow after which the scale doubles. Default:
             `2000`.
+        name: Its name in `get_config`. `None` makes one of its class. Default: `None`.
 
     Examples:
         >>> from ztorch.optimizers import SGD
@@ -150,9 +151,9 @@ class LossScaleOptimizer(Optimizer, names=("loss_scale_optimizer",)):
     """
 
     def __init__(self, inner_optimizer: Any, initial_scale: float = 32768.0,
-                 dynamic_growth_steps: int = 2000):
+                 dynamic_growth_steps: int = 2000, name: str | None = None):
         self.inner_optimizer = Optimizer.get(inner_optimizer)
-        super().__init__(self.inner_optimizer.learning_rate)
+        super().__init__(self.inner_optimizer.learning_rate, name=name)
         self.initial_scale = number("LossScaleOptimizer(initial_scale=...)", initial_scale, above=0)
         self.dynamic_growth_steps = positive("LossScaleOptimizer(dynamic_growth_steps=...)",
                                              dynamic_growth_steps)
@@ -166,4 +167,4 @@ class LossScaleOptimizer(Optimizer, names=("loss_scale_optimizer",)):
     def get_config(self) -> dict[str, Any]:
         return {"inner_optimizer": described(self.inner_optimizer, "LossScaleOptimizer"),
                 "initial_scale": self.initial_scale,
-                "dynamic_growth_steps": self.dynamic_growth_steps}
+                "dynamic_growth_steps": self.dynamic_growth_steps, "name": self.name}
