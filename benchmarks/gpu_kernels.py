@@ -37,8 +37,8 @@ def cases(d: ListedDevice, z: Sizes) -> list[Case]:
 
 def _run(d: ListedDevice, name: str, kernel: MainKernel, effort: Effort) -> Measured:
     graph = kernel.make()
-    precision = "tf32" if kernel.dtype == "tf32" else "float32"
-    ours = pipeline.build({"predict": graph}, d.id, "op", precision=precision).bind("predict")
+    ours = pipeline.build({"predict": graph}, d.id, "op", precision=kernel.precision).bind(
+        "predict")
     arrays = {v.attrs["name"]: _numbers(v.shape, k) for k, v in enumerate(graph.leaves("input"))}
     stored = {v.attrs["name"]: v.dtype for v in graph.leaves("input")}
     for port, array in arrays.items():
@@ -76,7 +76,7 @@ def _run(d: ListedDevice, name: str, kernel: MainKernel, effort: Effort) -> Meas
     result = measured(runs, error, effort, work, unit)
     result = result._replace(timings=[t.shared_by(REPEATS) for t in result.timings])
     seconds = result.timings[0].seconds
-    share, predicted = "", predicted_seconds({"predict": graph}, d, precision)
+    share, predicted = "", predicted_seconds({"predict": graph}, d, kernel.precision)
     if row := gpu_called(d.name):
         share = f", {best_share(seconds, kernel.flops, kernel.nbytes, row, kernel.dtype):.0%}"
     beside = duration(predicted["predict"] - row.step_us * 1e-6) if row and predicted else ""

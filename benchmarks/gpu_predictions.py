@@ -43,6 +43,7 @@ class MainKernel(NamedTuple):
     nbytes: float  # that it must read and write
     dtype: str  # of its matrix instructions; f32: threads compute
     goal: float  # share of the best possible rate that it should reach
+    precision: str = "float32"  # of products of float32
 
 
 class Step(NamedTuple):
@@ -59,10 +60,11 @@ def _input(name: str, d: DType, *shape: int) -> Value:
     return leaf("input", name, shape, d)
 
 
-def _product(m: int, n: int, k: int, d: DType, kind: str = "") -> MainKernel:
+def _product(m: int, n: int, k: int, d: DType, precision: str = "float32") -> MainKernel:
     return MainKernel(
         lambda: Graph({"y": OPS.matmul(_input("a", d, m, k), _input("b", d, k, n))}),
-        2.0 * m * n * k, (m * k + k * n + m * n) * d.bytes, kind or d.name, 0.75)
+        2.0 * m * n * k, (m * k + k * n + m * n) * d.bytes,
+        "tf32" if precision == "tf32" else d.name, 0.75, precision)
 
 
 def _convolution(images: int, side: int, channels: int) -> MainKernel:
@@ -105,6 +107,7 @@ KERNELS: dict[str, MainKernel] = {
     "matrix product 4096, float16": _product(4096, 4096, 4096, f16),
     "matrix product 4096, tf32": _product(4096, 4096, 4096, f32, "tf32"),
     "matrix product 4096, float32": _product(4096, 4096, 4096, f32),
+    "matrix product 4096, float32 in parts": _product(4096, 4096, 4096, f32, "high"),
     "convolution 3x3, 32x56x56x64, bfloat16": _convolution(32, 56, 64),
     "convolution 3x3, 32x28x28x128, bfloat16": _convolution(32, 28, 128),
     "attention 16x4096x128, bfloat16": _attention(16, 4096, 128),
@@ -149,8 +152,7 @@ def write(folder: Path, quick: bool = False) -> list[Path]:
 
 def predict_kernel_row(kernel: MainKernel, row: Gpu) -> FunctionPrediction:
     """The kernels of an operation on a GPU, whose data are in memory."""
-    made_for = targets.target(row.targets[0])
-    made_for = made_for.with_precision("tf32") if kernel.dtype == "tf32" else made_for
+    made_for = targets.target(row.targets[0]).with_precision(kernel.precision)
     functions = {"op": kernel.make()}
     try:
         return predict_functions(functions, made_for, row, assemble=True, cached=False)["op"]

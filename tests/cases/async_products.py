@@ -13,16 +13,21 @@ from ztorch.lower.grid import threads
 
 SUBGROUP, STRIPS, STAGES = 32, 3, 2
 TEAM = SUBGROUP * WARPGROUP
-LINE = SWIZZLE_LINE // f16.bytes  # elements of a line, and steps along k of a strip
+LINE = SWIZZLE_LINE // f16.bytes  # elements of a line of 16 bits
+
+
+
+def shape_of(d: DType) -> MmaShape:
+    return MmaShape(16, 8, 8, f32, f32, mantissa_bits=10) if d is f32 else MmaShape(16, 8, 16, d, f32)
 
 
 def multiplying(d: DType = f16, columns: int = 64, turned: bool = False, source_turned: bool = True,
                 teams: int = 2, leave_out: str = "") -> Kernel:
     """y = a @ b, but for a mistake if anything is left out. Both operands are in global memory strip by strip in
     the order of the shared ones, panels of lines of 128 bytes."""
-    b, rows = Builder("multiplying", i32), 64 * teams
-    fragment = Fragment("c", MmaShape(16, 8, 16, d, f32))
-    sizes = {"a": rows * LINE, "b": columns * LINE}
+    b, rows, line = Builder("multiplying", i32), 64 * teams, SWIZZLE_LINE // d.bytes  # elements: steps along k too
+    fragment, chunk = Fragment("c", shape_of(d)), 16 // d.bytes
+    sizes = {"a": rows * line, "b": columns * line}
     for name, size in sizes.items():
         b.memory(name, d, STRIPS * size)
     b.memory("y", f32, rows * columns, access="w")
@@ -35,11 +40,11 @@ def multiplying(d: DType = f16, columns: int = 64, turned: bool = False, source_
 
     def copy(strip: Operand, stage: Operand, t: Operand) -> None:
         for name, size in sizes.items():
-            for at in range(0, size, TEAM * teams * 8):
-                place = b.add(b.mul(t, 8), at)
+            for at in range(0, size, TEAM * teams * chunk):
+                place = b.add(b.mul(t, chunk), at)
                 with b.if_(b.lt(place, size)):
                     b.copy_async(f"near_{name}", b.add(b.mul(stage, size), place), name,
-                                 b.add(b.mul(strip, size), place), 8, align=16)
+                                 b.add(b.mul(strip, size), place), chunk, align=16)
         b.copies_commit()
 
     with b.loop(0, 1, kind="grid"), threads(b, TEAM * teams) as t:
@@ -52,12 +57,12 @@ def multiplying(d: DType = f16, columns: int = 64, turned: bool = False, source_
             step("fence of memory", b.shared_fence)
             step("barrier", b.barrier)
             step("fence of matrices", b.mma_fence)
-            left = b.add(b.mul(stage, sizes["a"]), b.mul(team, 64 * LINE))
+            left = b.add(b.mul(stage, sizes["a"]), b.mul(team, 64 * line))
             right = b.mul(stage, sizes["b"])
-            for d_k in range(0, LINE, 16):
+            for d_k in range(0, line, shape_of(d).k):
                 b.mma_async("near_a", left, "near_b", right, sums, turned=turned,
-                            off=d_k * LINE if turned else d_k, source_turned=source_turned,
-                            source_off=d_k if source_turned else d_k * LINE, panel=LINE * LINE)
+                            off=d_k * line if turned else d_k, source_turned=source_turned,
+                            source_off=d_k if source_turned else d_k * line, panel=line * line)
             b.mma_commit()
             step("wait for products", b.mma_wait)
             ahead = b.add(strip, 1)
@@ -73,13 +78,14 @@ def numbers(kernel: Kernel, turned: bool = False, source_turned: bool = True,
             ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Small whole numbers, whose products are exact, and what y has to be."""
     rng, held, sides = np.random.default_rng(1), {}, []
+    line = SWIZZLE_LINE // kernel.memory("a").dtype.bytes
     for name, along_k in (("a", not turned), ("b", source_turned)):
         m = kernel.memory(name)
         x = rng.integers(-4, 5, m.size).astype(np.float32)
         held[name] = to_storage(m.dtype, x)
-        x = from_storage(m.dtype, held[name]).astype(np.float64).reshape(STRIPS, -1, LINE)
-        if not along_k:  # panels of LINE steps along k
-            x = x.reshape(STRIPS, -1, LINE, LINE).swapaxes(2, 3).reshape(STRIPS, -1, LINE)
+        x = from_storage(m.dtype, held[name]).astype(np.float64).reshape(STRIPS, -1, line)
+        if not along_k:  # panels of `line` steps along k
+            x = x.reshape(STRIPS, -1, line, line).swapaxes(2, 3).reshape(STRIPS, -1, line)
         sides.append(x)
     y = kernel.memory("y")
     held["y"] = np.zeros(y.size, np.float32)

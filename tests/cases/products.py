@@ -37,7 +37,7 @@ def bound(one: Job, d: DType, k: int) -> np.ndarray:
     (y,) = one.oracle()
     size = Job(one.graph, {v: np.abs(a) for v, a in one.feeds.items()}).oracle()[0]
     of_result = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23}[d.name]
-    of_operands = 2 * 2.0**-11 + 2.0**-22 if d is f32 else 0.0
+    of_operands = 2 * 2.0**-10 if d is f32 else 0.0  # truncated, or rounded, which is half of it
     return of_result * np.abs(y) + (of_operands + k * 2.0**-23) * size + 2.0**-24
 
 

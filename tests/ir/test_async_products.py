@@ -12,7 +12,7 @@ from tests.cases.async_products import multiplying, numbers
 from tests.cases.grouping import together
 from tests.machines.ptx.parse import PtxError, parse
 from tests.machines.ptx.running import rendered, run, spoken, through_ptx
-from ztorch.dtypes import DType, bf16, f16
+from ztorch.dtypes import DType, bf16, f16, f32
 from ztorch.errors import InterpretError, VerifyError
 from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import Kernel
@@ -31,7 +31,7 @@ def by_wgmma(kernel: Kernel, held: dict[str, np.ndarray]) -> None:
 
 @together()
 @pytest.mark.parametrize(("turned", "source_turned", "columns", "d"), [
-    *product((False, True), (False, True), (64,), (f16,)), (True, False, 128, bf16)])
+    *product((False, True), (False, True), (64,), (f16,)), (True, False, 128, bf16), (False, True, 64, f32)])
 def test_what_a_product_gives(turned: bool, source_turned: bool, columns: int, d: DType) -> None:
     kernel = multiplying(d, columns, turned, source_turned, teams=2 if d is bf16 else 1)
     verify(kernel)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -60,6 +61,12 @@ CASES: list[tuple[Make, tuple, DType, str]] = [  # at ragged edges, all ways rou
      "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1)"),
     (lambda a, b: ops.matmul(ops.transpose(a[:70, :67]), b[:70, :131]), ((72, 72), (72, 136)), f16,
      "tile(rows=64, columns=128) stages(2) epilogue(bands=2) cluster(1)"),
+    # float32 truncated to tf32, along k
+    (transposed, ((72, 100), (136, 100)), f32, "tile(rows=64, columns=64) stages(3) epilogue(bands=2) cluster(1)"),
+    (lambda a, b: ops.matmul(a[:, :69], ops.transpose(b[:131, :69])), ((200, 72), (136, 72)), f32,
+     "tile(rows=128, columns=64) stages(2) epilogue(bands=1) cluster(2)"),
+    (lambda a, b: ops.matmul(a, ops.transpose(b, (0, 2, 1))), ((3, 128, 36), (3, 128, 36)), f32,
+     "tile(rows=64, columns=128) stages(2) epilogue(bands=2) cluster(2)"),
 ]
 
 
@@ -68,9 +75,10 @@ CASES: list[tuple[Make, tuple, DType, str]] = [  # at ragged edges, all ways rou
 def test_products(make: Make, shapes: tuple, d: DType, schedule: str) -> None:
     one = job(make, *shapes, d=d)
     text = f"grid_roles {schedule}"
-    step = step_of(one, TWO, text)
+    limits = replace(TWO, product_mantissa_bits=10) if d is f32 else TWO
+    step = step_of(one, limits, text)
     assert repr(step.schedule) == text
-    (got,), (want,) = interpreted(one, TWO, schedules={step.key: text}), one.oracle()
+    (got,), (want,) = interpreted(one, limits, schedules={step.key: text}), one.oracle()
     assert (np.abs(got.astype(np.float64) - want) <= bound(one, d, 200)).all()
     np.testing.assert_array_equal(through_text(one, step), got.reshape(-1))
 
@@ -214,6 +222,20 @@ def test_rows_that_no_box_begins_at_are_copied_once(monkeypatch: pytest.MonkeyPa
     assert sorted(s.schedule.kind for s in steps) == ["grid_elements"] * 2 + ["grid_roles"] * 2
     for got, want in zip(interpreted(one, ONE), one.oracle(), strict=True):  # sums below 256 are exact
         assert np.abs(want).max() < 257
+        np.testing.assert_array_equal(got.reshape(want.shape), want)
+
+
+def test_matrices_of_float32_are_turned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of float32 read copies of what lies across k, and the gradient of x both operands as they are."""
+    monkeypatch.setattr(pitches, "PITCH_REUSE", 64)
+    x, w, y = (leaf("input", name, shape, f32) for name, shape in (("x", (128, 66)), ("w", (66, 128)), ("y", (128, 128))))
+    rng = np.random.default_rng(4)
+    feeds = {v: rng.integers(-4, 5, v.shape).astype(np.float32) for v in (x, w, y)}
+    one = Job(Graph({"y": ops.matmul(x, w), "dw": ops.matmul(ops.transpose(x), y), "dx": ops.matmul(y, ops.transpose(w))}), feeds)
+    limits = replace(ONE, product_mantissa_bits=10)
+    steps = plan_of(one.alone("j"), limits)[0].steps
+    assert sorted(s.schedule.kind for s in steps) == ["grid_elements"] + ["grid_roles"] * 3 + ["grid_transpose"] * 3
+    for got, want in zip(interpreted(one, limits), one.oracle(), strict=True):  # small whole numbers are exact
         np.testing.assert_array_equal(got.reshape(want.shape), want)
 
 

@@ -13,7 +13,7 @@ from ztorch.errors import DeviceError
 MAP_BYTES, MAP_ALIGN = 128, 128  # of a tensor map; newer drivers ask for this alignment
 ENCODER = b"cuTensorMapEncodeTiled"
 ENCODER_VERSION = 12000  # of CUDA, in which the driver got it
-DTYPES = {"f16": "FLOAT16", "bf16": "BFLOAT16"}
+DTYPES = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32"}
 
 
 class Parameters:

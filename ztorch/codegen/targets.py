@@ -88,9 +88,9 @@ class Target:
             {"mma_shapes": (), "mma_layout": ""})
 
 
-# Bits of a float32's mantissa that a product keeps of its operands; "exact" also adds up the very
-# products of a convolution, where others may transform its windows.
-PRECISIONS = {"float32": 23, "tf32": 10, "exact": 23}
+# Bits of a float32's mantissa that a product keeps of its operands, at least; "exact" also adds up
+# the very products of a convolution, where others may transform its windows.
+PRECISIONS = {"float32": 23, "high": 20, "tf32": 10, "exact": 23}
 NATIVE = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
 _CALLS = frozenset({("rem", d) for d in ("f32", "f64")})  # would be a call of fmod
 # On processors without AVX-512, Mesa's llvmpipe rounds 1.5 in float64 to 1, and -0.5 to +0.

@@ -79,8 +79,8 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
         device: A device of this machine, such as "cpu" or "cuda:0".
         name: The name of the program.
         threads: Worker threads on a CPU; None: one per core. Default: `None`.
-        precision: "float32", or "tf32" where products may be rounded for speed. Default:
-            `"float32"`.
+        precision: "float32", or "high" or "tf32" where products may be rounded for speed.
+            Default: `"float32"`.
         tensor_cores: Whether instructions that multiply matrices may be used. Default: `True`.
         memory_limit: The most bytes of the arena, such as "64MB", for which kernels may run again.
             Default: `None`.

@@ -30,7 +30,12 @@ class MmaShape:
     k: int  # columns of a, rows of b
     of: DType  # dtype of a and b
     into: DType  # dtype of c
-    mantissa_bits: int = 0  # a and b are rounded to this many mantissa bits; 0: not rounded
+    mantissa_bits: int = 0  # kept of a and b, rounded (asynchronously: truncated); 0: all
+
+    @property
+    def rate(self) -> str:
+        """The name under which data sheets have the rate of such products."""
+        return "tf32" if self.mantissa_bits else self.of.name
 
     def __str__(self) -> str:
         bits = f":{self.mantissa_bits}" if self.mantissa_bits else ""

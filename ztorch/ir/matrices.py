@@ -33,6 +33,18 @@ def rounded(x: np.ndarray, kept: int) -> np.ndarray:
     return np.where(np.isnan(x), x, nearest.view(np.float32))
 
 
+def truncated(x: np.ndarray, kept: int) -> np.ndarray:
+    """Float32 without the mantissa bits behind the first `kept` (0: all).
+
+    >>> truncated(np.array([1 + 2**-10 + 2**-11, -np.inf], np.float32), 10).tolist()
+    [1.0009765625, -inf]
+    """
+    if not kept:
+        return x
+    bits = np.asarray(x, np.float32).view(np.uint32) & np.uint32(-1 << 23 - kept & 0xFFFFFFFF)
+    return np.where(np.isnan(x), x, bits.view(np.float32))
+
+
 def load(m: Lockstep, at: int, instr: Instr, store: Watched, index: int) -> Step:
     d = instr.dest
     reach = _Reach(m, at, instr, d)

@@ -247,7 +247,8 @@ _row("mma_join", 1, "elements of a thread as its part of a matrix a or c of a kn
 # as the variables c together. Both are in swizzled memories, in lines of 128 bytes. Lines of a run
 # along k, and with `turned` along its rows. Lines of b run along its columns, and those of the next
 # 128 bytes of columns are `panel` elements further; with `source_turned` they run along k. `fresh`:
-# the variables begin at zero.
+# the variables begin at zero. Lines of float32 run along k, and are truncated to the mantissa bits
+# of the shape.
 _row("mma_async", 2, "start to add a @ b to matrices, which nobody may touch before it is waited "
      "for (index of a, index of b, variables c)", kinds="fsu", result="none", variadic=True,
      attrs=("mem", "off", "turned", "source", "source_off", "source_turned", "panel", "fresh"),

@@ -44,6 +44,10 @@ class ProductRules(ScopeRules):
     def check_mma_async(self) -> None:
         attrs, (left, right, *sums) = self.instr.attrs, self.instr.args
         shape = self._sums(sums)
+        across = attrs["turned"] or not attrs["source_turned"]
+        self.rule(shape.of.bits == 16 or (shape.mantissa_bits > 0 and not across),
+                  "multiplies matrices of 16 bits, or along k those that it truncates, not {!r}",
+                  shape.of)
         self._side(attrs["mem"], left, attrs["off"], not attrs["turned"], shape)
         self._side(attrs["source"], right, attrs["source_off"], attrs["source_turned"], shape)
         line = SWIZZLE_LINE // shape.of.bytes
@@ -54,6 +58,7 @@ class ProductRules(ScopeRules):
     def check_mma_held_async(self) -> None:
         attrs, (right, a, *sums) = self.instr.attrs, self.instr.args
         shape = self._sums(sums)
+        self.rule(shape.of.bits == 16, "multiplies matrices of 16 bits, not {!r}", shape.of)
         self._side(attrs["mem"], right, attrs["off"], attrs["turned"], shape)
         self._panels(shape, sums, attrs["turned"])
         held = a.fragment
@@ -71,7 +76,6 @@ class ProductRules(ScopeRules):
         self.rule(fragment is not None and fragment.role == "c", "adds to matrices c only")
         assert fragment is not None
         shape = fragment.shape
-        self.rule(shape.of.bits == 16, "multiplies matrices of 16 bits, not {!r}", shape.of)
         self.check_barrier(fragment.size // sums[0].lanes * WARPGROUP)
         for v in sums:
             self.rule(v.id in self.assigned, "%{} may not have been set on some path to here", v.id)

@@ -17,7 +17,7 @@ from ztorch.dtypes import from_storage
 from ztorch.ir import layouts
 from ztorch.ir.kernel import ASYNC_PRODUCTS, SWIZZLE_LINE, WARPGROUP, Instr, MmaShape
 from ztorch.ir.lockstep import Lockstep, Watched
-from ztorch.ir.matrices import matrix_of
+from ztorch.ir.matrices import matrix_of, truncated
 
 Step = Callable[[], None]  # runs one instruction
 
@@ -73,9 +73,10 @@ class AsyncProducts:
             teams, threads = self._teams(m, at, team)
             reads = [(store, self._places(m, at, store, offsets, m.regs[index], team))
                      for store, offsets, index in sides]
-            a, b = (from_storage(shape.of, store.data[places[teams]]).astype(
-                np.float64).reshape(-1, *offsets.shape) for (store, places), (_, offsets, _) in zip(
-                    reads, sides, strict=True))
+            a, b = (truncated(from_storage(
+                shape.of, store.data[places[teams]]), shape.mantissa_bits).astype(
+                    np.float64).reshape(-1, *offsets.shape) for (store, places), (_, offsets, _)
+                in zip(reads, sides, strict=True))
             self._begin(m, at, instr, (a @ b).reshape(-1, shape.m, columns), reads, teams, threads)
         return step
 

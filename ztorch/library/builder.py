@@ -28,8 +28,8 @@ class BackendBuilder:
         threads: Worker threads of the CPU; `None` means one for each core. Default: `None`.
         simd: SIMD level of the CPU, such as "avx2"; `None` means the best. Default: `None`.
         tensor_cores: Whether instructions that multiply matrices may be used. Default: `True`.
-        precision: "float32", or "tf32" where operands of float32 products may be rounded to 10 bits
-            for speed. Default: `"float32"`.
+        precision: "float32"; for speed "high", where 20 bits of the operands of float32 products
+            must count, or "tf32", where 10 are enough. Default: `"float32"`.
 
     Examples:
         >>> import ztorch as zt

@@ -69,7 +69,7 @@ class Options(NamedTuple):
 
     device: str  # to compile for, such as "cpu:avx2"
     threads: int | None = None  # of a CPU; None: one per core
-    precision: str = "float32"  # of products of float32: "tf32" may round their operands
+    precision: str = "float32"  # of products of float32, as in `PRECISIONS`
     tensor_cores: bool = True  # whether instructions that multiply matrices may be used
 
 

@@ -99,10 +99,11 @@ def tile_of(rows: int, columns: int, shape: MmaShape, grid: GridLimits, stages: 
 
 def async_shape(product: Value, limits: Limits) -> MmaShape | None:
     """The shape of the machine's asynchronous matrix instructions for the operands of a product,
-    if it has one, however the operands are copied."""
+    if it has one, however the operands are copied. Those of float32 must then lie along k."""
     assert limits.grid is not None
     shape = grid_mma.shape_for(product, limits)
-    able = shape and limits.grid.asynchronous_products and shape.of.bits == f16.bits
+    able = shape and limits.grid.asynchronous_products and (
+        shape.of.bits == f16.bits or shape.mantissa_bits)
     return shape if able else None
 
 
@@ -114,7 +115,8 @@ def shape_for(product: Value, limits: Limits) -> MmaShape | None:
     assert limits.grid is not None
     tile = tile_of(*ASYNC_TILES[0], shape, limits.grid, ASYNC_STAGES_LEAST)
     widest = COPY_BYTES[0] // shape.of.bytes
-    copied = all(copy_width(product, side, tile, shape.of) == widest for side in (0, 1))
+    copied = all(copy_width(product, side, tile, shape.of) == widest and (
+        shape.of.bits == f16.bits or lies_along_k(product, side)) for side in (0, 1))
     return shape if copied else None
 
 

@@ -118,9 +118,10 @@ def shape_for(product: Value, limits: Limits) -> MmaShape | None:
     """The first shape in which a machine multiplies the operands of a product, in their own dtype
     or in that of their sums, without losing more precision than the user allows."""
     assert limits.grid is not None
-    into = summing(product.dtype)
+    into, wanted = summing(product.dtype), limits.product_mantissa_bits
+    wanted = min(wanted, product.attrs.get("mantissa_bits", wanted))
     for shape in limits.grid.mma_shapes:
-        exact = shape.mantissa_bits == 0 or shape.mantissa_bits >= limits.product_mantissa_bits
+        exact = shape.mantissa_bits == 0 or shape.mantissa_bits >= wanted
         if exact and shape.into == into and all(
                 a.dtype == shape.of or summing(a.dtype) == shape.of for a in product.args):
             return shape

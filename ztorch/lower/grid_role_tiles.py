@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from ztorch.dtypes import f16
 from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, MmaShape
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.ir.product_rules import CHUNK
@@ -121,6 +122,8 @@ def cut_of(region: Region, limits: Limits) -> tuple[MmaShape, tuple[Boxes, Boxes
         return None
     left, right = (boxes_of(product, side) for side in (0, 1))
     if left is None or right is None or {left.source.dtype, right.source.dtype} != {shape.of}:
+        return None
+    if shape.of.bits != f16.bits and not (left.along_k and right.along_k):
         return None
     return shape, (left, right)
 

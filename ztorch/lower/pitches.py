@@ -1,4 +1,5 @@
-"""Operands of matrix products whose rows are at distances that copies of boxes ask for."""
+"""Operands of matrix products as copies of boxes ask for them: rows at aligned distances, and those
+of float32 along k."""
 
 from __future__ import annotations
 
@@ -21,13 +22,17 @@ class Pitches:
         self.copies: dict[tuple[Value, Index], Value] = {}  # by the value in memory, and its index
 
     def __call__(self, product: Value, side: int) -> Value:
-        """An operand of a product, as it is or from a copy with longer rows."""
+        """An operand of a product, as it is or from a copy with longer rows, or along k."""
         operand, grid = product.args[side], self.limits.grid
         assert grid is not None
-        if not grid.tile_copies or operand.rank != 2 or (
-                async_shape(product, self.limits) is None or boxes_of(product, side)):
+        shape = async_shape(product, self.limits) if grid.tile_copies else None
+        if shape is None or operand.rank != 2:
             return operand
-        pays = product.shape[-1 - side] >= PITCH_REUSE
+        boxes, pays = boxes_of(product, side), product.shape[-1 - side] >= PITCH_REUSE
+        if boxes is not None and (boxes.along_k or not shape.mantissa_bits):
+            return operand
+        if shape.mantissa_bits:
+            return self._along_k(operand, side) if pays else operand
         for matrix in (operand, OPS.transpose(operand)):
             rows, columns = (Var(f"d{k}", n) for k, n in enumerate(matrix.shape))
             base = view_of(matrix, (Index.of(rows), Index.of(columns)))
@@ -37,6 +42,16 @@ class Pitches:
                 copied = self._copy(base, matrix)
                 return copied if matrix is operand else OPS.transpose(copied)
         return operand
+
+    def _along_k(self, operand: Value, side: int) -> Value:
+        """An operand of float32 from a copy along k; as it is where it cannot be copied so."""
+        matrix = OPS.transpose(operand) if side else operand
+        rows, columns = (Var(f"d{k}", n) for k, n in enumerate(matrix.shape))
+        base = view_of(matrix, (Index.of(rows), Index.of(columns)))
+        if not base or not base[1].is_affine or base[0].dtype is not operand.dtype:
+            return operand
+        copied = self._copy(base, matrix)
+        return OPS.transpose(copied) if side else copied
 
     def _copy(self, base: tuple[Value, Index], matrix: Value) -> Value:
         """A matrix from a copy whose rows are whole chunks apart."""

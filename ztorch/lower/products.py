@@ -23,6 +23,7 @@ from ztorch.lower.loops import summing
 from ztorch.lower.pages import copied_apart, held_anyway, rows_apart, whole_pages
 from ztorch.lower.pitches import Pitches
 from ztorch.lower.region import COPY, view_of
+from ztorch.lower.split_floats import SplitFloats
 from ztorch.lower.tiling import choose, pack, panel_columns, product_cycles
 from ztorch.lower.tuning import (
     COPY_COLUMNS,
@@ -55,6 +56,7 @@ class ProductRewrites:
         self.packed: dict[tuple[Value, int], Value] = {}  # by the columns of panels
         self.apart: dict[Value, Value] = {}  # left operands in longer rows
         self.pitched = Pitches(limits)
+        self.split = SplitFloats(limits)
 
     def prepared(self, v: Value, fixed: bool) -> Value:
         """The product, of operands that its tiles can read.
@@ -126,7 +128,7 @@ class ProductRewrites:
         bordered = self._bordered(v)
         if bordered is None:
             v = self._in_halves(v)  # which may find more that is written on the way
-            v = _product_of(v, *map(_bare, v.args))
+            v = self.split(_product_of(v, *map(_bare, v.args)))
         else:
             v = bordered
         a, b = v.args
@@ -201,7 +203,7 @@ def _cut_up(v: Value, parts: int) -> Value:
     order = (*range(rank), rank + 1, rank, rank + 2)
     left = OPS.transpose(OPS.reshape(a, (*batch, m, parts, k // parts)), order)
     right = OPS.reshape(b, (*batch, parts, k // parts, n))
-    return v.op(left, right, dtype=summing(v.dtype))
+    return v.op(left, right, **{**v.attrs, "dtype": summing(v.dtype)})
 
 
 def _summed(parts: Value, v: Value) -> Value:

@@ -24,6 +24,9 @@ class UnitRates:
 
     products: float = 1024  # multiply-adds of 16 bits by asynchronous matrix instructions
     subgroup_products: float = 1024  # the same by instructions of one subgroup
+    tf32: float = 512  # multiply-adds of the first bits of float32 by asynchronous ones
+    subgroup_tf32: float = 512  # the same by instructions of one subgroup
+    f32: float = 64  # multiply-adds of float32 by threads
     l2_bytes: float = 47  # from the cache that all units share
     shared_bytes: float = 128  # to and from shared memory: 32 banks of 4 bytes on all rows
     copy_cycles: int = 1200  # from the start of a copy of a tile to its arrival
@@ -88,7 +91,9 @@ class Gpu:
         """The rates of one unit, in cycles."""
         cycles = self.units * self.clock_ghz * 1e9
         products = self.matrix_rate("f16") / 2 / cycles
-        return UnitRates(products, products * self.mma_share, self.l2_gb_s * 1e9 / cycles,
+        tf32 = self.matrix_rate("tf32") / 2 / cycles
+        return UnitRates(products, products * self.mma_share, tf32, tf32 * self.mma_share,
+                         self.f32_lanes, self.l2_gb_s * 1e9 / cycles,
                          copy_cycles=self.busy_cycles + self.tile_copy_cycles)
 
     def __str__(self) -> str:

@@ -155,8 +155,10 @@ class Model(RunnableNetwork):
             decode: Whether the program can `generate`: False, True, or how many sequences it
                 generates at once. The model must be causal, and take (length,) integers. Default:
                 `False`.
-            matmul_precision: "float32"; "tf32": a device may round the operands of float32
-                products to 10 bits of mantissa where that is faster; "exact": convolutions are
+            matmul_precision: "float32"; "high": a device may compute large products of float32
+                from operands in two parts, whose 20 bits of mantissa count, where that is faster;
+                infinite operands may then give NaN; "tf32": a device may keep 10 bits of mantissa
+                of the operands of float32 products; "exact": convolutions are
                 not transformed either, which a CPU does where fewer multiplications pay, with
                 errors of a few millionths of the largest result. Default: `"float32"`.
             sizes: The sizes of axes that Inputs leave open, by name, such as `{"time": (64, 128)}`,

@@ -16,14 +16,17 @@ from ztorch.graph.value import Op, Value
 Shape = tuple[int, ...]
 
 
-def _infer(a: Value, b: Value, dtype: DType | None = None) -> tuple[Shape, DType]:
+def _infer(a: Value, b: Value, dtype: DType | None = None,
+           mantissa_bits: int = 0) -> tuple[Shape, DType]:
     if a.dtype is boolean:
         raise shape_error("ops.matmul does not take bool", fix="cast it to a number first")
     return (*a.shape[:-1], b.shape[-1]), dtype or a.dtype
 
 
-def _numpy(a: np.ndarray, b: np.ndarray, dtype: DType | None = None) -> np.ndarray:
-    """The product; with a dtype, which is that of the sums, operands may have narrower dtypes."""
+def _numpy(a: np.ndarray, b: np.ndarray, dtype: DType | None = None,
+           mantissa_bits: int = 0) -> np.ndarray:
+    """The product. With a dtype, which is that of the sums, operands may have narrower dtypes.
+    `mantissa_bits`: how many of its operands' bits matter; 0: all."""
     if dtype is not None:
         a, b = a.astype(dtype.working), b.astype(dtype.working)
     return np.matmul(a, b)

@@ -192,7 +192,7 @@ class _Clock:
         assert fragment is not None
         s, gpu = fragment.shape, self.gpu
         flops = 2.0 * s.m * s.n * s.k * len(i.args[2:]) * WARPGROUP
-        return flops / (gpu.matrix_rate(s.of.name) / gpu.units / gpu.clock_ghz / 1e9)
+        return flops / (gpu.matrix_rate(s.rate) / gpu.units / gpu.clock_ghz / 1e9)
 
     def _cycles(self, i: Instr) -> float:
         """From the start of an instruction to its result."""

@@ -154,14 +154,13 @@ class _Walk:
         assert fragment is not None
         s, subgroups = fragment.shape, len(subgroups_in(active, self.subgroup))
         flops = 2.0 * s.m * s.n * s.k * len(sums) * weight * subgroups
-        kind = "tf32" if s.mantissa_bits else s.of.name
         if i.opcode in ASYNC_PRODUCTS:
-            self.work.async_flops[kind] += flops  # type: ignore[assignment]
+            self.work.async_flops[s.rate] += flops  # type: ignore[assignment]
             rows = s.m * WARPGROUP if i.opcode == "mma_async" else 0  # of a, if it is not held
             shared = (rows + s.n * len(sums)) * s.k * s.of.bytes / WARPGROUP
             self.memory.from_shared(i.attrs["mem"], shared * subgroups, weight)
         else:
-            self.work.matrix_flops[kind] += flops  # type: ignore[assignment]
+            self.work.matrix_flops[s.rate] += flops  # type: ignore[assignment]
         self.work.flops += flops
         self._issue("other", 1, active, weight)
 

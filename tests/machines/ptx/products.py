@@ -20,7 +20,7 @@ from ztorch.dtypes import bf16, from_storage
 if TYPE_CHECKING:
     from tests.machines.ptx.machine import _Machine
 
-WARPGROUP, ROWS, DEPTH = 128, 64, 16
+WARPGROUP, ROWS, DEPTH = 128, 64, 16  # of elements of 16 bits; half as deep of 32
 SWIZZLE_128 = 1  # bits 62 and 63 of a descriptor
 Work = Callable[[np.ndarray | None], None]
 
@@ -124,26 +124,31 @@ def wgmma(m: _Machine, i: Instruction) -> Work:
 
 
 def _product(m: _Machine, i: Instruction) -> Work:
-    match = re.fullmatch(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(b?f16)\.(b?f16)", ".".join(i.opcode))
-    if not match or match[2] != match[3] or not 8 <= int(match[1]) <= 256 or int(match[1]) % 8:
+    match = re.fullmatch(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(8|16)\.f32\.(b?f16|tf32)\.(b?f16|tf32)",
+                         ".".join(i.opcode))
+    if not match or match[3] != match[4] or not 8 <= int(match[1]) <= 256 or int(match[1]) % 8 or (
+            (match[2] == "8") != (match[3] == "tf32")):
         raise PtxError(f"{i.text}: unknown")
-    columns, is_bf16 = int(match[1]), match[2] == "bf16"
+    columns, of, size = int(match[1]), match[3], 4 if match[3] == "tf32" else 2
     d, a, b, *flags = i.operands
     if not isinstance(d, Pack) or len(d.parts) != columns // 2 or any(r.type != "f32" for r in d.parts):
         raise PtxError(f"{i.text}: the accumulators are not {columns // 2} registers of float32")
     numbers = [f.number for f in flags if isinstance(f, Literal)]
     held = isinstance(a, Pack)  # the left operand is in registers, and cannot be turned
-    count = 4 if held else 5
+    count = 3 if of == "tf32" else 4 if held else 5  # float32 cannot be turned
     if len(flags) != count or len(numbers) != count or numbers[1:3] != [1, 1] or {numbers[0], *numbers[3:]} - {0, 1}:
         raise PtxError(f"{i.text}: operands")
     if not isinstance(a, Pack | Register) or not isinstance(b, Register):
         raise PtxError(f"{i.text}: operands")
     lefts = [r.key for r in a.parts] if isinstance(a, Pack) else []
+    if held and of == "tf32":
+        raise PtxError(f"{i.text}: unknown with a left operand in registers")
     if held and (len(lefts) != 4 or any(r.bits != 32 for r in a.parts)):
         raise PtxError(f"{i.text}: the left operand is not 4 registers of 32 bits")
-    sides = [(m.source(b, 64, i.text), columns, bool(numbers[-1]))]
+    turned = [False, False] if of == "tf32" else [bool(n) for n in numbers[3:]]
+    sides = [(m.source(b, 64, i.text), columns, turned[-1])]
     if not held:
-        sides.insert(0, (m.source(a, 64, i.text), ROWS, bool(numbers[3])))
+        sides.insert(0, (m.source(a, 64, i.text), ROWS, turned[0]))
     keys = [r.key for r in d.parts]
     thread = np.arange(WARPGROUP)
     r = np.arange(columns // 2)
@@ -164,13 +169,13 @@ def _product(m: _Machine, i: Instruction) -> Work:
             descriptors = np.broadcast_to(read(), m.threads)[teams[awake]]
             if (descriptors != descriptors[:, :1]).any():
                 raise PtxError(f"{m.entry.name}: {i.text}: descriptors differ within a warpgroup")
-            at = np.stack([_addresses(int(x), length, along_lines, f"{m.entry.name}: {i.text}")
+            at = np.stack([_addresses(int(x), length, along_lines, size, f"{m.entry.name}: {i.text}")
                            for x in descriptors[:, 0]])
-            raw, bytes_read = _read(m, at, threads, i.text)
-            matrices.append(_floats(raw, is_bf16))
+            raw, bytes_read = _read(m, at, size, threads, i.text)
+            matrices.append(_floats(raw, of))
             places.append(bytes_read)
         if held:
-            matrices.insert(0, _floats(_left(m, lefts, teams, i.text), is_bf16)[awake])
+            matrices.insert(0, _floats(_left(m, lefts, teams, i.text), of)[awake])
         m.products.read(np.concatenate(places, 1), threads)
         both = np.zeros((m.threads, sum(p.shape[1] for p in places)), np.int64)
         both[threads] = np.concatenate(places, 1)
@@ -188,8 +193,10 @@ def _product(m: _Machine, i: Instruction) -> Work:
     return work
 
 
-def _floats(raw: np.ndarray, is_bf16: bool) -> np.ndarray:
-    return (from_storage(bf16, raw) if is_bf16 else raw.view(np.float16)).astype(np.float64)
+def _floats(raw: np.ndarray, of: str) -> np.ndarray:
+    if of == "tf32":  # the lower 13 bits are ignored
+        return (raw & 0xFFFFE000).view(np.float32).astype(np.float64)
+    return (from_storage(bf16, raw) if of == "bf16" else raw.view(np.float16)).astype(np.float64)
 
 
 def _left(m: _Machine, keys: list[str], teams: np.ndarray, text: str) -> np.ndarray:
@@ -224,33 +231,34 @@ def _taken(m: _Machine, key: str, text: str) -> np.ndarray:
     return held[key]
 
 
-def _addresses(descriptor: int, length: int, along_lines: bool, text: str) -> np.ndarray:
+def _addresses(descriptor: int, length: int, along_lines: bool, size: int, text: str) -> np.ndarray:
     """Where the elements (place along m or n, step along k) lie: canonical layouts of 128 bytes."""
     start, far, eight = ((descriptor >> bit & 0x3FFF) << 4 for bit in (0, 16, 32))
     if descriptor >> 62 != SWIZZLE_128 or descriptor & ~(3 << 62 | 0x3FFF | 0x3FFF << 16 | 0x3FFF << 32):
         raise PtxError(f"{text}: a descriptor 0x{descriptor:x} that is not one of 128 bytes")
     if start >> 7 & 7:
         raise PtxError(f"{text}: an operand at {start}, where lines of a swizzle do not repeat")
-    place, k = np.indices((length, DEPTH))
+    place, k = np.indices((length, DEPTH * 2 // size))
     if along_lines:
         at = start + place % 64 * 2 + place // 64 * far + k % 8 * 128 + k // 8 * eight
     else:
         if start % 128 + DEPTH * 2 > 128:
             raise PtxError(f"{text}: steps along k beyond a line")
-        at = start + place % 8 * 128 + place // 8 * eight + k * 2
+        at = start + place % 8 * 128 + place // 8 * eight + k * size
     return at ^ (at >> 7 & 7) << 4
 
 
-def _read(m: _Machine, at: np.ndarray, threads: np.ndarray, text: str) -> tuple[np.ndarray, np.ndarray]:
-    """The elements at addresses, and their bytes by thread."""
-    valid = m.valid["shared", 2]
+def _read(m: _Machine, at: np.ndarray, size: int, threads: np.ndarray,
+          text: str) -> tuple[np.ndarray, np.ndarray]:
+    """The elements of a size at addresses, and their bytes by thread."""
+    valid = m.valid["shared", size]
     if at.max() >= valid.size or not valid[at].all():
-        raise PtxError(f"{m.entry.name}: {text}: shared memory at {at.min()} to {at.max() + 2}")
+        raise PtxError(f"{m.entry.name}: {text}: shared memory at {at.min()} to {at.max() + size}")
     at = at + m.block[threads[::WARPGROUP]][:, None, None] * valid.size
-    places = np.stack([at, at + 1], -1).reshape(len(threads), -1)
+    places = np.stack([at + n for n in range(size)], -1).reshape(len(threads), -1)
     if m.in_flight.flying[places].any():
         raise PtxError(f"{m.entry.name}: {text}: a copy to an operand is in flight")
     m.rings.arrived(places, threads, text)
     if m.products.unfenced[places].any():
         raise PtxError(f"{m.entry.name}: {text}: an operand was written, and there was no fence.proxy.async since")
-    return m.shared.view(np.uint16)[at // 2], places
+    return m.shared.view(np.uint16 if size == 2 else np.uint32)[at // size], places

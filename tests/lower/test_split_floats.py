@@ -1,0 +1,55 @@
+"""Products of float32 in parts: nearly all bits of the result, by matrix units that keep ten."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.cases.grouping import together
+from tests.cases.products import Make, job, plain
+from tests.parity import interpreted, plan_of
+from ztorch import ops
+from ztorch.codegen.targets import target
+from ztorch.dtypes import f32
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
+from ztorch.lower import pitches, split_floats
+
+MAKES: dict[str, tuple[Make, tuple, tuple]] = {
+    "as they are": (lambda a, b: ops.matmul(a, ops.transpose(b)), (72, 100), (136, 100)),
+    "turned": (lambda a, b: ops.matmul(ops.transpose(a), b), (100, 72), (100, 136)),
+    "rows at no multiple of 16 bytes": (plain, (72, 99), (99, 131)),
+}
+
+
+@together()
+@pytest.mark.parametrize("chip", ["sm_90a", "sm_80"])
+@pytest.mark.parametrize("name", MAKES)
+def test_nearly_all_bits_are_kept(chip: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, constant in ((split_floats, "SPLIT_FLOATS_LEAST"), (pitches, "PITCH_REUSE")):
+        monkeypatch.setattr(module, constant, 64)
+    make, *shapes = MAKES[name]
+    one = job(make, *shapes, d=f32)
+    errors, (want,) = {}, one.oracle()
+    size = make(*(ops.abs(x) for x in one.feeds.values()))
+    for precision in ("high", "tf32"):
+        limits = target(f"cuda:{chip}").with_precision(precision).on_device({"compute_units": 1}).limits
+        (got,) = interpreted(one, limits)
+        errors[precision] = (np.abs(got.reshape(want.shape) - want) / size).max()
+    # Both operands lose a bit in 2 ** 21, and the product of both rests is left out; sums round.
+    assert errors["high"] < 3 * 2.0**-21 + 100 * 2.0**-24
+    assert errors["tf32"] > 20 * errors["high"]
+
+
+def kinds(chip: str, precision: str, *shapes: tuple[int, int]) -> list[str]:
+    graph = Graph({"y": plain(*(leaf("input", f"x{k}", s, f32) for k, s in enumerate(shapes)))})
+    steps = plan_of(graph, target(f"cuda:{chip}").with_precision(precision).limits)[0].steps
+    return [s.schedule.kind for s in steps if "matmul" in s.kernel.name]
+
+
+@pytest.mark.parametrize(("chip", "precision", "kind"), [
+    ("sm_90a", "high", "grid_roles"), ("sm_90a", "float32", "grid_product"), ("sm_80", "high", "grid_matrix"),
+    ("sm_75", "high", "grid_product"), ("sm_86", "high", "grid_product")])  # where threads are as fast
+def test_only_where_it_is_faster(chip: str, precision: str, kind: str) -> None:
+    assert kinds(chip, precision, (2048, 256), (256, 2048)) == [kind]
+    assert kinds(chip, precision, (256, 256), (256, 2048)) == ["grid_product"]

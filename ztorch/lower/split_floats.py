@@ -1,0 +1,69 @@
+"""Products of float32 on matrix units that keep only the first of its bits.
+
+A number is the sum of its first bits, as many as the units keep, and the rest. Three products of
+such parts give nearly all bits of the result, and are one product of three times the depth:
+[first | first | rest] @ [first; rest; first]. The product of both rests is left out.
+"""
+
+from __future__ import annotations
+
+from ztorch.dtypes import f32, u32
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Value
+from ztorch.ir.limits import Limits
+from ztorch.lower.index import Index, Var
+from ztorch.lower.region import COPY, view_of
+from ztorch.lower.tuning import SPLIT_FLOATS_GAIN, SPLIT_FLOATS_LEAST
+
+MANTISSA = 23  # bits of a float32 behind the first one
+FIRST, REST = "first bits", "rest"
+PARTS = ((FIRST, FIRST, REST), (FIRST, REST, FIRST))  # along k, of either operand
+
+
+class SplitFloats:
+    """The products of one graph; one split operand serves all that read it on the same side."""
+
+    def __init__(self, limits: Limits):
+        self.limits = limits
+        self.made: dict[tuple[Value, Index, int], Value] = {}
+
+    def __call__(self, v: Value) -> Value:
+        """The product of operands in parts, if that is as exact as the user asks and faster."""
+        kept = self._kept(v)
+        left, right = (self._split(v.args[side], side, kept) if kept else None for side in (0, 1))
+        if left is None or right is None:
+            return v
+        return v.op(left, OPS.transpose(right), mantissa_bits=kept)
+
+    def _kept(self, v: Value) -> int:
+        """The mantissa bits that matrix units keep of operands; 0 where the product stays whole."""
+        grid = self.limits.grid
+        assert grid is not None
+        kept = next((s.mantissa_bits for s in grid.mma_shapes if s.of is f32), 0)
+        if not kept < self.limits.product_mantissa_bits <= 2 * kept or v.rank != 2 or (
+                v.attrs or any(x.dtype is not f32 for x in (v, *v.args))):
+            return 0
+        rate = grid.unit.tf32 if grid.asynchronous_products else grid.unit.subgroup_tf32
+        gains = rate >= len(PARTS[0]) * SPLIT_FLOATS_GAIN * grid.unit.f32
+        return kept if gains and min(v.shape) >= SPLIT_FLOATS_LEAST else 0
+
+    def _split(self, operand: Value, side: int, kept: int) -> Value | None:
+        """The parts of an operand one after another along k, which its neighbours lie along; None
+        where it is no matrix in memory."""
+        matrix = OPS.transpose(operand) if side else operand
+        rows, columns = (Var(f"d{k}", n) for k, n in enumerate(matrix.shape))
+        base = view_of(matrix, (Index.of(rows), Index.of(columns)))
+        if base is None or not base[1].is_affine:
+            return None
+        key = (*base, side)
+        if key not in self.made:
+            (height, depth), count = matrix.shape, len(PARTS[side])
+            x = matrix if base[1].factor(columns) == 1 else COPY(matrix)
+            x = OPS.broadcast_to(OPS.reshape(x, (height, 1, depth)), (height, count, depth))
+            mask = (1 << 32) - (1 << MANTISSA - kept)
+            first = OPS.bitcast(OPS.bitwise_and(
+                OPS.bitcast(x, u32), OPS.full(x.shape, mask, u32)), f32)
+            is_rest = OPS.equal(OPS.iota(x.shape, 1), PARTS[side].index(REST))
+            parts = COPY(OPS.where(is_rest, OPS.sub(x, first), first))
+            self.made[key] = OPS.reshape(parts, (height, count * depth))
+        return self.made[key]
