@@ -6,6 +6,7 @@ import copy
 import gc
 import operator
 import pickle
+import sys
 import weakref
 from typing import Any
 
@@ -253,3 +254,10 @@ def test_tensors_are_objects_with_identity() -> None:
     del x
     gc.collect()
     assert alive() is None
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.12 asks objects for their buffer")
+def test_a_tensor_is_a_buffer_that_can_only_be_read() -> None:
+    x = zt.tensor([[1.0, 2.0], [3.0, 4.0]]) * 2
+    view = memoryview(x)
+    assert view.readonly and view.shape == (2, 2) and view.tolist() == [[2.0, 4.0], [6.0, 8.0]]

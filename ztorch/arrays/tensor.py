@@ -225,8 +225,6 @@ class Tensor(Handle, Operators):
     def __reduce__(self) -> tuple[Any, ...]:
         return restored_tensor, (stored_array(self.node), self.dtype.long, self.device)
 
-    # -- ops ---------------------------------------------------------------------------------------
-
     @staticmethod
     def apply_op(name: str, *args: Any, **attrs: Any) -> Any:
         return compute(name, args, attrs)
@@ -295,6 +293,8 @@ def _wrapped(result: Any) -> Any:
 recorded_again = way_of_ops(Tensor, tensor_of)
 dispatch.on_tensors = recorded_again  # type: ignore[assignment]
 set_operators(Tensor, compute)
+# Since Python 3.12 for `memoryview`, `np.frombuffer` and files.
+Tensor.__buffer__ = lambda x, flags: memoryview(x.numpy())  # type: ignore[attr-defined]
 Tensor.at = property(At)  # type: ignore[attr-defined]
 Tensor.reshape = Tensor.view = reshaping(Tensor, Operators.reshape)  # type: ignore[method-assign]
 Tensor.method_of = staticmethod(method_of_ops(Tensor, Tensor.method_of))  # type: ignore[method-assign, assignment]

@@ -76,7 +76,8 @@ _row("rem", 2, "a - trunc(a / b) * b", meanings.remainder, via=remainders.rem,
      grad=lambda o, g, y, a, b: (g, -(g * o.trunc(a / b))))
 _row("fma", 3, "a * b + c with one rounding", meanings.fma, kinds="f", via=poly.fma,
      grad=lambda o, g, y, a, b, c: (g * b, g * a, g))
-_row("neg", 1, "-a", np.negative, kinds="fs", wraps=True, grad=lambda o, g, y, a: (-g,))
+_row("neg", 1, "-a; integers wrap", np.negative, kinds="fs", wraps=True,
+     grad=lambda o, g, y, a: (-g,))
 _row("abs", 1, "|a|", np.abs, kinds="fs", via_int=safe.absolute, wraps=True,
      grad=lambda o, g, y, a: (g * o.sign(a),))
 _row("min", 2, "the smaller; NaN if either is NaN", np.minimum, via=safe.minimum,

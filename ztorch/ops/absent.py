@@ -58,6 +58,9 @@ INSTEAD = {
     "column_stack": "use ops.stack(axis=1) of vectors, or ops.concat(axis=1)",
     "contiguous": _ORDER,
     "cpu": "use x.to('cpu')",
+    **{name: f"use {function}(x)" for name, function in (
+        ("cupy", "cupy.from_dlpack"), ("torch", "torch.from_dlpack"),
+        ("jax", "jax.dlpack.from_dlpack"))},
     "cuda": "use x.to('cuda:0')",
     "detach": "use ops.stop_gradient",
     "expand": "use ops.broadcast_to", "view_as": "use x.reshape(other.shape)",

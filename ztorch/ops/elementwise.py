@@ -76,6 +76,8 @@ def _declare(row: Opcode) -> None:
         values = broadcast_together(*args, dtypes_from=1 if row.name == "select" else 0)
         if row.name in _UNCHANGED.get(values[-1].dtype.kind, ()):
             return values[0]
+        if row.name == "neg" and values[0].dtype.kind == "u":
+            return OPS.sub(0, values[0])
         if row.name == "pow" and values[0].dtype.is_int:
             return whole_power(*values)
         if row.name == "pow" and (products := few_products(*values)) is not None:
@@ -91,7 +93,7 @@ def _declare(row: Opcode) -> None:
     call.__name__ = call.__qualname__ = primitive.name
     call.__doc__ = _documentation(row, names)
     low, high = _DOMAIN.get(row.name, (-2.0, 2.0))
-    kinds = "".join(k for k in row.kinds if k in "fsub")
+    kinds = "".join(k for k in _kinds(row) if k in "fsub")
     shapes: tuple[Any, ...] = ((3, 5),) * row.arity
     samples = [Sample(shapes, {}, low, high, kinds)]
     if row.arity == 2:
@@ -103,9 +105,14 @@ def _declare(row: Opcode) -> None:
 _KINDS = {"f": "floats", "s": "signed integers", "u": "unsigned integers", "b": "bools"}
 
 
+def _kinds(row: Opcode) -> str:
+    """Kinds of dtypes that the op of an opcode takes: unsigned zero minus a number wraps."""
+    return f"{row.kinds}u" if row.name == "neg" else row.kinds
+
+
 def _documentation(row: Opcode, names: list[str]) -> str:
     """The docstring of the op of an opcode."""
-    *kinds, last = (_KINDS[kind] for kind in row.kinds)
+    *kinds, last = (_KINDS[kind] for kind in _kinds(row))
     taken = f"{', '.join(kinds)} or {last}" if kinds else last
     meaning = dict.fromkeys(names, f"Tensor of {taken}, or a number.")
     if row.name == "select":
