@@ -14,6 +14,7 @@ import ztorch as zt
 from ztorch.abi import BUSY, SHARING
 from ztorch.arrays import programs
 from ztorch.backends import python_calls, workers
+from ztorch.backends.library import LoadedLibrary
 from ztorch.host.settings import using
 
 N = 60_000
@@ -59,8 +60,9 @@ def addition(monkeypatch: pytest.MonkeyPatch) -> Iterator[Addition]:
     made: list[np.ndarray] = []
     whole = workers.Workers.sharing
 
-    def sharing(pool: workers.Workers) -> np.ndarray:
-        made.append(whole(pool))
+    def sharing(pool: workers.Workers, library: LoadedLibrary) -> np.ndarray:
+        made.append(whole(pool, library))
+        assert pool in library.pools  # it stays mapped until they have left it
         return made[-1]
 
     monkeypatch.setattr(workers.Workers, "sharing", sharing)

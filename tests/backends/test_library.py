@@ -57,6 +57,28 @@ def test_the_same_code_is_loaded_once() -> None:
     assert load_library(answering(3), "one") is load_library(again, "two")
 
 
+def test_it_stays_mapped_until_the_workers_inside_have_ended_another_run() -> None:
+    class Pool:
+        ended: int | None = 7
+
+        def runs_ended(self) -> int | None:
+            return self.ended
+
+    def mapped() -> int:
+        load_library(answering(99), "another")  # which is dropped at once, and then all are looked at
+        gc.collect()
+        return Path("/proc/self/maps").read_text().count("inside")
+
+    for later in (8, None):  # None: a forked child has no workers
+        pool, library = Pool(), load_library(answering(98), "inside")
+        library.pools.add(pool)
+        del library
+        gc.collect()
+        assert mapped() > 0
+        pool.ended = later
+        assert mapped() == 0
+
+
 def test_what_nothing_refers_to_is_unmapped() -> None:
     def descriptors_and_maps() -> tuple[int, int]:
         return len(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_text().count("dropped")

@@ -23,6 +23,7 @@ import struct
 import weakref
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from ztorch.errors import ArtifactError
 from ztorch.locks import new_lock
@@ -41,9 +42,15 @@ _loaded: weakref.WeakValueDictionary[bytes, LoadedLibrary] = weakref.WeakValueDi
 _lock = new_lock()
 _numbers = itertools.count(1)  # of memory files
 
-# Of each pool of workers: how many of its runs have ended (`workers.py`).
-runs_ended: dict[int, int] = {}
-_dropped: deque[tuple[int, dict[int, int]]] = deque()  # handles, and the runs that had ended then
+
+class Pool(Protocol):
+    """Worker threads that may be inside of a library, as `workers.py` has them."""
+
+    def runs_ended(self) -> int | None:
+        """How many of their runs have ended; None: they are no more."""
+
+
+_dropped: deque[tuple[int, dict[Pool, int | None]]] = deque()  # handles, and the runs ended then
 
 
 class LoadedLibrary(ctypes.CDLL):
@@ -51,7 +58,7 @@ class LoadedLibrary(ctypes.CDLL):
 
     def __init__(self, path: str):
         super().__init__(path)
-        self.pools: set[int] = set()  # of workers that have run it
+        self.pools: set[Pool] = set()  # of workers that run it
 
 
 def load_library(code: bytes, name: str, dump_dir: str | None = None) -> LoadedLibrary:
@@ -78,17 +85,17 @@ def load_library(code: bytes, name: str, dump_dir: str | None = None) -> LoadedL
         return library
 
 
-def _drop(handle: int, pools: set[int]) -> None:
+def _drop(handle: int, pools: set[Pool]) -> None:
     """Unmaps a library as soon as no worker is inside. The last instructions of a run are those of
     its barrier, where a worker may still be when the run has ended for all others; when a later run
     of the same workers has ended, it no longer is."""
-    _dropped.append((handle, {pool: runs_ended.get(pool, 0) for pool in pools}))
+    _dropped.append((handle, {pool: pool.runs_ended() for pool in pools}))
     for _ in range(len(_dropped)):
         try:
             handle, then = _dropped.popleft()
         except IndexError:  # another thread looks, too
             return
-        if all(runs_ended.get(pool, n + 1) > n for pool, n in then.items()):
+        if all((now := pool.runs_ended()) is None or now != n for pool, n in then.items()):
             _closer()(handle)
         else:
             _dropped.append((handle, then))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.abi import BUSY, CONTROL_BLOCK, CONTROL_OFFSETS, SHARING, SHARING_RULE, WORKER_ENTRY
-from ztorch.backends.library import LoadedLibrary, runs_ended
+from ztorch.backends.library import LoadedLibrary
 from ztorch.host.memory import aligned
 from ztorch.host.settings import current
 from ztorch.locks import new_lock
@@ -34,7 +34,7 @@ class Workers:
         self.block["syscall"] = ctypes.cast(ctypes.CDLL(None).syscall, ctypes.c_void_p).value or 0
         self.control = ctypes.c_void_p(self.block.ctypes.data)
         self._busy = ctypes.c_int32.from_address(self.block.ctypes.data + CONTROL_OFFSETS["busy"])
-        self._busy.value = BUSY["starting"]
+        self._busy.value, self._gone = BUSY["starting"], False
         self.library = library  # in whose code the workers wait between runs
         run = library[WORKER_ENTRY]
         run.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
@@ -47,7 +47,7 @@ class Workers:
         """One run of a function of a library by all workers; `frame` has a place for the control
         block."""
         with self.lock:
-            library.pools.add(id(self))
+            library.pools.add(self)
             self._busy.value = BUSY["yes"]
             frame[4] = self.control.value
             try:
@@ -55,11 +55,16 @@ class Workers:
             finally:  # also where Ctrl-C is heard when the native call has returned
                 frame[4] = None  # a run by one worker must not find them
                 self._busy.value = BUSY["no"]
-                runs_ended[id(self)] = runs_ended.get(id(self), 0) + 1
 
-    def sharing(self) -> np.ndarray:
-        """A record by which a native function of Python's kind has these workers share its runs. It
-        runs with the interpreter's lock held, and so needs no other one."""
+    def runs_ended(self) -> int | None:
+        """How many runs have ended, in 32 bits; None: these workers are no more."""
+        under_way = self._busy.value == BUSY["yes"]
+        return None if self._gone else int(self.block["generation"][0]) - under_way
+
+    def sharing(self, library: LoadedLibrary) -> np.ndarray:
+        """A record by which a native function of Python's kind has these workers share its runs of
+        a library. It runs with the interpreter's lock held, and so needs no other one."""
+        library.pools.add(self)
         clock = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
         fields = {"control": self.block.ctypes.data, "clock": clock,
                   "penalty": SHARING_RULE["least_rest"]}
@@ -67,7 +72,7 @@ class Workers:
 
     def forget(self) -> None:
         """Keeps native functions from waiting for these workers, which are no more."""
-        self._busy.value = BUSY["yes"]
+        self._busy.value, self._gone = BUSY["yes"], True
 
 
 _pools: dict[int, Workers] = {}
@@ -90,7 +95,6 @@ def _forget_after_fork() -> None:
     for pool in _pools.values():
         pool.forget()
     _pools.clear()
-    runs_ended.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -269,7 +269,7 @@ class HostMemoryCall(MemoryCall):
             return None
         from ztorch.backends.workers import workers  # not needed by programs of one worker
 
-        return workers(count, program.library).sharing()
+        return workers(count, program.library).sharing(program.library)
 
     def alone(self) -> Callable[[Sequence[int], Sequence[int]], None]:
         super().alone()
