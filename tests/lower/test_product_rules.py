@@ -30,6 +30,7 @@ from ztorch.lower.tiling import (
     pack,
     packed_columns,
     panel_columns,
+    product_lanes,
     registers,
     tiling,
 )
@@ -192,6 +193,7 @@ def packs(m: int, n: int, k: int, limits: Limits) -> bool:
     (24, 1024, 32, True), (23, 1024, 32, False), (24, 1024, 31, False),  # whole pages apart
     (48, 1536, 129, False),
     (512, 500, 500, True), (512, 260, 500, False),  # larger than the second cache, and many rows
+    (384, 512, 17, True), (383, 512, 17, False), (384, 512, 16, False),  # the first cache has 16 lines for them
 ])
 def test_a_right_operand_that_evicts_itself_is_packed(m: int, n: int, k: int, wanted: bool) -> None:
     assert packs(m, n, k, ZEN3) == wanted
@@ -202,7 +204,38 @@ def test_packing_depends_on_the_processor() -> None:
     assert not packs(32, 512, 512, replace(ZEN3, processor=ZEN3.processor._replace(l2_bytes=1 << 20)))
     narrow, wide = (replace(TARGETS[level].limits, processor=processor("zen5")) for level in ("avx2", "avx512"))
     assert packs(64, 512, 512, narrow) and not packs(64, 512, 512, wide)
-    assert not packs(32, 512, 784, wide) and packs(128, 512, 784, wide)
+    assert not packs(383, 512, 784, wide) and packs(512, 512, 784, wide)  # each vector is a line
+
+
+def test_a_right_operand_that_is_copied_anyway_is_packed() -> None:
+    """A transposed one, if the first cache does not hold it and whole panels cover it."""
+    def packed(n: int, k: int) -> bool:
+        b = ops.transpose(leaf("input", "b", (n, k), f32))
+        graph = prepare(Graph({"y": ops.matmul(x(20, k), b)}), AVX2)
+        return packed_columns(graph.outputs["y"].args[1]) > 0
+
+    assert packed(64, 80) and not packed(60, 80) and not packed(32, 80)
+
+
+def test_rows_that_evict_one_another_are_fetched_just_ahead() -> None:
+    def ahead(n: int) -> int:
+        b = leaf("input", "b", (300, n), f32)
+        step = plan_of(Graph({"y": ops.matmul(x(20, 300), b)}), AVX2)[0].steps[-1]
+        assert isinstance(step.schedule, ProductSchedule)
+        return step.schedule.prefetch
+
+    assert [ahead(n) for n in (500, 256, 512, 1024)] == [tuning.PREFETCH_STEPS, 4, 2, 1]
+
+
+@pytest.mark.parametrize(("columns", "lanes"), [(3, 8), (6, 8), (8, 8), (9, 16), (20, 8), (24, 8), (40, 8), (150, 16)])
+def test_few_columns_are_multiplied_in_half_vectors(columns: int, lanes: int) -> None:
+    """Where a whole vector takes two turns of a port: three halves are less than two wholes."""
+    zen4 = replace(TARGETS["avx512"].limits, processor=processor("zen4"))
+    graph = Graph({"y": ops.relu(ops.matmul(x(19, 13), leaf("input", "b", (13, columns), f32)))})
+    assert product_lanes(columns, zen4, f32) == lanes
+    assert product_lanes(columns, TARGETS["avx512"].limits, f32) == 16
+    job = Job(graph, fed(graph))
+    agree(job, interpreted(job, zen4, workers=3), terms=13)
 
 
 @pytest.mark.parametrize(("turns", "wanted"), [(256, True), (250, False)])

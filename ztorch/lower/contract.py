@@ -24,7 +24,9 @@ from ztorch.lower.tiling import (
     choose,
     estimated_cycles,
     packed_columns,
+    product_lanes,
     registers,
+    row_distance,
     tiling,
 )
 from ztorch.lower.tuning import (
@@ -41,6 +43,12 @@ def product_of(region: Region) -> Value:
     return next(v for v in region.members if v.op.kind == "contract")
 
 
+def lanes_of(region: Region, limits: Limits) -> int:
+    """Columns of a vector of its tiles."""
+    product = product_of(region)
+    return product_lanes(product.shape[-1], limits, product.dtype)
+
+
 def _reading(product: Value) -> Reading:
     """How the left operand is read."""
     left = product.args[0]
@@ -54,9 +62,10 @@ def propose(region: Region, limits: Limits) -> ProductSchedule:
     unless the product is so deep that a loop over a local array is lost in its time."""
     product = product_of(region)
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
-    lanes = limits.lanes(product.dtype)
+    lanes = lanes_of(region, limits)
     way, panel = _reading(product), packed_columns(product.args[1]) // lanes
-    s = choose(m, n, k, limits, product.dtype, panel > 0, way, panel)
+    s = choose(m, n, k, limits, product.dtype, panel > 0, way, panel,
+               row_distance(product.args[1]))
     members = len(region.members)
     inline = members == 1 or (members <= INLINE_EPILOGUE_MEMBERS and k < INLINE_EPILOGUE_DEPTH)
     return replace(s, epilogue_inline=int(inline))
@@ -66,7 +75,7 @@ def refusal(s: ProductSchedule, region: Region, limits: Limits) -> str:
     """Why a product cannot have a schedule; empty if it can."""
     product = product_of(region)
     m, n = product.shape[-2:]
-    lanes = limits.lanes(product.dtype)
+    lanes = lanes_of(region, limits)
     heights, vectors = _reading(product).heights, math.ceil(n / lanes)
     columns = packed_columns(product.args[1])
     if s.tile_rows not in heights:
@@ -94,7 +103,7 @@ def estimator(region: Region, limits: Limits) -> Callable[[ProductSchedule], flo
     """A function that estimates the cycles of a product by the tiles of a schedule."""
     product = product_of(region)
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
-    lanes, way = limits.lanes(product.dtype), _reading(product)
+    lanes, way = lanes_of(region, limits), _reading(product)
     packed = packed_columns(product.args[1]) > 0
 
     def cycles(s: ProductSchedule) -> float:
@@ -111,7 +120,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     """All tiles of the product that the region is built around."""
     product = product_of(region)
     m, n = product.shape[-2:]
-    lanes = limits.lanes(product.dtype)
+    lanes = lanes_of(region, limits)
     way = _reading(product)
     tiles = tiling(s.tile_rows, s.tile_vectors, m, n, lanes,
                    packed_columns(product.args[1]) > 0, way)

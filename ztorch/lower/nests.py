@@ -41,6 +41,7 @@ from ztorch.lower import (
     winograd_nest,
 )
 from ztorch.lower.hinted import MATRIX_KINDS, Hinted, hinted, with_shared_memory
+from ztorch.lower.kernel_names import dtype_of
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import IllegalSchedule, Schedule
 
@@ -128,9 +129,16 @@ def propose(region: Region, limits: Limits) -> Hinted:
     if chosen is None:
         unmet.append(f"hint kind={hints.kind} is not followed: this can be "
                      f"{' or '.join(reversed(known))}")
-    made = hinted(chosen or first, hints, limits.lanes(region.members[-1].dtype),
+    made = hinted(chosen or first, hints, vector_lanes(region, limits),
                   partial(_refusal, region, limits))
     return replace(made, unmet=(*unmet, *made.unmet))
+
+
+def vector_lanes(region: Region, limits: Limits) -> int:
+    """Elements of a vector, in which the columns of a tile are counted."""
+    if region.kind == "contract" and limits.grid is None:
+        return contract.lanes_of(region, limits)
+    return limits.lanes(dtype_of(region))
 
 
 def _refusal(region: Region, limits: Limits, s: Schedule) -> str:

@@ -24,7 +24,14 @@ from ztorch.lower.pages import copied_apart, held_anyway, rows_apart, whole_page
 from ztorch.lower.pitches import Pitches
 from ztorch.lower.region import COPY, view_of
 from ztorch.lower.split_floats import SplitFloats
-from ztorch.lower.tiling import choose, pack, panel_columns, product_cycles
+from ztorch.lower.tiling import (
+    choose,
+    lines_held,
+    pack,
+    panel_columns,
+    product_cycles,
+    row_distance,
+)
 from ztorch.lower.tuning import (
     COPY_COLUMNS,
     COPY_GAIN,
@@ -35,7 +42,9 @@ from ztorch.lower.tuning import (
     PACK_OVERFLOW,
     PACK_ROWS,
     PACK_ROWS_MIN,
+    PACK_ROWS_NEAR,
     PACK_ROWS_PAGES,
+    PACK_WHOLE_LINES,
     PAGE_BYTES,
     SPLIT_DEPTH,
     WINDOW_ROWS,
@@ -90,14 +99,17 @@ class ProductRewrites:
         short = narrowed(b, self.narrow) if m <= NARROW_ROWS and fixed else None
         b = b if short is None else short
         size = k * n * b.dtype.bytes
-        free = fixed and self.often and size > limits.processor.l1_bytes * L1_SHARE
+        far = limits.processor.l1_bytes * L1_SHARE
+        free = fixed and self.often and size > far
         large = m >= PACK_ROWS and size > limits.processor.l2_bytes
-        if b.rank == 2 and (free or large or _evicts_itself(b, v, limits)):
-            columns = panel_columns(b, m, limits, v.dtype)
+        columns = panel_columns(b, m, limits, v.dtype) if b.rank == 2 else 0
+        moved = not _readable(b)  # and so copied anyway
+        if columns and (free or large or _evicts_itself(b, v, limits)
+                        or (moved and size > far and n % columns == 0)):
             if (b, columns) not in self.packed:  # several products may have the same right operand
                 self.packed[b, columns] = pack(b, columns)
             b = self.packed[b, columns]
-        elif not _readable(b):
+        elif moved:
             b = COPY(b)
         return _product_of(v, a, b)
 
@@ -236,12 +248,14 @@ def _left(v: Value, limits: Limits) -> Value:
 
 def _evicts_itself(b: Value, v: Value, limits: Limits) -> bool:
     """Whether the tiles of a product meet a panel of columns of the right operand so often that
-    packing pays, since its rows push one another out of the second cache: rows whose distance
-    shares a large power of two with the size of a way of the cache are in few of its sets."""
+    packing pays, since its rows push one another out of a cache: rows whose distance shares a large
+    power of two with the size of a way of the cache are in few of its sets."""
     (k, n), m, cpu = b.shape, v.shape[-2], limits.processor
-    row = Var("k", k)
-    base = view_of(b, (Index.of(row), Index()))
-    distance = (base[1].factor(row) if base and _readable(b) else n) * b.dtype.bytes
+    distance = row_distance(b) if _readable(b) else n * b.dtype.bytes
+    if limits.lanes(v.dtype) * b.dtype.bytes >= LINE_BYTES:
+        m //= PACK_WHOLE_LINES
+    elif m >= PACK_ROWS_NEAR and k > lines_held(distance, cpu):
+        return True
     if distance % PAGE_BYTES == 0 and m >= PACK_ROWS_PAGES and k >= PACK_DEPTH_PAGES:
         return True
     way = cpu.l2_bytes // cpu.l2_ways

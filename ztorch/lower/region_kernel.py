@@ -20,7 +20,7 @@ from ztorch.lower.alike import Span, rebased, shape_of
 from ztorch.lower.cycles import kernel_cycles
 from ztorch.lower.hinted import Hinted
 from ztorch.lower.insets import stored
-from ztorch.lower.kernel_names import dtype_of, main_of, stem_of
+from ztorch.lower.kernel_names import main_of, stem_of
 from ztorch.lower.passes import hoist, lane_by_lane, share_out
 from ztorch.lower.placement import SLOTS, Location, Placement
 from ztorch.lower.schedule import Schedule
@@ -120,7 +120,7 @@ class RegionKernel:
         shape = shape_of(region, self.buffers, fixed, (roles, self.chosen, self.hints))
         spans = {names[self.at[v]]: shape.spans[v] for v in self.buffers if not fixed[v]}
         kernel, schedule = self.params.kernel(shape, lambda: self._lowered(access, spans))
-        lanes = self.limits.lanes(dtype_of(region))
+        lanes = nests.vector_lanes(region, self.limits)
         origin = tuple(dict.fromkeys(
             re.sub(r"[^\w .:/-]", "_", layer_name(v.layer)) for v in region.members if v.layer))
         kernel = replace(kernel, name=f"{self.name}_{schedule.tile(lanes)}", origin=origin)

@@ -18,11 +18,15 @@ from ztorch.lower.tuning import (
     BLOCK_TILES,
     BLOCK_TURNS,
     FETCH_SHARE,
+    HALF_VECTORS_GAIN,
     K_UNROLL,
     L1_SHARE,
     L2_SHARE,
+    LINE_BYTES,
     ONE_HEIGHT_CYCLES,
     ONE_HEIGHT_GAIN,
+    PAGE_BYTES,
+    PREFETCH_SHARE,
     PREFETCH_STEPS,
     SPARE_REGISTERS,
     TILE_RESULT_CYCLES,
@@ -48,16 +52,26 @@ class Tiling:
         return sum(run.tiles for run in self.rows)
 
 
+def product_lanes(n: int, limits: Limits, d: DType) -> int:
+    """Lanes of the vectors of a product with n columns: the target's, or half of them where a whole
+    vector takes several turns of a port and so many columns fill fewer halves than wholes have."""
+    lanes, bits = limits.lanes(d), limits.processor.port_bits
+    halves = 2 * math.ceil(n / lanes)
+    if 8 * lanes * d.bytes > bits and math.ceil(2 * n / lanes) <= HALF_VECTORS_GAIN * halves:
+        return lanes // 2
+    return lanes
+
+
 def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = False,
-           way: Reading | None = None, panel: int = 0) -> ProductSchedule:
+           way: Reading | None = None, panel: int = 0, distance: int = 0) -> ProductSchedule:
     """The schedule with the least estimated time. `packed` keeps all panels but the last as wide;
     rows are read in this `way`, or all lie evenly; where B is packed already, the width of tiles
-    divides its `panel` of so many vectors.
+    divides its `panel` of so many vectors. Rows of B lie `distance` bytes apart, where known.
 
     A step along k costs a tile the most of: its multiply-adds; its loads; the latency of the adds;
     and the way of the vectors of B from the second cache, unless their panel stays in the first.
     """
-    lanes, cpu = limits.lanes(d), limits.processor
+    lanes, cpu = product_lanes(n, limits, d), limits.processor
     vectors = math.ceil(n / lanes)
     way = way or plain(m, k)
     best: dict[int, tuple[float, int, int]] = {}  # by how many heights tiles have, at most
@@ -86,7 +100,32 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
         fits = max(1, turns // BLOCK_TURNS) if tiles.down <= BLOCK_TILES else 1
     return ProductSchedule(
         rows, wide, block_rows=math.ceil(tiles.down / math.ceil(tiles.down / fits)),
-        prefetch=0 if close or m == 1 else PREFETCH_STEPS, unroll=K_UNROLL, epilogue_inline=1)
+        prefetch=0 if close or m == 1 else steps_ahead(distance, cpu), unroll=K_UNROLL,
+        epilogue_inline=1)
+
+
+def steps_ahead(distance: int, cpu: Processor) -> int:
+    """How many steps along k ahead rows of B are fetched, which lie so many bytes apart: more than
+    a few of the rows that the first cache can hold would evict one another.
+
+    >>> from ztorch.machines.processors import PROCESSORS
+    >>> [steps_ahead(n, PROCESSORS["zen4"]) for n in (2000, 2048, 4096)]
+    [8, 2, 1]
+    """
+    return max(1, min(PREFETCH_STEPS, int(lines_held(distance, cpu) * PREFETCH_SHARE)))
+
+
+def lines_held(distance: int, cpu: Processor) -> int:
+    """How many lines so many bytes apart the first cache can hold, each of whose ways is a page; 0:
+    they do not lie evenly."""
+    return cpu.l1_bytes // max(LINE_BYTES, math.gcd(distance or LINE_BYTES, PAGE_BYTES))
+
+
+def row_distance(right: Value) -> int:
+    """Bytes from a row of a right operand to the next in memory; 0 if they do not lie evenly."""
+    row = Var("k", right.shape[-2])
+    base = view_of(right, (*(Index() for _ in right.shape[:-2]), Index.of(row), Index()))
+    return abs(base[1].factor(row)) * right.dtype.bytes if base and base[1].is_affine else 0
 
 
 def registers(rows: int, wide: int) -> int:
@@ -112,7 +151,7 @@ def product_cycles(m: int, n: int, k: int, limits: Limits, d: DType,
     """Estimated cycles of a product in the tiles that are best for it, whose rows all lie evenly or
     are read in a `way`."""
     s = choose(m, n, k, limits, d, way=way)
-    tiles = tiling(s.tile_rows, s.tile_vectors, m, n, limits.lanes(d), way=way)
+    tiles = tiling(s.tile_rows, s.tile_vectors, m, n, product_lanes(n, limits, d), way=way)
     return estimated_cycles(tiles, k, d, limits.processor)
 
 
@@ -149,7 +188,7 @@ def tiling(rows: int, wide: int, m: int, n: int, lanes: int, packed: bool = Fals
 def panel_columns(right: Value, m: int, limits: Limits, of: DType) -> int:
     """The columns of a panel for a product of dtype `of` with m rows."""
     k, n = right.shape
-    return choose(m, n, k, limits, of, packed=True).tile_vectors * limits.lanes(of)
+    return choose(m, n, k, limits, of, packed=True).tile_vectors * product_lanes(n, limits, of)
 
 
 def pack(right: Value, width: int) -> Value:
