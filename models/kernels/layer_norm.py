@@ -20,8 +20,9 @@ def add_layer_norm(x, residual, gamma, beta, eps=1e-5):
         row = x[i] + residual[i]
         centred = row - row.mean()
         variance = (centred * centred).mean()
+        scale = 1.0 / math.sqrt(variance + eps)  # one division for the row
         total[i] = row
-        out[i] = centred / math.sqrt(variance + eps) * gamma + beta
+        out[i] = centred * scale * gamma + beta
     return total, out
 
 

@@ -18,6 +18,7 @@ def softmax(x):
         total = 0.0
         for j in range(x.shape[1]):
             total += math.exp(x[i, j] - top)
+        scale = 1.0 / total  # one division for the row: arithmetic is done as it is written
         for j in range(x.shape[1]):
-            out[i, j] = math.exp(x[i, j] - top) / total
+            out[i, j] = math.exp(x[i, j] - top) * scale
     return out

@@ -130,6 +130,7 @@ def draws(x: Any) -> Any:
     (lambda x: 3, ("f32[3]",), {}, "must give a tensor"),
     (lambda x: x, ("f32[3]",), {"device": "cpu:abacus"}, "abacus"),
     (lambda x: x, ("f32[3]",), {"format": "onnx"}, "is a format of models"),
+    (lambda x: x, ("f32[3]",), {"format": "web"}, "put a kernel into one by zt.layers.Kernel"),
 ])
 def test_what_cannot_be_exported_says_why(
         function: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any],

@@ -71,8 +71,12 @@ def export(function: Callable[..., Any], path: str | os.PathLike[str], *argument
         >>> zt.load_function(path)(np.ones((2, 3)), [1, 2, 3])[0]
         array([1., 2., 3.], dtype=float32)
     """
-    kind = chosen_format(path, device, format)
     name = getattr(function, "__name__", "function")
+    if format == "web":
+        raise Unsupported(f"{name} is a function of tensors, and pages run models: put a kernel "
+                          "into one by zt.layers.Kernel, or write its code for WebGPU, a .zt for "
+                          "the device webgpu")
+    kind = chosen_format(path, device, format)
     if kind not in ("zt", "c"):
         raise Unsupported(f"{name} is a function of tensors, and {kind!r} is a format of models; "
                           "write a .zt, or C")

@@ -27,9 +27,10 @@ def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...
     if shapes is not None:
         _need_none({"--batch-size": batch_size, "--sizes": sizes or None, "--weights": weights,
                     "--random": random or None, "--train": trains or None, "--dtype": dtype,
-                    "--optimizer": optimizer_, "--lr": rate, "--loss": loss, "--web": web or None,
+                    "--optimizer": optimizer_, "--lr": rate, "--loss": loss,
                     "--samples": samples})
-        return export_function(name, shapes, out, device, library)
+        kind = "c" if library else "web" if web else None
+        return export_function(name, shapes, out, device, kind)
     training = {"--loss": loss, "--optimizer": optimizer_, "--lr": rate}
     if not trains and (idle := [o for o, value in training.items() if value is not None]):
         raise ConfigError(f"{idle[0]} is for an artifact that trains: add --train, or leave it out")

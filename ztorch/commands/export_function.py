@@ -13,7 +13,7 @@ from ztorch.sources.python_files import attribute_of, import_file
 _PART = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*([^\[,;]*(?:\[[^\]]*\])?)\s*(?:[,;]|$)")
 
 
-def export_function(name: str, shapes: str, out: str, device: str, library: bool) -> None:
+def export_function(name: str, shapes: str, out: str, device: str, kind: str | None) -> None:
     """Writes a function as an artifact, or as a C library.
 
     Args:
@@ -22,13 +22,12 @@ def export_function(name: str, shapes: str, out: str, device: str, library: bool
             arguments, `x=f32[64, 1024], g=f32[1024]`.
         out: The file, or the folder for C.
         device: The device.
-        library: Whether to write a C library, or C source for the device "c".
+        kind: The format: "c" for a C library, or C source for the device "c"; None: by the file.
     """
     from ztorch.arrays.exporting import export
 
     sizes, types = parsed(shapes)
-    for file in export(_function(name), out, device=device, format="c" if library else None,
-                       sizes=sizes, **types):
+    for file in export(_function(name), out, device=device, format=kind, sizes=sizes, **types):
         print(f"Wrote {file}: {file.stat().st_size:,} bytes")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import types
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ class CallRules(ExpressionRules):
         args = tuple(x for n in node.args for x in self.spread(n))
         named = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
         if isinstance(function, Method):
-            return METHODS[function.name](self.arithmetic, function.of, *args, **named)
+            return self._by_word(node, METHODS[function.name], function.of, *args, **named)
         known = not any(isinstance(x, (LoopTensor, Affine)) for x in (*args, *named.values()))
         if known and _among(function, KNOWN):
             return _tuples(function(*args, **named))
@@ -51,17 +52,22 @@ class CallRules(ExpressionRules):
             return args[0].shape[0]
         word = _word(function)
         if word is not None:
-            try:
-                return word(self.arithmetic, *args, **named)
-            except TypeError as error:
-                raise self.source.error(node, f"{ast.unparse(node.func)}: {error}") from None
+            return self._by_word(node, word, *args, **named)
         inner = getattr(function, "function", function)  # of a kernel
         if isinstance(inner, types.FunctionType) and not hasattr(inner, "__wrapped__"):
             return self.inline(node, inner, args, named)
         raise self.source.error(
             node, f"{ast.unparse(node.func)} cannot be called in a kernel",
+            "loop over range(len(x)) and read x[i]" if function in (enumerate, zip) else
             "call functions of numpy and math that docs/guides/kernels.md lists, other kernels, or "
             "functions of your own without decorators")
+
+    def _by_word(self, node: ast.Call, word: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        try:
+            return word(self.arithmetic, *args, **named)
+        except TypeError as error:
+            said = str(error).partition("() ")[2] or str(error)  # without a name of our own
+            raise self.source.error(node, f"{ast.unparse(node.func)}: {said}") from None
 
     def _over_generator(self, node: ast.Call, function: Any, generator: ast.GeneratorExp) -> Any:
         """`sum(x[k] for k in range(n))` and the like."""

@@ -69,7 +69,8 @@ def index_of(keys: Any, shape: tuple[int, ...]) -> ElementIndex:
             places.append(Affine.of(start).plus(Affine({var: step})))
         elif isinstance(key, LoopTensor):
             if not key.dtype.is_int:
-                raise BadIndex(f"an index must be an integer, not {key.dtype}")
+                raise BadIndex(f"an index must be an integer, not {key.dtype}; convert it with "
+                               "np.int32(...)")
             if key.shape:
                 raise BadIndex("an index must be a number, not an array; loop over its elements")
             places.append(key)

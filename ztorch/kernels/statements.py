@@ -97,13 +97,13 @@ class StatementRules(LoopRules):
         for n in sorted(yes | no):
             a = outcomes.get(n, before.get(n))
             b = self.env.get(n) if n in no else before.get(n)
-            variable = a or b
-            assert variable is not None
-            if a is not None and b is not None:
-                x = self._merged(s, n, test, a.value, b.value)
-                variable = replace(before.get(n, variable), value=x,
-                                   masks=before[n].masks if n in before else len(self.masks),
-                                   fixed=a.fixed or b.fixed)
+            if a is None or b is None:  # it has no value where the other branch is taken
+                self.env.pop(n, None)
+                continue
+            x = self._merged(s, n, test, a.value, b.value)
+            variable = replace(before.get(n, a), value=x,
+                               masks=before[n].masks if n in before else len(self.masks),
+                               fixed=a.fixed or b.fixed)
             self.env[n] = variable
             if self.assigned:
                 self.assigned[-1].add(n)
