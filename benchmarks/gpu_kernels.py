@@ -13,13 +13,18 @@ import numpy as np
 
 from benchmarks import gpu_peers, peers
 from benchmarks.gpu_cases import Case, Measured, Sizes, measured
-from benchmarks.gpu_predictions import KERNELS, SIZES, MainKernel, predicted_seconds
+from benchmarks.gpu_predictions import (
+    KERNELS,
+    SIZES,
+    MainKernel,
+    best_share,
+    predicted_seconds,
+)
 from benchmarks.report import duration
 from benchmarks.timing import Effort
 from ztorch.compile import pipeline
 from ztorch.dtypes import from_storage, to_storage
 from ztorch.machines.gpus import gpu_called
-from ztorch.performance.step import best_share
 from ztorch.runtime.devices import ListedDevice
 
 REPEATS = 20  # calls between two waits

@@ -20,7 +20,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.machines.gpus import Gpu, gpu, gpu_called
 from ztorch.optimizers.adam import Adam
 from ztorch.optimizers.slots import Slots
-from ztorch.performance.step import FunctionPrediction, best_share, predict_functions
+from ztorch.performance.step import FunctionPrediction, predict_functions
 from ztorch.runtime.devices import ListedDevice, resolve
 
 GPUS = ("H200", "A100")
@@ -219,3 +219,15 @@ def step_lines(section: Section, step: Step, rows: Sequence[Gpu]) -> None:
             "bound": ", ".join(f"{name} {seconds / whole:.0%}" for name, seconds in sorted(
                 shares.items(), key=lambda item: -item[1]) if seconds > 0.05 * whole),
         }, seconds=predicted.seconds, launch_count=predicted.launches)
+
+
+def best_share(seconds: float, flops: float, nbytes: float, gpu: Gpu, dtype: str) -> float:
+    """Which share of the best possible rate a time is: that of matrix instructions on a dtype (of
+    threads for float32), or that of a copy, whichever takes longer.
+
+    >>> from ztorch.machines.gpus import gpu
+    >>> round(best_share(1e-3, 0.0, 2.16e9, gpu("H200"), "f32"), 3)
+    0.5
+    """
+    rate = gpu.matrix_rate(dtype) or gpu.f32_rate
+    return max(flops / rate, nbytes / gpu.copy_rate) / seconds

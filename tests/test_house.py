@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cases.grouping import together
+from ztorch import dtypes
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "ztorch"
@@ -147,6 +148,9 @@ DOORS = {
 OURS = {"ztorch", "typing_extensions"}  # typing_extensions: for type checkers only
 
 
+MOST_KEYS = 4  # dtypes that one table names: those of matrix instructions
+
+
 @together()
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_each_dependency_has_one_door(path: Path) -> None:
@@ -193,6 +197,20 @@ def test_templates_hold_all_target_text() -> None:
         for node in ast.walk(_tree(path)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 assert not target.search(node.value), f"{path} holds target text: {node.value!r}"
+
+
+def test_dtypes_are_named_in_their_rows_alone() -> None:
+    """A table of dtypes elsewhere would lack the next one, and nothing would say so."""
+    names = {name for d in dtypes.ALL for name in (d.name, d.long)}
+    for path in (ROOT / "templates").rglob("*.j2"):
+        keys = set(re.findall(r"'(\w+)': ", path.read_text())) & names
+        assert len(keys) <= MOST_KEYS, f"{path} has a table of {sorted(keys)}"
+    for path in SOURCES:
+        for node in ast.walk(_tree(path)) if path != PACKAGE / "dtypes.py" else ():
+            if isinstance(node, ast.Dict):
+                sides = [{n for x in side if (n := getattr(x, "value", getattr(x, "id", None))) in names}
+                         for side in (node.keys, node.values)]
+                assert max(map(len, sides)) <= MOST_KEYS, f"{path}:{node.lineno} is a table of dtypes"
 
 
 def test_no_code_asks_for_a_target_by_name() -> None:

@@ -29,6 +29,22 @@ def _decode_bf16(codes: np.ndarray) -> np.ndarray:
     return (codes.astype(np.uint32) << 16).view(np.float32)
 
 
+class Spelled(NamedTuple):
+    """Names of a dtype in the languages that we write, which templates find as `names.LANGUAGE`;
+    empty: a language lacks it."""
+
+    llvm: str
+    c: str  # C99's
+    cpp: str  # of CUDA and HIP, whose frames define them
+    opencl: str
+    msl: str
+    wgsl: str  # narrow integers are kept in 32 bits
+    spirv: str
+    ptx: str  # in instructions; narrow integers are kept in 32 bits
+    ptx_register: str
+    ptx_memory: str
+
+
 class DType:
     """A scalar type. There is one object of each, so `is` compares them.
 
@@ -40,7 +56,10 @@ class DType:
         significand: Significant bits of a float, with the hidden one; 0 for others.
         c: The C89 type, where long has 64 bits. C lacks 16-bit floats: their bits are stored.
         torch: PyTorch's name of storages in its files; empty where it has none.
+        torch_export: Number in files of `torch.export`.
         onnx: Number in ONNX files.
+        gguf: Number in GGUF files; None where they have none.
+        spelled: Names in the languages of targets.
         bytes: Size in memory.
         is_float: Whether it is a float.
         is_int: Whether it is a signed or unsigned integer.
@@ -48,20 +67,28 @@ class DType:
         in_numpy: Whether NumPy has it.
         numpy: NumPy dtype of arrays in memory.
         working: NumPy dtype that values are computed in.
+        least_exponent: Of a float: that of its smallest normal number, as a power of 2.
+        largest: Of a float: its largest number.
     """
 
-    __slots__ = ("bits", "bytes", "c", "codes", "in_numpy", "is_float", "is_int", "kind", "long",
-                 "name", "numpy", "onnx", "significand", "torch", "working")
+    __slots__ = ("bits", "bytes", "c", "codes", "gguf", "in_numpy", "is_float", "is_int", "kind",
+                 "largest", "least_exponent", "long", "name", "numpy", "onnx", "significand",
+                 "spelled", "torch", "torch_export", "working")
 
     def __init__(self, name: str, long: str, kind: str, bits: int, significand: int, c: str,
-                 torch: str, onnx: int, codes: Codes | None = None):
+                 torch: str, torch_export: int, onnx: int, gguf: int | None, spelled: Spelled,
+                 codes: Codes | None = None):
         self.name, self.long, self.kind, self.bits = name, long, kind, bits
-        self.significand, self.c, self.torch, self.onnx = significand, c, torch, onnx
+        self.significand, self.c, self.spelled = significand, c, spelled
+        self.torch, self.torch_export, self.onnx, self.gguf = torch, torch_export, onnx, gguf
         self.bytes = max(1, bits // 8)
         self.is_float, self.is_int = kind == "f", kind in "su"
         self.codes, self.in_numpy = codes, codes is None
         self.numpy = np.dtype(long if codes is None else codes.integers)
         self.working = np.dtype(long if codes is None else np.float32)
+        if self.is_float:
+            self.least_exponent = 2 - (1 << bits - significand - 1)
+            self.largest = (2.0 - 2.0 ** (1 - significand)) * 2.0 ** (1 - self.least_exponent)
 
     def __reduce__(self) -> tuple:  # so that copies and unpickled dtypes are the same object
         return dtype, (self.name,)
@@ -73,21 +100,33 @@ class DType:
         return self.name
 
 
-f16 = DType("f16", "float16", "f", 16, 11, "unsigned short", "Half", 10)
-bf16 = DType("bf16", "bfloat16", "f", 16, 8, "unsigned short", "BFloat16", 16,
-             Codes(np.uint16, _encode_bf16, _decode_bf16))
-f32 = DType("f32", "float32", "f", 32, 24, "float", "Float", 1)
-f64 = DType("f64", "float64", "f", 64, 53, "double", "Double", 11)
-i8 = DType("i8", "int8", "s", 8, 0, "signed char", "Char", 3)
-i16 = DType("i16", "int16", "s", 16, 0, "short", "Short", 5)
-i32 = DType("i32", "int32", "s", 32, 0, "int", "Int", 6)
-i64 = DType("i64", "int64", "s", 64, 0, "long", "Long", 7)
-u8 = DType("u8", "uint8", "u", 8, 0, "unsigned char", "Byte", 2)
-u16 = DType("u16", "uint16", "u", 16, 0, "unsigned short", "", 4)
-u32 = DType("u32", "uint32", "u", 32, 0, "unsigned int", "", 12)
-u64 = DType("u64", "uint64", "u", 64, 0, "unsigned long", "", 13)
-boolean = DType("bool", "bool", "b", 1, 0, "unsigned char", "Bool", 9)
-
+f16 = DType("f16", "float16", "f", 16, 11, "unsigned short", "Half", 6, 10, 1, Spelled(
+    "half", "uint16_t", "ushort", "half", "half", "", "%f16", "f16", "b16", "b16"))
+bf16 = DType("bf16", "bfloat16", "f", 16, 8, "unsigned short", "BFloat16", 13, 16, 30, Spelled(
+    "bfloat", "uint16_t", "ushort", "ushort", "", "", "%i16", "bf16", "b16", "b16"),
+    Codes(np.uint16, _encode_bf16, _decode_bf16))
+f32 = DType("f32", "float32", "f", 32, 24, "float", "Float", 7, 1, 0, Spelled(
+    "float", "float", "float", "float", "float", "f32", "%f32", "f32", "f32", "f32"))
+f64 = DType("f64", "float64", "f", 64, 53, "double", "Double", 8, 11, 28, Spelled(
+    "double", "double", "double", "double", "", "", "%f64", "f64", "f64", "f64"))
+i8 = DType("i8", "int8", "s", 8, 0, "signed char", "Char", 2, 3, 24, Spelled(
+    "i8", "int8_t", "schar", "char", "char", "i32", "%i8", "s32", "b32", "s8"))
+i16 = DType("i16", "int16", "s", 16, 0, "short", "Short", 3, 5, 25, Spelled(
+    "i16", "int16_t", "short", "short", "short", "i32", "%i16", "s32", "b32", "s16"))
+i32 = DType("i32", "int32", "s", 32, 0, "int", "Int", 4, 6, 26, Spelled(
+    "i32", "int32_t", "int", "int", "int", "i32", "%i32", "s32", "b32", "b32"))
+i64 = DType("i64", "int64", "s", 64, 0, "long", "Long", 5, 7, 27, Spelled(
+    "i64", "int64_t", "slong", "long", "long", "", "%i64", "s64", "b64", "b64"))
+u8 = DType("u8", "uint8", "u", 8, 0, "unsigned char", "Byte", 1, 2, None, Spelled(
+    "i8", "uint8_t", "uchar", "uchar", "uchar", "u32", "%i8", "u32", "b32", "u8"))
+u16 = DType("u16", "uint16", "u", 16, 0, "unsigned short", "", 28, 4, None, Spelled(
+    "i16", "uint16_t", "ushort", "ushort", "ushort", "u32", "%i16", "u32", "b32", "u16"))
+u32 = DType("u32", "uint32", "u", 32, 0, "unsigned int", "", 34, 12, None, Spelled(
+    "i32", "uint32_t", "uint", "uint", "uint", "u32", "%i32", "u32", "b32", "b32"))
+u64 = DType("u64", "uint64", "u", 64, 0, "unsigned long", "", 35, 13, None, Spelled(
+    "i64", "uint64_t", "ulong", "ulong", "ulong", "", "%i64", "u64", "b64", "b64"))
+boolean = DType("bool", "bool", "b", 1, 0, "unsigned char", "Bool", 12, 9, None, Spelled(
+    "i1", "bool", "bool", "bool", "bool", "bool", "%bool", "pred", "pred", ""))
 
 
 class ComplexDType:

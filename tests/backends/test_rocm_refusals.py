@@ -160,7 +160,7 @@ def test_a_device_takes_the_chip_of_a_new_row(install: Callable[..., FakeHip],
                                               monkeypatch: pytest.MonkeyPatch) -> None:
     install(chip="gfx777")
     assert rocm.BACKEND.devices()[0].chip == rocm.TEXT
-    monkeypatch.setattr(chips, "CHIPS", (*chips.CHIPS, chips.Chip("rocm", "gfx777", "rdna4", 3)))
+    monkeypatch.setattr(chips, "CHIPS", (*chips.CHIPS, chips.Chip("rocm", "gfx777", "rdna4")))
     assert rocm.BACKEND.devices()[0].chip == "gfx777"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from ztorch.codegen.elf import link
 from ztorch.codegen.elf_contents import Blob
+from ztorch.codegen.elf_object import read_object
 
 llvm = pytest.importorskip("llvmlite.binding")
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
@@ -121,3 +122,8 @@ def compiled(source: str, machine: str = HOST, opt: int = 1) -> bytes:
 def linked(machine: str = HOST, **kwargs: object) -> bytes:
     options = {"soname": "libzoo.so", "exports": EXPORTS, "blobs": BLOBS} | kwargs
     return link(compiled(SOURCE, machine), **options)  # type: ignore[arg-type]
+
+
+def undefined_symbols(obj: bytes) -> list[str]:
+    """The undefined symbols of an object: blobs, and library functions that LLVM calls."""
+    return [symbol.name for symbol in read_object(obj).symbols if symbol.undefined]

@@ -17,10 +17,11 @@ from tests.cases.loops import loop_makers
 from tests.cases.samples import Case, cases, stored
 from tests.parity import Job
 from ztorch import ops
-from ztorch.dtypes import DType, bf16, f16, f32, f64, i8, i16, i64, u8, u16, u64
+from ztorch.dtypes import ALL, DType, f32, f64
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import REGISTRY, leaf
 from ztorch.graph.value import Graph
+from ztorch.ir.halves import HALVES
 
 
 def value_job(case: Case, d: DType) -> Job:
@@ -136,8 +137,8 @@ def parts(shared: dict[str, Jobs], size: int) -> list[list[str]]:
 
 
 # Samples that the table above leaves out, by kind of dtype; each op's first sample is in it.
-OTHERS: dict[str, tuple[DType, ...]] = {"f": (f16, bf16), "s": (i8, i16, i64),
-                                       "u": (u8, u16, u64)}
+OTHERS: dict[str, tuple[DType, ...]] = {
+    "f": HALVES, **{k: tuple(d for d in ALL if d.kind == k and d.bits != 32) for k in "su"}}
 NARROW = [d for some in OTHERS.values() for d in some]
 
 

@@ -14,9 +14,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.cases.elf_objects import BLOBS, EXPORTS, HOST, SOURCE, TRIPLES, compiled, linked
+from tests.cases.elf_objects import (
+    BLOBS,
+    EXPORTS,
+    HOST,
+    SOURCE,
+    TRIPLES,
+    compiled,
+    linked,
+    undefined_symbols,
+)
 from ztorch.codegen.archive import data_object
-from ztorch.codegen.elf import link, undefined_symbols
+from ztorch.codegen.elf import link
 from ztorch.codegen.elf_contents import Blob
 from ztorch.codegen.elf_object import read_object
 from ztorch.errors import LinkError

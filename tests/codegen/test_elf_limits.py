@@ -7,8 +7,9 @@ from functools import cache
 
 import pytest
 
+from tests.cases.elf_objects import undefined_symbols
 from ztorch.codegen.cpuid import EBX, ECX, Question, questions
-from ztorch.codegen.elf import link, undefined_symbols
+from ztorch.codegen.elf import link
 from ztorch.codegen.elf_contents import Blob
 from ztorch.codegen.elf_layout import ADDRESS_LIMIT
 from ztorch.codegen.elf_object import SHF_ALLOC, SHT_RELA, Relocation, read_object

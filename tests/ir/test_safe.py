@@ -17,13 +17,14 @@ from ztorch.dtypes import ALL, DType, f32, f64, i8, i16, i32, i64, u8, u16
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import Instr
-from ztorch.ir.opcodes import OPCODES, RAW
+from ztorch.ir.opcodes import COMPUTING, OPCODES
 from ztorch.ir.ranges import limits
 from ztorch.ir.verify import verify
 from ztorch.lower.passes import decompose
 
 SAFE = ("div", "rem", "min", "max", "abs", "mulhi", "cast")
 NARROW = (i8, u8, i16, u16)
+RAW = tuple(n for n in COMPUTING if OPCODES[n].raw)
 
 
 def native_cast(i: Instr) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ztorch.backends import registry
@@ -9,9 +11,10 @@ from ztorch.codegen import targets
 from ztorch.codegen.targets import FAMILIES, TARGETS
 from ztorch.compile.targeting import target_for
 from ztorch.errors import UnknownName, ZtorchError
-from ztorch.machines import chips
+from ztorch.machines import chips, gpus
 from ztorch.machines.backends import BACKENDS, before_cpu
 from ztorch.machines.chips import CHIPS, Chip, runnable
+from ztorch.machines.gpus import gpu
 from ztorch.machines.processors import (
     ANY,
     PROCESSORS,
@@ -23,23 +26,27 @@ from ztorch.machines.processors import (
 from ztorch.runtime.devices import resolve
 from ztorch.runtime.spec import CPU_LEVELS
 
-NEW = Chip("cuda", "sm_95", "ampere", 7, 95, isa="9.1")
+NEW = Chip("cuda", "sm_95", "ampere", 95, isa="9.1")
 
 
 def test_a_new_chip_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Targets, what devices run, and messages know it by its row alone. The drivers' choice is
     tested beside each driver."""
-    monkeypatch.setattr(chips, "CHIPS", (*CHIPS, NEW, Chip("rocm", "gfx777", "rdna4", 3)))
+    monkeypatch.setattr(chips, "CHIPS", (*CHIPS, NEW, Chip("rocm", "gfx777", "rdna4")))
     monkeypatch.setattr(targets, "TARGETS", targets.table())
     new = targets.target("cuda:sm_95")
     assert new.chip == "sm_95" and dict(new.frame_data) == {"version": "9.1"}
-    assert new.limits.grid is not None and new.limits.grid.compute_units == 7
+    assert new.limits.grid is not None
     assert new.limits.grid.mma_shapes == FAMILIES["ampere"].mma_shapes
     assert targets.target("rocm:gfx777").llvm_cpu == "gfx777"
     assert runnable("cuda", generation=95)[-1] == "sm_95" and "sm_95" not in runnable("cuda", generation=90)
     assert runnable("rocm", "gfx777") == ("gfx777",)
     with pytest.raises(UnknownName, match=r"name one of .*cuda:sm_95"):
         targets.target("cuda")
+    card = replace(gpu("A100"), name="Z95", targets=("cuda:sm_95",), units=7)
+    monkeypatch.setattr(gpus, "GPUS", {**gpus.GPUS, "Z95": card})
+    grid = targets.table()["cuda:sm_95"].limits.grid
+    assert grid is not None and (grid.compute_units, grid.unit) == (7, card.rates)
 
 
 def test_chips_are_targets_of_their_backends_in_order() -> None:

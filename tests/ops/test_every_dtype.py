@@ -12,12 +12,12 @@ from tests.cases.grouping import together
 from tests.cases.jobs import composed
 from tests.cases.samples import Case, cases
 from tests.parity import HERE, Job, Module, close
-from ztorch.dtypes import DType, bf16, dtype, f16, from_storage, to_storage
+from ztorch.dtypes import ALL, DType, dtype, from_storage, to_storage
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
+from ztorch.ir.halves import HALVES
 
-NARROW = (f16, bf16)
-WHOLE = tuple(map(dtype, ("int8", "int16", "int64", "uint8", "uint16", "uint64")))
+WHOLE = tuple(d for d in ALL if d.is_int and d.bits != 32)
 # Where a rounding of the arguments changes what is asked, or a bound is not one of roundings.
 UNLIKE = {"one_hot", "cast"}  # their results have a dtype of their own
 FLOATS = [c for c in cases("f") if c.sample.shapes and c.public.name not in UNLIKE]
@@ -52,7 +52,7 @@ def module(which: str) -> tuple[list[Job], Module]:
 def narrow() -> list[tuple[Case, DType]]:
     """A primitive op's first sample in both dtypes, and of the others each second in one of them."""
     return [(c, d) for k, c in enumerate(FLOATS) if first_of_primitive(c) or k % 2 or full()
-            for d in (NARROW if first_of_primitive(c) else share(NARROW, k // 2))]
+            for d in (HALVES if first_of_primitive(c) else share(HALVES, k // 2))]
 
 
 def wide() -> list[tuple[Case, DType]]:

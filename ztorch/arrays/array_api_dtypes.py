@@ -102,9 +102,6 @@ class IntegerInfo(NamedTuple):
     dtype: DType
 
 
-_LEAST_EXPONENT = {"f16": -14, "bf16": -126, "f32": -126, "f64": -1022}
-
-
 def finfo(type: Any, /) -> FloatInfo:
     """The limits of a float dtype or of a tensor's dtype; for a complex dtype, those of its
     parts."""
@@ -112,9 +109,8 @@ def finfo(type: Any, /) -> FloatInfo:
     d = own.part if isinstance(own, ComplexDType) else own
     if not d.is_float:
         raise ConfigError(f"finfo takes float dtypes, not {d}; use iinfo for integers")
-    least = _LEAST_EXPONENT[d.name]
-    largest = (2.0 - 2.0 ** (1 - d.significand)) * 2.0 ** (1 - least)
-    return FloatInfo(d.bits, 2.0 ** (1 - d.significand), largest, -largest, 2.0**least, d)
+    return FloatInfo(d.bits, 2.0 ** (1 - d.significand), d.largest, -d.largest,
+                     2.0**d.least_exponent, d)
 
 
 def iinfo(type: Any, /) -> IntegerInfo:

@@ -58,15 +58,6 @@ def link(
     return _LibraryLinker(source, soname, exports, blobs or {}).run()
 
 
-def undefined_symbols(obj: bytes) -> list[str]:
-    """The undefined symbols of an object: blobs, and library functions that LLVM calls.
-
-    >>> undefined_symbols(obj)     # doctest: +SKIP
-    ['expf', 'weights']
-    """
-    return [symbol.name for symbol in read_object(obj).symbols if symbol.undefined]
-
-
 class _LibraryLinker:
     """One link: `__init__` decides the contents and the layout, `run` fills the image."""
 

@@ -11,10 +11,11 @@ from ztorch.abi import WASM_ARCH
 from ztorch.dtypes import ALL, bf16, f16, f32, f64
 from ztorch.errors import UnknownName, unknown
 from ztorch.host import plugins
+from ztorch.ir.halves import HALVES
 from ztorch.ir.kernel import MmaShape
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.machines.chips import Chip, chips_of
-from ztorch.machines.gpus import ANY_UNIT, UnitRates, gpus_of
+from ztorch.machines.gpus import gpus_of
 from ztorch.machines.processors import Processor
 
 
@@ -32,7 +33,7 @@ class Target:
     llvm_features: tuple[str, ...] = ()  # instructions that LLVM may use
     required_features: tuple[str, ...] = ()  # features without which the code must not run
     missing_opcodes: frozenset = field(default_factory=frozenset)  # opcode, or (opcode, dtype)
-    stored_dtypes: tuple[str, ...] = ("f16", "bf16")  # only moved and converted, never computed
+    stored_dtypes: tuple[str, ...] = tuple(d.name for d in HALVES)  # moved and converted alone
     converted_dtypes: tuple[str, ...] = ()  # those of them with an instruction from and to f32
     frame_data: tuple[tuple[str, int | str], ...] = ()  # more values for the module's template
     backend: str = "cpu"  # the driver that runs the code
@@ -155,21 +156,22 @@ _CUDA_GRID = GridLimits(threads=1024, shared_bytes=_STATIC_SHARED,
                         resident_threads=512, load_width=4)
 
 
-def _rates(target_name: str) -> UnitRates:
-    """The rates of a unit of the best GPU that runs the code of a target."""
-    return next((row.rates for row in gpus_of(target_name)), ANY_UNIT)
+def _units(target_name: str) -> dict[str, Any]:
+    """How many units the GPU has that a target's code is best for, and their rates; nothing if no
+    row of `machines/gpus.py` says."""
+    return next(({"compute_units": g.units, "unit": g.rates} for g in gpus_of(target_name)), {})
 
 
 def _cuda(chip: Chip) -> Target:
     family = FAMILIES[chip.family]
     grid = replace(_CUDA_GRID, shared_bytes=chip.shared_bytes or _STATIC_SHARED,
                    shared_unit_bytes=chip.shared_bytes, subgroup=family.subgroup,
-                   compute_units=chip.compute_units,
-                   unit=_rates(f"cuda:{chip.name}"), mma_shapes=family.mma_shapes,
+                   mma_shapes=family.mma_shapes,
                    mma_layout="quads" if family.mma_shapes else "",
                    asynchronous_copies="ptx80" in family.template_folders,
                    asynchronous_products="ptx90a" in family.template_folders,
-                   tile_copies="ptx90a" in family.template_folders)
+                   tile_copies="ptx90a" in family.template_folders,
+                   **_units(f"cuda:{chip.name}"))
     return Target(f"cuda:{chip.name}", family.template_folders, "ptx",
                   Limits(0, 255, True, grid=grid), missing_opcodes=_CALLS,
                   converted_dtypes=family.converted_dtypes, frame_data=(("version", chip.isa),),
@@ -179,13 +181,14 @@ def _cuda(chip: Chip) -> Target:
 
 # A launch on AMD's GPUs counts its threads in 32 bits, which limits the groups.
 _ROCM_GRID = GridLimits(threads=1024, shared_bytes=64 * 1024, max_groups=(1 << 22) - 1,
-                        max_buffers=256, max_buffer_bytes=_ADDRESSED, load_width=4)
+                        max_buffers=256, max_buffer_bytes=_ADDRESSED, compute_units=100,
+                        load_width=4)
 
 
 def _rocm(chip: Chip) -> Target:
     family = FAMILIES[chip.family]
-    grid = replace(_ROCM_GRID, subgroup=family.subgroup, compute_units=chip.compute_units,
-                   unit=_rates(f"rocm:{chip.name}"), mma_shapes=family.mma_shapes)
+    grid = replace(_ROCM_GRID, subgroup=family.subgroup, mma_shapes=family.mma_shapes,
+                   **_units(f"rocm:{chip.name}"))
     return Target(f"rocm:{chip.name}", family.template_folders, "ll",
                   Limits(0, 128, True, grid=grid), llvm_triple="amdgcn-amd-amdhsa",
                   llvm_cpu=chip.name, missing_opcodes=_CALLS | _EXCHANGED,
@@ -215,7 +218,7 @@ def table() -> dict[str, Target]:
                backend="opencl", chip="spirv", assembler="spirv", declares_registers=True,
                one_module_per_kernel=True),
         Target("metal", ("msl", "clike"), "c", Limits(0, 64, True, grid=GridLimits(
-            threads=1024, subgroup=32, max_buffers=31, load_width=4, unit=_rates("metal"))),
+            threads=1024, subgroup=32, max_buffers=31, load_width=4, **_units("metal"))),
             missing_opcodes=_CALLS | _EXCHANGED, converted_dtypes=("f16",), backend="metal"),
         Target("vulkan", ("spirv",), "spvasm", Limits(0, 64, True, grid=GridLimits(
             threads=128, shared_bytes=16 * 1024, max_buffers=16, max_buffer_bytes=1 << 27,
@@ -234,7 +237,7 @@ def table() -> dict[str, Target]:
                one_module_per_kernel=True),  # CUDA C++, for all chips
         *map(_rocm, chips_of("rocm")),
         Target("rocm:hip", ("hip", "cpp", "clike"), "c",  # text, for all chips
-               Limits(0, 128, True, grid=replace(_ROCM_GRID, compute_units=100)),
+               Limits(0, 128, True, grid=_ROCM_GRID),
                missing_opcodes=_CALLS | _EXCHANGED, backend="rocm", chip="hip"),
     )
     return {row.name: row for row in rows}

@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, Tem
 
 from ztorch.codegen.object_cache import cached
 from ztorch.codegen.targets import Target
-from ztorch.dtypes import ALL, DType
+from ztorch.dtypes import ALL, DType, Spelled
 from ztorch.errors import ZtorchError
 from ztorch.host.assets import folder
 from ztorch.ir.opcodes import COMPUTING, OPCODES
@@ -67,9 +67,20 @@ def environment(root: str = "") -> Environment:
     `root` is where a third party has its template folders; those of ours are found as well.
     """
     folders = [*([root] if root else []), str(folder("templates"))]
-    return Environment(
+    made = Environment(
         loader=_Loader(folders), undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
+    made.globals["names"] = {language: dtype_names(language) for language in Spelled._fields}
+    return made
+
+
+def dtype_names(language: str) -> dict[str, str]:
+    """The dtypes that a language has, and what it calls them.
+
+    >>> dtype_names("wgsl")["i8"], "f64" in dtype_names("wgsl")
+    ('i32', False)
+    """
+    return {d.name: name for d in ALL if (name := getattr(d.spelled, language))}
 
 
 def own_c(text: str) -> str:

@@ -6,11 +6,11 @@ format becomes infinity.
 
 from __future__ import annotations
 
-from ztorch.dtypes import DType, bf16, f16, f32, i32, u16, u32
+from ztorch.dtypes import ALL, DType, bf16, f16, f32, i32, u16, u32
 from ztorch.ir.arithmetic import Arithmetic
 from ztorch.ir.kernel import Operand
 
-HALVES = (f16, bf16)  # the 16-bit floats
+HALVES = tuple(d for d in ALL if d.is_float and d.bits < 32)  # floats that are computed in f32
 
 
 def cast(b: Arithmetic, x: Operand, dtype: DType) -> Operand:

@@ -294,7 +294,6 @@ def identity(opcode: str, d: DType) -> Any:
 
 COMPUTING = tuple(n for n, row in OPCODES.items() if row.meaning is not None)
 SCALAR = tuple(n for n in COMPUTING if not OPCODES[n].raw)
-RAW = tuple(n for n in COMPUTING if OPCODES[n].raw)
 ATOMICS = tuple(n for n in OPCODES if n.startswith("atomic_"))
 ARITHMETIC = frozenset(COMPUTING) - {"bitcast", "select"}  # these only move bits
 PURE = frozenset(COMPUTING) | {

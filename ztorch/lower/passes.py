@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ztorch.dtypes import DType, bf16, f16, f32, i8, i16, i32, u8, u16, u32
+from ztorch.dtypes import ALL, DType, f32, i32, u32
 from ztorch.errors import Unsupported
 from ztorch.ir.atomic_memories import lacking_updates, with_integer_memories
 from ztorch.ir.builder import Builder
@@ -16,7 +16,8 @@ from ztorch.ir.opcodes import ARITHMETIC, OPCODES, PURE
 from ztorch.ir.rewrite import next_id, rewrite
 
 Speaks = Callable[[Instr], bool]  # whether a target has the word for an instruction
-WIDER = {f16: f32, bf16: f32, i8: i32, i16: i32, u8: u32, u16: u32}  # narrow dtypes are computed so
+# Narrow dtypes are computed in the one of 32 bits of their kind.
+WIDER = {d: {"f": f32, "s": i32, "u": u32}[d.kind] for d in ALL if 1 < d.bits < 32}
 
 
 def decompose(kernel: Kernel, speaks: Speaks, target: str, depth: int = 8) -> Kernel:

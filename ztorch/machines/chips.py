@@ -12,7 +12,6 @@ class Chip:
     backend: str  # the driver that runs its code
     name: str  # in its maker's compilers
     family: str  # chips with the same instructions: a row of FAMILIES in codegen/targets.py
-    compute_units: int  # multiprocessors or compute units of a typical card
     generation: int = 0  # code for a chip runs on later generations too; 0: on no other chip
     exact: bool = False  # code runs on that very chip only, in spite of its generation
     shared_bytes: int = 0  # that a workgroup can ask for; 0: that of its target's row
@@ -20,18 +19,18 @@ class Chip:
 
 
 CHIPS: tuple[Chip, ...] = (
-    Chip("cuda", "sm_75", "turing", 40, 75, shared_bytes=64 << 10, isa="7.0"),
-    Chip("cuda", "sm_80", "ampere", 108, 80, shared_bytes=163 << 10, isa="7.0"),
-    Chip("cuda", "sm_86", "ampere", 84, 86, shared_bytes=99 << 10, isa="7.1"),
-    Chip("cuda", "sm_89", "ampere", 76, 89, shared_bytes=99 << 10, isa="7.8"),
-    Chip("cuda", "sm_90", "ampere", 132, 90, shared_bytes=227 << 10, isa="7.8"),
-    Chip("cuda", "sm_90a", "hopper", 132, 90, exact=True, shared_bytes=227 << 10, isa="8.0"),
-    Chip("cuda", "sm_100", "ampere", 148, 100, shared_bytes=227 << 10, isa="8.6"),
-    Chip("cuda", "sm_120", "ampere", 170, 120, shared_bytes=99 << 10, isa="8.7"),
-    Chip("rocm", "gfx90a", "cdna2", 104),
-    Chip("rocm", "gfx942", "cdna3", 304),
-    Chip("rocm", "gfx1100", "rdna3", 96),
-    Chip("rocm", "gfx1201", "rdna4", 64),
+    Chip("cuda", "sm_75", "turing", 75, shared_bytes=64 << 10, isa="7.0"),
+    Chip("cuda", "sm_80", "ampere", 80, shared_bytes=163 << 10, isa="7.0"),
+    Chip("cuda", "sm_86", "ampere", 86, shared_bytes=99 << 10, isa="7.1"),
+    Chip("cuda", "sm_89", "ampere", 89, shared_bytes=99 << 10, isa="7.8"),
+    Chip("cuda", "sm_90", "ampere", 90, shared_bytes=227 << 10, isa="7.8"),
+    Chip("cuda", "sm_90a", "hopper", 90, exact=True, shared_bytes=227 << 10, isa="8.0"),
+    Chip("cuda", "sm_100", "ampere", 100, shared_bytes=227 << 10, isa="8.6"),
+    Chip("cuda", "sm_120", "ampere", 120, shared_bytes=99 << 10, isa="8.7"),
+    Chip("rocm", "gfx90a", "cdna2"),
+    Chip("rocm", "gfx942", "cdna3"),
+    Chip("rocm", "gfx1100", "rdna3"),
+    Chip("rocm", "gfx1201", "rdna4"),
 )
 
 

@@ -14,10 +14,6 @@ from ztorch.graph.op import OPS, Sample, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ops.fills import full
 
-# The exponent bits of a float: also the bits of infinity.
-_EXPONENT = {"f32": 0x7F800000, "f64": 0x7FF << 52}
-_LARGEST = {"f16": 65504.0, "bf16": (2.0 - 2.0**-7) * 2.0**127,
-            "f32": (2.0 - 2.0**-23) * 2.0**127, "f64": (2.0 - 2.0**-52) * 2.0**1023}
 _ODD = Sample((np.array([1.0, -2.0, np.nan, 0.0, np.inf, -np.inf], np.float32),))
 
 
@@ -38,7 +34,8 @@ def _by_bits(name: str, compare: str, numpy: Callable) -> Op:
         if of.bits == 16:
             x, of = e.b.cast(x, dtype=dtypes.f32), dtypes.f32
         size = e.b.and_(e.b.bitcast(x, dtype=dtypes.dtype(f"u{of.bits}")), (1 << (of.bits - 1)) - 1)
-        return e.b.emit(compare, size, _EXPONENT[of.name])
+        infinity = (1 << of.bits - of.significand) - 1 << of.significand - 1  # its bits
+        return e.b.emit(compare, size, infinity)
 
     return Op(name, "map", infer, lambda x, of: numpy(x), lambda o, g, y, x, of: (None,), body,
               cost=3, batch=pointwise)
@@ -131,7 +128,7 @@ def nan_to_num(x: Value, nan: float = 0.0, posinf: float | None = None,
     """
     if not x.dtype.is_float:
         return x
-    largest = _LARGEST[x.dtype.name]
+    largest = x.dtype.largest
     least, most = -largest if neginf is None else neginf, largest if posinf is None else posinf
     y = OPS.where(isinf(x), OPS.where(x > 0.0, most, OPS.full((), least, x.dtype)), x)
     return OPS.where(isnan(x), nan, y)

@@ -14,7 +14,6 @@ from ztorch.ops.formulas import as_floats
 
 GREY = (0.2989, 0.587, 0.114)  # shares of red, green and blue in the brightness that eyes see
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
-_IMAGES = Sample(((2, 5, 4, 3),))
 
 
 def _linear(x: np.ndarray) -> np.ndarray:

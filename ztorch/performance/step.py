@@ -171,16 +171,3 @@ class _Predictions:
         return predict_kernel(speakable, grid, self.gpu, cached=self.cached,
                               registers=figures.registers if figures else None,
                               spilled=figures.spilled if figures else None)
-
-
-def best_share(seconds: float, flops: float, nbytes: float, gpu: Gpu, dtype: str) -> float:
-    """Which share of the best possible rate a time is: that of matrix instructions on a dtype (of
-    threads for float32), or that of a copy, whichever takes longer.
-
-    >>> from ztorch.machines.gpus import gpu
-    >>> round(best_share(1e-3, 0.0, 2.16e9, gpu("H200"), "f32"), 3)
-    0.5
-    """
-    rate = gpu.matrix_rate(dtype) or gpu.f32_rate
-    return max(flops / rate, nbytes / gpu.copy_rate) / seconds
-

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, bf16, f16, f32, f64, i8, i16, i32, i64
+from ztorch.dtypes import ALL, DType, f32
 from ztorch.errors import Unsupported, WeightsError
 from ztorch.files.parsing import parsing
 from ztorch.files.safetensors import Tensors
 from ztorch.weights.gguf_blocks import BLOCK_TYPES
 
 SIGNATURE = b"GGUF"
-_PLAIN: dict[int, DType] = {0: f32, 1: f16, 24: i8, 25: i16, 26: i32, 27: i64, 28: f64, 30: bf16}
+_PLAIN: dict[int, DType] = {d.gguf: d for d in ALL if d.gguf is not None}
 # Types that are named in the error.
 _OTHERS = {9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
            21: "IQ3_S", 22: "IQ2_S", 29: "IQ1_M", 40: "NVFP4", 41: "Q1_0"}

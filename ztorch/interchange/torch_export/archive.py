@@ -12,16 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from ztorch.dtypes import ALL, DType, f32, f64
 from ztorch.errors import ArtifactError, Unsupported, WeightsError
 from ztorch.files.zips import StoredZip
 from ztorch.interchange.torch_export.blocks import unfolded
 
 SCHEMA = 8  # major version of the JSON
 
-# PyTorch's numbers of dtypes.
-DTYPES: dict[int, DType] = {1: u8, 2: i8, 3: i16, 4: i32, 5: i64, 6: f16, 7: f32, 8: f64,
-                            12: boolean, 13: bf16, 28: u16, 34: u32, 35: u64}
+DTYPES: dict[int, DType] = {d.torch_export: d for d in ALL}  # by PyTorch's numbers
 # Complex ones are pairs of floats, a last axis that dims do not count.
 COMPLEX: dict[int, DType] = {10: f32, 11: f64}
 
