@@ -43,14 +43,15 @@ _lock = new_lock()
 _numbers = itertools.count(1)  # of memory files
 
 
-class Pool(Protocol):
+class WorkerPool(Protocol):
     """Worker threads that may be inside of a library, as `workers.py` has them."""
 
     def runs_ended(self) -> int | None:
         """How many of their runs have ended; None: they are no more."""
 
 
-_dropped: deque[tuple[int, dict[Pool, int | None]]] = deque()  # handles, and the runs ended then
+# Handles, and how many runs had ended then.
+_dropped: deque[tuple[int, dict[WorkerPool, int | None]]] = deque()
 
 
 class LoadedLibrary(ctypes.CDLL):
@@ -58,7 +59,7 @@ class LoadedLibrary(ctypes.CDLL):
 
     def __init__(self, path: str):
         super().__init__(path)
-        self.pools: set[Pool] = set()  # of workers that run it
+        self.pools: set[WorkerPool] = set()  # of workers that run it
 
 
 def load_library(code: bytes, name: str, dump_dir: str | None = None) -> LoadedLibrary:
@@ -85,7 +86,7 @@ def load_library(code: bytes, name: str, dump_dir: str | None = None) -> LoadedL
         return library
 
 
-def _drop(handle: int, pools: set[Pool]) -> None:
+def _drop(handle: int, pools: set[WorkerPool]) -> None:
     """Unmaps a library as soon as no worker is inside. The last instructions of a run are those of
     its barrier, where a worker may still be when the run has ended for all others; when a later run
     of the same workers has ended, it no longer is."""

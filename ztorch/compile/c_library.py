@@ -115,9 +115,10 @@ def _words_of(pipeline: PipelineRecord) -> dict[str, Any]:
              ("CLASS_NAMES", "Names of the numbers in a prediction", target.classes))
     texts = (("TARGET_NAME", target.name, "what is predicted"),
              ("TARGET_UNIT", target.unit, "of a prediction"))
-    return {"lists": tuple((macro, what, tuple(map(literal, words)))
-                           for macro, what, words in lists if words),
-            "texts": tuple((macro, literal(text), what) for macro, text, what in texts if text)}
+    return {"lists": tuple((macro, meaning, tuple(map(literal, words)))
+                           for macro, meaning, words in lists if words),
+            "texts": tuple((macro, literal(text), meaning)
+                           for macro, text, meaning in texts if text)}
 
 
 def _need_processor(target: Target) -> None:
