@@ -21,7 +21,7 @@ from ztorch.dtypes import f32
 from ztorch.errors import NonFiniteLoss
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
-from ztorch.runtime import executable, native_call, steps, worker_trials
+from ztorch.runtime import executable, native_call, steps
 from ztorch.runtime.steps import HostSteps
 from ztorch.runtime.worker_trials import WorkerTrials
 
@@ -120,6 +120,7 @@ def test_code_without_the_entry_runs_batch_by_batch(ran: list[int], one_by_one: 
 
 
 def test_python_wakes_in_between(ran: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "TRIAL_SECONDS", 1.0)
     program = compiled()
     program.fit(X, Y, verbose=0)
     monkeypatch.setattr(steps, "WAKE_SECONDS", 0.0)
@@ -187,16 +188,13 @@ def test_a_thread_that_predicts_gets_its_turn() -> None:
     assert program.stop_training and ended.wait(10)
 
 
-def test_the_fastest_number_of_workers_is_found_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(worker_trials, "perf_counter", lambda: now[0])
+def test_the_fastest_number_of_workers_is_found_again_and_again() -> None:
     seconds = {1: 20e-6, 2: 12e-6}
     trials, chosen = WorkerTrials(rule=1, most=2, cycles=70_000, guess=1e-4), []
     for turn in range(60):
         if turn == 20:
             seconds[2] = 300e-6  # other programs keep its core busy
         whole = 1e-3 if trials.trial else 0.05
-        now[0] += whole
         chosen.append((trials.workers, whole))
         trials.took(seconds[trials.workers], whole)
     assert [w for w, _ in chosen[:4]] == [1, 2, 2, 2] and chosen[3][1] == 0.05

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ztorch.dtypes import DType
 from ztorch.graph.threads import THREADS
 from ztorch.ir.limits import Limits
 from ztorch.lower.insets import stored
@@ -25,7 +26,7 @@ def kernel_cycles(region: Region, limits: Limits) -> float:
     """A rough estimate, to tell whether more workers would pay."""
     total = 0.0
     for v in region.members:
-        lanes = limits.lanes(v.dtype)
+        lanes = _lanes_at_once(limits, v.dtype)
         if v.op.kind == "contract":
             total += v.size * v.args[0].shape[-1] / (limits.processor.fma_ports * lanes)
         elif v.op is THREADS:
@@ -33,7 +34,7 @@ def kernel_cycles(region: Region, limits: Limits) -> float:
             total += program.blocks * program.threads * program.size * OP_SLOTS_MIN
         elif v.op is RECURRENCE:
             r = v.attrs["recurrence"]
-            lanes = limits.lanes(r.widest)
+            lanes = _lanes_at_once(limits, r.widest)
             total += r.size * r.work / (limits.processor.fma_ports * lanes)
         else:
             n = (v.args[0].size if v.op.kind in ("reduce", "scatter") else
@@ -41,3 +42,8 @@ def kernel_cycles(region: Region, limits: Limits) -> float:
             total += n * max(v.op.cost, OP_SLOTS_MIN) / (
                 limits.processor.fma_ports * lanes)
     return total
+
+
+def _lanes_at_once(limits: Limits, d: DType) -> int:
+    """Lanes that a port starts in a cycle: a wider vector takes several turns."""
+    return min(limits.lanes(d), max(1, limits.processor.port_bits // d.bits))

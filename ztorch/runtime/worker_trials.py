@@ -8,15 +8,13 @@ workers take turns for a moment, now and then. Results are the same bits for any
 
 from __future__ import annotations
 
-from time import perf_counter
-
 TRIED_CYCLES = 4e7  # of one worker, some 10 ms: steps with more work follow the rule alone
 AWAKE_CYCLES = 40_000  # work of a step for each further worker that is awake: some 10 microseconds
 TRIAL_SECONDS = 4e-4
 # At least, of single calls: the first one wakes workers that sleep, and it takes the system a few
 # milliseconds to move one that it woke on the core of the caller.
 SINGLE_RUNS, SINGLE_SECONDS = 3, 8e-3
-TRIALS_SHARE = 0.01  # of the time, for numbers that were slower
+TRIALS_SHARE = 0.01  # of the time of runs, for numbers that were slower
 SLOW_SHARE = 0.25  # that a slower run counts: something else may have had the core for a moment
 SLOW_SECONDS = 0.05  # of single calls that count as much together
 SLOW_MOST = 2.0  # times the known figure: it counts as no slower than that
@@ -56,11 +54,13 @@ class WorkerTrials:
         self._seconds: dict[int, float] = {}  # of a step, by number of workers
         self._cost = 0.0  # seconds of the trial so far
         self._costs: dict[int, float] = {}  # seconds of its last trial
-        self._tried: dict[int, float] = {}  # when that was
+        self._tried: dict[int, float] = {}  # after how many seconds of runs that was
+        self._spent = 0.0  # seconds of all runs: those between calls are not ours
 
     def took(self, seconds: float, whole: float) -> None:
         """Takes note of the seconds of a step and of the whole stretch; chooses for the next."""
-        now, last = perf_counter(), self.workers
+        self._spent += whole
+        now, last = self._spent, self.workers
         known = self._seconds.get(last, seconds)
         slower = max(0.0, min(seconds, SLOW_MOST * known) - known)
         share = SLOW_SHARE * min(1.0, whole / self._moment)
