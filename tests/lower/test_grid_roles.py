@@ -61,6 +61,9 @@ CASES: list[tuple[Make, tuple, DType, str]] = [  # at ragged edges, all ways rou
      "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1)"),
     (lambda a, b: ops.matmul(ops.transpose(a[:70, :67]), b[:70, :131]), ((72, 72), (72, 136)), f16,
      "tile(rows=64, columns=128) stages(2) epilogue(bands=2) cluster(1)"),
+    # three panels, of each of which two workgroups copy half of the lines
+    (plain, ((128, 72), (72, 200)), bf16, "tile(rows=64, columns=192) stages(2) epilogue(bands=3) cluster(2)"),
+    (transposed, ((128, 72), (200, 72)), f16, "tile(rows=64, columns=192) stages(3) epilogue(bands=6) cluster(2)"),
     # float32 truncated to tf32, along k
     (transposed, ((72, 100), (136, 100)), f32, "tile(rows=64, columns=64) stages(3) epilogue(bands=2) cluster(1)"),
     (lambda a, b: ops.matmul(a[:, :69], ops.transpose(b[:131, :69])), ((200, 72), (136, 72)), f32,

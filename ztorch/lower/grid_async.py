@@ -53,6 +53,12 @@ class AsyncTile(Block):
         return self.columns // self.shape.n
 
     @property
+    def cuts(self) -> list[int]:
+        """Into how many bands the tile may be cut. Their columns are a multiple of a subgroup, so
+        that a band of attention's heads has whole parts of each."""
+        return [n for n in range(1, self.across + 1) if self.columns % (n * self.subgroup) == 0]
+
+    @property
     def pitch(self) -> int:
         """Elements between rows of a band of the finished tile in shared memory."""
         return self.columns // self.bands + MMA_PADDING // 2
@@ -72,10 +78,9 @@ class AsyncTile(Block):
         shared memory for as many workgroups as its registers allow, or else for two, or one. None
         if no tile fits."""
         most = max(ASYNC_STAGES_LEAST, min(MMA_STAGES, math.ceil(k / self.depth) + 2))
-        bands = [n for n in range(1, self.across + 1) if self.across % n == 0]
         halved = grid.shared_unit_bytes // 2
         for room in (grid.shared_share(self.threads), halved, grid.shared_bytes):
-            for n, m in itertools.product(range(most, ASYNC_STAGES_LEAST - 1, -1), bands):
+            for n, m in itertools.product(range(most, ASYNC_STAGES_LEAST - 1, -1), self.cuts):
                 tile = replace(self, stages=n, bands=m)
                 if tile.shared <= room:
                     return tile

@@ -6,10 +6,10 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ztorch.dtypes import f16
-from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, MmaShape
+from ztorch.ir.kernel import SWIZZLE_LINE, SWIZZLE_REPEAT, WARPGROUP, MmaShape
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.ir.product_rules import CHUNK
 from ztorch.ir.ring_rules import MOST_REGISTERS, REGISTERS, registers_of
@@ -148,10 +148,31 @@ def propose(region: Region, limits: Limits) -> GridRolesSchedule | None:
 
 
 def _shares(tile: RolesTile, m: int) -> bool:
-    """Whether all tiles of m rows can be assigned to clusters, and each workgroup has whole lines
-    of a strip of the right operand to copy."""
-    down = math.ceil(m / tile.rows)
-    return down % tile.cluster == 0 and tile.columns % (tile.cluster * tile.depth) == 0
+    """Whether all tiles of m rows can be assigned to clusters, and each workgroup has whole panels
+    of a strip of the right operand to copy, or lines of them."""
+    down, lines = math.ceil(m / tile.rows), SWIZZLE_REPEAT // SWIZZLE_LINE
+    return down % tile.cluster == 0 and tile.columns >= tile.cluster * tile.depth and not (
+        tile.depth % (tile.cluster * lines))
+
+
+class Share(NamedTuple):
+    """A box of a strip, which each workgroup of a cluster copies at another place."""
+
+    begin: int  # where it is along the tile, of the first workgroup
+    apart: int  # the distance from one workgroup to the next
+    deeper: int  # the same along k
+    lines: int  # of swizzled memory
+
+
+def shares_of(length: int, tile: RolesTile, cluster: int, along_k: bool) -> list[Share]:
+    """The boxes that a workgroup copies of a strip: whole panels if their number can be shared
+    out, or else lines of each."""
+    panel, part = tile.depth, length // cluster
+    if along_k:
+        return [Share(0, part, 0, part)]
+    if length % (panel * cluster) == 0:
+        return [Share(n, part, 0, panel) for n in range(0, part, panel)]
+    return [Share(n, 0, panel // cluster, panel // cluster) for n in range(0, length, panel)]
 
 
 def _staged(tile: RolesTile, grid: GridLimits, k: int) -> RolesTile | None:
@@ -162,8 +183,7 @@ def _staged(tile: RolesTile, grid: GridLimits, k: int) -> RolesTile | None:
 def fitting(tile: Staged, grid: GridLimits, wanted: int) -> Iterator[Staged]:
     """The same with every number of stages and bands that fits, the most stages first."""
     most = max(ROLES_STAGES_LEAST, min(ROLES_STAGES_MOST, wanted))
-    bands = [n for n in range(1, tile.across + 1) if tile.across % n == 0]
-    return (t for n, m in itertools.product(range(most, ROLES_STAGES_LEAST - 1, -1), bands)
+    return (t for n, m in itertools.product(range(most, ROLES_STAGES_LEAST - 1, -1), tile.cuts)
             if (t := replace(tile, stages=n, bands=m)).shared <= grid.shared_bytes)
 
 
@@ -178,7 +198,7 @@ def refusal(s: GridRolesSchedule, region: Region, limits: Limits) -> str:
         return why
     if s.cluster not in (1, 2) or not _shares(tile, product_of(region).shape[-2]):
         return (f"cluster({s.cluster}) must be 1, or 2 where tiles below one another are even in "
-                f"number and have columns for both in lines of {tile.depth}")
+                f"number and have at least {2 * tile.depth} columns")
     return ""
 
 

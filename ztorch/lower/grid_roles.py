@@ -24,7 +24,7 @@ from ztorch.lower.grid import threads
 from ztorch.lower.grid_async import AsyncStrips
 from ztorch.lower.grid_boxes import Boxes
 from ztorch.lower.grid_epilogue import Bands
-from ztorch.lower.grid_role_tiles import GridRolesSchedule, RolesTile, cut_of, tile_of
+from ztorch.lower.grid_role_tiles import GridRolesSchedule, RolesTile, cut_of, shares_of, tile_of
 from ztorch.lower.region import Region
 from ztorch.lower.tuning import RASTER_ROWS
 
@@ -165,16 +165,16 @@ class RolesNest(AsyncStrips):
         (which, *starts), k = place
         for side, (strip, boxes) in enumerate(zip(self.strips, self.boxes, strict=True)):
             cluster = tile.cluster if side else 1
-            length = (tile.columns if side else tile.rows) // cluster
-            share = b.mul(b.rem(g, cluster), length)  # of the strip, which this workgroup copies
-            step, lines = (length, length) if boxes.along_k else (strip.pitch, tile.depth)
-            for number in range(0, length, step):
-                begin = b.add(share, number)
+            length, member = tile.columns if side else tile.rows, b.rem(g, cluster)
+            for share in shares_of(length, tile, cluster, boxes.along_k):
+                begin = b.add(b.mul(member, share.apart), share.begin)
+                deeper = b.mul(member, share.deeper)
                 line = b.mul(begin, tile.depth)  # panels are as deep as lines are long
-                b.copy_tile(strip.name, b.add(b.mul(stage, strip.size), line),
+                at = b.add(line, b.mul(deeper, strip.pitch))
+                b.copy_tile(strip.name, b.add(b.mul(stage, strip.size), at),
                             self.memory[boxes.source],
-                            boxes.at(b.add(starts[side], begin), k, which), boxes.extents,
-                            boxes.pitches, boxes.box(lines), self.full, stage,
+                            boxes.at(b.add(starts[side], begin), b.add(k, deeper), which),
+                            boxes.extents, boxes.pitches, boxes.box(share.lines), self.full, stage,
                             source_off=boxes.first, cluster=cluster)
 
     def _consume(self, g: Operand, first: Operand, clusters: int, t: Operand) -> None:
