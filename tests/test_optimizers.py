@@ -39,6 +39,18 @@ def test_fifty_steps_beside_pytorch(optimizer, make):
     close(ours(optimizer), torch_weights(make), rtol=1e-9)
 
 
+def test_running_means_decay_by_rho():
+    """Two steps of RMSprop by its formula."""
+    rate, rho = 0.01, 0.8
+    got = ours(RMSprop(rate, rho, epsilon=0.0), steps=2)
+    for k, name in enumerate(START):
+        weight, mean = START[name], 0.0
+        for g in (step[name] for step in GRADIENTS[:2]):
+            mean = rho * mean + (1 - rho) * g * g
+            weight = weight - rate * g / np.sqrt(mean)
+        np.testing.assert_allclose(got[k], weight, rtol=1e-12)
+
+
 @pytest.mark.parametrize("name, arguments", [
     ("SGD", {}), ("SGD", {"momentum": 0.9, "nesterov": True}), ("SGD", {"weight_decay": 0.1}),
     ("Adam", {}), ("Adam", {"amsgrad": True}), ("Adam", {"epsilon": 0.1}), ("AdamW", {}),

@@ -115,7 +115,7 @@ FAULTS = [
     Fault("runtime", "ztorch/runtime/spec.py", "block[self.offset:self.offset + memory.nbytes]", "block[:memory.nbytes]", "runtime/test_state_order.py"),
     Fault("runtime", "ztorch/runtime/state_order.py", "array.transpose(np.argsort(numbers))", "array.transpose(numbers)", "runtime/test_state_order.py"),
     Fault("runtime", "ztorch/runtime/executable.py", "if missing:", "if len(missing) > 1:", "runtime/test_executable.py"),
-    Fault("runtime", "ztorch/runtime/executable.py", "SHARED_KERNEL_CYCLES * function.runs", "SHARED_KERNEL_CYCLES", "runtime/test_executable.py"),
+    Fault("runtime", "ztorch/runtime/executable.py", "SHARED_KERNEL_CYCLES * function.runs:\n            return 1\n        return", "SHARED_KERNEL_CYCLES:\n            return 1\n        return", "runtime/test_executable.py"),
     Fault("runtime", "ztorch/runtime/executable.py", "return state.read(self._params).copy()", "return state.read(self._params)", "runtime/test_executable.py"),
     Fault("runtime", "ztorch/runtime/program_checks.py", "if start < end:", "if start < end - 1:", "runtime/test_manifest.py"),
     Fault("runtime", "ztorch/runtime/program_checks.py", "if at >= len(tensors):", "if at > len(tensors):", "runtime/test_manifest.py"),
@@ -232,6 +232,15 @@ FAULTS = [
     Fault("compile", "ztorch/lower/alike.py", "tuple(reads.ops) if reads.told else None", "tuple(reads.ops)", "compile/test_remembered_kernels.py"),
     Fault("compile", "ztorch/compile/kernels.py", "return None if current().cache is None else _lowered", "return _lowered", "compile/test_remembered_kernels.py"),
     Fault("codegen", "ztorch/remembered.py", "while self.size > self.most:", "while self.size > self.most + 100:", "codegen/test_object_cache.py codegen/test_object_cache_files.py"),
+    Fault("graph", "ztorch/graph/merging.py", "if index >= count:", "if index > count:", "graph/test_loop.py"),
+    Fault("kernels", "ztorch/kernels/thread_rules.py", "if pace > 1:", "if pace > 2:", "kernels/test_while.py"),
+    Fault("kernels", "ztorch/kernels/thread_rules.py", "turns, pace - 1), pace)", "turns, pace), pace)", "kernels/test_while.py"),
+    Fault("files", "ztorch/files/npz.py", "_MOST_TIMES * len(data)", "10 * _MOST_TIMES * len(data)", "files/test_damaged_files.py"),
+    Fault("files", "ztorch/files/npz.py", "* kind.itemsize != len(data)", "* kind.itemsize > len(data)", "files/test_damaged_files.py"),
+    Fault("files", "ztorch/files/zips.py", "for i in infos) > len(data)", "for i in infos) > 2 * len(data)", "files/test_damaged_files.py"),
+    Fault("ops", "ztorch/ops/pooling.py", "max(a, b) >= k for", "max(a, b) > k for", "ops/test_pooling.py"),
+    Fault("templates", "templates/llvm/instr.ll.j2", "{{ '32' if d.lanes == 1", "{{ '31' if d.lanes == 1", "codegen/test_render.py"),
+    Fault("optimizers", "ztorch/optimizers/rmsprop.py", "x * (1.0 - self.rho))", "x * self.rho)", "test_optimizers.py"),
 ]
 
 

@@ -70,6 +70,14 @@ def test_every_opcode(d: DType, target: str, lanes: int) -> None:
              opcode in ("min", "max"))
 
 
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_upper_halves_of_products(lanes: int) -> None:
+    kernel, held = kernel_for("mulhi", u32, lanes)
+    got = {n: a.copy() for n, a in held.items()}
+    run_kernels([kernel], [got], BEST)
+    same(got, answer(kernel, held), f"mulhi x {lanes}", False)
+
+
 @pytest.mark.parametrize("target", LEVELS)
 def test_random_kernels(target: str) -> None:
     """Structure, variables, masks, shuffles, gathers: everything at once."""

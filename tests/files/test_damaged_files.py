@@ -3,6 +3,7 @@ holds something; never an error of Python, never a crash."""
 
 from __future__ import annotations
 
+import copy
 import gzip
 import io
 import random
@@ -22,7 +23,9 @@ from ztorch import layers as L
 from ztorch.data.mnist import read_idx
 from ztorch.data.numpy_files import read_arrays
 from ztorch.errors import ArtifactError, DataError, WeightsError, ZtorchError
+from ztorch.files.npz import unpack
 from ztorch.files.parsing import parsing
+from ztorch.files.zips import StoredZip
 from ztorch.sources.find import find
 
 DAMAGES = 60  # of each file
@@ -108,6 +111,35 @@ def test_a_damaged_file_is_an_error_of_ours(kind: str, tmp_path: Path) -> None:
             refused += 1
             assert path.name in str(error) or "model" in str(error)
     assert refused > DAMAGES // 6
+
+
+def test_arrays_have_the_bytes_of_their_shape() -> None:
+    whole = npz(x=np.arange(3.0))
+    with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+        array = archive.read("x.npy")
+    for data in (array + b"\0", array[:-1]):
+        damaged = io.BytesIO()
+        with zipfile.ZipFile(damaged, "w") as archive:
+            archive.writestr("x.npy", data)
+        with pytest.raises(WeightsError, match=r"array 'x' of shape \(3,\) has"):
+            unpack(damaged.getvalue(), "lies.npz")
+    assert unpack(whole, "lies.npz")["x"][1].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_sizes_that_a_file_cannot_hold() -> None:
+    """An array that claims more than deflating can win, and members that share their bytes."""
+    data = bytearray(npz(x=np.zeros(2)))
+    at = data.index(b"PK\1\2") + 24  # the size of the member in the directory
+    data[at:at + 4] = (1101 * len(data)).to_bytes(4, "little")
+    with pytest.raises(WeightsError, match="array 'x' claims"):
+        unpack(bytes(data), "lies.npz")
+    kept = io.BytesIO()
+    with zipfile.ZipFile(kept, "w") as archive:
+        archive.writestr("a", b"\0" * 1000)
+        archive.filelist.append(copy.copy(archive.filelist[0]))
+        archive.filelist[1].filename = "b"
+    with pytest.raises(WeightsError, match="its 2 members claim more bytes than it has"):
+        StoredZip(kept.getvalue(), "lies.keras")
 
 
 def test_members_are_named(tmp_path: Path) -> None:

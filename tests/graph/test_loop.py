@@ -14,6 +14,7 @@ from ztorch.graph import passes
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.batching import vectorized
 from ztorch.graph.evaluate import evaluate
+from ztorch.graph.merging import merged
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value, topological
 
@@ -120,6 +121,24 @@ def test_equal_loops_become_one() -> None:
     different = ops.scan(lambda s, r: (s - r, None), x[0], x)[0]
     assert len(loops(Graph({"y": results[0] * results[1]}))) == 1
     assert len(loops(Graph({"y": results[0] * different}))) == 2
+
+
+def test_one_loop_keeps_what_each_of_two_kept() -> None:
+    """The first result of the second loop is not the first of both."""
+    x = leaf("input", "x", (4, 3), "float32")
+    _, whole = ops.scan(lambda s, r: (s + r, (ops.exp(r), ops.sin(r))), x[0], x)
+    loop, kept = whole[0].args[0], []
+    body = loop.attrs["body"]
+    for result, out in zip(whole, body.outs, strict=True):
+        alone = Value(loop.op, loop.args, {"body": body.with_roots((*body.news, out))}, loop.shape,
+                      loop.dtype)
+        kept.append(Value(result.op, (alone,), {"index": len(body.carries)}, result.shape, result.dtype))
+    graph = merged(Graph({"exp": kept[0], "sin": kept[1]}))
+    assert len(loops(graph)) == 1
+    numbers = np.arange(12, dtype=np.float32).reshape(4, 3) / 5
+    for got, want in zip(evaluate(graph.roots, {x: numbers}), (np.exp(numbers), np.sin(numbers)),
+                         strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
 @every_loop

@@ -70,6 +70,27 @@ def in_rows(x):
     return out
 
 
+@zt.kernel(max_steps=8)
+def strided(x):
+    """Threads whose loops take steps, to an end that is data."""
+    out = np.zeros(16, np.float64)
+    ends = x[0].astype(np.int32)
+    for block, thread in zt.threads(2, 8):
+        i = block * 8 + thread
+        total = 0.0
+        for k in range(1, ends[i], 2):
+            total += x[0, k]
+        for k in range(0, ends[i], 3):
+            total += 10.0 * x[0, k]
+        out[i] = total
+    return out
+
+
+def test_steps_to_an_end_that_is_data() -> None:
+    x = np.arange(16.0)[None]
+    np.testing.assert_array_equal(strided(x), strided.debug(x))
+
+
 @pytest.mark.parametrize("kernel", [doubling, left_early, of_a_name_from_outside, in_rows],
                          ids=lambda k: k.source.name)
 def test_as_plain_python(kernel: Any) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from ztorch import ops
 from ztorch.dtypes import f32
+from ztorch.errors import ShapeError
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 
@@ -43,3 +44,11 @@ def test_windows_of_one_size_take_no_table_of_counts(padding: str) -> None:
     x = leaf("input", "x", (1, 6, 6, 1), f32)
     y = ops.average_pool(x, 2, 2, padding)
     assert (y.op.name, y.args[1].op.name, y.args[1].attrs["value"]) == ("mul", "full", 0.25)
+
+
+@pytest.mark.parametrize("padding", [((2, 0), (0, 0)), ((0, 0), (0, 2))])
+def test_windows_of_nothing_but_padding_are_refused(padding: object) -> None:
+    x = leaf("input", "x", NUMBERS.shape, f32)
+    with pytest.raises(ShapeError, match="leaves windows of nothing but padding"):
+        ops.max_pool(x, 2, padding=padding)
+    assert ops.max_pool(x, 3, padding=padding).shape[0] == 2
